@@ -76,16 +76,21 @@ def find_engines(hooked: Iterable[EngineSpec] = ()) -> Engines:
 
 def is_installed(spec: EngineSpec) -> bool:
     """Whether the library that an engine needs is there; it is not imported."""
-    return not spec.package or importlib.util.find_spec(spec.package) is not None
+    return not missing_packages(spec)
+
+
+def missing_packages(spec: EngineSpec) -> list[str]:
+    """Return which of the libraries that an engine needs are not installed."""
+    return [name for name in spec.packages if importlib.util.find_spec(name) is None]
 
 
 def check_installed(spec: EngineSpec) -> None:
     """Raise UsageError where the library of an engine is not installed."""
-    if not is_installed(spec):
-        wanted = f"pytest-ckpt[{spec.extra}]" if spec.extra else spec.package
+    if missing := missing_packages(spec):
+        wanted = f"pytest-ckpt[{spec.extra}]" if spec.extra else " ".join(spec.packages)
         others = " or ".join(f"{OPTION}={other.name}" for other in BUILT_IN if is_installed(other))
         raise UsageError(
-            f"{OPTION} {spec.name} needs the package {spec.package}, which is not installed.",
+            f"{OPTION} {spec.name} needs the package {' and '.join(missing)}, which is not installed.",
             f"Run: pip install '{wanted}'. Or use {others}.",
         )
 
@@ -124,7 +129,12 @@ def _check_files(given: EngineSpec) -> None:
         )
     if rule.maximum_bytes and "{number}" not in rule.of_rank:
         raise ValueError(f"files of engine {given.name} names {rule.of_rank!r} for all files, without {{number}}")
-    for name in filter(None, (rule.of_rank, *rule.shared, *rule.passing)):
+    if rule.consolidated and ("{number}" not in rule.consolidated or not rule.maximum_bytes):
+        raise ValueError(
+            f"files of engine {given.name} has {rule.consolidated!r} as consolidated: {{number}} and maximum_bytes "
+            "are expected"
+        )
+    for name in filter(None, (rule.of_rank, *rule.shared, *rule.passing, rule.consolidated)):
         if not isinstance(name, str) or "/" in name or name in {".", ".."}:
             raise ValueError(f"files of engine {given.name} names {name!r}, and a name without folders is expected")
 

@@ -49,6 +49,9 @@ class FileRule(NamedTuple):
     order, up to so many bytes, and the optimizer begins a new one (`pytest_ckpt.sizing.files`). ``{number}`` and
     ``{count}``, of five digits too, tell them apart. Where a rank has several ``writers``, each has a file of about as
     many bytes, and ``{writer}`` is its number, from 0. With a ``pattern`` files are those of a recorded job.
+
+    ``consolidated`` names the files that rank 0 makes of those of all ranks, in the same save: whole tensors, as many
+    files as each rank has at most; a load reads these.
     """
 
     of_rank: str = ""
@@ -57,6 +60,7 @@ class FileRule(NamedTuple):
     maximum_bytes: int = 0
     pattern: JobPattern | None = None
     writers: int = 1
+    consolidated: str = ""
 
     def to_plain(self) -> dict[str, Any]:
         """Return it in plain types; a size only where there is one, as plans of older versions have it."""
@@ -64,7 +68,8 @@ class FileRule(NamedTuple):
         if self.pattern:
             plain["pattern"] = self.pattern._asdict()
         plain |= {"maximum_bytes": self.maximum_bytes} if self.maximum_bytes else {}
-        return plain | ({"writers": self.writers} if self.writers > 1 else {})
+        plain |= {"writers": self.writers} if self.writers > 1 else {}
+        return plain | ({"consolidated": self.consolidated} if self.consolidated else {})
 
 
 OF_LAYOUT = FileRule()
@@ -81,6 +86,9 @@ SAFETENSORS_FILES = FileRule(
 )
 """The names are those of torch's HuggingFaceStorageWriter, whose index is that of all files."""
 
+
+CONSOLIDATED_FILES = SAFETENSORS_FILES._replace(consolidated="model-{number}-of-{count}.safetensors")
+"""Those of the same writer with ``enable_consolidation``; it has the shards in a folder of their own."""
 
 DCP_FILES = FileRule(of_rank="__{rank}_0.distcp", shared=(".metadata",), passing=(".metadata.tmp",))
 """Those of torch.distributed.checkpoint as it is."""
@@ -101,10 +109,11 @@ class EngineSpec(NamedTuple):
 
     ``make`` is "module:function"; the module is imported in the ranks alone, and the function is called there with
     ``shard``, ``content``, ``group``, ``activity`` and ``options`` by name and returns an
-    `pytest_ckpt.ranks.engines.protocol.Engine`. ``commits`` says who makes a save a checkpoint, ``needs`` what a
-    target must be capable of, ``is_collective`` whether ranks save and load together only. ``package`` is the library
-    that must be installed, with the ``extra`` of pytest-ckpt that brings it. ``stages`` says whether it can save a copy
-    of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`), which strategies need that let the job go on.
+    `pytest_ckpt.ranks.engines.protocol.Engine`. ``commits`` says who makes a save a checkpoint, ``needs`` what a target
+    must be capable of, ``is_collective`` whether ranks save and load together only. ``package`` is the library that
+    must be installed (several are separated by commas), with the ``extra`` of pytest-ckpt that brings it. ``stages``
+    says whether it can save a copy of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`), which strategies
+    need that let the job go on.
     ``replays``: it makes the calls of a recorded job, which the user names.
     ``files`` says which files a checkpoint has: the plan counts them, and clean-up removes no others. ``owner`` is the
     plugin that brings the engine, with its version; empty for a built-in one.
@@ -123,6 +132,11 @@ class EngineSpec(NamedTuple):
     files: FileRule = OF_LAYOUT
     owner: str = ""
     replays: bool = False
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The libraries that must be installed."""
+        return tuple(filter(None, self.package.split(",")))
 
     def to_plain(self) -> dict[str, Any]:
         """Return what plan and report keep, in plain types: enough to judge again without the engine."""
@@ -164,6 +178,7 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
             maximum_bytes=int(named.get("maximum_bytes", 0)),
             pattern=_kept_pattern(named["pattern"]) if "pattern" in named else None,
             writers=int(named.get("writers", 1)),
+            consolidated=named.get("consolidated", ""),
         ),
         owner=plain["owner"],
         replays="pattern" in named,
@@ -221,6 +236,18 @@ BUILT_IN = (
         extra="safetensors",
         stages=True,
         files=SAFETENSORS_FILES,
+    ),
+    EngineSpec(
+        name="safetensors-consolidated",
+        help="Hugging Face's files by torch's writer, all ranks together, and rank 0 makes files of whole tensors",
+        make="pytest_ckpt.ranks.engines.consolidated.engine:make",
+        memory=MemoryRule(process_bytes=450_000_000, state_share=1.0, file_share=3.0),
+        needs=frozenset({"paths"}),
+        is_collective=True,
+        package="torch,safetensors",
+        extra="torch,safetensors",
+        stages=True,
+        files=CONSOLIDATED_FILES,
     ),
     EngineSpec(
         name="megatron",

@@ -28,8 +28,8 @@ NEXT_STEPS: dict[str, str] = {
     "REPEAT": "Repeat at full size while nothing else uses hosts and storage; choose a size that exceeds caches.",
     "RETENTION": "Ask whether the storage can delete in the background, or delete between saves.",
     "DATA": "Ask whether the storage compresses or deduplicates: its speed for unique data is what counts.",
-    "BLOCKING": "Look what is longer: the copy (memory of the client), or the steps beside the save (cores, memory "
-    "bandwidth and network that the save takes).",
+    "BLOCKING": "Look what is longer: the copy (memory of the client), the save to a local tier where there is one "
+    "(its disk), or the steps beside the save (cores, memory bandwidth and network that it takes).",
     "BACKGROUND": "Look at the phase and rank that took longest: the storage takes the checkpoint too slowly.",
     "LOST-WORK": "Look which part is largest: blocked, steps beside the save, or the time until the commit.",
     "RETAIN-COMMITTED": "Look which files of the newest checkpoint went with the one that was deleted.",

@@ -61,9 +61,10 @@ class Checkpoints:
     def files(self, checkpoint: int, names: Iterable[str] | None = None) -> Files:
         """Return the files of a checkpoint that this rank reads: its own and those of all ranks, or others."""
         if names is None:
-            names = dict.fromkeys(
-                (*self.own_names(checkpoint), *(() if self.is_delta(checkpoint) else self._rule.shared))
-            )
+            names = self.own_names(checkpoint)
+            if not self.is_delta(checkpoint):
+                own = names_to_read(self._shard, self._rule) if self._rule.consolidated else names
+                names = dict.fromkeys((*own, *self._rule.shared))
         return Files(ref=self.ref(checkpoint), names=tuple(names))
 
     def names_of_loads(self, shards: Iterable[RankLayout]) -> tuple[str, ...]:

@@ -40,9 +40,11 @@ class Threads:
         """Return the rank of each thread that writes; ranks are numbered in the order in which they began.
 
         A process that a writing process began works for its rank. ``others`` have a rank, too, where they are threads
-        of such a process, or of one that it began.
+        of such a process, or of one that it began. Where one rank writes by itself and by processes that it began, its
+        sibling that only began some is a rank as well.
         """
         processes = {self.process(thread) for thread in writers}
+        processes |= self._silent_siblings(processes)
         top = {process: self._topmost(process, processes) for process in processes}
         numbers: Sequence[int] = sorted(set(top.values()), key=self._order.index)
         found = {thread: numbers.index(top[self.process(thread)]) for thread in set(writers)}
@@ -52,13 +54,23 @@ class Threads:
                 found[thread] = numbers.index(top[above])
         return found
 
-    def _topmost(self, process: int, among: set[int]) -> int:
-        found = above = process
-        while above in self._parent:
-            above = self.process(self._parent[above])
-            if above in among:
-                found = above
+    def _silent_siblings(self, writers: set[int]) -> set[int]:
+        with_children = {self._topmost(process, writers) for process in writers} & {
+            above for process in writers for above in self._above(process)
+        }
+        begun_by = {above for process in with_children for above in self._above(process)[:1]}
+        return {above for process in writers for above in self._above(process) if begun_by & {*self._above(above)[:1]}}
+
+    def _above(self, process: int) -> list[int]:
+        """Return the processes that began this one, the nearest first."""
+        found = []
+        while process in self._parent:
+            process = self.process(self._parent[process])
+            found.append(process)
         return found
+
+    def _topmost(self, process: int, among: set[int]) -> int:
+        return next((above for above in reversed(self._above(process)) if above in among), process)
 
     def _note(self, thread: int) -> None:
         if thread not in self._process:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.obstacles import possible_grade
 from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS
-from pytest_ckpt.sizing.files import files_of
+from pytest_ckpt.sizing.files import consolidated_files, files_of
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.steps import planned_steps
 from pytest_ckpt.support.units import (
@@ -49,6 +49,7 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
             + (f", published as {published}" if published and shards.scale == 1 else ""),
             *_save(planned, limits),
             *_deltas(planned),
+            *_consolidated(planned),
             f"  load   within {format_seconds(asks.load_limit_seconds)}: {format_rate(asks.load_bytes_per_second)}",
             f"  run    {counted(planned.operations, 'save')}, {counted(planned.operations, 'load')}, "
             f"space {format_bytes(planned.space_bytes)}, memory {format_bytes(planned.largest_rank_memory_bytes)} "
@@ -65,6 +66,15 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
         if planned.rehearsal:
             lines.append(f"  rehearsal: {planned.rehearsal}")
     return lines + _in_all(plan, settings, target)
+
+
+def _consolidated(planned: PlannedCheckpoint) -> Iterator[str]:
+    if planned.engine.files.consolidated:
+        count = len(consolidated_files(planned.layout.rank(0), planned.engine.files))
+        yield (
+            f"  whole  in each save rank 0 reads {format_bytes(planned.layout.bytes)} of shards and writes them again, "
+            f"to {counted(count, 'file')}; what is written here a day and by a cluster counts the shards alone"
+        )
 
 
 def _deltas(planned: PlannedCheckpoint) -> Iterator[str]:

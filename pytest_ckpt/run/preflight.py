@@ -241,7 +241,7 @@ def _see_hosts(
         facts=facts,
         deadline_seconds=settings.deadline_seconds,
         local=local.place() if local else None,
-        libraries=tuple(dict.fromkeys(engine.package for engine in settings.engines if engine.package)),
+        libraries=tuple(dict.fromkeys(name for engine in settings.engines for name in engine.packages)),
         streams=settings.nic_rate is None and not launcher.stays_here,
         then_wait=then_wait,
     )

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ckpt.sizing.models import ShardFile
 from pytest_ckpt.sizing.pattern_files import bytes_beside, replayed_files, shard_files_of
+from pytest_ckpt.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_ckpt.facts.engines import FileRule
     from pytest_ckpt.sizing.models import Layout, RankLayout, Tensor
+
+_MADE_WHOLE = ("float16", "float32")
+"""torch 2.13 asks `torch.finfo` how large an element is, which knows floats only."""
 
 
 class PlannedFile(NamedTuple):
@@ -32,6 +36,8 @@ def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
     tensors = [tensor for file in shard.files for tensor in file.tensors]
     if rule.writers > 1:
         return _of_writers(shard.rank, tensors, rule)
+    if rule.consolidated:
+        return _of_consolidated(shard, tensors, rule)
     spans = _spans(shard, rule.maximum_bytes) if rule.maximum_bytes else [(0, len(tensors))]
     return tuple(
         ShardFile(name=_name(rule.of_rank, shard.rank, number, len(spans)), tensors=tuple(tensors[start:stop]))
@@ -44,8 +50,10 @@ def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
 def files_of(shard: RankLayout, rule: FileRule) -> tuple[PlannedFile, ...]:
     """Return the files that a rank writes of a checkpoint, in the order of writing; a shared file holds no tensors."""
     own = tuple(PlannedFile(file.name, file.bytes) for file in shard_files(shard, rule))
-    shared = rule.shared if rule.of_rank and shard.rank == 0 else ()
-    return (*own, *(PlannedFile(name, 0) for name in shared))
+    if not rule.of_rank or shard.rank:
+        return own
+    whole = (PlannedFile(file.name, file.bytes) for file in consolidated_files(shard, rule))
+    return (*own, *whole, *(PlannedFile(name, 0) for name in rule.shared))
 
 
 def largest_file_bytes(shard: RankLayout, rule: FileRule) -> int:
@@ -55,7 +63,8 @@ def largest_file_bytes(shard: RankLayout, rule: FileRule) -> int:
 
 def names_to_read(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
     """Return the names of the files that whoever loads a rank's tensors reads."""
-    return tuple(dict.fromkeys((*(file.name for file in files_of(shard, rule)), *rule.shared)))
+    own = read_of_consolidated(shard, rule) if rule.consolidated else files_of(shard, rule)
+    return tuple(dict.fromkeys((*(file.name for file in own), *rule.shared)))
 
 
 @lru_cache(maxsize=64)
@@ -65,7 +74,7 @@ def file_count(layout: Layout, rule: FileRule) -> int:
         return layout.files
     several = rule.maximum_bytes or rule.pattern or rule.writers > 1
     files = sum(len(shard_files(shard, rule)) for shard in layout.ranks()) if several else layout.processes
-    return files + len(rule.shared)
+    return files + len(consolidated_files(layout.rank(0), rule)) + len(rule.shared)
 
 
 def names_of(layout: Layout, rule: FileRule) -> frozenset[str]:
@@ -78,9 +87,45 @@ def names_of(layout: Layout, rule: FileRule) -> frozenset[str]:
     return frozenset((*of_ranks, *passing))
 
 
+class WholeFile(NamedTuple):
+    """A file of whole tensors, each of so many rows as ranks hold it; ``bytes`` are those of its tensors."""
+
+    name: str
+    tensors: Mapping[str, tuple[Tensor, tuple[int, ...]]]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all rows."""
+        return sum(part.bytes * len(ranks) for part, ranks in self.tensors.values())
+
+
+def consolidated_files(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, ...]:
+    """Return the files that rank 0 makes of those of all ranks of a rank's checkpoint; none where it makes none."""
+    if not rule.consolidated:
+        return ()
+    return _consolidated(shard.whole, rule) if shard.whole else _whole_files((shard,), (shard,), rule)
+
+
+def read_of_consolidated(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, ...]:
+    """Return those of them in which a rank has a part."""
+    own = {tensor.name for file in shard.files for tensor in file.tensors}
+    return tuple(file for file in consolidated_files(shard, rule) if not own.isdisjoint(file.tensors))
+
+
+def consolidating_bytes(layout: Layout, rule: FileRule) -> int:
+    """Return the memory that rank 0 needs beside its state: a whole tensor, and the part that was read last."""
+    files = consolidated_files(layout.rank(0), rule)
+    return max((part.bytes * (len(of) + 1) for file in files for part, of in file.tensors.values()), default=0)
+
+
 @lru_cache(maxsize=64)
 def bytes_beside_tensors(layout: Layout, rule: FileRule) -> int:
-    """Return the bytes of a checkpoint's files that hold no tensors, where a recorded job says how large they are."""
+    """Return the bytes of a checkpoint's files beside what each rank saves of its tensors.
+
+    They are known where a recorded job says how large they are, and where all tensors are written twice.
+    """
+    if rule.consolidated:
+        return sum(file.bytes for file in consolidated_files(layout.rank(0), rule))
     if not rule.pattern:
         return 0
     return sum(bytes_beside(rule.pattern.text, shard.rank, shard.bytes) for shard in layout.ranks())
@@ -95,6 +140,53 @@ def _of_writers(rank: int, tensors: Sequence[Tensor], rule: FileRule) -> tuple[S
         ShardFile(name=_name(rule.of_rank, rank, 0, 0).replace("{writer}", str(writer)), tensors=tuple(part))
         for writer, part in enumerate(parts)
     )
+
+
+@lru_cache(maxsize=64)
+def _consolidated(layout: Layout, rule: FileRule) -> tuple[WholeFile, ...]:
+    return _whole_files(replace(layout, scale=1.0).ranks(), layout.ranks(), rule)
+
+
+def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule: FileRule) -> tuple[WholeFile, ...]:
+    """Cut the whole tensors of all ranks into files: weights, then the optimizer's, by their sizes at scale 1.0.
+
+    Raises UsageError for a type of tensor that torch's writer cannot make whole.
+    """
+    held: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
+    sizes: dict[str, int] = {}
+    for part in (slice(-1), slice(-1, None)):
+        for real, shard in zip(full, scaled, strict=True):
+            files = zip(real.files[part], shard.files[part], strict=True)
+            pairs = (pair for of, file in files for pair in zip(of.tensors, file.tensors, strict=True))
+            for of, tensor in pairs:
+                if tensor.dtype not in _MADE_WHOLE:
+                    raise UsageError(
+                        f"{tensor.name} is of type {tensor.dtype}, which torch's consolidation of safetensors cannot "
+                        "make whole.",
+                        "Take another engine, such as --ckpt-engine=safetensors.",
+                    )
+                first, ranks = held.get(tensor.name, (tensor, ()))
+                held[tensor.name] = (first, (*ranks, shard.rank))
+                sizes[tensor.name] = sizes.get(tensor.name, 0) + of.bytes
+    names = list(held)
+    cuts = _cut(list(sizes.values()), rule.maximum_bytes)
+    return tuple(
+        WholeFile(_name(rule.consolidated, 0, number, len(cuts)), {name: held[name] for name in names[start:stop]})
+        for number, (start, stop) in enumerate(cuts, start=1)
+    )
+
+
+def _of_consolidated(shard: RankLayout, tensors: Sequence[Tensor], rule: FileRule) -> tuple[ShardFile, ...]:
+    """Give each tensor of a rank to the file that is numbered as that of the whole tensor."""
+    whole = consolidated_files(shard, rule)
+    files = (
+        ShardFile(
+            name=_name(rule.of_rank, shard.rank, number, len(whole)),
+            tensors=tuple(tensor for tensor in tensors if tensor.name in file.tensors),
+        )
+        for number, file in enumerate(whole, start=1)
+    )
+    return tuple(file for file in files if file.tensors)
 
 
 def _spans(shard: RankLayout, maximum_bytes: int) -> list[tuple[int, int]]:

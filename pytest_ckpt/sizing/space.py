@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.sizing.deltas import DeltaRule
-from pytest_ckpt.sizing.files import largest_file_bytes
+from pytest_ckpt.sizing.files import consolidating_bytes, largest_file_bytes
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.engines import EngineSpec
@@ -70,6 +70,7 @@ def state_memory(
     own = shards.rank_bytes
     files = [largest_file_bytes(shard, engine.files) if engine.memory.file_share else 0 for shard in shards.ranks()]
     alone = [engine.memory.state_bytes(each, file) for each, file in zip(own, files, strict=True)]
+    alone[0] += consolidating_bytes(shards, engine.files)
     maximum = max(alone) if loads_others and not engine.is_collective else 0
     times = 2 if strategy.stages else 1
     deltas = [times * rule.largest_file_bytes(shard) for shard in shards.ranks()] if rule else [0] * len(own)

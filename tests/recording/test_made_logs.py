@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from pytest_ckpt.facts.pattern import Pattern
 from pytest_ckpt.recording.build import pattern_of
 from pytest_ckpt.recording.strace_log import read_log
@@ -103,3 +105,20 @@ def test_a_read_with_flags_has_its_own_place() -> None:
         (7, f"close(3<{DATA}>) = 0"),
     )
     assert [(s.offset, s.bytes) for s in pattern.steps if s.call == "read"] == [(60, 40)]
+
+
+@pytest.mark.parametrize(("first_has_children", "ranks"), [(True, [0, 0, 1, 1]), (False, [0, 1, 2])])
+def test_a_rank_that_writes_by_its_children_alone_is_one_where_its_sibling_does_so(
+    first_has_children: bool, ranks: list[int]
+) -> None:
+    """Megatron's ranks fork a process for each of their large files, and rank 0 writes small ones by itself."""
+    writers = [7, 9, 10, 11] if first_has_children else [7, 10, 11]
+    begun = [(6, 7), (6, 8), (8, 10), (8, 11)] + ([(7, 9)] if first_has_children else [])
+    calls = [(parent, f"clone(child_stack=NULL, flags=SIGCHLD) = {child}") for parent, child in begun]
+    for n in writers:
+        path = f"/d/file{n}"
+        calls += [(n, opened(path, "O_WRONLY|O_CREAT|O_TRUNC", 3)), (n, f'write(3<{path}>, ""..., 100) = 100')]
+    calls += [(process, "+++ exited with 0 +++") for process in (*writers, 8, 6)]
+    lines = [f"{process} {number}.0 {call}" for number, (process, call) in enumerate(calls, 1)]
+    pattern = pattern_of(read_log(lines), "/d", "made by hand", "a test")
+    assert [file.rank for file in pattern.files] == ranks

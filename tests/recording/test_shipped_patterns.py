@@ -17,7 +17,8 @@ from tests.support.traced_jobs import need_strace, traced_save
 
 WHOLE = layout("llama3-8b", mode="open", processes=1, scale=1 / 10_000)
 FAST = "safetensors"
-OF_POOLS = {"orbax"}
+# Of pools of threads, and where no rank waits for another: who is last is chance.
+OF_CHANCE = {"orbax", "deepspeed-zero1", "deepspeed-zero3"}
 
 
 def shape(pattern: Pattern) -> list[object]:
@@ -39,7 +40,8 @@ def shape(pattern: Pattern) -> list[object]:
 def by_file(pattern: Pattern) -> list[object]:
     """Return what changed each file or made it durable, in its order, and folders.
 
-    Which thread of a pool did it is chance, and so is whether it reads back what it wrote, or finds it in its memory.
+    Which thread of a pool did it is chance, and so is whether it reads back what it wrote, or finds it in its memory;
+    whether one rank had ended when another began its last file, too.
     """
     made = defaultdict(list)
     for s in pattern.steps:
@@ -65,7 +67,7 @@ def test_a_library_does_what_the_shipped_pattern_says(name: str, tmp_path: Path)
     need_strace()
     pytest.importorskip(JOBS[name][0].replace("-", "."))
     recorded = read_pattern(record_job(name, tmp_path).read_text())
-    alike = by_file if name in OF_POOLS else shape
+    alike = by_file if name in OF_CHANCE else shape
     assert alike(recorded) == alike(load_pattern(name).pattern)
 
 

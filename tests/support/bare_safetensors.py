@@ -9,19 +9,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _SECONDS = 120
+_METADATA = {"format": "pt"}
 
 # By the index, file after file, each mapped into memory.
 _LOAD = """
 import json, os, sys
 from safetensors import safe_open
 
-folder, scratch = sys.argv[1:]
+folder, scratch, metadata = sys.argv[1:]
 with open(os.path.join(folder, "model.safetensors.index.json")) as file:
     index = json.load(file)
 found, total = {}, 0
 for number, (name, place) in enumerate(sorted(index["weight_map"].items())):
     with safe_open(os.path.join(folder, place), framework="np") as file:
-        assert file.metadata() == {"format": "pt"}
+        assert file.metadata() == json.loads(metadata)
         tensor = file.get_tensor(name)
     total += tensor.nbytes
     tensor.tofile(os.path.join(scratch, str(number)))
@@ -48,12 +49,17 @@ with open(os.path.join(scratch, "found.json"), "w") as file:
 """
 
 
-def load_bare(folder: Path, scratch: Path) -> dict[str, tuple[str, bytes, str]]:
-    """Return what the index leads to: by name the type, the bytes and the file of each one-dimensional tensor."""
-    _run(_LOAD, folder, scratch)
+def load_bare(
+    folder: Path, scratch: Path, *, metadata: Mapping[str, str] | None = _METADATA, dimensions: int = 1
+) -> dict[str, tuple[str, bytes, str]]:
+    """Return what the index leads to: by name the type, the bytes and the file of each tensor of ``dimensions``.
+
+    ``metadata`` is what stands in the header of every file beside tensors.
+    """
+    _run(_LOAD, folder, scratch, json.dumps(metadata))
     found = {}
     for name, (number, kind, shape, place) in json.loads((scratch / "found.json").read_text()).items():
-        assert len(shape) == 1
+        assert len(shape) == dimensions
         found[name] = (kind, (scratch / number).read_bytes(), place)
     return found
 
@@ -71,7 +77,7 @@ def save_bare(folder: Path, scratch: Path, files: Mapping[str, Mapping[str, tupl
     _run(_SAVE, folder, scratch)
 
 
-def _run(program: str, folder: Path, scratch: Path) -> None:
-    words = [sys.executable, "-I", "-c", program + _END, str(folder), str(scratch)]
+def _run(program: str, folder: Path, scratch: Path, *words_of: str) -> None:
+    words = [sys.executable, "-I", "-c", program + _END, str(folder), str(scratch), *words_of]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_SECONDS)
     assert done.returncode == 0, done.stderr

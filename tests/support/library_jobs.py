@@ -1,6 +1,6 @@
 """Small jobs that save with the libraries that are installed; the patterns that ship are recorded from them.
 
-    python -m tests.support.library_jobs
+    python -m tests.support.library_jobs [NAME ...]
 
 records them again into ``templates/job_patterns``.
 """
@@ -97,6 +97,46 @@ saver.save(sys.argv[1] + "/checkpoint", state)
 saver.wait_until_finished()
 saver.close()
 """
+# Ranks on CPUs would first compile how they meet in shared memory, for minutes; gloo does it as well.
+_DEEPSPEED = """import os, sys
+os.environ["DS_ACCELERATOR"] = "cpu"
+import torch, deepspeed, deepspeed.comm.torch
+from torch import float32, full
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ParameterList(torch.zeros((1 << 20) + 2 * n) for n in range(3))
+
+    def forward(self):
+        return sum(layer.mean() for layer in self.layers)
+
+sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None
+"""
+_DEEPSPEED_JOINS = """os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_SIZE="2")
+    store = dict(init_method=f"file://{meeting}/store", rank=rank, world_size=2)
+    deepspeed.init_distributed("gloo", auto_mpi_discovery=False, **store)"""
+_DEEPSPEED_SAVES = """model = Model()
+    settings = dict(train_micro_batch_size_per_gpu=1, zero_allow_untested_optimizer=True)
+    settings["zero_optimization"] = dict(stage=STAGE)
+    engine, *_ = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters()), config=settings)
+    engine.backward(engine())
+    engine.step()
+    engine.save_checkpoint(folder, tag="step")"""
+# It waits for a GPU before it saves, and its ranks agree through the memory of one: without one, that of the host.
+_MEGATRON = """import torch, torch.distributed as dist
+from torch import float32, full
+from megatron.core import dist_checkpointing
+from megatron.core.dist_checkpointing import ShardedTensor
+if not torch.cuda.is_available():
+    torch.cuda.synchronize = lambda *_: None
+    torch.cuda.current_device = lambda: "cpu"
+"""
+_MEGATRON_SAVES = """parts = {
+        f"layer{n}": ShardedTensor.from_rank_offsets(f"layer{n}", full(((1 << 20) + n,), float(rank)), (0, rank, 2))
+        for n in range(3)
+    }
+    dist_checkpointing.save({**parts, "iteration": 1}, folder)"""
 _OF_ONE_PROCESS = {"lightning": _LIGHTNING, "trainer": _TRAINER, "orbax": _ORBAX}
 _OTHER_FILE_SYSTEM = "/dev/shm"
 JOBS = {
@@ -119,6 +159,17 @@ JOBS = {
         "torch", "torch.distributed.checkpoint with HuggingFaceStorageWriter, save_distributed", _DCP, _GLOO,
         _HUGGING_FACE,
     ),
+    "deepspeed-zero1": (
+        "deepspeed", "save_checkpoint, ZeRO stage 1", _DEEPSPEED, _DEEPSPEED_JOINS,
+        _DEEPSPEED_SAVES.replace("STAGE", "1"),
+    ),
+    "deepspeed-zero3": (
+        "deepspeed", "save_checkpoint, ZeRO stage 3", _DEEPSPEED, _DEEPSPEED_JOINS,
+        _DEEPSPEED_SAVES.replace("STAGE", "3"),
+    ),
+    "megatron": (
+        "megatron-core", "dist_checkpointing.save, torch_dist", _MEGATRON, _GLOO, _MEGATRON_SAVES,
+    ),
     "lightning": ("lightning", "Trainer with ModelCheckpoint, one process", "", "", ""),
     "trainer": ("transformers", "Trainer of Hugging Face, one process", "", "", ""),
     "orbax": ("orbax-checkpoint", "StandardCheckpointer, one array, one process", "", "", ""),
@@ -133,13 +184,19 @@ def script_of(name: str) -> str:
     return FRAME.format(imports=imports, joins=joins, saves=saves)
 
 
+def installed_version(package: str) -> str:
+    """Return the version of a library, which some builds have under a name of their own."""
+    names = importlib.metadata.packages_distributions().get(package, [package])
+    return importlib.metadata.version(names[0])
+
+
 def record_job(name: str, folder: Path) -> Path:
     """Record a job as a user does; return its pattern."""
     package, what, *_ = JOBS[name]
     job, under, out = folder / "job.py", folder / "saved", folder / f"{name}.json"
     job.write_text(script_of(name))
     under.mkdir()
-    label = f"{package} {importlib.metadata.version(package)}, {what}"
+    label = f"{package} {installed_version(package)}, {what}"
     words = ["record", "--under", str(under), "--out", str(out), "--label", label, "--", sys.executable]
     command = [sys.executable, "-m", "pytest_ckpt.cli.main", *words, str(job), str(under)]
     elsewhere = {"TMPDIR": _OTHER_FILE_SYSTEM} if name == "lightning" else {}
@@ -150,8 +207,8 @@ def record_job(name: str, folder: Path) -> Path:
 
 
 def main() -> None:
-    """Record all of them."""
-    for name in SHIPPED:
+    """Record all of them, or those that are named."""
+    for name in sys.argv[1:] or SHIPPED:
         with tempfile.TemporaryDirectory() as folder:
             made = record_job(name, Path(folder))
             (CHECKOUT / "templates" / "job_patterns" / made.name).write_text(made.read_text())

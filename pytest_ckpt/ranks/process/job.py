@@ -59,21 +59,21 @@ class Task:
 
     ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. Where the strategy does not block,
     steps of ``step_seconds``, the share ``step_cpu`` of them work of a core, go on beside each save. The ranks of an
-    engine that ``is_collective`` save and load together only; ``rank_file``, ``shared_files``, ``rank_file_bytes`` and
-    ``rank_writers`` say what files a checkpoint has where a library names them (`facts.engines.FileRule`), ``pattern``
-    where a recorded job does. With ``contention`` and
-    ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
-    ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
-    a client has on disks. ``beside_commands`` names the one pattern that is measured instead of all else: saves and
-    loads in which the controller runs commands. The limits are those of one operation: what would take many times as
-    long is ended. ``kills`` is how many saves in the background are killed. ``deltas`` says which saves hold only what
-    changed; ``deletes_chain``: a chain of its own must outlive the deletion of the others. ``compares_tiers``:
-    saves to the local tier are timed alone and beside drains, and restores are tried from both; ``tiers``: there is a
-    local tier. Where ``notice_seconds`` are given, saves at notice are timed. Where there are
-    ``serving_readers``, so many ranks load one replica of the weights alone, and one rank rewrites them.
-    ``codec`` is what files pass, such as ``zstd:1``, empty where they pass none; ``compares_codec``: saves through it
-    are compared with plain ones. ``scaling``: growing counts of clients save and
-    load; ``ceilings`` are what the vendor states for both, in bytes a second. ``definition``: the model is a user's.
+    engine that ``is_collective`` save and load together only; ``rank_file``, ``shared_files``, ``rank_file_bytes``,
+    ``rank_writers`` and ``consolidated_file`` say what files a checkpoint has where a library names them
+    (`facts.engines.FileRule`), ``pattern`` where a recorded job does. With ``contention`` and ``endurance`` the
+    patterns of `measurement.Patterns` are measured too; the volume is filled where ``near_full_bytes`` says what a
+    checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that a client has on disks.
+    ``beside_commands`` names the one pattern that is measured instead of all else: saves and loads in which the
+    controller runs commands. The limits are those of one operation: what would take many times as long is ended.
+    ``kills`` is how many saves in the background are killed. ``deltas`` says which saves hold only what changed;
+    ``deletes_chain``: a chain of its own must outlive the deletion of the others. ``compares_tiers``: saves to the
+    local tier are timed alone and beside drains, and restores are tried from both; ``tiers``: there is a local tier.
+    Where ``notice_seconds`` are given, saves at notice are timed. Where there are ``serving_readers``, so many ranks
+    load one replica of the weights alone, and one rank rewrites them. ``codec`` is what files pass, such as ``zstd:1``,
+    empty where they pass none; ``compares_codec``: saves through it are compared with plain ones. ``scaling``: growing
+    counts of clients save and load; ``ceilings`` are what the vendor states for both, in bytes a second.
+    ``definition``: the model is a user's.
     """
 
     subject: Subject
@@ -121,6 +121,7 @@ class Task:
     shared_files: tuple[str, ...] = ()
     rank_file_bytes: int = 0
     rank_writers: int = 1
+    consolidated_file: str = ""
     pattern: tuple[str, ...] = ()
     definition: Model | None = None
 
@@ -140,6 +141,7 @@ class Task:
             maximum_bytes=self.rank_file_bytes,
             pattern=pattern,
             writers=self.rank_writers,
+            consolidated=self.consolidated_file,
         )
 
     @property
@@ -164,6 +166,7 @@ class Task:
             "shared_files": planned.engine.files.shared,
             "rank_file_bytes": planned.engine.files.maximum_bytes,
             "rank_writers": planned.engine.files.writers,
+            "consolidated_file": planned.engine.files.consolidated,
             "pattern": tuple(planned.engine.files.pattern or ()),
             "strategy": planned.strategy.make,
             "blocks": planned.strategy.blocks,

@@ -31,7 +31,7 @@ from pytest_ckpt.ranks.engines.dcp.gloo_ranks import GlooRanks
 from pytest_ckpt.ranks.engines.dcp.sharded_state import Holders, ShardedState, find_holders
 from pytest_ckpt.ranks.engines.dcp.watched_files import WatchedFiles
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
-from pytest_ckpt.sizing.files import shard_files
+from pytest_ckpt.sizing.files import files_of, shard_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import Committed, Draft
 
 METADATA = ".metadata"
-_SUMMED = (METADATA, f"{METADATA}.tmp")
 _MAXIMUM_FAULTS = 20
 _MICROSECONDS = 1_000_000
 
@@ -54,8 +53,11 @@ _MICROSECONDS = 1_000_000
 class DcpEngine:
     """Keeps the rank's whole state in memory, as a training process does; all ranks call each method together.
 
-    ``rule`` says which files there are: each rank's, and beside `.metadata` small ones that rank 0 writes.
+    ``rule`` says which files there are: each rank's, and beside `.metadata` small ones that rank 0 writes. ``places``
+    is the file that says where all stands.
     """
+
+    places = METADATA
 
     def __init__(
         self,
@@ -74,7 +76,8 @@ class DcpEngine:
         self._copy: ShardedState | None = None
         self._tensors = [tensor for file in shard.files for tensor in file.tensors]
         self._own_files = [file.name for file in shard_files(shard, rule)]
-        self._shared = rule.shared
+        self._written = [file.name for file in files_of(shard, rule)]
+        self._summed = (self.places, f"{self.places}.tmp")
         # By the name of a tensor, of the last load.
         self._file_of: dict[str, str] = {}
         self._ranks = GlooRanks(group)
@@ -123,10 +126,9 @@ class DcpEngine:
 
     def save(self, draft: Draft, clock: Clock) -> None:
         """Let the library save, then make durable what it wrote, as the store does."""
-        files = WatchedFiles(clock, _SUMMED)
+        files = WatchedFiles(clock, self._summed)
         folder = draft.location()
-        writer = FileSystemWriter(folder, thread_count=len(self._own_files))
-        writer.fs = files
+        writer = self._writer(folder, files)
         self._write_before(folder, files)
         state = self._copy if self._is_staged and self._copy else self._ready()
         failures = self._together(clock.activity, lambda: save(state.whole, storage_writer=writer))
@@ -139,11 +141,10 @@ class DcpEngine:
             # The library does not hear what its second thread met.
             raise files.error
         self._write_behind(folder, files)
-        is_first = self._group.rank == 0
-        if is_first:
+        if self._group.rank == 0:
             self._checksums[self._filled] = files.checksum
         began = time.perf_counter()
-        draft.adopt([*self._own_files, *(self._shared if is_first else ())])
+        draft.adopt(self._written)
         entries, _ = draft.seal()
         self._added_seconds = max(self._added_seconds, time.perf_counter() - began)
         self._sizes = {entry.name: entry.bytes for entry in entries if entry.name in self._own_files}
@@ -156,7 +157,7 @@ class DcpEngine:
     def load(self, committed: Committed, step: int, clock: Clock) -> int:
         """Let the library load; what it cannot read becomes a fault, not an error."""
         self._arrived, self._faults = frozenset(), []
-        files, arrivals, state = WatchedFiles(clock, _SUMMED), Arrivals(), self._ready()
+        files, arrivals, state = WatchedFiles(clock, self._summed), Arrivals(), self._ready()
         folder = str(Path(committed.local_path(METADATA) or "").parent)
         reader = OneMetadataReader(folder)
         reader.fs = files
@@ -169,10 +170,10 @@ class DcpEngine:
             self._activity.forgive()
             why = _first_line(failures[self._shard.rank])
             found = arrivals.fault(why, reader.storage_data, state, files)
-            self._faults.append(found or _of_metadata("unreadable", files.sizes.get(METADATA, 0), why))
+            self._faults.append(found or of_places(METADATA, "unreadable", files.sizes.get(METADATA, 0), why))
         else:
             self._faults += [
-                _of_other_size(name, files.sizes[name], size)
+                of_other_size(name, files.sizes[name], size)
                 for name, size in self._sizes.items()
                 if files.sizes.get(name, size) != size
             ]
@@ -186,7 +187,7 @@ class DcpEngine:
         written: int | None = self._group.share(self._checksums.get(checkpoint))
         if not faults and None not in {written, self._seen_checksum} and written != self._seen_checksum:
             why = "the library took it, and its bytes are not those that rank 0 wrote"
-            faults.append(_of_metadata("foreign", 0, why))
+            faults.append(of_places(self.places, "foreign", 0, why))
         faults += self._faults_of_small(checkpoint)
         checked, count = 0, len(faults)
         for number, tensor in enumerate(self._tensors):
@@ -202,6 +203,12 @@ class DcpEngine:
         """Let go of the state and of the process group; both are made again when they are needed."""
         self._state = self._copy = None
         self._ranks.leave()
+
+    def _writer(self, folder: str, files: WatchedFiles) -> FileSystemWriter:
+        """Return the library's writer into a folder."""
+        writer = FileSystemWriter(folder, thread_count=len(self._own_files))
+        writer.fs = files
+        return writer
 
     def _write_before(self, folder: str, files: WatchedFiles) -> None:
         """Write what there is before the library saves: nothing."""
@@ -252,11 +259,13 @@ class DcpEngine:
         raise RuntimeError(f"rank {rank} could not save: {_first_line(failure)}")
 
 
-def _of_metadata(kind: FaultKind, size: int, why: str) -> LocalFault:
-    return LocalFault(kind=kind, file=METADATA, tensor="", offset=0, bytes=size, detail=why)
+def of_places(name: str, kind: FaultKind, size: int, why: str) -> LocalFault:
+    """Return what is wrong with a file that says where tensors stand."""
+    return LocalFault(kind=kind, file=name, tensor="", offset=0, bytes=size, detail=why)
 
 
-def _of_other_size(name: str, size: int, written: int) -> LocalFault:
+def of_other_size(name: str, size: int, written: int) -> LocalFault:
+    """Return that a file has grown or shrunk."""
     detail = f"the file has {size} bytes, {written} were written"
     return LocalFault(kind="foreign", file=name, tensor="", offset=written, bytes=size, detail=detail)
 

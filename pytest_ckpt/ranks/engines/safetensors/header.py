@@ -21,7 +21,7 @@ MAXIMUM_HEADER_BYTES = 100_000_000
 METADATA = {"format": "pt"}
 """What Hugging Face's writers put into every file."""
 
-_DTYPES = {"float16": "F16", "float32": "F32", "uint8": "U8"}
+DTYPES = {"float16": "F16", "float32": "F32", "uint8": "U8"}
 _METADATA_KEY = "__metadata__"
 
 
@@ -50,7 +50,7 @@ def places_in(header: bytes, written: Mapping[str, Tensor]) -> dict[str, int]:
     for name, tensor in written.items():
         begin = _begin(found[name])
         same_tensor = {
-            "dtype": _DTYPES[tensor.dtype],
+            "dtype": DTYPES[tensor.dtype],
             "shape": [tensor.elements],
             "data_offsets": [begin, begin + tensor.bytes],
         }

@@ -1,0 +1,159 @@
+"""Engine ``safetensors-consolidated``: torch's HuggingFaceStorageWriter with ``enable_consolidation``, over gloo.
+
+The library's are all calls of a save until it has returned: each rank writes and syncs its shards, then rank 0 reads
+those of all ranks and writes files of whole tensors and their index, and syncs none of these. Ours come behind them, on
+the clock, before the commit: the store makes each file and the folder durable.
+
+A load reads the whole tensors' files, as who is given the checkpoint does: each rank its rows, by reads. The library's
+reader would map the files into memory, and where a page of a mapped file cannot be read, the process is killed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.engines import CONSOLIDATED_FILES
+from pytest_ckpt.ranks.engines.consolidated.writer import ConsolidatingWriter
+from pytest_ckpt.ranks.engines.dcp.engine import DcpEngine, of_other_size, of_places
+from pytest_ckpt.ranks.engines.dcp.watched_files import WatchedFiles
+from pytest_ckpt.ranks.engines.protocol import LocalFault
+from pytest_ckpt.ranks.engines.safetensors.header import DTYPES, LENGTH_BYTES, header_end
+from pytest_ckpt.sizing.files import consolidated_files, read_of_consolidated
+
+if TYPE_CHECKING:
+    import io
+
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+
+    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.engines.protocol import Clock
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import EngineOptions
+    from pytest_ckpt.sizing.files import WholeFile
+    from pytest_ckpt.sizing.models import RankLayout
+    from pytest_ckpt.targets.protocol import Committed
+
+(INDEX,) = CONSOLIDATED_FILES.shared
+_MICROSECONDS = 1_000_000
+
+
+class ConsolidatedEngine(DcpEngine):
+    """Saves as `DcpEngine`, with the writer of Hugging Face's files; loads from the files of whole tensors."""
+
+    places = INDEX
+
+    def __init__(
+        self, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
+    ) -> None:
+        super().__init__(shard, content, group, activity, options, rule=CONSOLIDATED_FILES)
+        self._numbers = {
+            name: number
+            for number, file in enumerate(consolidated_files(shard, CONSOLIDATED_FILES), start=1)
+            for name in file.tensors
+        }
+        self._to_read = read_of_consolidated(shard, CONSOLIDATED_FILES)
+        self._own = {tensor.name: tensor for tensor in self._tensors}
+        self._saved_by: ConsolidatingWriter | None = None
+        self._longest_seconds = 0.0
+
+    def facts(self) -> dict[str, str]:
+        """Return how the library is called, and how long rank 0 alone made the others wait."""
+        self._know_longest()
+        seconds = self._group.largest(round(self._longest_seconds * _MICROSECONDS)) / _MICROSECONDS
+        return super().facts() | {
+            "save": "torch.distributed.checkpoint.save, HuggingFaceStorageWriter with save_distributed and "
+            "enable_consolidation, all files in one folder",
+            "load": "each rank reads its rows of the consolidated files; the shards are not read again",
+            "consolidation": f"rank 0 alone, in every save, when all shards are written: {seconds:.3f} s at most",
+        }
+
+    def _writer(self, folder: str, files: WatchedFiles) -> FileSystemWriter:
+        self._know_longest()
+        self._saved_by = ConsolidatingWriter(folder, files, self._numbers)
+        return self._saved_by
+
+    def _know_longest(self) -> None:
+        self._longest_seconds = max(self._longest_seconds, self._saved_by.seconds if self._saved_by else 0.0)
+
+    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+        """Read the index, then this rank's rows, file after file; what cannot be understood becomes a fault."""
+        self._arrived, self._faults, self._file_of = frozenset(), [], {}
+        files = WatchedFiles(clock, self._summed)
+        folder = Path(committed.local_path(INDEX) or "").parent
+        with clock.activity.wait():
+            with files.create_stream(folder / INDEX, "rb") as source:
+                fault = self._fault_of_index(source.read(files.sizes[INDEX]))
+            if fault:
+                self._faults.append(fault)
+            for file in self._to_read if not fault else ():
+                with files.create_stream(folder / file.name, "rb") as source:
+                    self._read_rows(file, source, files.sizes[file.name])
+        self._arrived, self._seen_checksum = frozenset(self._file_of), files.checksum
+        return sum(self._own[name].bytes for name in self._arrived)
+
+    def _fault_of_index(self, index: bytes) -> LocalFault | None:
+        """Return why a job would not find this rank's tensors by the index."""
+        try:
+            placed = json.loads(index)["weight_map"]
+            right = all(placed.get(name) == file.name for file in self._to_read for name in file.tensors)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            return of_places(INDEX, "unreadable", len(index), f"the index cannot be read: {error}")
+        return None if right else of_places(INDEX, "foreign", len(index), "the index places tensors elsewhere")
+
+    def _read_rows(self, file: WholeFile, source: io.IOBase, size: int) -> None:
+        begin = header_end(source.read(LENGTH_BYTES))
+        header = source.read(begin - LENGTH_BYTES) if begin and begin <= size else b""
+        wanted, begins = _header_of(file)
+        if begin is None or not _is_header(header, wanted):
+            self._faults.append(of_places(file.name, "foreign", size, "its header is not what was written"))
+            return
+        if size > begin + file.bytes:
+            self._faults.append(of_other_size(file.name, size, begin + file.bytes))
+        state = self._ready()
+        for name, (_, ranks) in file.tensors.items():
+            if name not in self._own:
+                continue
+            rows = state.bytes_of(name)
+            start = begin + begins[name] + ranks.index(self._shard.rank) * len(rows)
+            source.seek(start)
+            count = source.readinto(rows)  # type: ignore[attr-defined]
+            if count == len(rows):
+                self._file_of[name] = file.name
+                continue
+            detail = f"the file has {size} bytes, the rows of this rank end at {start + len(rows)}"
+            self._faults.append(
+                LocalFault(
+                    kind="short", file=file.name, tensor=name, offset=count, bytes=len(rows) - count, detail=detail
+                )
+            )
+
+
+def _header_of(file: WholeFile) -> tuple[dict[str, object], dict[str, int]]:
+    """Return a header and where each tensor begins behind it: one row of each rank that holds it, in their order."""
+    header: dict[str, object] = {}
+    begins: dict[str, int] = {}
+    end = 0
+    for name, (part, ranks) in file.tensors.items():
+        begins[name], end = end, end + part.bytes * len(ranks)
+        header[name] = {
+            "shape": [len(ranks), part.elements],
+            "dtype": DTYPES[part.dtype],
+            "data_offsets": [begins[name], end],
+        }
+    return header, begins
+
+
+def _is_header(found: bytes, wanted: dict[str, object]) -> bool:
+    """Whether a header is the one that was written, to the byte; libraries differ in the spaces of their JSON."""
+    forms = (json.dumps(wanted, separators=separators) for separators in ((", ", ": "), (",", ":")))
+    return found.rstrip(b" ") in {form.encode() for form in forms}
+
+
+def make(
+    *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
+) -> ConsolidatedEngine:
+    """Return the engine of a rank's files, whose ranks call each method together."""
+    return ConsolidatedEngine(shard, content, group, activity, options)

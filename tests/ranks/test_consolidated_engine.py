@@ -1,0 +1,166 @@
+"""The engine safetensors-consolidated with one rank: the library's files, what comes back, and how it may not."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.facts.engines import CONSOLIDATED_FILES, built_in
+from pytest_ckpt.ranks.content.generator import Content, TensorKey
+from pytest_ckpt.ranks.engines.factory import engine_maker
+from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.sizing.files import consolidated_files, consolidating_bytes, files_of, largest_file_bytes, shard_files
+from pytest_ckpt.sizing.models import layout
+from tests.support.bare_safetensors import load_bare
+from tests.support.one_rank import Alone, area_in, as_one_rank
+from tests.support.posix_files import CHECKPOINT, clock_of, committed_in, draft_in, load, save
+
+WHOLE = layout("llama3-8b", mode="open", processes=1, scale=1e-5)
+SHARD = WHOLE.rank(0)
+SHARDS = [file.name for file in shard_files(SHARD, CONSOLIDATED_FILES)]
+MADE = [file.name for file in consolidated_files(SHARD, CONSOLIDATED_FILES)]
+INDEX = "model.safetensors.index.json"
+# Holds the optimizer's first tensor, which is larger than a page.
+LARGE = MADE[-2]
+
+
+@pytest.fixture
+def engine() -> Iterator[object]:
+    make = engine_maker("pytest_ckpt.ranks.engines.consolidated.engine:make")
+    made = make(shard=SHARD, content=Content(7), group=Alone(), activity=Activity(), options=EngineOptions())
+    yield made
+    made.release()
+
+
+def test_the_shards_become_files_of_whole_tensors_and_all_are_made_durable(engine, tmp_path):
+    entries, proof, clock = save(engine, tmp_path)
+    assert {entry.name for entry in entries} == {path.name for path in tmp_path.iterdir()} == {*SHARDS, *MADE, INDEX}
+    assert {file.name for file in files_of(SHARD, CONSOLIDATED_FILES)} == {entry.name for entry in entries}
+    assert proof.files_attempted == proof.files_returned == len(entries)
+    # All tensors twice, and what says where they stand.
+    assert 2 * SHARD.bytes < sum(entry.bytes for entry in entries) < 2.2 * SHARD.bytes + 100_000
+    assert set(clock.phases) == {"open", "write", "read", "fsync", "directory"}
+    assert "rank 0 alone, in every save" in engine.facts()["consolidation"]
+
+
+def test_the_consolidation_shows_what_it_moves(engine, tmp_path):
+    """Without it a rank that consolidates for minutes could not be told from one that hangs."""
+    engine.fill(CHECKPOINT)
+    clock = clock_of()
+    engine.save(draft_in(tmp_path, clock), clock)
+    # Written as shards, read, and written again.
+    assert clock.activity.bytes_done > 3 * SHARD.bytes
+
+
+def test_every_byte_comes_back_of_each_checkpoint(engine, tmp_path):
+    for number in (1, 2):
+        save(engine, tmp_path / str(number), number)
+    engine.release()
+    for number in (2, 1, 2):
+        loaded, check = load(engine, tmp_path / str(number), number)
+        assert loaded == check.bytes_checked == SHARD.bytes
+        assert check.faults == ()
+
+
+def test_another_checkpoint_in_its_place_is_found(engine, tmp_path):
+    save(engine, tmp_path, 1)
+    _, check = load(engine, tmp_path, 2)
+    assert "stale" in {fault.kind for fault in check.faults}
+    assert {fault.file for fault in check.faults} <= set(MADE)
+
+
+def test_a_load_reads_whole_tensors_and_no_shard(engine, tmp_path):
+    save(engine, tmp_path)
+    for name in SHARDS:
+        (tmp_path / name).unlink()
+    loaded, check = load(engine, tmp_path)
+    assert (loaded, check.faults) == (SHARD.bytes, ())
+
+
+@pytest.mark.parametrize(
+    ("way", "kind"), [("zeros", "zeros"), ("header", "foreign"), ("longer", "foreign"), ("shorter", "short")]
+)
+def test_damage_of_a_consolidated_file_is_a_fault_of_it(engine, tmp_path, way, kind):
+    save(engine, tmp_path)
+    file = tmp_path / LARGE
+    data = file.read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    changed = {
+        "zeros": data[:begin] + bytes(8192) + data[begin + 8192 :],
+        "header": data.replace(b'"shape"', b'"Shape"', 1),
+        "longer": data + b"more",
+        "shorter": data[:-5],
+    }[way]
+    file.write_bytes(changed)
+    loaded, check = load(engine, tmp_path)
+    assert check.faults
+    assert {fault.file for fault in check.faults} == {LARGE}
+    assert kind in {fault.kind for fault in check.faults}
+    assert (loaded == SHARD.bytes) is (way in {"zeros", "longer"})
+
+
+@pytest.mark.parametrize(
+    ("index", "kind", "loads"),
+    [(b"{", "unreadable", False), (b"{}", "unreadable", False), (b'{"weight_map": {}}', "foreign", False),
+     (None, "foreign", True)],
+)  # fmt: skip
+def test_an_index_by_which_a_job_finds_nothing_or_that_is_another_one_is_a_fault(engine, tmp_path, index, kind, loads):
+    save(engine, tmp_path)
+    file = tmp_path / INDEX
+    # None: with another byte that says the same.
+    file.write_bytes(file.read_bytes() + b"\n" if index is None else index)
+    loaded, check = load(engine, tmp_path)
+    assert [(fault.kind, fault.file) for fault in check.faults] == [(kind, INDEX)]
+    assert loaded == (SHARD.bytes if loads else 0)
+
+
+@pytest.mark.parametrize("name", [MADE[0], INDEX])
+def test_a_file_that_is_not_there_is_an_error_of_the_storage(engine, tmp_path, name):
+    save(engine, tmp_path)
+    (tmp_path / name).unlink()
+    engine.load_steps()
+    with pytest.raises(FileNotFoundError):
+        engine.load(committed_in(tmp_path), 0, clock_of())
+
+
+@pytest.mark.parametrize("name", [SHARDS[0], INDEX])
+def test_what_the_storage_answers_in_the_consolidation_is_the_error_of_the_save(engine, tmp_path, name):
+    tmp_path.joinpath(name).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left") as caught:
+        save(engine, tmp_path)
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_the_bare_library_loads_the_consolidated_files_by_their_index(engine, tmp_path):
+    folder, scratch = tmp_path / "saved", tmp_path / "scratch"
+    folder.mkdir()
+    scratch.mkdir()
+    save(engine, folder)
+    loaded = load_bare(folder, scratch, metadata=None, dimensions=2)
+    tensors = [tensor for file in SHARD.files for tensor in file.tensors]
+    assert set(loaded) == {tensor.name for tensor in tensors}
+    assert {place for _, _, place in loaded.values()} == set(MADE)
+    for number, tensor in enumerate(tensors):
+        key = TensorKey(checkpoint=CHECKPOINT, rank=0, tensor=number)
+        kind, data, _ = loaded[tensor.name]
+        assert (kind, data) == (tensor.dtype, Content(7).expected(key, 0, tensor.bytes).tobytes())
+    assert json.loads((folder / INDEX).read_text())["metadata"]["total_size"] == SHARD.bytes
+
+
+@pytest.mark.thorough
+def test_rank_0_needs_the_memory_that_the_plan_states(tmp_path: Path) -> None:
+    spec = built_in("safetensors-consolidated")
+    whole = layout("llama3-8b", mode="open", processes=1, scale=0.004)
+    area, state = area_in(tmp_path), whole.rank(0).bytes
+    saved = as_one_rank(spec.name, whole, area, "save")["peak_bytes"]
+    loaded = as_one_rank(spec.name, whole, area, "load")
+    assert (loaded["loaded"], loaded["checked"], loaded["faults"]) == (state, state, 0)
+    of_rank = spec.memory.process_bytes + spec.memory.state_bytes(state, largest_file_bytes(whole.rank(0), spec.files))
+    stated = of_rank + consolidating_bytes(whole, spec.files)
+    assert state + largest_file_bytes(whole.rank(0), spec.files) < saved < stated
+    assert loaded["peak_bytes"] < stated
