@@ -6,21 +6,70 @@ so many seconds first. The processes that could not be ended go to standard outp
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
+import shutil
+import signal
 import sys
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pytest_ckpt.support.processes import MARK, SWEEP, end_marked
+from pytest_ckpt.launching.started_ranks import SCRATCH
+from pytest_ckpt.support.processes import MARK, SESSION, SWEEP, end_marked, marked_processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Of Open MPI, here and on other hosts: a folder that has the number of its daemon.
+_SESSION_NAME = re.compile(r"(?:ompi|prted)\.([1-9][0-9]*)")
+_DAEMONS = ("prted", "prterun", "mpiexec", "mpirun")
 
 
 def main() -> int:
     """End them, and say which stay."""
-    # A rank that has lost its controller gives the launcher the time to end by itself.
-    time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else 0.0)
-    stuck = end_marked(os.environ[MARK].removesuffix(SWEEP))
+    run_id = os.environ[MARK].removesuffix(SWEEP)
+    sessions = _sessions_of(marked_processes(run_id))
+    if len(sys.argv) > 1:
+        # A rank that has lost its controller gives the launcher the time to end by itself. Its own session is known
+        # by the environment that it has handed on: it is gone itself.
+        sessions |= _sessions_of(["self"])
+        time.sleep(float(sys.argv[1]))
+    stuck = end_marked(run_id)
+    for session in sessions:
+        _end(session)
     print(json.dumps({"stuck": stuck}), flush=True)
     return 0
+
+
+def _sessions_of(processes: Iterable[int | str]) -> set[Path]:
+    """Return the folders of the sessions in which processes of this host were started."""
+    found = set()
+    for process in processes:
+        with contextlib.suppress(OSError):
+            pairs = Path("/proc", str(process), "environ").read_bytes().split(b"\0")
+            found |= {
+                Path(os.fsdecode(pair.partition(b"=")[2])) for pair in pairs if pair.startswith(f"{SESSION}=".encode())
+            }
+    return found
+
+
+def _end(session: Path) -> None:
+    """End the daemon of a session of Open MPI, which has no mark of the run, and remove what it left."""
+    if not (named := _SESSION_NAME.fullmatch(session.name)):
+        return  # of a scheduler, which outlives the run
+    with contextlib.suppress(OSError):
+        words = Path("/proc", named[1], "cmdline").read_bytes().split(b"\0")
+        if Path(os.fsdecode(words[0])).name in _DAEMONS:
+            os.kill(int(named[1]), signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        if session.lstat().st_uid == os.geteuid():
+            shutil.rmtree(session)
+            # The folder of a launch, whose controller is gone; it holds nothing else.
+            if session.parent.name.startswith(SCRATCH):
+                session.parent.rmdir()
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _INSIDE_MPI = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID")
 _MPI_PREFIXES = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PRTE_", "OPAL_", "MPI_LOCAL", "HYDRA_")
 _MPI_SETTINGS = ("PRTE_MCA_", "PMIX_MCA_")
+_MEMORY = "/dev/shm"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,6 +125,11 @@ class Launcher:
                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                 "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
             }
+            if self.hosts and scratch:
+                # Here in the folder that goes with the launch; elsewhere in memory, as Open MPI's own segments.
+                clean.setdefault("PRTE_MCA_prte_local_tmpdir_base", scratch)
+                if scratch.startswith(_MEMORY):
+                    clean.setdefault("PRTE_MCA_prte_remote_tmpdir_base", _MEMORY)
             if self.hosts and (places := spaced(shutil.which(self.template[0]) or self.template[0])):
                 added |= asking_for_quotes(places, clean)
         if self.is_slurm:

@@ -19,6 +19,9 @@ from pytest_ckpt.wire.listener import Connection, Listener
 if TYPE_CHECKING:
     from pytest_ckpt.launching.launcher import Launcher
 
+SCRATCH = "ckpt-"
+"""How the name of a launch's folder for sockets and segments begins; the controller's number follows."""
+
 _READ_BYTES = 1 << 16
 
 
@@ -67,12 +70,12 @@ def scratch_folder() -> str:
     """Make a folder for the launcher's sockets and segments; remove those of controllers that were killed."""
     # Memory-backed, so that segments never touch a disk; a short name, as sockets need one.
     home = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
-    for left in home.glob("ckpt-*-*"):
+    for left in home.glob(f"{SCRATCH}*-*"):
         pid = left.name.split("-")[1]
         with contextlib.suppress(OSError):
             if left.lstat().st_uid == os.geteuid() and pid.isdigit() and not Path("/proc", pid).exists():
                 shutil.rmtree(left, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"ckpt-{os.getpid()}-", dir=home)
+    return tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-", dir=home)
 
 
 def listener_of(launcher: Launcher, processes: int) -> Listener:

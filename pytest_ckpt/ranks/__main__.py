@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.support.die_with_parent import die_with_parent
+from pytest_ckpt.support.processes import SESSION
 
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
@@ -35,6 +36,7 @@ def main() -> int:
     try:
         controller = Controller(_end_at_once)
         activity.tell_by(controller.tell)
+        _keep_segments_in_session()
         from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415 - starts MPI
 
         group = MpiGroup(activity)
@@ -52,6 +54,13 @@ def main() -> int:
         _give_up(activity, controller, error)
         group.abort()
         return 1
+
+
+def _keep_segments_in_session() -> None:
+    """Have Open MPI keep its segments in the folder of its session where that lies in memory, and so goes with it."""
+    session = os.environ.get(SESSION, "")
+    if session.startswith("/dev/shm/"):
+        os.environ.setdefault("OMPI_MCA_btl_sm_backing_directory", session)
 
 
 def _do_job(group: Group, activity: Activity, controller: Controller) -> bool:

@@ -45,6 +45,15 @@ class AcrossHosts:
         # What every host has for itself, none of them awaits from another.
         self._waits = group.spans_hosts and not is_local
 
+    def prepare(self) -> None:
+        """Make what all checkpoints of the subject need, on every rank, and wait until every host sees it."""
+        slug = self._subject.slug
+        self._store.prepare(slug)
+        self._group.wait()
+        if self._waits:
+            with self._stage(_SPENT_ON, None):
+                self._look("folder", lambda: self._store.is_prepared(slug), is_asked=self._group.leads_host)
+
     def begin(self, ref: CheckpointRef) -> None:
         """Make what a checkpoint is saved into, on rank 0, and wait until every host sees it."""
         if self._waits:

@@ -81,7 +81,7 @@ class Operations(Checkpoints):
         is_local: bool = False,
     ) -> None:
         super().__init__(subject, shard, store, rule, deltas)
-        self._across_hosts = AcrossHosts(group, activity, subject, store, self.stage, is_local=is_local)
+        self.across_hosts = AcrossHosts(group, activity, subject, store, self.stage, is_local=is_local)
         self._group = group
         self._activity = activity
         self._saved: list[Saved] = []
@@ -116,7 +116,7 @@ class Operations(Checkpoints):
             if takes_part:
                 strategy.engine.fill(content or checkpoint)
         ref = self.new_ref(checkpoint, role)
-        self._across_hosts.begin(ref)
+        self.across_hosts.begin(ref)
         beside = Beside(meanwhile) if meanwhile else None
         self._start(at, tell=counted or tell)
         start = time.perf_counter()
@@ -144,7 +144,7 @@ class Operations(Checkpoints):
             self._saved.append(saved)
             self._commits += self._group.rank == 0 and self._store.is_committed(ref)
         done = self._finish("save", checkpoint, checkpoint, own, counted=counted, stage=stage)
-        self._across_hosts.end(ref)
+        self.across_hosts.end(ref)
         return done
 
     def load(
@@ -195,7 +195,7 @@ class Operations(Checkpoints):
 
     def await_files(self, files: Sequence[Files]) -> None:
         """Wait until this rank sees the files that it is about to read and others wrote; called by all ranks."""
-        self._across_hosts.files(files, self._entries)
+        self.across_hosts.files(files, self._entries)
 
     def delete(self, checkpoint: int) -> float:
         """Delete a checkpoint; return the seconds until all ranks were done, by rank 0's clock."""

@@ -19,6 +19,9 @@ MARK = "PYTEST_CKPT_RUN"
 SWEEP = "/sweep"
 """Behind the run's id in the mark: what ends processes of a run is none of them."""
 
+SESSION = "PMIX_SERVER_TMPDIR"
+"""The variable in which a launcher tells a rank where the daemon that started it keeps its sockets and segments."""
+
 _POLL_SECONDS = 0.02
 _TERM_SECONDS = 3.0
 # A busy machine takes its time to end what was killed; who waits for longer is blocked in the kernel.

@@ -230,6 +230,9 @@ class Store(Protocol):
     def prepare(self, subject: str) -> None:
         """Make what all checkpoints of a subject need; called by every rank before the first of them."""
 
+    def is_prepared(self, subject: str) -> bool:
+        """Return whether this client sees what `prepare` made."""
+
     def begin(self, ref: CheckpointRef, phases: Phases) -> Draft:
         """Begin this rank's part of a checkpoint; ranks of the same checkpoint begin in any order."""
 

@@ -12,6 +12,10 @@ from pytest_ckpt.targets.protocol import Resident
 class StoreWithoutCache:
     """The part of a `Store` that is about the cache of this client, where there is none: nor does it remember names."""
 
+    def is_prepared(self, subject: str) -> bool:
+        """There are no folders."""
+        return True
+
     def announce(self, ref: CheckpointRef) -> None:
         """There are no folders."""
 

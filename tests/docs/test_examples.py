@@ -27,6 +27,7 @@ NOT_RUN = {
     "ARCHITECTURE.md": [
         f" pytest --ckpt-target=… --cluster=…{' ' * 23}pytest-ckpt plan | doctor | judge | verify | diff | trend"
     ],
+    "evidence.md": ["pytest-ckpt diff ckpt-report-off ckpt-report-on --encryption"],
     "first_run.md": ["python3 -m venv .venv"],
     "several_hosts.md": [
         "  ERROR: --ckpt-target /mnt/array/ckpt is not the same on every host: h2: tmpfs (local) instead of "

@@ -53,7 +53,7 @@ def test_a_killed_rank_is_named_with_its_host_and_the_target_is_clean(make_home:
     done = happened(make_home, "rank")
     failure = failure_of(done)
     assert (failure["kind"], failure["host"], failure["rank"]) == ("killed", "h2", 1), failure["message"]
-    assert done.left == ()
+    assert (done.left, done.litter) == ((), ())
 
 
 @pytest.mark.thorough
@@ -61,7 +61,16 @@ def test_the_host_of_a_killed_daemon_is_named_and_its_ranks_are_ended(make_home:
     done = happened(make_home, "daemon")
     failure = failure_of(done)
     assert (failure["kind"], failure["host"]) == ("killed", "h2"), failure["message"]
-    assert done.left == ()
+    assert (done.left, done.litter) == ((), ())
+
+
+@pytest.mark.thorough
+def test_a_launcher_that_is_killed_leaves_neither_processes_nor_segments(make_home: Callable[[str], Path]) -> None:
+    """It would have removed the segments of its own host's ranks, and its session."""
+    done = happened(make_home, "launcher")
+    failure = failure_of(done)
+    assert failure["kind"] in ("killed", "launch"), failure["message"]
+    assert (done.left, done.litter) == ((), ())
 
 
 @pytest.mark.thorough
@@ -85,6 +94,7 @@ def test_ranks_that_are_cut_off_end_themselves_and_their_folder_stays(make_home:
     assert failure["message"].startswith("no word for")
     assert "h2 does not say" in done.run.document["left_behind"][0]
     assert [name for name in done.left if name.isdigit()] == [], "no process, on no host"
+    assert done.litter == ()
     assert [name for name in done.left if not name.isdigit()]
 
 
@@ -93,7 +103,7 @@ def test_a_network_that_is_gone_for_5_seconds_ends_no_run(make_home: Callable[[s
     done = happened(make_home, "cut for 5 s", SAVES)
     (measured,) = done.run.document["measurements"]
     assert measured["failure"] is None, done.text
-    assert done.left == ()
+    assert (done.left, done.litter) == ((), ())
 
 
 @pytest.mark.thorough
@@ -101,7 +111,7 @@ def test_a_slow_network_of_one_host_ends_no_run(make_home: Callable[[str], Path]
     done = happened(make_home, "slow", SAVES)
     (measured,) = done.run.document["measurements"]
     assert measured["failure"] is None, done.text
-    assert done.left == ()
+    assert (done.left, done.litter) == ((), ())
 
 
 @pytest.mark.thorough
@@ -116,7 +126,7 @@ def test_no_time_compares_the_clocks_of_two_hosts(make_home: Callable[[str], Pat
     assert min(s for o in measured["operations"] for s in o["rank_seconds"]) > 0
     assert longest < 300
     assert all(0 <= seconds < 300 for o in measured["operations"] for seconds in o["phases"].values())
-    assert done.left == ()
+    assert (done.left, done.litter) == ((), ())
 
 
 @pytest.mark.thorough
@@ -133,7 +143,7 @@ def test_an_interrupted_run_leaves_nothing_on_any_host(make_home: Callable[[str]
     done = happened(make_home, what)
     assert done.code == 2, done.text
     assert done.run.document["grade"] != "certified"
-    assert done.left == ()
+    assert (done.left, done.litter) == ((), ())
 
 
 @pytest.mark.thorough
@@ -143,4 +153,5 @@ def test_a_killed_controller_leaves_no_process_on_any_host(make_home: Callable[[
     assert done.code != 0
     session = json.loads((done.run.report / "session.json").read_text())
     assert [name for name in done.left if name.isdigit()] == [], "no process, on no host"
+    assert done.litter == ()
     assert Path(session["area"]["location"]).name in done.left

@@ -1,9 +1,12 @@
-"""Two hosts whose clients remember names and attributes for a second, which STALE allows: no save, no pattern fails."""
+"""Two hosts whose clients remember names and attributes for a second, which STALE allows: no save, no pattern fails.
+
+``CKPT_HOST_RUNS`` says how many runs of each kind there are, one after the other: every one of them must end well.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from tests.support.front_door import TINY
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.storage import Storage
 
+RUNS = int(os.environ.get("CKPT_HOST_RUNS", "1"))
 # Names that are there, names that are not, and attributes.
 _MOOSEFS = ",".join(f"mfs{what}cacheto=1" for what in ("attr", "entry", "direntry", "negentry"))
 _FAULTS = ("stale negative names", "stale attributes")
@@ -23,63 +27,87 @@ STORAGES = {
         faults={name: {"seconds": 1} for name in _FAULTS} | {"new folder is not visible": {"seconds": 0.5}},
     ),
 }
-FOR_A_MINUTE = Storage(is_fuse=True, faults={name: {"seconds": 60} for name in _FAULTS})
-OPTIONS = (*TINY, "--ckpt-hosts=h1:1,h2:1", "--ckpt-suite=performance,contention", "--ckpt-gates=posix-shared")
+FOR_A_MINUTE = Storage(
+    is_fuse=True, faults={name: {"seconds": 60} for name in _FAULTS} | {"names dropped in a listing": {}}
+)
+HOSTS = (*TINY, "--ckpt-hosts=h1:1,h2:1", "--ckpt-gates=posix-shared")
+OPTIONS = (*HOSTS, "--ckpt-suite=performance,contention")
+NAMES = (*HOSTS, "--ckpt-suite=conformance", "-k", "test_every_name_is_listed_once")
 
 
 @pytest.fixture(scope="module", params=STORAGES)
-def done(make_home: Callable[[str], Path], request: pytest.FixtureRequest) -> Done:
-    """What came of saves, loads and all patterns."""
+def all_done(make_home: Callable[[str], Any], request: pytest.FixtureRequest) -> Sequence[Done]:
+    """What came of saves, loads and all patterns, and of listings: as many runs of each, one of each in turn."""
     storage = STORAGES[request.param]
     need_hosts(storage)
-    (found,) = on_hosts(make_home("hosts"), 2, Step(options=OPTIONS), storage=storage)
-    return found
+    steps = [Step(options=options) for _ in range(RUNS) for options in (OPTIONS, NAMES)]
+    return on_hosts(make_home("hosts"), 2, *steps, storage=storage)
 
 
 @pytest.fixture(scope="module")
-def measured(done: Done) -> dict[str, Any]:
-    found: dict[str, Any] = done.run.measurement()
-    return found
+def done(all_done: Sequence[Done]) -> Sequence[Done]:
+    """The runs that measured."""
+    return all_done[::2]
+
+
+@pytest.fixture(scope="module")
+def measured(done: Sequence[Done]) -> list[dict[str, Any]]:
+    return [of.run.measurement() for of in done]
 
 
 @pytest.mark.thorough
-def test_saves_to_a_folder_that_another_host_made_end_without_an_error(done: Done, measured: dict[str, Any]) -> None:
-    assert measured["failure"] is None, done.text
-    assert measured["hosts"] == ["h1", "h2"]
-    assert done.left == ()
+def test_saves_to_a_folder_that_another_host_made_end_without_an_error(
+    done: Sequence[Done], measured: list[dict[str, Any]]
+) -> None:
+    assert [of["failure"] for of in measured] == [None] * RUNS, done[-1].text
+    assert [of["hosts"] for of in measured] == [["h1", "h2"]] * RUNS
+    assert [of.left for of in done] == [()] * RUNS
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("pattern", ["storm", "shifted", "joined", "split"])
-def test_what_another_host_saved_is_loaded_byte_for_byte(measured: dict[str, Any], pattern: str) -> None:
-    integrity = measured["patterns"][pattern]["integrity"]
-    assert integrity["fault_count"] == 0, integrity["faults"]
-    assert integrity["bytes_checked"] == integrity["bytes_expected"]
+def test_what_another_host_saved_is_loaded_byte_for_byte(measured: list[dict[str, Any]], pattern: str) -> None:
+    for of in measured:
+        integrity = of["patterns"][pattern]["integrity"]
+        assert integrity["fault_count"] == 0, integrity["faults"]
+        assert integrity["bytes_checked"] == integrity["bytes_expected"]
 
 
 @pytest.mark.thorough
-def test_saves_beside_another_job_and_beside_reads_are_measured(measured: dict[str, Any]) -> None:
-    assert measured["patterns"]["neighbour"]["bursts"] > 0
-    assert measured["patterns"]["mixed"]["save_seconds"]
+def test_saves_beside_another_job_and_beside_reads_are_measured(measured: list[dict[str, Any]]) -> None:
+    assert all(of["patterns"]["neighbour"]["bursts"] > 0 for of in measured)
+    assert all(of["patterns"]["mixed"]["save_seconds"] for of in measured)
 
 
 @pytest.mark.thorough
-def test_what_hosts_waited_for_before_the_clocks_is_told(done: Done, measured: dict[str, Any]) -> None:
-    saves = [o for o in measured["operations"] if o["kind"] == "save"]
-    # Before and after each save, and more before loads.
-    assert measured["host_waits"]["looks"] > 2 * len(saves)
-    late = measured["host_waits"]["late"]
-    assert [of for of in late if of["unseen"]] == []
-    # MooseFS asks its server for a name that the client does not know; the other storage hides a new folder.
-    if "fuse.misbehaving" in done.text:
-        assert "folder" in {of["awaited"] for of in late if of["host"] == "h2"}
-    assert "Waited for other hosts" in (done.run.report / "certificate.html").read_text()
+def test_every_name_is_listed_on_both_hosts(all_done: Sequence[Done]) -> None:
+    for of in all_done[1::2]:
+        seen = {o["subject"]: (o["anomalies"], o["not_run"]) for o in of.run.document["observations"]}
+        assert seen == dict.fromkeys(("many", "after-change", "second-client"), ([], "")), of.text
+        assert of.left == ()
 
 
 @pytest.mark.thorough
-def test_a_client_that_remembers_for_a_minute_fails_the_run(make_home: Callable[[str], Path]) -> None:
+def test_what_hosts_waited_for_before_the_clocks_is_told(done: Sequence[Done], measured: list[dict[str, Any]]) -> None:
+    for of, found in zip(done, measured, strict=True):
+        saves = [o for o in found["operations"] if o["kind"] == "save"]
+        # Before and after each save, and more before loads.
+        assert found["host_waits"]["looks"] > 2 * len(saves)
+        late = found["host_waits"]["late"]
+        assert [wait for wait in late if wait["unseen"]] == []
+        # MooseFS asks its server for a name that the client does not know; the other storage hides a new folder.
+        if "fuse.misbehaving" in of.text:
+            assert "folder" in {wait["awaited"] for wait in late if wait["host"] == "h2"}
+        assert "Waited for other hosts" in (of.run.report / "certificate.html").read_text()
+
+
+@pytest.mark.thorough
+def test_a_client_that_remembers_for_a_minute_fails_the_run(make_home: Callable[[str], Any]) -> None:
     """Nobody waits for longer than twice what STALE allows: what is still not seen then fails, with its host."""
     need_hosts(FOR_A_MINUTE)
-    (done,) = on_hosts(make_home("hosts"), 2, Step(options=OPTIONS), storage=FOR_A_MINUTE)
+    done, names = on_hosts(make_home("hosts"), 2, Step(options=OPTIONS), Step(options=NAMES), storage=FOR_A_MINUTE)
     measured = done.run.measurement()
     assert measured["failure"]["host"] == "h2", done.text
+    assert names.code == 1, names.text
+    seen = {o["subject"]: o["anomalies"] for o in names.run.document["observations"]}
+    assert seen["many"], names.text

@@ -46,6 +46,17 @@ def test_open_mpi_is_asked_to_yield_unless_the_user_has_said_otherwise():
     assert name not in SRUN.environment("run", "", {})
 
 
+def test_what_open_mpi_keeps_of_a_launch_goes_with_the_folder_of_the_launch():
+    launcher = Launcher(template=("mpiexec",), version="mpiexec (Open MPI) 5.0.11", hosts=HOSTS)
+    here, there = "PRTE_MCA_prte_local_tmpdir_base", "PRTE_MCA_prte_remote_tmpdir_base"
+    made = launcher.environment("run", "/dev/shm/ckpt-7-x", {})
+    assert (made[here], made[there]) == ("/dev/shm/ckpt-7-x", "/dev/shm")
+    asked = launcher.environment("run", "/dev/shm/ckpt-7-x", {here: "/a", there: "/b"})
+    assert (asked[here], asked[there]) == ("/a", "/b")
+    # Where memory cannot be written to here, what there is elsewhere is not known.
+    assert there not in launcher.environment("run", "/tmp/ckpt-7-x", {})
+
+
 def test_srun_is_not_to_have_each_rank_say_which_store_of_pmix_it_lacks():
     name = "PMIX_MCA_gds"
     assert SRUN.environment("run", "", {})[name] == "hash"

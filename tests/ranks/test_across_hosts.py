@@ -46,7 +46,13 @@ class SeesLate:
     """A store whose client sees nothing before it has looked so often."""
 
     def __init__(self, looks: int) -> None:
-        self.looks, self.announced, self.asked = looks, [], []
+        self.looks, self.announced, self.asked, self.prepared = looks, [], [], []
+
+    def prepare(self, subject: str) -> None:
+        self.prepared.append(subject)
+
+    def is_prepared(self, subject: str) -> bool:
+        return self.sees(CheckpointRef(subject=subject, number=0), ())
 
     def announce(self, ref: CheckpointRef) -> None:
         self.announced.append(ref)
@@ -86,6 +92,15 @@ def waiting(
     activity = Activity()
     activity.tell_by(records.append)
     return AcrossHosts(group, activity, SUBJECT, store, lambda *_: nullcontext(), is_local=is_local)  # type: ignore[arg-type]
+
+
+def test_every_rank_prepares_and_waits_for_what_another_host_made(records: list[Any]) -> None:
+    store = SeesLate(2)
+    waiting(store, records, rank=1).prepare()
+    assert store.prepared == [SUBJECT.slug]
+    assert len(store.asked) == 3
+    waiting(SeesLate(0), records).prepare()
+    assert records == [HostsLooked(subject=SUBJECT, awaited="folder")]
 
 
 def test_rank_0_makes_the_folder_that_all_wait_for(records: list[Any]) -> None:
@@ -137,6 +152,7 @@ def test_on_one_host_and_in_its_local_tier_nothing_is_made_or_looked_for(
 ) -> None:
     store = SeesLate(0)
     of = waiting(store, records, other=BY_ANOTHER, **alone)
+    of.prepare()
     of.begin(REF)
     of.end(REF)
     of.files([Files(ref=REF, names=("theirs",))], {})

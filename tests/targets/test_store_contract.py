@@ -323,6 +323,8 @@ class TestMemory:
 
 def test_another_client_sees_what_was_announced_and_what_was_committed_with_all_of_its_bytes(store, area):
     elsewhere = attach(area)
+    store.prepare(REF.subject)
+    assert elsewhere.is_prepared(REF.subject)
     store.announce(REF)
     assert elsewhere.sees_draft(REF)
     _, (entries, _) = save(store)
@@ -333,6 +335,7 @@ def test_another_client_sees_what_was_announced_and_what_was_committed_with_all_
 
 @pytest.mark.parametrize("word", ["a folder"], indirect=True)
 def test_a_client_that_misses_a_name_or_some_bytes_does_not_see_it(store):
+    assert not store.is_prepared("another")
     assert not store.sees_draft(REF)
     assert not store.sees(REF, ())
     _, (entries, _) = save(store)

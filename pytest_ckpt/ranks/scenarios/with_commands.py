@@ -66,9 +66,9 @@ class RunWithCommands(ABC):
     def run(self) -> None:
         """Measure, then remove what was written."""
         task = self._task
+        self._activity.begin(self._do.all("prepare", self._name))
+        self._do.across_hosts.prepare()
         with self._do.stage("prepare", self._do.all("prepare", self._name)):
-            self._store.prepare(task.subject.slug)
-            self._group.wait()
             self._cache = HostCache(self._group, self._activity, self._store, task.subject.slug)
         self._try = OperationsThatMayFail(
             group=self._group,

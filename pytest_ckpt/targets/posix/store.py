@@ -66,6 +66,10 @@ class PosixStore:
         """Make the subject's folder, which another rank may have made."""
         make_folder(self._folder / subject)
 
+    def is_prepared(self, subject: str) -> bool:
+        """Return whether this client knows the subject's folder."""
+        return _size(self._folder / subject) is not None
+
     def begin(self, ref: CheckpointRef, phases: Phases) -> PosixDraft:
         """Make the checkpoint's folder under its first name, which another rank may have made."""
 

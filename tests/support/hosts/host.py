@@ -16,6 +16,7 @@ from tests.support.hosts.mpich import folder_of_mpich
 from tests.support.hosts.storage import Storage, client_of_fuse
 
 READY = "ready"
+OWN_FOLDERS = ("/tmp", "/dev/shm", "/run")
 _NETWORKS = Path("/sys/class/net")
 
 
@@ -32,7 +33,7 @@ def address_of(number: int) -> str:
 def _take_own_folders(keep: tuple[Path, ...]) -> None:
     """Mount folders that no other host sees over those that programs keep sessions in, but leave what is kept there."""
     opened = {path: os.open(path, os.O_PATH) for path in keep}
-    for folder in ("/tmp", "/dev/shm", "/run"):
+    for folder in OWN_FOLDERS:
         run("mount", "-t", "tmpfs", "-o", "mode=1777", "private", folder)
     for path, descriptor in opened.items():
         if path.is_relative_to("/tmp"):

@@ -22,10 +22,11 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.support.processes import SWEEP
 from tests.support import CHECKOUT
 from tests.support.file_systems.serving import ADDRESS, made, missing, run
 from tests.support.front_door import Run, opened_door, processes_of
-from tests.support.hosts.host import READY, address_of, name_of
+from tests.support.hosts.host import OWN_FOLDERS, READY, address_of, name_of
 from tests.support.hosts.mishaps import Mishap, happen, has_saved, is_there
 from tests.support.hosts.secrets_seen import SecretsSeen
 from tests.support.hosts.slurm import slurm as slurm_on
@@ -35,6 +36,8 @@ from tests.support.namespaces import plug_in
 from tests.support.targets.object_server import CREDENTIALS, TARGET, what_lies_in
 
 _LAB_SECONDS = 400.0
+# For each of many steps.
+_MORE_SECONDS = 30.0
 _STEP_SECONDS = 300.0
 # More than a rank takes to see that it is alone, and its launcher to end.
 _END_SECONDS = 30.0
@@ -67,7 +70,8 @@ class Step:
 class Done:
     """What came of a step; ``left`` are names in the target, of any host, and processes of the run that were left.
 
-    ``secrets`` is how many secrets of launches there were, ``shown`` the words of processes that had one.
+    ``secrets`` is how many secrets of launches there were, ``shown`` the words of processes that had one. ``litter`` is
+    what the step left in folders that a host has for itself, as ``HOST:PATH``.
     """
 
     code: int
@@ -76,6 +80,7 @@ class Done:
     left: tuple[str, ...] = ()
     secrets: int = 0
     shown: tuple[str, ...] = ()
+    litter: tuple[str, ...] = ()
 
     @property
     def run(self) -> Run:
@@ -134,7 +139,7 @@ def on_hosts(
             stdout=output,
             stderr=subprocess.STDOUT,
             env=_environment(),
-            timeout=patience(_LAB_SECONDS),
+            timeout=patience(_LAB_SECONDS + _MORE_SECONDS * len(steps)),
             check=False,
         )
     if done.returncode or not out.exists():
@@ -232,11 +237,21 @@ def _on_store(step: Step, endpoint: str, folder: Path, on_first: Sequence[str], 
 
 
 def _left_of(run_id: str) -> list[int]:
-    """Return the processes of a run that do not end by themselves when its controller is gone."""
+    """Return the processes of a run that do not end by themselves when its controller is gone, and what ends them."""
     end = time.monotonic() + patience(_END_SECONDS)
-    while (left := processes_of(run_id)) and time.monotonic() < end:
+    while (left := [*processes_of(run_id), *processes_of(run_id + SWEEP)]) and time.monotonic() < end:
         time.sleep(_POLL_SECONDS)
     return left
+
+
+def _own_files(on_hosts: Sequence[Sequence[str]]) -> set[str]:
+    """Return what lies in the folders that each host has for itself, where programs keep sessions and segments."""
+    return {
+        f"{name_of(number)}:{path}"
+        for number, on_host in enumerate(on_hosts, 1)
+        if is_there(on_host)
+        for path in run(*on_host, "find", *OWN_FOLDERS, "-xdev", "-mindepth", "1", "-print").splitlines()
+    }
 
 
 def _make_keys(home: Path, hosts: int) -> None:
@@ -283,9 +298,11 @@ def main() -> None:
             stack.enter_context(slurm_on(home, hosts))
         done = []
         for number, step in enumerate(steps, 1):
+            before = _own_files(hosts)
             with SecretsSeen() as seen:
                 found = _do(step, number, home, hosts, stores)
-            done.append(dataclasses.replace(found, secrets=seen.count, shown=tuple(seen.shown)))
+            litter = tuple(sorted(_own_files(hosts) - before))
+            done.append(dataclasses.replace(found, secrets=seen.count, shown=tuple(seen.shown), litter=litter))
     (home / "done.json").write_text(json.dumps([to_plain(of) for of in done]) + "\n")
 
 

@@ -57,12 +57,8 @@ def happen(mishap: Mishap, on_hosts: Sequence[Sequence[str]], controller: subpro
     first, cable = first_of(on_hosts[mishap.host - 1]), f"v{mishap.host}"
     match mishap.what:
         case "rank" | "daemon":
-            wanted = (b"pytest_ckpt.ranks",) if mishap.what == "rank" else _DAEMONS
-            found = [
-                pid
-                for pid in _of_host(first)
-                if any(word in _words(pid) for word in wanted) and (mishap.what == "daemon" or not _is_launcher(pid))
-            ]
+            is_wanted = _is_rank if mishap.what == "rank" else _is_daemon
+            found = [pid for pid in _of_host(first) if is_wanted(pid)]
             assert found, f"there is no {mishap.what} on h{mishap.host}"
             os.kill(found[0], signal.SIGKILL)
         case "host":
@@ -101,6 +97,15 @@ def happen(mishap: Mishap, on_hosts: Sequence[Sequence[str]], controller: subpro
             os.kill(_behind(controller.pid), signal.SIGTERM)
         case "controller killed":
             os.kill(_behind(controller.pid), signal.SIGKILL)
+
+
+def _is_rank(process: int) -> bool:
+    return b"pytest_ckpt.ranks" in _words(process) and not _is_launcher(process)
+
+
+def _is_daemon(process: int) -> bool:
+    """Return whether it is a daemon itself: the shell that starts one names it, too."""
+    return _words(process).split(b"\0")[0].rpartition(b"/")[2].startswith(_DAEMONS)
 
 
 def _is_launcher(process: int) -> bool:

@@ -1,0 +1,73 @@
+"""What a run leaves on a host is ended and removed there: its processes, and what the daemon kept that had them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.support.processes import MARK, SESSION, SWEEP
+
+RUN = "a-test-of-a-sweep"
+GONE = 2**22 - 1
+WAITS = "print(flush=True); import time; time.sleep(600)"
+
+
+def swept(session: Path, *words: str) -> None:
+    """Sweep while a process of the run is there, whose rank was started in this session."""
+    environment = os.environ | {MARK: RUN, SESSION: str(session)}
+    process = subprocess.Popen([sys.executable, "-c", WAITS], env=environment, stdout=subprocess.PIPE)
+    assert process.stdout
+    process.stdout.readline()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest_ckpt.launching.host_sweep", *words],
+        env=os.environ | {MARK: RUN + SWEEP},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == '{"stuck": []}\n'
+    assert process.wait() < 0
+    process.stdout.close()
+
+
+def made(session: Path) -> Path:
+    (session / "1" / "0").mkdir(parents=True)
+    (session / "sm_segment.h2.0.1.0").write_bytes(b"of shared memory")
+    return session
+
+
+def test_the_session_of_a_daemon_that_is_gone_is_removed_with_the_folder_of_its_launch(tmp_path: Path) -> None:
+    session = made(tmp_path / "ckpt-17-abc" / f"ompi.{GONE}")
+    swept(session)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["ompi", "prted"])
+def test_a_rank_that_is_gone_has_handed_its_session_on(tmp_path: Path, name: str) -> None:
+    session = made(tmp_path / f"{name}.{GONE}")
+    environment = os.environ | {MARK: RUN + SWEEP, SESSION: str(session)}
+    words = [sys.executable, "-m", "pytest_ckpt.launching.host_sweep", "0"]
+    subprocess.run(words, env=environment, capture_output=True, check=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_only_has_the_number_of_a_daemon_goes_on(tmp_path: Path) -> None:
+    other = subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE)
+    try:
+        swept(made(tmp_path / f"ompi.{other.pid}"))
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.communicate()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_session_of_a_scheduler_stays(tmp_path: Path) -> None:
+    """Slurm's outlives the run."""
+    session = made(tmp_path / "pmix.7.0")
+    swept(session)
+    assert (session / "1").exists()
