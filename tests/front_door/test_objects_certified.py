@@ -21,7 +21,7 @@ TWO_CLIENTS, ONE_CLIENT = "--ckpt-hosts=h1:1,h2:1", "--ckpt-hosts=h1:2"
 SPEED = "--ckpt-suite=performance"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def home(make_home: Callable[[str], Path]) -> Path:
     """A folder with a model and a key to sign with, and its public key."""
     folder = make_home("certified-store")
@@ -33,16 +33,14 @@ def home(make_home: Callable[[str], Path]) -> Path:
     return folder
 
 
-def run_of(home: Path, name: str, *options: str, store: str) -> Done:
+def run_of(home: Path, *options: str, store: str) -> Done:
     """Return what came of a run at full size, on hosts of its own: several in one lab would take long."""
-    folder = home / name
-    folder.mkdir()
     storage = Storage(is_fuse=True, stores=(store,))
     need_hosts(storage)
     model = home / FILE
     words = (f"--ckpt-model={model}", f"--ckpt-certify-up-to={model}", "--ckpt-processes=2", "--cluster=16",
              "--ckpt-gates=object")  # fmt: skip
-    (done,) = on_hosts(folder, 2, Step(options=(*words, *options), store=store), storage=storage)
+    (done,) = on_hosts(home, 2, Step(options=(*words, *options), store=store), storage=storage)
     return done
 
 
@@ -50,7 +48,7 @@ def test_a_store_that_meets_everything_is_certified_signed_and_verified(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     every = "--ckpt-suite=performance,contention,conformance"
-    done = run_of(home, "certified", TWO_CLIENTS, every, f"--ckpt-sign={home / 'key.pem'}", store=HONEST)
+    done = run_of(home, TWO_CLIENTS, every, f"--ckpt-sign={home / 'key.pem'}", store=HONEST)
     run = done.run
     assert (run.code, run.document["grade"]) == (0, "certified"), run.text
     checks = [v for v in run.document["requirements"] if v["id"].startswith("OBJECT-")]
@@ -68,7 +66,7 @@ def test_a_store_that_meets_everything_is_certified_signed_and_verified(
 
 @pytest.mark.parametrize(("store", "requirement"), [(FLIPPED, "INTEGRITY"), (LOST, "SAVE")])
 def test_a_store_with_a_fault_is_not_certified(home: Path, store: str, requirement: str) -> None:
-    done = run_of(home, requirement, TWO_CLIENTS, SPEED, store=store)
+    done = run_of(home, TWO_CLIENTS, SPEED, store=store)
     run = done.run
     assert (run.code, run.document["grade"]) == (1, "not certified"), run.text
     assert any(reason.startswith(f"{requirement} failed") for reason in run.document["grade_reasons"])
@@ -77,6 +75,6 @@ def test_a_store_with_a_fault_is_not_certified(home: Path, store: str, requireme
 
 def test_what_one_client_loads_again_is_not_certified(home: Path) -> None:
     """Its client keeps nothing: that is the store's own word."""
-    run = run_of(home, "one-client", ONE_CLIENT, SPEED, store=HONEST).run
+    run = run_of(home, ONE_CLIENT, SPEED, store=HONEST).run
     assert (run.code, run.document["grade"]) == (8, "incomplete"), run.text
     assert "COLD" in " ".join(run.document["grade_reasons"])
