@@ -49,6 +49,7 @@ OWNERS = {
     "cryptography": ("evidence/signing.py",),
     "ruamel": ("published/folder.py", "cli/export.py"),
     "botocore": ("targets/objects/credentials.py",),
+    "google": ("targets/objects/google_account.py",),
     "moto": (),
     "psutil": ("run/environment.py", "targets/"),
 }

@@ -35,6 +35,34 @@ def test_the_thorough_ones_run_when_all_are_asked_for_and_then_not_what_they_sho
     assert "test_in_short" not in result.stdout.str()
 
 
+def test_when_the_minutes_are_over_no_thorough_test_begins_and_how_many_did_not_is_told(front_door, pytester):
+    pytester.makeconftest(LOADED)
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture(scope="module")
+        def made():
+            raise AssertionError("nothing is made for tests that do not run")
+
+        def test_fast(): pass
+
+        @pytest.mark.thorough
+        def test_thorough(made): pass
+
+        @pytest.mark.thorough
+        def test_another(made): pass
+        """
+    )
+    for spread in ((), ("-n", "2")):
+        result = front_door("--all", "--minutes=0", *spread)
+        result.assert_outcomes(passed=1, skipped=2)
+        result.stdout.fnmatch_lines(
+            ["2 thorough tests were not run: 0 minutes were over (--minutes).", "  test_when*.py"]
+        )
+    assert "were not run" not in front_door("--minutes=0").stdout.str()
+
+
 def test_with_all_tests_a_failure_is_shown_when_it_happens(front_door, pytester):
     pytester.makeconftest(LOADED)
     pytester.makepyfile("def test_first(): assert 6 * 9 == 42\ndef test_second(): pass\n")

@@ -12,13 +12,21 @@ if TYPE_CHECKING:
     import argparse
 
 HELP = "compare two runs: settings, environment, versions, verdicts and operation times"
-DESCRIPTION = "Compare two runs from their folders. The exit code is 0, whatever differs."
+DESCRIPTION = (
+    "Compare two runs from their folders. The exit code is 0, whatever differs; with --encryption it is 0 when that "
+    "costs at most 10 %, 1 when it costs more, 8 when the two runs cannot tell."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.add_argument("before", metavar="BEFORE", help="the folder of a run")
     parser.add_argument("after", metavar="AFTER", help="the folder of another run")
+    parser.add_argument(
+        "--encryption",
+        action="store_true",
+        help="decide what encryption costs: BEFORE ran without it, AFTER with it, as their --ckpt-system tells",
+    )
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
     parser.add_argument("--html", metavar="FILE", help="write the comparison as one page")
 
@@ -26,8 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Print the comparison."""
     from pytest_ckpt.analysis.comparison import compare_reports  # noqa: PLC0415
+    from pytest_ckpt.analysis.encryption import cost_of_encryption  # noqa: PLC0415
     from pytest_ckpt.evidence.manifest import is_as_listed  # noqa: PLC0415
     from pytest_ckpt.evidence.run_files import read_report  # noqa: PLC0415
+    from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.report.diff import diff_lead, diff_lines, diff_sections  # noqa: PLC0415
 
     folders = (Path(asked.before), Path(asked.after))
@@ -38,6 +48,11 @@ def run(asked: argparse.Namespace) -> int:
         if not is_as_listed(folder, "report.json")
     ]
     document = compare_reports(reports[0], reports[1], notices)
+    code = 0
+    if asked.encryption:
+        cost = cost_of_encryption(reports[0], reports[1], document["operations"])
+        document["encryption"] = to_plain(cost)
+        code = {"met": 0, "failed": 1}.get(cost.outcome, 8)
     if asked.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
 
@@ -46,4 +61,4 @@ def run(asked: argparse.Namespace) -> int:
         print(json.dumps(document, indent=1))
     else:
         say(diff_lines(document))
-    return 0
+    return code

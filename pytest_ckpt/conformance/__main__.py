@@ -41,8 +41,8 @@ def main() -> int:
     asked = _parser().parse_args()
     check = BY_NAME[asked.check]
     base = Path(asked.folder).absolute()
-    # A check that is killed leaves a folder of its own behind; so it has one only where none is given.
-    with _witness(asked.witness) as witness:
+    # A check that is killed leaves a folder of its own behind; so it has one only where it needs one and none is given.
+    with _witness(asked) as witness:
         folder = base / f"{check.name}-{os.getpid()}"
         small = Path(asked.small_folder).absolute() / f"small-{folder.name}" if asked.small_folder else None
         refused = _refused_to_make(path for path in (folder, small) if path)
@@ -54,7 +54,7 @@ def main() -> int:
             other = Client(words, tell=_tell, ports=ports)
         context = CheckContext(
             folder=folder,
-            witness=Path(witness),
+            witness=Path(witness) if witness else None,
             seed=asked.seed,
             share=asked.share,
             tell=_tell,
@@ -81,8 +81,10 @@ def main() -> int:
     return exit_code(seen)
 
 
-def _witness(given: str | None) -> AbstractContextManager[str]:
-    return nullcontext(given) if given else tempfile.TemporaryDirectory(prefix="pytest-ckpt-witness-")
+def _witness(asked: argparse.Namespace) -> AbstractContextManager[str | None]:
+    if asked.witness or not asked.power_cut:
+        return nullcontext(asked.witness)
+    return tempfile.TemporaryDirectory(prefix="pytest-ckpt-witness-")
 
 
 def _refused_to_make(folders: Iterable[Path]) -> OSError | None:

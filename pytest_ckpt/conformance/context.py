@@ -29,7 +29,8 @@ class CheckContext:
 
     ``folder`` is an empty folder of the check's own on the target; ``other`` is a second client of the same storage and
     ``other_folder`` what that client calls the folder, both None where there is none. ``share`` is the part of the full
-    effort, 1 in an acceptance run. ``witness`` is a folder that is not on the target, for what must outlive it.
+    effort, 1 in an acceptance run. ``witness`` is a folder that is not on the target, for what must outlive it;
+    None where no power is cut.
     ``power_cut`` are the words of a command that cuts the target's power and brings it back, to be done ``power_cuts``
     times. ``small_folder`` is an
     empty folder on a volume or quota of the same storage that may be filled. ``tell`` says which call is about to be
@@ -39,7 +40,7 @@ class CheckContext:
     """
 
     folder: Path
-    witness: Path
+    witness: Path | None
     seed: int
     share: float
     tell: Callable[[str, str], None]

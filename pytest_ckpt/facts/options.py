@@ -69,8 +69,9 @@ class Option(NamedTuple):
 OPTIONS: tuple[Option, ...] = (
     Option(key="target", group="target", metavar="PATH", parse="read_path", example="/mnt/array/ckpt",
            roles=("condition",),
-           help="existing folder on the storage under test, s3://bucket/prefix or az://container/prefix of an object "
-           "store, or scheme://… of a target that a plugin brings; checkpoints are written below it"),
+           help="existing folder on the storage under test, or s3://bucket/prefix, gs://bucket/prefix or "
+           "az://container/prefix of an object store, or scheme://… of a target that a plugin brings; checkpoints are "
+           "written below it"),
     Option(key="endpoint", group="target", metavar="URL", parse="read_endpoints",
            example="https://s3.array.example:9000", roles=("condition", "disclosed"), field="endpoints", unset=(),
            help="endpoint of the object store, several separated by commas: ranks are spread evenly over them; "

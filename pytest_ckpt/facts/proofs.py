@@ -41,7 +41,9 @@ class CanaryReads:
     ``dropped_seconds``: after another drop; ``behind_seconds``: right behind that, empty in reports from before this
     was read; ``elsewhere_seconds``: then by another client, which ``client`` names; empty where there is none.
     ``client_own_seconds`` show how fast that client can be: a host with what it saved itself, a second mount with what
-    it read just before.
+    it read just before. ``judged_seconds``: parts of the judged checkpoints, before all of these, after a drop;
+    ``judged_behind_seconds``: right behind that; empty in reports from before these were read, and where what is judged
+    lies otherwise (deltas, compressed files).
     ``bytes`` are those of a part. ``below_bytes`` is by how much more this host's page cache held at the first read
     than before the save. ``not_made`` is why there are none.
     """
@@ -55,6 +57,8 @@ class CanaryReads:
     elsewhere_seconds: tuple[float, ...] = ()
     client: str = ""
     client_own_seconds: tuple[float, ...] = ()
+    judged_seconds: tuple[float, ...] = ()
+    judged_behind_seconds: tuple[float, ...] = ()
     below_bytes: int = 0
     not_made: str = ""
 

@@ -181,6 +181,13 @@ TARGETS: dict[str, TargetSpec] = {
             is_remote=True,
             removal="az storage blob delete-batch --source {bucket} --pattern",
         ),
+        TargetSpec(
+            scheme="gs",
+            help="a bucket of Google Cloud Storage, and a prefix in it",
+            make="pytest_ckpt.targets.objects.target:target_of_google",
+            is_remote=True,
+            removal="gcloud storage rm --recursive",
+        ),
     )
 }
 

@@ -81,6 +81,26 @@ def is_drop_proven(cache: CacheFacts) -> bool:
 
 def of_canaries(reads: CanaryReads) -> Proof:
     """Judge the timed reads of one host."""
+    proof = _of_timed_reads(reads)
+    if proof.found != "proven" or not _is_told_apart(reads):
+        return proof
+    because = (
+        f"after a drop, parts of the judged checkpoints on {reads.host} took {_each(reads.judged_seconds)}, and those "
+        f"of checkpoints saved for timed reads {_each(reads.dropped_seconds)}: a cache may hold the one and not the "
+        "other"
+    )
+    return Proof(found="unknown", because=because)
+
+
+def _is_told_apart(reads: CanaryReads) -> bool:
+    """Return whether what was judged is read faster than the canaries ever were, and no drop made it slower."""
+    judged = reads.judged_seconds
+    if not judged or _helps(reads.judged_behind_seconds, judged):
+        return False
+    return all(_faster(judged, canaries) for canaries in (reads.saved_seconds, reads.dropped_seconds))
+
+
+def _of_timed_reads(reads: CanaryReads) -> Proof:
     if reads.not_made:
         return Proof(found="unknown", because=f"no reads were timed on {reads.host}: {reads.not_made}")
     saved, again, dropped, elsewhere = (
@@ -99,8 +119,8 @@ def of_canaries(reads: CanaryReads) -> Proof:
         took += f", {_each(reads.behind_seconds)} again at once"
     if elsewhere:
         took += f", {_each(elsewhere)} on {reads.client}"
-        # A client that is never faster shows nothing of this one.
-        other_is_able = not reads.client_own_seconds or _ratio(reads.client_own_seconds, elsewhere) < FASTER
+        # A client that is never faster shows nothing of this one, and one that is a little faster is perhaps disturbed.
+        other_is_able = not reads.client_own_seconds or _helps(reads.client_own_seconds, elsewhere)
         # What a cache still serves after the drop is near to what it serves without one, and far from the other client.
         survived = [own for own, warm in pairs if _is_near(own, warm, elsewhere) and _faster(own, elsewhere)]
         if survived and other_is_able:
@@ -156,11 +176,14 @@ def of_volume(moved: Sequence[MovedBytes], client_cache_bytes: int | None) -> Pr
 
 
 def _faster(first: Sequence[float], second: Sequence[float]) -> bool:
-    """Return whether reads are faster than others of the same parts: by their medians, and by the sign test."""
+    """Return whether reads are faster than others: by their medians, and by the sign test.
+
+    They are of the same parts, or of two hosts' own parts, which may be more on the one.
+    """
     if _ratio(first, second) >= FASTER:
         return False
-    wins = sum(a < b for a, b in zip(first, second, strict=True))
-    count = len(first)
+    wins = sum(a < b for a, b in zip(first, second, strict=False))
+    count = min(len(first), len(second))
     return sum(math.comb(count, k) for k in range(wins, count + 1)) <= MAXIMUM_PROBABILITY * (1 << count)
 
 

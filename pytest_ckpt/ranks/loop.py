@@ -217,9 +217,7 @@ class MeasurementLoop:
 
     def _time_canaries(self, cache: HostCache) -> None:
         """Time reads of more checkpoints where nothing else shows what is cached; they take the others' place."""
-        task, do = self._task, self._do
-        if not task.keep:
-            self._own.delete_all(of_subject=False)
+        task, do, kept = self._task, self._do, tuple(self._own.kept)
         second: Store | None = load(self._second.opener)(self._second) if self._second else None
         self._found.canaries = Canaries(
             group=self._group,
@@ -231,8 +229,10 @@ class MeasurementLoop:
             second=second,
             drop=lambda files: self._drop(cache, files, again=True),
             after=task.operations,
-            maximum=0 if task.keep else task.operations,
+            maximum=0 if task.keep else len(kept),
             files=task.file_rule,
+            judged=() if task.deltas or task.codec else kept,
+            make_room=(lambda: None) if task.keep else lambda: self._own.delete_all(of_subject=False),
         ).measure()
         if second:
             second.close()

@@ -22,6 +22,7 @@ _METHOD = (
     "runs; it does not predict the next two."
 )
 
+_COST = "encryption costs at most 10 %:"
 
 _COUNTED = "sent / again / 503 or 429, and the 99th percentile of the worst endpoint"
 
@@ -44,6 +45,8 @@ def diff_lines(document: Mapping[str, Any]) -> list[str]:
         lines += ["", form.format("operations", "", "before", "after", "ratio", "")]
         lines += [form.format(*_cells(row)).rstrip() for row in rows]
         lines += ["", *textwrap.wrap(_METHOD, 100)]
+    if cost := document.get("encryption"):
+        lines += ["", f"{_COST} {cost['outcome']}", *(f"  {reason}" for reason in cost["because"])]
     if rows := document["requests"]:
         lines += ["", f"requests ({_COUNTED}):"]
         lines += [f"  {r['subject']} {r['kind']}: {_requests(r['before'])} -> {_requests(r['after'])}" for r in rows]
@@ -55,6 +58,9 @@ def diff_sections(document: Mapping[str, Any]) -> list[PageSection]:
     from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
 
     sections = []
+    if cost := document.get("encryption"):
+        heading = f"{_COST} {cost['outcome']}"
+        sections.append(PageSection(heading=heading, head=("because",), rows=tuple((r,) for r in cost["because"])))
     if document["operations"]:
         head = ("checkpoint", "operation", "before (median)", "after (median)", "ratio", "change")
         rows = tuple(_cells(row) for row in document["operations"])

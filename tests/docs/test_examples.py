@@ -27,6 +27,7 @@ NOT_RUN = {
     "ARCHITECTURE.md": [
         f" pytest --ckpt-target=… --cluster=…{' ' * 23}pytest-ckpt plan | doctor | judge | verify | diff | trend"
     ],
+    "evidence.md": ["pytest-ckpt diff ckpt-report-off ckpt-report-on --encryption"],
     "first_run.md": ["python3 -m venv .venv"],
     "several_hosts.md": [
         "  ERROR: --ckpt-target /mnt/array/ckpt is not the same on every host: h2: tmpfs (local) instead of "
@@ -58,6 +59,7 @@ NOT_RUN = {
         "python -m pytest_ckpt.conformance.objects OBJECT-CREATE.put --target=s3://checkpoints/acceptance "
         "--endpoint=https://s3.array.example:9000",
         "export AZURE_STORAGE_ACCOUNT=… AZURE_STORAGE_KEY=…",
+        "pip install 'pytest-ckpt[gcs]'",
         "pytest --ckpt-target=s3://checkpoints/acceptance --ckpt-endpoint=https://gw1.array.example:9000,"
         "https://gw2.array.example:9000 --cluster=16000 \\",
     ],

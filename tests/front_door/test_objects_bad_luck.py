@@ -153,6 +153,10 @@ class Luck:
     pytest.param(
         Luck(request="put", way="break", when_broken="expired", says="ExpiredToken", stays=True), id="token expired"
     ),
+    # A minute is longer than any request is sent again, and than the run goes on after a save that failed.
+    pytest.param(
+        Luck(request="part", way="break", when_broken="slow down", says="SlowDown", stays=True), id="503 from then on"
+    ),
     pytest.param(Luck(request="delete", way="deny", says="AccessDenied", stays=True, code=8), id="locked objects"),
     pytest.param(Luck(request="part", way="silent", says="no progress", options=("--ckpt-deadline=10s",)), id="silent"),
 ])  # fmt: skip

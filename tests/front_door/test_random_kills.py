@@ -30,7 +30,8 @@ KILLS, SEED = int(os.environ.get("CKPT_KILLS", "6")), os.environ.get("CKPT_KILLS
 MARK = "CKPT_TEST_KILLS"
 OPTIONS = (
     *TINY, "--ckpt-gates=posix-shared", "--ckpt-suite=performance,conformance",
-    "-k", "every or durable or elsewhere or creator or pointer or closed",
+    # What has a limit on time fails on a busy machine, whatever was killed.
+    "-k", "(every or durable or elsewhere or creator or pointer or closed) and not many",
 )  # fmt: skip
 OF_CONTROLLER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 _RANKS, _AGENT = "pytest_ckpt.ranks", "pytest_ckpt.conformance.posix.agent"

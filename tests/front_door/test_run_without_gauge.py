@@ -81,7 +81,21 @@ def test_a_cache_that_the_given_command_drops_is_proven_cold_by_timed_reads(targ
     assert len(canaries(run)["saved_seconds"]) == 10
     assert len(canaries(run)["behind_seconds"]) == 10
     assert canaries(run)["elsewhere_seconds"] == []
+    assert len(canaries(run)["judged_seconds"]) == len(canaries(run)["judged_behind_seconds"]) == 10
     assert run.left_on_target == []
+
+
+@pytest.mark.thorough
+def test_a_cache_that_keeps_the_judged_checkpoints_and_drops_the_others_proves_nothing(
+    target: Target, door: FrontDoor
+) -> None:
+    """It knows by number which ones are saved to be timed."""
+    target.fault(CACHE, survives=False, drops_from=2)
+    run = door.run(*TINY, *OF_CANARIES, f"--ckpt-drop-caches={shlex.join(target.drop_command)}", target=target.path)
+    assert run.code == 8, run.text
+    verdict = run.verdict("COLD", SUBJECT)
+    assert (verdict["outcome"], verdict["reason"], verdict["basis"]) == ("not run", "unproven", "")
+    assert "a cache may hold the one and not the other" in verdict["because"]
 
 
 @pytest.mark.thorough

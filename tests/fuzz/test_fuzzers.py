@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -10,7 +11,7 @@ import textwrap
 import pytest
 
 from tests.support import CHECKOUT
-from tests.support.machine import patience
+from tests.support.machine import eventually, patience
 
 FAST, MANY = 120, 2000
 
@@ -118,3 +119,26 @@ def test_the_same_case_is_made_again():
     """By its name alone, whatever came before it."""
     output = [attack("--case=inputs/7/3").stdout for _ in range(2)]
     assert all("1 attacks with seed 7" in text for text in output), output
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_attacks_that_are_ended_leave_nothing_behind(how, tmp_path):
+    """Neither the folder of the attacks nor the processes that make them."""
+    program = f"""
+import sys, tempfile
+from tests.support.fuzz import __main__ as fuzz
+fuzz._memory = lambda: {str(tmp_path)!r}
+sys.argv = ["fuzz", "--cases=100000", "--family=inputs", "--processes=2"]
+sys.exit(fuzz.main())
+"""
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        eventually(lambda: list(tmp_path.glob("*/case-*")), "attacks are made", patience(120))
+        process.send_signal(how)
+        # Whoever makes attacks holds the pipe as well.
+        output, _ = process.communicate(timeout=patience(60))
+    assert process.returncode, output
+    assert list(tmp_path.iterdir()) == [], output

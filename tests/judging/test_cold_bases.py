@@ -58,6 +58,8 @@ CASES = {
         canaries(FAST, FAST, FAST, SLOW, client_own_seconds=(SLOW,) * 10), "unknown", "told apart"),
     "the other host is fast with its own": (
         canaries(FAST, FAST, FAST, SLOW, client_own_seconds=(FAST,) * 10), "cached", "survived the drop"),
+    "the other host is fast with its own, of which it has more parts": (
+        canaries(FAST, FAST, FAST, SLOW, client_own_seconds=(FAST,) * 16), "cached", "survived the drop"),
     "the second mount is slow, and nothing is cached": (
         canaries(FAST, FAST, FAST, SLOW, client_own_seconds=(SLOW,) * 10), "unknown", "told apart"),
     "the drop works, and the second mount is slow": (
@@ -76,6 +78,29 @@ def test_timed_reads_prove_accuse_or_leave_it_open(reads, found, words):
     proof = of_canaries(reads)
     assert (proof.found, proof.basis) == (found, "timed canary" if found == "proven" else None)
     assert words in proof.because
+
+
+# What a drop leaves of the judged checkpoints in a cache, beside a proof by those that were saved to be timed.
+JUDGED = {
+    "as slow as the canaries": (SLOW, FAST, "proven"),
+    "as slow as the canaries, and nothing is cached": (SLOW, SLOW, "proven"),
+    "a cache keeps them": (FAST, FAST, "unknown"),
+    "a cache keeps them, and is a little faster the second time": (FAST, 0.7 * FAST, "unknown"),
+    "they lie where reading is faster, and the drop works": (SLOW / 2, FAST / 2, "proven"),
+}
+
+
+@pytest.mark.parametrize("proven", ["the drop works", "no cache anywhere"])
+@pytest.mark.parametrize(("judged", "behind", "found"), JUDGED.values(), ids=JUDGED)
+def test_a_cache_that_keeps_what_is_judged_and_knows_the_canaries_is_no_proof(proven, judged, behind, found):
+    reads, _, _ = CASES[proven]
+    parts = {
+        name: tuple(seconds * (1 + 0.01 * (n % 3)) for n in range(10))
+        for name, seconds in {"judged_seconds": judged, "judged_behind_seconds": behind}.items()
+    }
+    proof = of_canaries(dataclasses.replace(reads, **parts))
+    assert (proof.found, proof.basis) == (found, "timed canary" if found == "proven" else None)
+    assert found == "proven" or "a cache may hold the one and not the other" in proof.because
 
 
 @pytest.mark.parametrize(("reads", "found", "words"), CASES.values(), ids=CASES)
@@ -99,6 +124,9 @@ def test_an_older_report_that_has_no_second_pair_keeps_its_verdict(reads, found,
 # Other work on the host makes each read five times as slow, for some of the reads.
 BUSY = 5
 BURSTS = {
+    "in the second mount's first reads more than those behind them": (
+        canaries(1.26, 1.25, 1.29, 5.4, behind=1.22, client_own_seconds=(4.0,) * 10), "unknown",
+        "on the other client alone"),
     "after the drop, a cache of loaded files survives": (
         canaries(SLOW, FAST, FAST * BUSY, behind=FAST * BUSY), "unknown", "told apart"),
     "in every pair, and the drop works": (

@@ -31,6 +31,7 @@ from pytest_ckpt.facts.measurement import Endurance, Measurement, Operation, Pat
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import OperationRef, Pattern
+from pytest_ckpt.facts.system import Told
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
 from pytest_ckpt.judging.completeness import asked_requirements
 from pytest_ckpt.judging.document import make_document
@@ -73,6 +74,7 @@ def make_run(
     fails: bool = False,
     observations: Sequence[Observation] = (),
     waivers: tuple[Waiver, ...] = (),
+    system: Told | None = None,
     change: Callable[[Measurement], Measurement] = lambda measurement: measurement,
 ) -> dict[str, Any]:
     """Write a run folder whose saves and loads take about so many seconds; return its report.
@@ -127,6 +129,7 @@ def make_run(
         stages=_stages(measurements),
         left_behind=[],
         catalogue=catalogue,
+        system=system,
     )  # fmt: skip
     (folder / "measurements").mkdir(parents=True)
     for measurement in measurements:

@@ -1,7 +1,8 @@
 """Which of the project's own tests run, and beside which others: a plugin that tests/conftest.py loads.
 
-Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``. Where no file is named,
-the tests run in one process more than there are cores, a module to a process: most of them wait for other processes.
+Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``; with ``--minutes=30`` no
+thorough test begins after that time, and how many did not is told. Where no file is named, the tests run in one process
+more than there are cores, a module to a process: most of them wait for other processes.
 Tests marked ``alone`` run while no other test does. A test that takes 15 minutes is ended and
 shows the stack of each thread.
 
@@ -14,6 +15,7 @@ import contextlib
 import fcntl
 import os
 import sys
+import time
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("the tests of pytest-ckpt itself").addoption(
         "--all", action="store_true", dest="all_tests", help="run the thorough tests, too"
     )
+    parser.getgroup("the tests of pytest-ckpt itself").addoption(
+        "--minutes", type=float, metavar="M", help="begin no thorough test after so many minutes; what was left is told"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -54,6 +59,32 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("all", usual)
     settings.register_profile("fast", usual, max_examples=_FAST_EXAMPLES)
     settings.load_profile("all" if config.getoption("all_tests") else "fast")
+    if (minutes := config.getoption("minutes")) is not None:
+        config.pluginmanager.register(_OutOfTime(minutes))
+
+
+class _OutOfTime:
+    """Skips thorough tests that would begin too late, before what they share is made, and says how many they were."""
+
+    def __init__(self, minutes: float) -> None:
+        self._minutes = minutes
+        self._end = time.monotonic() + 60 * minutes
+        self._because = f"not run: it would have begun after {minutes:g} minutes (--minutes)"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if item.get_closest_marker("thorough") and time.monotonic() > self._end:
+            pytest.skip(self._because)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        late = [report for report in terminalreporter.getreports("skipped") if self._because in str(report.longrepr)]
+        if late:
+            terminalreporter.section("out of time", yellow=True)
+            terminalreporter.line(
+                f"{len(late)} thorough tests were not run: {self._minutes:g} minutes were over (--minutes)."
+            )
+            for module in dict.fromkeys(report.nodeid.partition("::")[0] for report in late):
+                terminalreporter.line(f"  {module}")
 
 
 class _FailuresAtOnce:

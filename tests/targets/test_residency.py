@@ -147,6 +147,19 @@ def test_gauges_that_see_nothing_are_not_believed(tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
+def test_caches_dropped_by_another_job_between_read_and_look_make_no_gauge_blind(on_disk, monkeypatch):
+    looks = []
+
+    def dropped_at_first(path, gauge):
+        looks.append(gauge)
+        if len(looks) <= 2:
+            evict([path])
+        return resident_bytes(path, gauge)
+
+    monkeypatch.setattr("pytest_ckpt.targets.posix.residency.resident_bytes", dropped_at_first)
+    assert find_gauge(on_disk) == looks[2]
+
+
 def test_where_the_first_gauge_is_blind_the_second_is_used(tmp_path, monkeypatch):
     def only_mincore(path, gauge):
         if gauge == "cachestat":

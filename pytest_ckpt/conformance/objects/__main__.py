@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--target",
         required=True,
-        help="s3://BUCKET/PREFIX or az://CONTAINER/PREFIX; the check works in a new prefix below it",
+        help="s3://BUCKET/PREFIX, gs://BUCKET/PREFIX or az://CONTAINER/PREFIX; the check works in a new one below",
     )
     parser.add_argument(
         "--endpoint", default="", help="URL of the store; of several, the second client takes the second"

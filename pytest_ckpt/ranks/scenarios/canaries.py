@@ -1,8 +1,9 @@
 """Timed reads of checkpoints that are saved for this alone: does a cache that the kernel does not show serve reads?
 
-A canary is a part of such a checkpoint, which is saved and lies like every other one, so that no cache can tell it from
-those that are judged. It is read after the save and a drop of caches, at once again, after another drop, at once again,
-and by another client where there is one. What the times say is decided in `judging.cold`.
+A canary is a part of such a checkpoint, which is saved and lies like every other one. It is read after the save and a
+drop of caches, at once again, after another drop, at once again, and by another client where there is one. A cache
+could tell it by its number or its moment from those that are judged: so parts of these are read in the same way first,
+after a drop and at once again. What the times say is decided in `judging.cold`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class Canaries:
     """Measures on all hosts at once; the first rank of each reads what it saved itself.
 
     ``second`` is the same area through another mount of this host, where there is one. ``drop`` empties the caches as
-    before every load; ``most`` is how many checkpoints there is room for. ``files``: which files ranks have in one.
+    before every load; ``maximum`` is how many checkpoints there is room for. ``files``: which files ranks have in one.
+    ``judged`` are the numbers of checkpoints that were judged and lie as these do; ``make_room`` removes them.
     """
 
     group: Group
@@ -66,12 +68,17 @@ class Canaries:
     after: int
     maximum: int
     files: FileRule
+    judged: Sequence[int]
+    make_room: Callable[[], None]
 
     def measure(self) -> tuple[CanaryReads, ...]:
         """Return what was seen on every host; rank 0 knows it."""
         hosts: list[str] = self.group.share(self.group.gather(self.group.host))
         leaders = [hosts.index(host) for host in dict.fromkeys(hosts)]
         count, why = self._checkpoints(leaders)
+        is_leader = self.group.rank in leaders
+        judged, judged_behind = self._of_judged(self.judged[:count], is_leader=is_leader)
+        self.make_room()
         if why:
             return tuple(CanaryReads(host=hosts[leader], bytes=CANARY_BYTES, not_made=why) for leader in leaders)
         numbers = [self.after + OF_CANARIES + number for number in range(count)]
@@ -84,7 +91,7 @@ class Canaries:
         self.drop(files)
         # A file system below the target may keep in this page cache what is not counted for the target itself.
         below = memory_of_host()["Cached"] - below
-        mine = self._parts(self.group.rank, numbers) if self.group.rank in leaders else []
+        mine = self._parts(self.group.rank, numbers) if is_leader else []
         with self.do.stage("canaries", self.do.all("canaries")):
             saved, again = self._read_twice(self.store, mine)
             self.group.wait()
@@ -104,12 +111,24 @@ class Canaries:
             elsewhere_seconds=elsewhere,
             client=client,
             client_own_seconds=theirs,
+            judged_seconds=judged,
+            judged_behind_seconds=judged_behind,
             below_bytes=max(0, below),
         )
         gathered = self.group.gather(reads if mine else None)
         for number in numbers:
             self.do.delete(number)
         return tuple(each for each in gathered if each)
+
+    def _of_judged(self, numbers: Sequence[int], *, is_leader: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Read parts of what was judged after a drop, and right behind that."""
+        if not numbers:
+            return (), ()
+        self.drop([self.do.files(number) for number in numbers])
+        with self.do.stage("canaries", self.do.all("canaries")):
+            found = self._read_twice(self.store, self._parts(self.group.rank, numbers) if is_leader else [])
+            self.group.wait()
+        return found
 
     def _checkpoints(self, leaders: Sequence[int]) -> tuple[int, str]:
         """Return how many checkpoints hold enough canaries of every leader, or why none are made."""

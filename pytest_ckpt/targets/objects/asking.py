@@ -67,4 +67,8 @@ def open_wire(place: BucketPrefix, access: Access, patience: Patience) -> Asking
         from pytest_ckpt.targets.objects.azure import AskingAzure  # noqa: PLC0415 - where it is asked for
 
         return AskingAzure(place, access, patience)
+    if place.scheme == "gs":
+        from pytest_ckpt.targets.objects.google import AskingGoogle  # noqa: PLC0415
+
+        return AskingGoogle(place, access, patience)
     return AskingS3(DialectOfS3(place, access), access, patience)

@@ -23,6 +23,7 @@ from pytest_ckpt.targets.objects.checksums import MD5
 from pytest_ckpt.targets.objects.errors import StoreError, fields_in, local_name
 from pytest_ckpt.targets.objects.keys import BucketPrefix
 from pytest_ckpt.targets.objects.wire import Answer, Patience, Wire
+from pytest_ckpt.targets.objects.xml_answers import added, answer_of, element, not_implemented
 
 _CONDITIONS = ("if-match", "if-none-match")
 _BLOCK = re.compile(r"([0-9a-f]{16})-(\d{5})-([0-9a-f]{32})")
@@ -76,14 +77,14 @@ class AskingAzure:
             case "PUT" if not key:
                 return self._wire.ask(what, method, place, key=self._container, query=[("restype", "container")])
             case "PUT" if "x-amz-copy-source" in fields:
-                raise _refused(501, "NotImplemented", "a block is not copied from another blob here", place)
+                raise not_implemented("a block is not copied from another blob here", place)
             case "PUT" if upload:
                 return self._put_block(what, place, key, upload, int(words["partNumber"]), fields, body)
             case "PUT":
                 sent = _BLOB | _conditions(fields) | _digest(fields, body)
                 return self._wire.ask(what, method, place, key=self._of(key), headers=sent, body=body)
             case "POST" if not upload:
-                return _answer(_element("InitiateMultipartUploadResult", UploadId=secrets.token_hex(8)))
+                return answer_of(element("InitiateMultipartUploadResult", UploadId=secrets.token_hex(8)))
             case "POST":
                 return self._commit(what, place, key, upload, fields, bytes(body))
             case "DELETE" if upload:
@@ -103,10 +104,10 @@ class AskingAzure:
         if "versioning" in words:
             return self._keeps_what_is_deleted(what, place)
         if "uploads" in words:
-            top = _element("ListMultipartUploadsResult", IsTruncated="false")
+            top = element("ListMultipartUploadsResult", IsTruncated="false")
             for key, upload in self._uploads(what, place, words.get("prefix", "")):
-                _add(top, "Upload", Key=key, UploadId=upload)
-            return _answer(top)
+                added(top, "Upload", Key=key, UploadId=upload)
+            return answer_of(top)
         page, headers = self._page(
             what,
             place,
@@ -116,14 +117,16 @@ class AskingAzure:
             marker=words.get("continuation-token", ""),
         )
         marker = fields_in(page).get("NextMarker", "")
-        top = _element("ListBucketResult", IsTruncated="true" if marker else "false", NextContinuationToken=marker)
+        top = element("ListBucketResult", IsTruncated="true" if marker else "false", NextContinuationToken=marker)
         for blob in _children(page, "Blobs"):
             if local_name(blob) == "BlobPrefix":
-                _add(top, "CommonPrefixes", Prefix=_name(blob))
+                added(top, "CommonPrefixes", Prefix=_name(blob))
             else:
                 facts = {k: v for part in blob if local_name(part) == "Properties" for k, v in fields_in(part).items()}
-                _add(top, "Contents", Key=_name(blob), ETag=facts.get("Etag", ""), Size=facts.get("Content-Length", ""))
-        return _answer(top, headers)
+                added(
+                    top, "Contents", Key=_name(blob), ETag=facts.get("Etag", ""), Size=facts.get("Content-Length", "")
+                )
+        return answer_of(top, headers)
 
     def _page(self, what: str, place: str, **words: str) -> tuple[ET.Element, Mapping[str, str]]:
         """Return a page of the blobs in the container, and the headers of the answer."""
@@ -136,7 +139,7 @@ class AskingAzure:
         query = [("restype", "service"), ("comp", "properties")]
         page = _parsed(self._wire.ask(what, "GET", place, query=query), place)
         kept = [fields_in(part).get("Enabled") for part in page if local_name(part) == "DeleteRetentionPolicy"]
-        return _answer(_element("VersioningConfiguration", Status="Enabled" if "true" in kept else "Suspended"))
+        return answer_of(element("VersioningConfiguration", Status="Enabled" if "true" in kept else "Suspended"))
 
     def _uploads(self, what: str, place: str, prefix: str) -> Iterator[tuple[str, str]]:
         """Yield every blob below a prefix that has uncommitted blocks, with the tokens in their names."""
@@ -184,7 +187,7 @@ class AskingAzure:
         data = _list_of_blocks([_name_of_block(upload, int(t["PartNumber"]), t["ETag"]) for t in listed])
         sent = _conditions(stated) | _digest({}, data)
         answer = self._wire.ask(what, "PUT", place, key=self._of(key), query=_BLOCK_LIST, headers=sent, body=data)
-        return _answer(_element("CompleteMultipartUploadResult", ETag=answer.headers.get("etag", "")), answer.headers)
+        return answer_of(element("CompleteMultipartUploadResult", ETag=answer.headers.get("etag", "")), answer.headers)
 
     def _abort(self, what: str, place: str, key: str) -> Answer:
         """Forget the blocks of a blob that there is not yet; those of one that there is go with its next change."""
@@ -249,24 +252,3 @@ def _children(page: ET.Element, name: str) -> list[ET.Element]:
 def _name(blob: ET.Element) -> str:
     """Return the name of a blob; one that XML cannot hold stays encoded as in a URL: no run has such names."""
     return fields_in(blob).get("Name", "")
-
-
-def _refused(status: int, code: str, message: str, place: str) -> StoreError:
-    error = StoreError(errno.ENOSYS, f"{code}: {message}", place)
-    error.status, error.code = status, code
-    return error
-
-
-def _answer(top: ET.Element, headers: Mapping[str, str] | None = None) -> Answer:
-    return Answer(headers=headers or {}, data=ET.tostring(top))
-
-
-def _add(top: ET.Element, name: str, **words: str) -> None:
-    top.append(_element(name, **words))
-
-
-def _element(name: str, **words: str) -> ET.Element:
-    made = ET.Element(name)
-    for field, text in words.items():
-        ET.SubElement(made, field).text = text
-    return made

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects.azure_signing import authorization
 from pytest_ckpt.targets.objects.credentials import NoCredentialsError
-from pytest_ckpt.targets.objects.dialect import Endpoint, endpoint_of
+from pytest_ckpt.targets.objects.dialect import Endpoint, PathOfKey, endpoint_of
 from pytest_ckpt.targets.objects.errors import of_credentials
 from pytest_ckpt.targets.objects.keys import BucketPrefix
 
@@ -48,7 +48,7 @@ def find_account(environment: Mapping[str, str]) -> Account:
     return Account(name=name, key=key, token=token.lstrip("?"), endpoint=endpoint)
 
 
-class DialectOfAzure:
+class DialectOfAzure(PathOfKey):
     """Requests of one account, signed by its key, or sent with its token. Raises StoreError where there is neither."""
 
     region = ""

@@ -21,6 +21,7 @@ from pytest_ckpt.targets.objects.keys import BucketPrefix
 from pytest_ckpt.targets.objects.wire import OF_RANKS, Answer, Patience
 from pytest_ckpt.targets.protocol import Buffer
 
+_NO_SUCH_RANGE = 416
 _XML = {"Content-Type": "application/xml"}
 
 
@@ -114,7 +115,7 @@ class Bucket:
         try:
             answer = self._wire.ask("get", "GET", self.url(key), key=key, headers=asked, into=view, moved=moved)
         except StoreError as error:
-            if error.code == "InvalidRange":
+            if error.status == _NO_SUCH_RANGE:
                 return 0
             raise
         if offset and not answer.headers.get("content-range", "").startswith(f"bytes {offset}-"):

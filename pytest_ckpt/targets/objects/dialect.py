@@ -13,7 +13,7 @@ from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects.credentials import NoCredentialsError, find_identity
 from pytest_ckpt.targets.objects.errors import of_credentials
 from pytest_ckpt.targets.objects.keys import BucketPrefix
-from pytest_ckpt.targets.objects.signing import UNSIGNED, signed
+from pytest_ckpt.targets.objects.signing import UNSIGNED, encoded_path, signed
 
 # A larger body carries a checksum of ours, and is no part of what is signed.
 _SMALL_BYTES = 1 << 20
@@ -37,6 +37,9 @@ class Dialect(Protocol):
     region: str
     endpoints: tuple[Endpoint, ...]
 
+    def path(self, root: str, key: str) -> str:
+        """Return the path of a request, encoded; both are empty for the store itself."""
+
     def signed(
         self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
     ) -> tuple[str, dict[str, str]]:
@@ -49,7 +52,15 @@ class Dialect(Protocol):
         """Return what no message may repeat."""
 
 
-class DialectOfS3:
+class PathOfKey:
+    """A path is that of an endpoint and a key as they are written."""
+
+    def path(self, root: str, key: str) -> str:
+        """Return the path of a request, encoded."""
+        return encoded_path(f"{root}/{key}" if key or not root else root)
+
+
+class DialectOfS3(PathOfKey):
     """AWS Signature Version 4. Raises StoreError where nothing has keys."""
 
     def __init__(self, place: BucketPrefix, access: Access) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import http.client
+import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
@@ -28,8 +29,8 @@ _CODES = {
     "EntityTooLarge": errno.EFBIG,
 }
 _STATUSES = {
-    403: errno.EACCES, 404: errno.ENOENT, 409: errno.EEXIST, 412: errno.EEXIST, 429: errno.EBUSY, 503: errno.EBUSY,
-    507: errno.ENOSPC,
+    401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 409: errno.EEXIST, 412: errno.EEXIST, 429: errno.EBUSY,
+    503: errno.EBUSY, 507: errno.ENOSPC,
 }  # fmt: skip
 _PASSING_STATUSES = frozenset({429, 500, 502, 503, 504})
 _PASSING_CODES = frozenset({"SlowDown", "InternalError", "RequestTimeout", "ServiceUnavailable"})
@@ -37,6 +38,7 @@ _PASSING_CODES = frozenset({"SlowDown", "InternalError", "RequestTimeout", "Serv
 _BARE = {403: "the store forbids it", 404: "it is not there", 412: "it is there", 503: "the store is busy"}
 # Names of accounts, keys and signatures, which messages repeat.
 _IDENTITIES = (
+    (re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w"), "***"),
     (re.compile(r"\barn:[\w-]+:\S+"), "arn:***"),
     (re.compile(r"\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,}\b"), "***"),
     (re.compile(r"(?i)(x-amz-(?:signature|credential|security-token)=)[^&\s]+"), r"\1***"),
@@ -52,6 +54,10 @@ _ACCOUNT = (
     "Set AZURE_STORAGE_ACCOUNT, and AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN, or AZURE_STORAGE_CONNECTION_STRING, "
     "to those of this storage account."
 )
+_GOOGLE = (
+    "Install the extra: pip install 'pytest-ckpt[gcs]', and set GOOGLE_APPLICATION_CREDENTIALS, or log in by: gcloud "
+    "auth application-default login"
+)
 _REGION = "Set AWS_REGION to the region of the bucket."
 _REMEDIES = {
     "NoSuchBucket": "Make the bucket, or name another one in --ckpt-target.",
@@ -62,6 +68,7 @@ _REMEDIES = {
     "RequestTimeTooSkewed": "Set the clock of this host by NTP: signed requests are refused after 15 minutes.",
     "AccessDenied": "Give these credentials the permissions to put, get, list and delete objects below the prefix, and "
     "to list and abort multipart uploads.",
+    "NoGoogleCredentials": _GOOGLE,
     "NoAccount": _ACCOUNT,
     "AuthenticationFailed": _ACCOUNT,
     "ContainerNotFound": "Make the container, or name another one in --ckpt-target.",
@@ -136,12 +143,24 @@ def of_credentials(text: str, place: str, code: str = "InvalidAccessKeyId") -> S
 
 
 def fields_of(data: bytes) -> dict[str, str]:
-    """Return the texts at the top of an answer in XML by their names; none of what is no XML."""
+    """Return the texts at the top of an answer in XML by their names, or what an error in JSON says; else none."""
+    if data.lstrip()[:1] == b"{":
+        return _fields_of_json(data)
     try:
         top = ET.fromstring(data) if data.lstrip()[:1] == b"<" else None
     except ET.ParseError:
         top = None
     return {} if top is None else fields_in(top)
+
+
+def _fields_of_json(data: bytes) -> dict[str, str]:
+    """Return an error of Google as S3 has it."""
+    try:
+        error = json.loads(data)["error"]
+        reasons = error.get("errors") or [{}]
+        return {"Code": str(reasons[0].get("reason", "")), "Message": str(error.get("message", ""))}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return {}
 
 
 def fields_in(top: ET.Element) -> dict[str, str]:

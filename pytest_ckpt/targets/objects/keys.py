@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from pytest_ckpt.facts.targets import AreaRef, CheckpointRef, removal_of
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.objects.google_names import below_upload
 from pytest_ckpt.targets.owner import OWNER
 
 RUN = "pytest-ckpt-"
@@ -60,6 +61,8 @@ class BucketPrefix:
         """Return the command that removes an object."""
         if self.scheme == "az":
             return f"az storage blob delete --container-name {self.bucket} --name {shlex.quote(key)}"
+        if self.scheme == "gs":
+            return f"gcloud storage rm {shlex.quote(self.url_of(key))}"
         return f"aws s3 rm {shlex.quote(self.url_of(key))}"
 
     def abortion(self, key: str, upload: str) -> str:
@@ -67,6 +70,8 @@ class BucketPrefix:
         if self.scheme == "az":
             # What is begun and not ended goes with its blob, or by itself after a week.
             return self.removal_of_one(key)
+        if self.scheme == "gs":
+            return removal_of("gs", self.url_of(below_upload(key, upload)))
         return (
             f"aws s3api abort-multipart-upload --bucket {self.bucket} --key {shlex.quote(key)} "
             f"--upload-id {shlex.quote(upload)}"
@@ -74,7 +79,7 @@ class BucketPrefix:
 
 
 def read_prefix(location: str, scheme: str = "s3") -> BucketPrefix:
-    """Return the place that stands behind ``s3://`` or ``az://``. Raises UsageError where it names no bucket."""
+    """Return the place that stands behind ``s3://``, ``az://`` or ``gs://``. Raises UsageError where that is none."""
     bucket, _, prefix = location.partition("/")
     name, prefix = f"--ckpt-target {scheme}://{location}", prefix.rstrip("/")
     if not _BUCKET.fullmatch(bucket):

@@ -10,7 +10,10 @@ from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.errors import refusal
 from pytest_ckpt.targets.objects.keys import TRIAL, BucketPrefix
 
-AZURE_ROLE = "of the role Storage Blob Data Contributor, or a SAS token with racwdl"
+_ROLES = {
+    "az": "of the role Storage Blob Data Contributor, or a SAS token with racwdl",
+    "gs": "of the role Storage Object User (roles/storage.objectUser)",
+}
 _DATA = b"pytest-ckpt tries whether it may write here.\n"
 
 
@@ -27,7 +30,7 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
         except OSError as error:
             refused = refusal(f"{name}: {what}", error)
             remedy = (
-                f"Give these credentials the permission {permission if place.scheme == 's3' else AZURE_ROLE}."
+                f"Give these credentials the permission {_ROLES.get(place.scheme, permission)}."
                 if error.errno == errno.EACCES
                 else refused.remedy
             )

@@ -29,6 +29,7 @@ CLEAN = "pytest_ckpt.targets.objects.cleanup:clean_as_asked"
 _CAPABILITIES: Mapping[str, frozenset[Capability]] = {
     "s3": frozenset(("objects", "parts of S3")),
     "az": frozenset(("objects",)),
+    "gs": frozenset(("objects",)),
 }
 # Signed requests are refused beyond it.
 _MAXIMUM_SKEW_SECONDS = 900.0
@@ -42,6 +43,11 @@ def target(location: str, access: Access) -> ObjectTarget:
 def target_of_azure(location: str, access: Access) -> ObjectTarget:
     """Return the target of a container of Azure and a prefix. Raises UsageError where the location names none."""
     return ObjectTarget(read_prefix(location, "az"), access)
+
+
+def target_of_google(location: str, access: Access) -> ObjectTarget:
+    """Return the target of a bucket of Google and a prefix. Raises UsageError where the location names none."""
+    return ObjectTarget(read_prefix(location, "gs"), access)
 
 
 class ObjectTarget:

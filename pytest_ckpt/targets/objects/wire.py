@@ -22,13 +22,14 @@ from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects.credentials import NoCredentialsError
 from pytest_ckpt.targets.objects.dialect import Dialect, Endpoint
 from pytest_ckpt.targets.objects.errors import StoreError, of_answer, of_connection, of_credentials
-from pytest_ckpt.targets.objects.signing import encoded_path, encoded_query
+from pytest_ckpt.targets.objects.signing import encoded_query
 
 # A send or a receive of so much is one sign of life: a slow store is told from a silent one.
 _PIECE_BYTES = 1 << 20
 _MAXIMUM_ANSWER_BYTES = 16 << 20
 _IDLE_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 10.0
+_NOTHING_AROUND = (b"", b"")
 _BUSY_STATUSES = frozenset({429, 503})
 # What says that an endpoint is gone; a connection that is cut may be made again.
 _GONE = frozenset({errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
@@ -92,12 +93,13 @@ class Wire:
         query: Sequence[tuple[str, str]] = (),
         headers: Mapping[str, str] | None = None,
         body: memoryview | bytes = b"",
+        around: tuple[bytes, bytes] = _NOTHING_AROUND,
         into: memoryview | None = None,
         moved: Callable[[int], None] = lambda _count: None,
     ) -> Answer:
         """Return the answer to a request, whose body goes ``into`` memory where that is given. Raises StoreError.
 
-        ``what`` says in words what is done to ``place``.
+        ``what`` says in words what is done to ``place``. ``around`` is sent before and behind the body, uncounted.
         """
         line = encoded_query(query)
         for attempt in range(1, self._patience.attempts + 1):
@@ -109,7 +111,8 @@ class Wire:
                 tally.again += attempt > 1
             began = time.monotonic()
             try:
-                answer = self._once(endpoint, what, method, key, line, headers or {}, body, into, moved, place)
+                sent = (method, key, line, headers or {}, body, around)
+                answer = self._once(endpoint, what, *sent, into, moved, place)
             except StoreError as error:
                 with self._lock:
                     if error.status:
@@ -155,18 +158,19 @@ class Wire:
         query: str,
         headers: Mapping[str, str],
         body: memoryview | bytes,
+        around: tuple[bytes, bytes],
         into: memoryview | None,
         moved: Callable[[int], None],
         place: str,
     ) -> Answer:
-        path = encoded_path(f"{endpoint.root}/{key}" if key or not endpoint.root else endpoint.root)
+        path = self._dialect.path(endpoint.root, key)
         try:
             query, sent = self._dialect.signed(method, path, query, {**headers, "host": endpoint.netloc}, body)
         except NoCredentialsError as error:
             raise of_credentials(str(error), place) from None
         try:
             connection = self._connection(endpoint)
-            found = self._send(connection, method, f"{path}?{query}" if query else path, sent, body)
+            found = self._send(connection, method, f"{path}?{query}" if query else path, sent, body, around)
             answered = {name.lower(): value for name, value in found.getheaders()}
             if into is not None and found.status in (200, 206):
                 read, data = _read_into(found, into, moved), b""
@@ -194,18 +198,20 @@ class Wire:
         target: str,
         headers: Mapping[str, str],
         body: memoryview | bytes,
+        around: tuple[bytes, bytes],
     ) -> http.client.HTTPResponse:
         connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
         connection.putheader("Accept-Encoding", "identity")
         for name, value in headers.items():
             connection.putheader(name, value)
         if body or method in ("PUT", "POST"):
-            connection.putheader("Content-Length", str(len(body)))
+            connection.putheader("Content-Length", str(len(around[0]) + len(body) + len(around[1])))
         connection.endheaders()
         # A store that refuses may answer before it has all of the body, and close.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            for start in range(0, len(body), _PIECE_BYTES):
-                connection.send(body[start : start + _PIECE_BYTES])
+            for piece in (around[0], body, around[1]):
+                for start in range(0, len(piece), _PIECE_BYTES):
+                    connection.send(piece[start : start + _PIECE_BYTES])
         return connection.getresponse()
 
     def _connection(self, endpoint: Endpoint) -> http.client.HTTPConnection:

@@ -18,6 +18,7 @@ Gauge = Literal["cachestat", "mincore"]
 _SYS_CACHESTAT = 451  # the same number on every architecture; Linux 6.5 and later
 _CANARY_BYTES = 4 << 20
 _SEEN = 0.9  # a gauge that sees less than this of a file just read is blind here
+_TRIES = 3  # another job may drop the caches of this host between a read and a look
 
 # Of a page's byte only the lowest bit says anything.
 _IS_RESIDENT = bytes(value & 1 for value in range(256))
@@ -64,22 +65,28 @@ def find_gauge(folder: Path) -> Gauge | None:
         try:
             os.write(descriptor, os.urandom(_CANARY_BYTES))
             os.fsync(descriptor)
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            while os.read(descriptor, 1 << 20):
-                pass
         finally:
             os.close(descriptor)
-        gauges: tuple[Gauge, ...] = ("cachestat", "mincore")
-        for gauge in gauges:
-            try:
-                resident, size = resident_bytes(canary, gauge)
-            except OSError:
-                continue
-            if size and resident >= _SEEN * size:
-                return gauge
-        return None
+        tries = (_gauge_that_sees(canary) for _ in range(_TRIES))
+        return next((gauge for gauge in tries if gauge), None)
     finally:
         canary.unlink(missing_ok=True)
+
+
+def _gauge_that_sees(path: Path) -> Gauge | None:
+    """Read a file and return the first gauge that sees it in the page cache."""
+    with path.open("rb", buffering=0) as file:
+        while file.read(1 << 20):
+            pass
+    gauges: tuple[Gauge, ...] = ("cachestat", "mincore")
+    for gauge in gauges:
+        try:
+            resident, size = resident_bytes(path, gauge)
+        except OSError:
+            continue
+        if size and resident >= _SEEN * size:
+            return gauge
+    return None
 
 
 def evict(paths: Iterable[Path]) -> None:

@@ -35,6 +35,8 @@ FAMILIES: dict[str, tuple[type[Family], int]] = {
 
 # Of several attacks side by side, in which a file was made far larger.
 _ROOM_BYTES = 4 << 30
+# What asks for an end: the folder of the attacks is removed before it comes.
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A process of ours that says nothing for so long is held in the kernel, where no signal reaches it.
 _SILENT_SECONDS = 3.0 * HANG_SECONDS
 
@@ -113,6 +115,8 @@ class Running:
         self.pipe, write = os.pipe()
         self._pid = os.fork()
         if not self._pid:
+            for number in _ENDS:
+                signal.signal(number, signal.SIG_DFL)
             os.close(self.pipe)
             code = 1
             try:
@@ -148,6 +152,12 @@ class Running:
         os.kill(self._pid, signal.SIGKILL)
         return self._over(f"it said nothing for {silent:.0f} s, and no signal reached it")
 
+    def end(self) -> None:
+        """End it in the middle of its attempts."""
+        os.kill(self._pid, signal.SIGKILL)
+        os.close(self.pipe)
+        os.waitpid(self._pid, 0)
+
     def _over(self, why: str) -> bool:
         os.close(self.pipe)
         _, status = os.waitpid(self._pid, 0)
@@ -160,19 +170,26 @@ class Running:
         return True
 
 
-def run(worker: Worker, seed: str, cases: list[tuple[str, int]], processes: int) -> tuple[int, list[tuple[str, str]]]:
-    """Make all attempts in so many processes; return how many there were and what did not hold."""
+def run(
+    worker: Worker, seed: str, cases: list[tuple[str, int]], processes: int, goes_on: Callable[[], bool]
+) -> tuple[int, list[tuple[str, str]]]:
+    """Make all attempts in so many processes, while it goes on; return how many there were and what did not hold."""
     found: list[tuple[str, str]] = []
 
     def add(name: str, what: str) -> None:
         found.append((name, what))
         _tell(name, what)
 
-    going = [Running(worker, seed, cases[n::processes], add) for n in range(min(processes, len(cases)))]
-    everyone = list(going)
-    while going:
-        ready, _, _ = select.select([r.pipe for r in going], [], [], 1.0)
-        going = [r for r in going if (r.take() if r.pipe in ready else r.look())]
+    going: list[Running] = []
+    try:
+        going += (Running(worker, seed, cases[n::processes], add) for n in range(min(processes, len(cases))))
+        everyone = list(going)
+        while going and goes_on():
+            ready, _, _ = select.select([r.pipe for r in going], [], [], 1.0)
+            going = [r for r in going if (r.take() if r.pipe in ready else r.look())]
+    finally:
+        for running in going:
+            running.end()
     return sum(r.made for r in everyone), found
 
 
@@ -201,6 +218,10 @@ def main() -> int:
     parser.add_argument("--case", help="one case alone, as it was printed: family/seed/number; its files are kept")
     asked = parser.parse_args()
     names = asked.family or list(FAMILIES)
+    ended_by: list[int] = []
+    for number in _ENDS:
+        # An exception could come in the middle of a fork, where Python drops it.
+        signal.signal(number, lambda number, _frame: ended_by.append(number))
     home = Path(tempfile.mkdtemp(prefix="ckpt-fuzz-", dir=None if asked.case else _memory()))
     worker = Worker(home, keep=bool(asked.case))
     seed, cases = asked.seed, list(numbered(asked.cases, names))
@@ -210,12 +231,14 @@ def main() -> int:
     began = time.monotonic()
     try:
         worker.begin(names)
-        made, found = run(worker, seed, cases, asked.processes)
+        made, found = run(worker, seed, cases, asked.processes, goes_on=lambda: not ended_by)
     finally:
         if not asked.case:
             clear(home)
     failed = len({name for name, _ in found})
     print(f"{made} attacks with seed {seed} in {time.monotonic() - began:.0f} s: {failed} did what they must not")
+    if ended_by:
+        return 128 + ended_by[0]
     return 1 if found else 0
 
 

