@@ -67,9 +67,10 @@ def _end(session: Path) -> None:
     with contextlib.suppress(OSError):
         if session.lstat().st_uid == os.geteuid():
             shutil.rmtree(session)
-            # The folder of a launch, whose controller is gone; it holds nothing else.
-            if session.parent.name.startswith(SCRATCH):
-                session.parent.rmdir()
+    with contextlib.suppress(OSError):
+        # The folder of a launch, whose controller is gone; the daemon may have removed all that it held.
+        if session.parent.name.startswith(SCRATCH):
+            session.parent.rmdir()
 
 
 if __name__ == "__main__":

@@ -55,6 +55,13 @@ def test_a_rank_that_is_gone_has_handed_its_session_on(tmp_path: Path, name: str
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_folder_of_a_launch_goes_where_the_daemon_has_removed_its_session(tmp_path: Path) -> None:
+    session = tmp_path / "ckpt-17-abc" / f"ompi.{GONE}"
+    session.parent.mkdir()
+    swept(session)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_process_that_only_has_the_number_of_a_daemon_goes_on(tmp_path: Path) -> None:
     other = subprocess.Popen([sys.executable, "-c", WAITS], stdout=subprocess.PIPE)
     try:

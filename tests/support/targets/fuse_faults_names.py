@@ -272,6 +272,12 @@ class StaleAbsence(Fault, name="stale negative names"):
             self.missed[parent.id, name] = time.monotonic() + self.seconds
             raise
 
+    def create(self, proceed, call, parent, name, flags, mode):
+        """What it made itself a client knows, whatever it missed before and however often its kernel forgets."""
+        made = proceed(call, parent, name, flags, mode)
+        self.missed.pop((parent.id, name), None)
+        return made
+
 
 class StaleAttributes(Fault, name="stale attributes"):
     """The second client goes on to see the size and the times that a file had when it first asked, for a time."""

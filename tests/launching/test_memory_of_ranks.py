@@ -1,0 +1,56 @@
+"""The memory that ranks of ``stream`` have for themselves, and their controller, however many ranks there are."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from tests.support.front_door import SMALLEST, FrontDoor
+
+RANK_BYTES, CONTROLLER_BYTES = 40_000_000, 300_000_000
+# The same checkpoint for any number of ranks: each has the less to save, the more there are. So often that a tenth of a
+# megabyte that each save and load would leave would show.
+OPTIONS = (*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1", "--ckpt-operations=20", "--ckpt-deadline=120s")
+# Often enough to see what a save takes, and seldom enough to leave the ranks a core.
+_POLL_SECONDS = 0.25
+
+
+def own_bytes(process: psutil.Process) -> int:
+    """Return the memory that is this process's alone (USS); none of one that has ended."""
+    with contextlib.suppress(psutil.Error):
+        return int(process.memory_full_info().uss)
+    return 0
+
+
+def ranks_of(controller: psutil.Process) -> Iterator[psutil.Process]:
+    for process in controller.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            words = process.cmdline()
+            if words[1:] == ["-m", "pytest_ckpt.ranks"]:
+                yield process
+
+
+@pytest.mark.thorough
+@pytest.mark.alone
+@pytest.mark.parametrize("ranks", [16, 64])
+def test_a_rank_with_little_to_save_takes_little_however_often_it_saves(door: FrontDoor, ranks: int) -> None:
+    started = door.start(*OPTIONS, f"--ckpt-processes={ranks}")
+    controller = psutil.Process(started.process.pid)
+    rounds: list[dict[int, int]] = []
+    of_controller = 0
+    while started.process.poll() is None:
+        rounds.append({process.pid: own_bytes(process) for process in ranks_of(controller)})
+        of_controller = max(of_controller, own_bytes(controller))
+        time.sleep(_POLL_SECONDS)
+    run = started.finish()
+    assert run.code == 0, run.text
+    most = {pid: max(found.get(pid, 0) for found in rounds) for found in rounds for pid in found}
+    print(f"{ranks} ranks: {sorted(most.values())[len(most) // 2]} bytes in the median, {max(most.values())} at most")
+    print(f"controller: {of_controller} bytes; {len(rounds)} rounds")
+    assert len(most) == ranks
+    assert max(most.values()) <= RANK_BYTES
+    assert of_controller <= CONTROLLER_BYTES
