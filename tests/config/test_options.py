@@ -527,10 +527,12 @@ def test_an_engine_that_saves_the_state_itself_takes_no_strategy_that_needs_a_co
 
 
 def test_an_engine_whose_library_is_missing_names_what_brings_it(monkeypatch):
-    monkeypatch.setattr("pytest_ckpt.config.engines.is_installed", lambda spec: spec.package != "safetensors")
+    monkeypatch.setattr(
+        "pytest_ckpt.config.engines.missing_packages", lambda spec: [n for n in spec.packages if n == "safetensors"]
+    )
     says = r"(?s)needs the package safetensors, which is not installed.*pip install 'pytest-ckpt\[safetensors\]'"
     with pytest.raises(UsageError, match=says):
-        check_installed(BUILT_IN[3])
+        check_installed(next(spec for spec in BUILT_IN if spec.name == "safetensors"))
 
 
 @pytest.mark.parametrize(("stated", "endpoints"), [
