@@ -133,7 +133,7 @@ def test_a_suite_of_which_nothing_can_be_asked_is_refused(server: str, make_home
     assert "--ckpt-near-full" in other.text
 
 
-@pytest.mark.parametrize("word", ["gs://bucket/path", pytest.param("memry://x", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("word", ["ftp://bucket/path", pytest.param("memry://x", marks=pytest.mark.thorough)])
 def test_an_unknown_scheme_is_refused_with_the_known_ones(word: str, make_home: Callable[[str], Path]) -> None:
     with opened_door(make_home("unknown-scheme")) as door:
         run = door.start(*TINY, *BRINGS, target=word).finish()

@@ -68,7 +68,7 @@ def test_storage_that_gives_each_client_as_much_as_the_first_is_met_by_its_growt
     need_fuse()
     with misbehaving(make_home("target"), keep_cache=True) as target:
         # So slow that neither this machine nor what runs beside it is the limit.
-        target.fault("slow by file", bytes_per_second=5e6)
+        target.fault("slow", bytes_per_second=5e6, is_by_file=True)
         run = door.run(*TINY, *SCALING, "--ckpt-processes=4", target=target.path)
         target.clear()
     verdict = run.verdict("SCALING", SUBJECT)

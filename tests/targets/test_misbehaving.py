@@ -722,9 +722,9 @@ def test_all_is_as_slow_as_the_rate_says(faulty, target, fault):
     assert seconds_of((target.path / "file").read_bytes) >= 0.15
 
 
-@of("slow by file")
-def test_eight_files_take_as_long_as_one(faulty, target, fault):
-    faulty(fault, bytes_per_second=20e6)
+@of("slow")
+def test_files_that_have_a_device_each_take_as_long_as_one(faulty, target, fault):
+    faulty(fault, bytes_per_second=20e6, is_by_file=True)
     paths = [target.path / f"file-{number}" for number in range(8)]
     with ThreadPoolExecutor(len(paths)) as pool:
         seconds = seconds_of(lambda: list(pool.map(lambda path: write(path, bytes(4 * MIB)), paths)))

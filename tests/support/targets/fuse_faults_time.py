@@ -62,27 +62,21 @@ class _Rated(Fault):
 
 
 class Slow(_Rated, name="slow"):
-    """Everything that is read or written goes at 50 MB/s, or another rate, in sum."""
+    """Everything that is read or written goes at 50 MB/s, or another rate, in sum; or each file at that rate."""
+
+    is_by_file = False
 
     def read(self, proceed, call, handle, offset, size):
         data = proceed(call, handle, offset, size)
-        self.carry(len(data), self.device_of(handle))
+        self.carry(len(data), self._device_of(handle))
         return data
 
     def write(self, proceed, call, handle, offset, data):
-        self.carry(len(data), self.device_of(handle))
+        self.carry(len(data), self._device_of(handle))
         return proceed(call, handle, offset, data)
 
-    def device_of(self, handle):
-        """Return the number of the device that a file lies on."""
-        return 0
-
-
-class SlowEach(Slow, name="slow by file"):
-    """Each file lies on a device of its own, of 50 MB/s or another rate: who has more files has more devices."""
-
-    def device_of(self, handle):
-        return handle.node.id
+    def _device_of(self, handle):
+        return handle.node.id if self.is_by_file else 0
 
 
 class FastForDuplicates(_Rated, name="fast for duplicate data"):
