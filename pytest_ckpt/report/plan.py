@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.obstacles import Obstacle
     from pytest_ckpt.sizing.limits import ClusterLimits
     from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
+    from pytest_ckpt.sizing.steps import Steps
 
 
 COLD_UNTRIED = (
@@ -122,17 +123,28 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
     read = sum(c.loaded_bytes for c in plan.runnable)
     steps = [s for c in plan.runnable for s in planned_steps(c, settings, target)]
     seconds = sum(s.limit_seconds for s in steps)
-    beside = sum(s.count for s in steps) - 2 * operations
-    more = f", {counted(beside, 'more step')} beside them" if beside else ""
     return [
         "",
         f"in all: {counted(operations, 'save writes', 'saves write')} {format_decimal_bytes(moved)} and "
         f"{counted(operations, 'load reads', 'loads read')} "
-        f"{'as much' if read == moved else format_decimal_bytes(read)}{more}: "
+        f"{'as much' if read == moved else format_decimal_bytes(read)}{_beside(steps)}: "
         f"at most {format_seconds(seconds)} if every save and load just meets its limit",
         "        not in it: starting the ranks, making and comparing content, ballast, checks of behaviour; the run "
         "says after its first save how long it will take",
     ]
+
+
+def _beside(steps: Sequence[Steps]) -> str:
+    """Say what is measured besides saves and loads, and how many bytes it moves, as far as that is known before."""
+    others = [s for s in steps if s.kind not in {"save", "load"}]
+    if not others:
+        return ""
+    # By the clock, or of small checkpoints: those bytes follow from the storage.
+    are_open, are_fewer = any(s.bytes_each == 0 for s in others), any(s.is_maximum for s in others)
+    bound = "about " if are_open and are_fewer else "at least " if are_open else "at most " if are_fewer else ""
+    moved = format_decimal_bytes(sum(s.count * s.bytes_each for s in others))
+    count = sum(s.count for s in others)
+    return f", {counted(count, 'more step')} beside them {'moves' if count == 1 else 'move'} {bound}{moved}"
 
 
 def describe_obstacles(found: Sequence[Obstacle], not_tried: Sequence[str] = ()) -> list[str]:

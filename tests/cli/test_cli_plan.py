@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -344,3 +345,20 @@ def test_a_report_in_place_of_its_folder_is_told_where_it_lies(tmp_path, capsys)
 def test_parallelism_is_for_models_of_one_s_own(capsys):
     assert main(["plan", "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-parallel=dp=8,zero=3"]) == 4
     assert "every model of the workload is cut as the workload says" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("suite", "moved"), [
+    ("performance", ""),
+    # Three shifted, joined and split loads of one checkpoint each and a storm; turns of reading go by the clock.
+    ("performance,contention", r", \d+ more steps beside them move at least [\d.]+ GB"),
+    # At most 25 rounds until saves are steady: 25 x 112 MB.
+    ("performance,endurance", ", 1 more step beside them moves at most 2.81 GB"),
+    ("performance,contention,endurance", r", \d+ more steps beside them move about [\d.]+ GB"),
+    # Saves and loads by 1, 2, 4 and 8 of the ranks: known before.
+    ("performance,scaling", r", \d+ more steps beside them move [\d.]+ GB"),
+])  # fmt: skip
+def test_what_all_steps_of_a_run_move_is_foretold(plan, suite, moved):
+    text = plan("--ckpt-model=llama3-8b", "--ckpt-profile=smoke", f"--ckpt-suite={suite}")
+    found = re.search(r"in all: 3 saves write 337 MB and 3 loads read as much(.*): at most", text)
+    assert found, text
+    assert re.fullmatch(moved, found[1])
