@@ -71,7 +71,8 @@ NEXT_STEPS: dict[str, str] = {
     "TRUNCATE": _REPRODUCE,
     "MKDIR": _REPRODUCE,
     "LARGE": _REPRODUCE,
-    "NAMES": _CLIENTS,
+    "NAMES": "A name was missing or came twice: look at mount options that let a client keep names (NFS: actimeo, "
+    "lookupcache). The listing took too long: look at the metadata server and the time of a round trip to it.",
     "UNLINK": _REPRODUCE,
     "DURABLE": "Ask where an acknowledged byte lies: a volatile write cache must be off or backed by power.",
     "ERRORS": _REPRODUCE,
