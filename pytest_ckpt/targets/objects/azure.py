@@ -2,7 +2,7 @@
 
 What Azure has not is made of what it has. An upload is a token in the names of its blocks: to end it is to commit their
 list, and to abort it is to commit an empty list, which forgets them, and to delete that blob. Unfinished uploads are
-the tokens in the uncommitted blocks of all blobs. Each body carries its MD5. A suffix is asked for by the blob's size.
+the tokens in the uncommitted blocks of all blobs. A suffix is asked for by the blob's size.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ import contextlib
 import errno
 import hashlib
 import re
-import secrets
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects.azure_account import DialectOfAzure
 from pytest_ckpt.targets.objects.checksums import MD5
 from pytest_ckpt.targets.objects.errors import StoreError, fields_in, local_name
 from pytest_ckpt.targets.objects.keys import BucketPrefix
+from pytest_ckpt.targets.objects.other_words import AskingInOtherWords, md5_of
 from pytest_ckpt.targets.objects.wire import Answer, Patience, Wire
-from pytest_ckpt.targets.objects.xml_answers import added, answer_of, element, not_implemented
+from pytest_ckpt.targets.objects.xml_answers import added, answer_of, element
 
 _CONDITIONS = ("if-match", "if-none-match")
 _BLOCK = re.compile(r"([0-9a-f]{16})-(\d{5})-([0-9a-f]{32})")
@@ -31,83 +30,21 @@ _BLOCK_LIST = [("comp", "blocklist")]
 _BLOB = {"x-ms-blob-type": "BlockBlob"}
 
 
-class AskingAzure:
-    """A container, asked as a bucket of S3 is; safe from several threads."""
+class AskingAzure(AskingInOtherWords):
+    """A container."""
 
-    digests: tuple[str, ...] = (MD5,)
-    kept: tuple[str, ...] = (MD5,)
+    not_copied = "a block is not copied from another blob here"
 
     def __init__(self, place: BucketPrefix, access: Access, patience: Patience) -> None:
-        self._container, self._url = place.bucket, place.url
-        self._wire = Wire(DialectOfAzure(place, access), access, patience)
-        self.region = self._wire.region
-
-    @property
-    def endpoint(self) -> str:
-        """The URL that requests go to now."""
-        return self._wire.endpoint
-
-    def tallies(self) -> Tallies:
-        """Return what was counted so far."""
-        return self._wire.tallies()
-
-    def close(self) -> None:
-        """Close all connections."""
-        self._wire.close()
-
-    def ask(
-        self,
-        what: str,
-        method: str,
-        place: str,
-        *,
-        key: str = "",
-        query: Sequence[tuple[str, str]] = (),
-        headers: Mapping[str, str] | None = None,
-        body: memoryview | bytes = b"",
-        into: memoryview | None = None,
-        moved: Callable[[int], None] = lambda _count: None,
-    ) -> Answer:
-        """Return the answer to a request, as S3 would give it. Raises StoreError."""
-        words, fields = dict(query), {name.lower(): value for name, value in (headers or {}).items()}
-        upload = words.get("uploadId", "")
-        match method:
-            case "GET" if not key:
-                return self._of_container(what, place, words)
-            case "PUT" if not key:
-                return self._wire.ask(what, method, place, key=self._container, query=[("restype", "container")])
-            case "PUT" if "x-amz-copy-source" in fields:
-                raise not_implemented("a block is not copied from another blob here", place)
-            case "PUT" if upload:
-                return self._put_block(what, place, key, upload, int(words["partNumber"]), fields, body)
-            case "PUT":
-                sent = _BLOB | _conditions(fields) | _digest(fields, body)
-                return self._wire.ask(what, method, place, key=self._of(key), headers=sent, body=body)
-            case "POST" if not upload:
-                return answer_of(element("InitiateMultipartUploadResult", UploadId=secrets.token_hex(8)))
-            case "POST":
-                return self._commit(what, place, key, upload, fields, bytes(body))
-            case "DELETE" if upload:
-                return self._abort(what, place, key)
-            case "DELETE":
-                with contextlib.suppress(FileNotFoundError):
-                    self._wire.ask(what, method, place, key=self._of(key))
-                return Answer(headers={}, data=b"", status=204)
-        sent = _conditions(fields)
-        if asked := fields.get("range"):
-            sent["Range"] = self._range(what, place, key, asked)
-        return self._wire.ask(what, method, place, key=self._of(key), headers=sent, into=into, moved=moved)
+        super().__init__(Wire(DialectOfAzure(place, access), access, patience))
+        self._container = place.bucket
 
     # --- the container ------------------------------------------------------------------------------------------------
 
-    def _of_container(self, what: str, place: str, words: Mapping[str, str]) -> Answer:
-        if "versioning" in words:
-            return self._keeps_what_is_deleted(what, place)
-        if "uploads" in words:
-            top = element("ListMultipartUploadsResult", IsTruncated="false")
-            for key, upload in self._uploads(what, place, words.get("prefix", "")):
-                added(top, "Upload", Key=key, UploadId=upload)
-            return answer_of(top)
+    def _make_bucket(self, what: str, place: str) -> Answer:
+        return self._wire.ask(what, "PUT", place, key=self._container, query=[("restype", "container")])
+
+    def _list(self, what: str, place: str, words: Mapping[str, str]) -> Answer:
         page, headers = self._page(
             what,
             place,
@@ -134,12 +71,12 @@ class AskingAzure:
         answer = self._wire.ask(what, "GET", place, key=self._container, query=query)
         return _parsed(answer, place), answer.headers
 
-    def _keeps_what_is_deleted(self, what: str, place: str) -> Answer:
+    def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
         """Say of soft deletion what S3 says of versions. Versions themselves show in no request of this kind."""
         query = [("restype", "service"), ("comp", "properties")]
         page = _parsed(self._wire.ask(what, "GET", place, query=query), place)
         kept = [fields_in(part).get("Enabled") for part in page if local_name(part) == "DeleteRetentionPolicy"]
-        return answer_of(element("VersioningConfiguration", Status="Enabled" if "true" in kept else "Suspended"))
+        return "true" in kept
 
     def _uploads(self, what: str, place: str, prefix: str) -> Iterator[tuple[str, str]]:
         """Yield every blob below a prefix that has uncommitted blocks, with the tokens in their names."""
@@ -165,7 +102,11 @@ class AskingAzure:
 
     # --- blobs --------------------------------------------------------------------------------------------------------
 
-    def _put_block(
+    def _put(self, what: str, place: str, key: str, stated: Mapping[str, str], body: memoryview | bytes) -> Answer:
+        sent = _BLOB | _conditions(stated) | {MD5: md5_of(stated, body)}
+        return self._wire.ask(what, "PUT", place, key=self._of(key), headers=sent, body=body)
+
+    def _put_part(
         self,
         what: str,
         place: str,
@@ -182,21 +123,40 @@ class AskingAzure:
         # By this it is named at the end.
         return Answer(headers={"etag": f'"{md5.hexdigest()}"'}, data=b"")
 
-    def _commit(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
+    def _end(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
         listed = [fields_in(part) for part in ET.fromstring(body)]
         data = _list_of_blocks([_name_of_block(upload, int(t["PartNumber"]), t["ETag"]) for t in listed])
-        sent = _conditions(stated) | _digest({}, data)
+        sent = _conditions(stated) | {MD5: md5_of({}, data)}
         answer = self._wire.ask(what, "PUT", place, key=self._of(key), query=_BLOCK_LIST, headers=sent, body=data)
         return answer_of(element("CompleteMultipartUploadResult", ETag=answer.headers.get("etag", "")), answer.headers)
 
-    def _abort(self, what: str, place: str, key: str) -> Answer:
+    def _abort(self, what: str, place: str, key: str, upload: str) -> None:
         """Forget the blocks of a blob that there is not yet; those of one that there is go with its next change."""
+        del upload  # all blocks of a blob go together
         none = _list_of_blocks(())
-        sent = {"if-none-match": "*"} | _digest({}, none)
+        sent = {"if-none-match": "*", MD5: md5_of({}, none)}
         with contextlib.suppress(FileExistsError):
             self._wire.ask(what, "PUT", place, key=self._of(key), query=_BLOCK_LIST, headers=sent, body=none)
             self._wire.ask(what, "DELETE", place, key=self._of(key))
-        return Answer(headers={}, data=b"", status=204)
+
+    def _delete(self, what: str, place: str, key: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._wire.ask(what, "DELETE", place, key=self._of(key))
+
+    def _read(
+        self,
+        what: str,
+        method: str,
+        place: str,
+        key: str,
+        stated: Mapping[str, str],
+        into: memoryview | None,
+        moved: Callable[[int], None],
+    ) -> Answer:
+        sent = _conditions(stated)
+        if asked := stated.get("range"):
+            sent["Range"] = self._range(what, place, key, asked)
+        return self._wire.ask(what, method, place, key=self._of(key), headers=sent, into=into, moved=moved)
 
     def _range(self, what: str, place: str, key: str, asked: str) -> str:
         """Return a range as Azure knows it: it has no suffixes."""
@@ -228,13 +188,6 @@ def _encoded(name: str) -> str:
 
 def _conditions(stated: Mapping[str, str]) -> dict[str, str]:
     return {name: stated[name] for name in _CONDITIONS if name in stated}
-
-
-def _digest(stated: Mapping[str, str], body: memoryview | bytes) -> dict[str, str]:
-    """Return the MD5 that was given for a body, else that of the body."""
-    if MD5 in stated:
-        return {MD5: stated[MD5]}
-    return {MD5: base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()}
 
 
 def _parsed(answer: Answer, place: str) -> ET.Element:

@@ -5,14 +5,12 @@ not be made to lose against an object that is there already; and it has keys of 
 
 An upload in parts is what Google calls a parallel composite upload: each part is an object (`google_names`), and the
 end composes them, 32 at a time, and deletes them. The ETag of an object is its generation here, by which Google knows
-conditions. Each body carries its MD5.
+conditions.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
 import json
 import os
 import secrets
@@ -21,14 +19,14 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects.checksums import MD5
 from pytest_ckpt.targets.objects.errors import fields_in
 from pytest_ckpt.targets.objects.google_account import DialectOfGoogle
 from pytest_ckpt.targets.objects.google_answers import Page, object_of, parsed
-from pytest_ckpt.targets.objects.google_names import below_upload, joined_key, new_upload, part_key, piece_of
+from pytest_ckpt.targets.objects.google_names import below_upload, joined_key, part_key, piece_of
 from pytest_ckpt.targets.objects.keys import BucketPrefix
+from pytest_ckpt.targets.objects.other_words import AskingInOtherWords, md5_of
 from pytest_ckpt.targets.objects.wire import Answer, Patience, Wire
 from pytest_ckpt.targets.objects.xml_answers import added, answer_of, element, not_implemented
 
@@ -40,101 +38,39 @@ _JSON = {"Content-Type": "application/json"}
 _PROJECT = "GOOGLE_CLOUD_PROJECT"
 
 
-class AskingGoogle:
-    """A bucket of Google, asked as one of S3 is; safe from several threads."""
+class AskingGoogle(AskingInOtherWords):
+    """A bucket of Google."""
 
-    digests: tuple[str, ...] = (MD5,)
-    kept: tuple[str, ...] = (MD5,)
+    not_copied = "a part is not copied from another object here"
 
     def __init__(self, place: BucketPrefix, access: Access, patience: Patience) -> None:
+        super().__init__(Wire(DialectOfGoogle(place, access), access, patience))
         self._bucket = place.bucket
-        self._wire = Wire(DialectOfGoogle(place, access), access, patience)
         self._threads: ThreadPoolExecutor | None = None
-        self.region = self._wire.region
-
-    @property
-    def endpoint(self) -> str:
-        """The URL that requests go to now."""
-        return self._wire.endpoint
-
-    def tallies(self) -> Tallies:
-        """Return what was counted so far."""
-        return self._wire.tallies()
 
     def close(self) -> None:
-        """Close all connections."""
+        """End the threads, and close all connections."""
         if self._threads:
             self._threads.shutdown()
             self._threads = None
-        self._wire.close()
-
-    def ask(
-        self,
-        what: str,
-        method: str,
-        place: str,
-        *,
-        key: str = "",
-        query: Sequence[tuple[str, str]] = (),
-        headers: Mapping[str, str] | None = None,
-        body: memoryview | bytes = b"",
-        into: memoryview | None = None,
-        moved: Callable[[int], None] = lambda _count: None,
-    ) -> Answer:
-        """Return the answer to a request, as S3 would give it. Raises StoreError."""
-        words, fields = dict(query), {name.lower(): value for name, value in (headers or {}).items()}
-        upload = words.get("uploadId", "")
-        match method:
-            case "GET" if not key:
-                return self._of_bucket(what, place, words)
-            case "PUT" if not key:
-                made = json.dumps({"name": self._bucket}).encode()
-                project = [("project", os.environ.get(_PROJECT, "none"))]
-                return self._wire.ask(what, "POST", place, key="storage/v1/b", query=project, headers=_JSON, body=made)
-            case "PUT" if "x-amz-copy-source" in fields:
-                raise not_implemented("a part is not copied from another object here", place)
-            case "PUT" if upload:
-                return self._put(
-                    what, place, part_key(key, upload, int(words["partNumber"])), {MD5: fields.get(MD5, "")}, body
-                )
-            case "PUT":
-                return self._put(what, place, key, fields, body)
-            case "POST" if not upload:
-                return answer_of(element("InitiateMultipartUploadResult", UploadId=new_upload()))
-            case "POST":
-                return self._end(what, place, key, upload, fields, bytes(body))
-            case "DELETE" if upload:
-                self._remove(what, place, self._keys(what, place, below_upload(key, upload)))
-                return Answer(headers={}, data=b"", status=204)
-            case "DELETE":
-                self._remove(what, place, [key])
-                return Answer(headers={}, data=b"", status=204)
-            case "HEAD":
-                return self._head(what, place, key, fields)
-        asked = [("alt", "media"), *_conditions(fields, place)]
-        sent = {"Range": fields["range"]} if "range" in fields else {}
-        answer = self._wire.ask(
-            what, method, place, key=self._of(key), query=asked, headers=sent, into=into, moved=moved
-        )
-        etag = {"etag": f'"{g}"'} if (g := answer.headers.get("x-goog-generation")) else {}
-        return Answer(headers={**answer.headers, **etag}, data=answer.data, read=answer.read, status=answer.status)
+        super().close()
 
     # --- the bucket ---------------------------------------------------------------------------------------------------
 
-    def _of_bucket(self, what: str, place: str, words: Mapping[str, str]) -> Answer:
-        if "versioning" in words:
-            return self._keeps_what_is_deleted(what, place)
-        prefix = words.get("prefix", "")
-        if "uploads" in words:
-            top = element("ListMultipartUploadsResult", IsTruncated="false")
-            found = (piece_of(key) for key in self._keys(what, place, prefix))
-            for key, upload in sorted({(piece.key, piece.upload) for piece in found if piece}):
-                added(top, "Upload", Key=key, UploadId=upload)
-            return answer_of(top)
+    def _make_bucket(self, what: str, place: str) -> Answer:
+        made = json.dumps({"name": self._bucket}).encode()
+        project = [("project", os.environ.get(_PROJECT, "none"))]
+        return self._wire.ask(what, "POST", place, key="storage/v1/b", query=project, headers=_JSON, body=made)
+
+    def _uploads(self, what: str, place: str, prefix: str) -> list[tuple[str, str]]:
+        found = (piece_of(key) for key in self._keys(what, place, prefix))
+        return sorted({(piece.key, piece.upload) for piece in found if piece})
+
+    def _list(self, what: str, place: str, words: Mapping[str, str]) -> Answer:
         page = self._page(
             what,
             place,
-            prefix=prefix,
+            prefix=words.get("prefix", ""),
             delimiter=words.get("delimiter", ""),
             maxResults=words.get("max-keys", ""),
             pageToken=words.get("continuation-token", ""),
@@ -169,21 +105,19 @@ class AskingGoogle:
             if not token:
                 return
 
-    def _keeps_what_is_deleted(self, what: str, place: str) -> Answer:
+    def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
         """Say of versions, and of soft deletion, what S3 says of versions."""
         query = [("fields", "versioning,softDeletePolicy")]
         page = parsed(self._wire.ask(what, "GET", place, key=f"storage/v1/b/{self._bucket}", query=query), place)
         soft = int((page.get("softDeletePolicy") or {}).get("retentionDurationSeconds", 0))
-        keeps = bool((page.get("versioning") or {}).get("enabled")) or soft > 0
-        return answer_of(element("VersioningConfiguration", Status="Enabled" if keeps else "Suspended"))
+        return bool((page.get("versioning") or {}).get("enabled")) or soft > 0
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def _put(self, what: str, place: str, key: str, stated: Mapping[str, str], body: memoryview | bytes) -> Answer:
         """Write an object in one request: what is said of it, and it."""
-        md5 = stated.get(MD5) or base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
         border = secrets.token_hex(16)
-        facts = json.dumps({"name": key, "md5Hash": md5, "contentType": "application/octet-stream"})
+        facts = json.dumps({"name": key, "md5Hash": md5_of(stated, body), "contentType": "application/octet-stream"})
         head = (
             f"--{border}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{facts}\r\n"
             f"--{border}\r\nContent-Type: application/octet-stream\r\n\r\n"
@@ -199,6 +133,18 @@ class AskingGoogle:
             around=(head.encode(), f"\r\n--{border}--\r\n".encode()),
         )
         return Answer(headers={**answer.headers, "etag": object_of(parsed(answer, place)).etag}, data=b"")
+
+    def _put_part(
+        self,
+        what: str,
+        place: str,
+        key: str,
+        upload: str,
+        number: int,
+        stated: Mapping[str, str],
+        body: memoryview | bytes,
+    ) -> Answer:
+        return self._put(what, place, part_key(key, upload, number), {MD5: stated.get(MD5, "")}, body)
 
     def _end(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
         """Make one object of parts; what they were is deleted, or listed as unfinished."""
@@ -235,6 +181,32 @@ class AskingGoogle:
             body=json.dumps(asked).encode(),
         )
         return object_of(parsed(answer, place)).etag
+
+    def _abort(self, what: str, place: str, key: str, upload: str) -> None:
+        self._remove(what, place, self._keys(what, place, below_upload(key, upload)))
+
+    def _delete(self, what: str, place: str, key: str) -> None:
+        self._remove(what, place, [key])
+
+    def _read(
+        self,
+        what: str,
+        method: str,
+        place: str,
+        key: str,
+        stated: Mapping[str, str],
+        into: memoryview | None,
+        moved: Callable[[int], None],
+    ) -> Answer:
+        if method == "HEAD":
+            return self._head(what, place, key, stated)
+        asked = [("alt", "media"), *_conditions(stated, place)]
+        sent = {"Range": stated["range"]} if "range" in stated else {}
+        answer = self._wire.ask(
+            what, method, place, key=self._of(key), query=asked, headers=sent, into=into, moved=moved
+        )
+        etag = {"etag": f'"{g}"'} if (g := answer.headers.get("x-goog-generation")) else {}
+        return Answer(headers={**answer.headers, **etag}, data=answer.data, read=answer.read, status=answer.status)
 
     def _head(self, what: str, place: str, key: str, stated: Mapping[str, str]) -> Answer:
         answer = self._wire.ask(what, "GET", place, key=self._of(key), query=_conditions(stated, place))

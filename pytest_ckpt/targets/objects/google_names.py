@@ -7,7 +7,6 @@ lies below a run's prefix finds them too.
 from __future__ import annotations
 
 import re
-import secrets
 from dataclasses import dataclass
 
 _PIECE = re.compile(r"(?P<key>.+)\.upload-(?P<upload>[0-9a-f]{16})/(?:(?P<name>[0-9a-z-]+))?", re.DOTALL)
@@ -20,11 +19,6 @@ class Piece:
     key: str
     upload: str
     name: str
-
-
-def new_upload() -> str:
-    """Return a name that no other upload has."""
-    return secrets.token_hex(8)
 
 
 def below_upload(key: str, upload: str) -> str:

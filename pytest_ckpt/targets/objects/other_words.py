@@ -1,0 +1,150 @@
+"""Requests of S3 to a store that has them in other words: which request it is; the stores say how they make it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from pytest_ckpt.facts.requests import Tallies
+from pytest_ckpt.targets.objects.checksums import MD5
+from pytest_ckpt.targets.objects.wire import Answer, Wire
+from pytest_ckpt.targets.objects.xml_answers import added, answer_of, element, not_implemented
+
+DONE = Answer(headers={}, data=b"", status=204)
+"""The answer to a deletion."""
+
+
+class AskingInOtherWords(ABC):
+    """A bucket, asked as one of S3 is; safe from several threads. Each body carries its MD5."""
+
+    digests: tuple[str, ...] = (MD5,)
+    kept: tuple[str, ...] = (MD5,)
+    not_copied: str
+    """Why a part is not copied from another object."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self.region = wire.region
+
+    @property
+    def endpoint(self) -> str:
+        """The URL that requests go to now."""
+        return self._wire.endpoint
+
+    def tallies(self) -> Tallies:
+        """Return what was counted so far."""
+        return self._wire.tallies()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._wire.close()
+
+    def ask(
+        self,
+        what: str,
+        method: str,
+        place: str,
+        *,
+        key: str = "",
+        query: Sequence[tuple[str, str]] = (),
+        headers: Mapping[str, str] | None = None,
+        body: memoryview | bytes = b"",
+        into: memoryview | None = None,
+        moved: Callable[[int], None] = lambda _count: None,
+    ) -> Answer:
+        """Return the answer to a request, as S3 would give it. Raises StoreError."""
+        words, fields = dict(query), {name.lower(): value for name, value in (headers or {}).items()}
+        upload = words.get("uploadId", "")
+        match method:
+            case "GET" if not key and "versioning" in words:
+                keeps = self._keeps_what_is_deleted(what, place)
+                return answer_of(element("VersioningConfiguration", Status="Enabled" if keeps else "Suspended"))
+            case "GET" if not key and "uploads" in words:
+                top = element("ListMultipartUploadsResult", IsTruncated="false")
+                for begun, name in self._uploads(what, place, words.get("prefix", "")):
+                    added(top, "Upload", Key=begun, UploadId=name)
+                return answer_of(top)
+            case "GET" if not key:
+                return self._list(what, place, words)
+            case "PUT" if not key:
+                return self._make_bucket(what, place)
+            case "PUT" if "x-amz-copy-source" in fields:
+                raise not_implemented(self.not_copied, place)
+            case "PUT" if upload:
+                return self._put_part(what, place, key, upload, int(words["partNumber"]), fields, body)
+            case "PUT":
+                return self._put(what, place, key, fields, body)
+            case "POST" if not upload:
+                return answer_of(element("InitiateMultipartUploadResult", UploadId=secrets.token_hex(8)))
+            case "POST":
+                return self._end(what, place, key, upload, fields, bytes(body))
+            case "DELETE" if upload:
+                self._abort(what, place, key, upload)
+                return DONE
+            case "DELETE":
+                self._delete(what, place, key)
+                return DONE
+        return self._read(what, method, place, key, fields, into, moved)
+
+    @abstractmethod
+    def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
+        """Return whether space comes back later than an object goes."""
+
+    @abstractmethod
+    def _uploads(self, what: str, place: str, prefix: str) -> Iterable[tuple[str, str]]:
+        """Return the unfinished uploads below a prefix: key and name of each."""
+
+    @abstractmethod
+    def _list(self, what: str, place: str, words: Mapping[str, str]) -> Answer:
+        """Return a page of what lies in the bucket."""
+
+    @abstractmethod
+    def _make_bucket(self, what: str, place: str) -> Answer: ...
+
+    @abstractmethod
+    def _put(self, what: str, place: str, key: str, stated: Mapping[str, str], body: memoryview | bytes) -> Answer: ...
+
+    @abstractmethod
+    def _put_part(
+        self,
+        what: str,
+        place: str,
+        key: str,
+        upload: str,
+        number: int,
+        stated: Mapping[str, str],
+        body: memoryview | bytes,
+    ) -> Answer:
+        """Send a part, numbered from 1."""
+
+    @abstractmethod
+    def _end(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
+        """Make an object of the parts that the body lists."""
+
+    @abstractmethod
+    def _abort(self, what: str, place: str, key: str, upload: str) -> None: ...
+
+    @abstractmethod
+    def _delete(self, what: str, place: str, key: str) -> None:
+        """Delete an object; one that is not there is no error to S3."""
+
+    @abstractmethod
+    def _read(
+        self,
+        what: str,
+        method: str,
+        place: str,
+        key: str,
+        stated: Mapping[str, str],
+        into: memoryview | None,
+        moved: Callable[[int], None],
+    ) -> Answer:
+        """Answer GET and HEAD of an object."""
+
+
+def md5_of(stated: Mapping[str, str], body: memoryview | bytes) -> str:
+    """Return the MD5 that was given for a body, else that of the body, in base64."""
+    return stated.get(MD5) or base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
