@@ -38,6 +38,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.evidence.manifest import is_as_listed  # noqa: PLC0415
     from pytest_ckpt.evidence.run_files import read_report  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
+    from pytest_ckpt.judging.grading import EXIT_FAILED, EXIT_INCOMPLETE, EXIT_MET  # noqa: PLC0415
     from pytest_ckpt.report.diff import diff_lead, diff_lines, diff_sections  # noqa: PLC0415
 
     folders = (Path(asked.before), Path(asked.after))
@@ -48,11 +49,11 @@ def run(asked: argparse.Namespace) -> int:
         if not is_as_listed(folder, "report.json")
     ]
     document = compare_reports(reports[0], reports[1], notices)
-    code = 0
+    code = EXIT_MET
     if asked.encryption:
         cost = cost_of_encryption(reports[0], reports[1], document["operations"])
         document["encryption"] = to_plain(cost)
-        code = {"met": 0, "failed": 1}.get(cost.outcome, 8)
+        code = {"met": EXIT_MET, "failed": EXIT_FAILED}.get(cost.outcome, EXIT_INCOMPLETE)
     if asked.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
 

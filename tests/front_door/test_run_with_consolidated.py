@@ -52,12 +52,7 @@ def test_a_run_meets_all_that_is_required_and_its_evidence_verifies(saved: Run) 
 
 
 def test_every_byte_of_every_load_is_compared_and_none_was_cached(saved: Run) -> None:
-    measurement = saved.measurement(OWN)
-    integrity = measurement["integrity"]
-    assert integrity["bytes_checked"] == integrity["bytes_expected"] == 2 * measurement["bytes"]
-    for load in saved.operations("load", OWN):
-        assert load["resident_bytes"] == 0
-        assert load["mapped_bytes"] > measurement["bytes"]
+    saved.assert_that_every_load_was_compared_and_none_cached(OWN)
 
 
 def test_every_file_is_planned_and_made_durable_and_the_consolidation_is_told(saved: Run) -> None:

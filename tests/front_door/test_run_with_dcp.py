@@ -75,13 +75,7 @@ def test_a_run_ends_with_zero_meets_all_that_is_required_and_leaves_nothing(save
 
 
 def test_every_byte_of_every_load_is_compared_and_none_was_cached(saved: Run) -> None:
-    measurement = saved.measurement()
-    integrity = measurement["integrity"]
-    assert integrity["bytes_checked"] == integrity["bytes_expected"] == 2 * measurement["bytes"]
-    for load in saved.operations("load"):
-        assert load["resident_bytes"] == 0
-        # The metadata, which every rank reads, are counted for each.
-        assert load["mapped_bytes"] > measurement["bytes"]
+    saved.assert_that_every_load_was_compared_and_none_cached(SUBJECT)
 
 
 def test_what_is_the_library_s_and_what_is_added_are_told_apart(saved: Run) -> None:

@@ -18,7 +18,15 @@ from pytest_ckpt.sizing.files import consolidated_files, consolidating_bytes, fi
 from pytest_ckpt.sizing.models import layout
 from tests.support.bare_safetensors import load_bare
 from tests.support.one_rank import Alone, area_in, as_one_rank
-from tests.support.posix_files import CHECKPOINT, clock_of, committed_in, draft_in, load, save
+from tests.support.posix_files import (
+    CHECKPOINT,
+    assert_that_each_checkpoint_comes_back,
+    clock_of,
+    committed_in,
+    draft_in,
+    load,
+    save,
+)
 
 WHOLE = layout("llama3-8b", mode="open", processes=1, scale=1e-5)
 SHARD = WHOLE.rank(0)
@@ -58,13 +66,7 @@ def test_the_consolidation_shows_what_it_moves(engine, tmp_path):
 
 
 def test_every_byte_comes_back_of_each_checkpoint(engine, tmp_path):
-    for number in (1, 2):
-        save(engine, tmp_path / str(number), number)
-    engine.release()
-    for number in (2, 1, 2):
-        loaded, check = load(engine, tmp_path / str(number), number)
-        assert loaded == check.bytes_checked == SHARD.bytes
-        assert check.faults == ()
+    assert_that_each_checkpoint_comes_back(engine, tmp_path, SHARD.bytes)
 
 
 def test_another_checkpoint_in_its_place_is_found(engine, tmp_path):

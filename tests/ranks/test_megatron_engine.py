@@ -19,7 +19,14 @@ from pytest_ckpt.sizing.files import files_of, shard_files
 from pytest_ckpt.sizing.models import layout
 from tests.support.bare_dcp import load_bare
 from tests.support.one_rank import Alone
-from tests.support.posix_files import CHECKPOINT, clock_of, committed_in, load, save
+from tests.support.posix_files import (
+    CHECKPOINT,
+    assert_that_each_checkpoint_comes_back,
+    clock_of,
+    committed_in,
+    load,
+    save,
+)
 from tests.support.traced_jobs import need_strace, traced_save
 
 WHOLE = layout("llama3-8b", mode="open", processes=1, scale=1e-5)
@@ -67,13 +74,7 @@ def test_a_rank_has_two_files_of_like_size_and_the_first_has_the_small_ones(engi
 
 
 def test_every_byte_comes_back_of_each_checkpoint(engine, tmp_path):
-    for number in (1, 2):
-        save(engine, tmp_path / str(number), number)
-    engine.release()
-    for number in (2, 1, 2):
-        loaded, check = load(engine, tmp_path / str(number), number)
-        assert loaded == check.bytes_checked == SHARD.bytes
-        assert check.faults == ()
+    assert_that_each_checkpoint_comes_back(engine, tmp_path, SHARD.bytes)
 
 
 def test_another_checkpoint_in_its_place_is_found_in_its_large_and_small_files(engine, tmp_path):

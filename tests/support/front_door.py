@@ -114,6 +114,15 @@ class Run:
     def operations(self, kind: str, subject: str = SUBJECT) -> list[dict[str, Any]]:
         return [o for o in self.measurement(subject)["operations"] if o["kind"] == kind]
 
+    def assert_that_every_load_was_compared_and_none_cached(self, subject: str, times: int = 2) -> None:
+        """Every byte was loaded and compared; what every rank reads, as an index, is mapped by each."""
+        measurement = self.measurement(subject)
+        integrity = measurement["integrity"]
+        assert integrity["bytes_checked"] == integrity["bytes_expected"] == times * measurement["bytes"]
+        for load in self.operations("load", subject):
+            assert load["resident_bytes"] == 0
+            assert load["mapped_bytes"] > measurement["bytes"]
+
 
 def _is_of(text: str, subject: str) -> bool:
     """Whether a subject is the one that is meant: by its text, or by its layout, whatever engine measured it."""

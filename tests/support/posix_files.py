@@ -43,3 +43,14 @@ def load(engine: Engine, folder: Path, number: int = CHECKPOINT) -> tuple[int, C
     assert engine.load_steps() == 1
     loaded = engine.load(committed_in(folder), 0, clock_of())
     return loaded, engine.verify(number)
+
+
+def assert_that_each_checkpoint_comes_back(engine: Engine, folder: Path, wanted_bytes: int) -> None:
+    """Save two checkpoints, let go of what was prepared, and load them from their files, the first once in between."""
+    for number in (1, 2):
+        save(engine, folder / str(number), number)
+    engine.release()
+    for number in (2, 1, 2):
+        loaded, check = load(engine, folder / str(number), number)
+        assert loaded == check.bytes_checked == wanted_bytes
+        assert check.faults == ()

@@ -21,10 +21,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.facts.targets import Access
+from pytest_ckpt.facts.targets import TARGETS, Access, Names
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.keys import read_prefix
 from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
+from pytest_ckpt.targets.schemes import make_target
 from tests.support.machine import eventually
 from tests.support.targets.object_server import BUCKET
 
@@ -55,6 +56,27 @@ class OtherServer:
             access = Access(endpoints=(self.endpoint,))
             with contextlib.closing(Bucket(read_prefix(BUCKET, self.scheme), access, OF_CONTROLLER)) as bucket:
                 yield bucket
+
+    def clean_up_after_a_killed_run(self) -> list[str]:
+        """Begin an upload of a run's own file and of a strange one, clean up, and return what was said to be left.
+
+        The strange one is then aborted, and the bucket cleaned once more.
+        """
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.environment.items():
+                patch.setenv(name, value)
+            target = make_target(TARGETS[self.scheme], self.target, Access(endpoints=(self.endpoint,)))
+            area = target.create_area("20310101T000000-000001")
+            below = f"{area.location.partition('://')[2].partition('/')[2]}/subject/checkpoint-0001"
+            with self.bucket() as bucket:
+                for key in (f"{below}/own.pt", f"{below}/strange.pt"):
+                    bucket.put_part(key, bucket.begin_upload(key), 1, memoryview(b"begun"))
+            left = target.clean(area, Names(files={"subject": frozenset({"own.pt"})}), 60.0)
+            with self.bucket() as bucket:
+                for key, upload in bucket.uploads(""):
+                    bucket.abort_upload(key, upload)
+            assert target.clean(area, Names(), 60.0) == []
+        return left
 
     def what_lies_there(self) -> tuple[list[str], list[tuple[str, str]]]:
         """Return all keys of the bucket, and all unfinished uploads."""
