@@ -47,6 +47,11 @@ class Launcher:
         return "open mpi" in self.version.lower() or "prte" in self.version.lower()
 
     @property
+    def is_mpiexec(self) -> bool:
+        """Whether the launcher starts ranks itself, and asks no scheduler for them, unless it finds one."""
+        return self.is_open_mpi or "hydra" in self.version.lower()
+
+    @property
     def stays_here(self) -> bool:
         """Whether all that it starts is surely on this host: a user's launcher may go to others unasked."""
         return self.is_open_mpi and not self.hosts
@@ -59,8 +64,7 @@ class Launcher:
     @property
     def may_wait(self) -> bool:
         """Whether ranks that wait surely keep no other launch from starting; a scheduler may let that wait for them."""
-        is_mpiexec = self.is_open_mpi or "hydra" in self.version.lower()
-        return is_mpiexec and not (self.hosts and "SLURM_JOB_ID" in os.environ)
+        return self.is_mpiexec and not (self.hosts and "SLURM_JOB_ID" in os.environ)
 
     def places(self, processes: int) -> list[str]:
         """Return the host of each rank: slots are taken in the order of the hosts, and again where they do not do."""

@@ -14,10 +14,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-_AGENT = "PRTE_MCA_plm_ssh_agent"
+AGENT = "PRTE_MCA_plm_ssh_agent"
 _PYTHON, _PROGRAM = "PYTEST_CKPT_PYTHON", "PYTEST_CKPT_REMOTE_SHELL"
 _PLACES, _SHELL = "PYTEST_CKPT_SPACED", "PYTEST_CKPT_SHELL"
-_DEFAULT = "ssh"
+SSH = "ssh"
 # The launcher splits its agent at spaces, and at nothing else: what holds a space comes from the environment.
 _OURS = f'sh -c exec\t"${_PYTHON}"\t-I\t-S\t"${_PROGRAM}"\t"$0"\t"$@"'
 
@@ -31,13 +31,13 @@ def spaced(program: str) -> list[str]:
 def asking_for_quotes(places: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
     """Return what is added to the environment of a launcher so that it uses this remote shell."""
     return {
-        _AGENT: _OURS,
+        AGENT: _OURS,
         # Other hosts would start hosts themselves, and know nothing of this.
         "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
         _PYTHON: sys.executable,
         _PROGRAM: __file__,
         _PLACES: json.dumps(list(places)),
-        _SHELL: environment.get(_AGENT, _DEFAULT),
+        _SHELL: environment.get(AGENT, SSH),
     }
 
 

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 from pytest_ckpt import __version__
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.events import Event, HostsSeen
+from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.network import Streams
 from pytest_ckpt.facts.sights import Sight, Sign, TierSight
 from pytest_ckpt.launching.launch import Launch
+from pytest_ckpt.launching.reach import unreached_by_ssh
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.targets.posix.run_folder import folder_of
 from pytest_ckpt.targets.posix.sighting import Sighting
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.failure import Failure
     from pytest_ckpt.facts.targets import AreaRef, TargetFacts
     from pytest_ckpt.launching.launcher import Launcher
     from pytest_ckpt.support.redaction import Redactor
@@ -71,6 +72,9 @@ def see_hosts(
     ``then_wait``, which ends them, the ranks wait for what they are to measure, if the launcher lets them. With
     ``streams`` several hosts measure how fast their network is.
     """
+    if silent := unreached_by_ssh(launcher, run_id):
+        named = "; ".join(f"{host} ({why})" for host, why in silent.items())
+        return Seen(failure=Failure(kind="launch", message=f"ssh does not reach {named}"))
     found: list[HostsSeen] = []
     notices: list[str] = []
 

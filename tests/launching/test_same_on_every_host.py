@@ -29,6 +29,8 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
     }
     steps = {name: Step(options=(*TINY, *HOSTS), before=lines) for name, lines in before.items()}
     steps["gone"] = Step(options=(*TINY, "--ckpt-hosts=h2:2"), before=((2, 'umount -l "$TARGET/.."'),))
+    # The last: nothing can be started on these hosts from then on.
+    steps["silent"] = Step(options=(*TINY, *HOSTS), before=((2, "pkill -x sshd"), (3, "pkill -STOP -x sshd")))
     return dict(zip(steps, on_hosts(make_home("hosts"), 3, *steps.values()), strict=True))
 
 
@@ -53,6 +55,15 @@ def test_hosts_with_something_else_at_the_path_are_named_at_once(
     assert [part for part in named if part not in text] == [], text
     assert [part for part in others if part in text] == [], text
     assert not done[step].run.report.exists()
+
+
+@pytest.mark.thorough
+def test_hosts_that_ssh_does_not_reach_are_all_named_instead_of_a_launch_that_hangs(done: dict[str, Done]) -> None:
+    assert done["silent"].code == 4, done["silent"].text
+    text = " ".join(done["silent"].text.split())
+    assert "ssh does not reach h2 (connect to host h2 port 22: Connection refused); h3 (Connection timed out" in text
+    assert "h1 (" not in text
+    assert done["silent"].left == ()
 
 
 @pytest.mark.thorough
