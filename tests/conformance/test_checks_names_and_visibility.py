@@ -97,12 +97,14 @@ def replace(self, target):
 pathlib.Path.replace = replace
 """
 ONE_BY_ONE = """
-import pathlib
+import pathlib, time
 real = pathlib.Path.rename
 def rename(self, target):
     target.mkdir()
-    for path in sorted(self.iterdir()):
+    for number, path in enumerate(sorted(self.iterdir())):
         real(path, target / path.name)
+        if number == 50:
+            time.sleep(0.002)
     self.rmdir()
 pathlib.Path.rename = rename
 """

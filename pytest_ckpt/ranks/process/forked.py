@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.support.die_with_parent import die_with_parent
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-_PR_SET_PDEATHSIG = 1
 
 
 class Forked:
@@ -29,7 +28,7 @@ class Forked:
         if self._pid == 0:
             code = 1
             try:
-                ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                die_with_parent()
                 os.close(self._from_child)
                 os.close(self._to_child)
                 work(lambda letter: _write(to_parent, letter), lambda: os.read(from_parent, 1).decode())

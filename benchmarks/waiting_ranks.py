@@ -1,0 +1,121 @@
+"""What ranks that wait take from one that saves: ``python benchmarks/waiting_ranks.py FOLDER [--pairs 15]``.
+
+Eight ranks are started by MPI. Rank 0 writes and syncs a file again and again, while the other seven wait for it as
+they wait for the slowest rank of a save; every other time they are stopped by a signal, so that they take nothing. All
+ranks share one core, and then all cores of the machine. Prints the median of the paired ratios of the times, beside
+waiting ranks to beside stopped ones, with its 95 % interval, and the cores that the seven took. Exit code 1 where all
+of an interval lies above 1.05.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+RANKS, MAXIMUM_RATIO = 8, 1.05
+_PIECE = bytes(4 << 20)
+_TOLD = "pairs: "
+
+
+def saved(path: Path, size: int) -> float:
+    """Write a file anew and make it durable; return the seconds that it took."""
+    start = time.perf_counter()
+    with path.open("wb", buffering=0) as file:
+        for _ in range(size // len(_PIECE)):
+            # As an engine does: the bytes are made ready, then written.
+            file.write(bytes(bytearray(_PIECE)))
+        os.fsync(file.fileno())
+    return time.perf_counter() - start
+
+
+def taken(pids: list[int]) -> float:
+    """Return the seconds of a core that these processes took so far."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def be_a_rank(folder: Path, pairs: int, size: int, cores: set[int]) -> None:
+    """Save as rank 0, wait as any other."""
+    os.sched_setaffinity(0, cores)
+    from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415 - in ranks alone
+    from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415 - it starts MPI
+
+    group = MpiGroup(Activity())
+    pids = group.gather(os.getpid())
+    found = []
+    if group.rank == 0:
+        others = pids[1:]
+        for number in range(pairs + 1):
+            seconds = {}
+            for is_waiting in (number % 2 == 0, number % 2 == 1):
+                for pid in others:
+                    os.kill(pid, signal.SIGCONT if is_waiting else signal.SIGSTOP)
+                time.sleep(0.05)
+                before = taken(others)
+                seconds[is_waiting] = saved(folder / "saved", size)
+                if is_waiting:
+                    cores_taken = (taken(others) - before) / seconds[is_waiting]
+            if number:  # the first pair warms up
+                found.append((seconds[True], seconds[False], cores_taken))
+        for pid in others:
+            os.kill(pid, signal.SIGCONT)
+        print(_TOLD + json.dumps(found), flush=True)
+    group.wait()
+
+
+def measured(folder: Path, pairs: int, size: int, cores: set[int]) -> list[tuple[float, float, float]]:
+    """Start the ranks; return seconds beside waiting ranks, beside stopped ones, and the cores taken, for each pair."""
+    words = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(RANKS)]
+    words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", sys.executable, __file__, str(folder)]
+    words += [f"--pairs={pairs}", f"--size={size}", "--rank-on", ",".join(map(str, sorted(cores)))]
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=os.environ | root)
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith(_TOLD))
+    return [tuple(pair) for pair in json.loads(line.removeprefix(_TOLD))]
+
+
+def interval(values: list[float]) -> tuple[float, float, float]:
+    """Return the median of values that are in order, and the ends of its 95 % interval by the signs of pairs."""
+    ordered = sorted(values)
+    count = len(ordered)
+    outer = max(0, int(count / 2 - 0.98 * count**0.5))
+    return ordered[count // 2], ordered[outer], ordered[count - 1 - outer]
+
+
+def main() -> int:
+    """Measure with one core and with all, and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--size", type=int, default=1 << 30)
+    parser.add_argument("--rank-on", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.rank_on:
+        be_a_rank(asked.folder, asked.pairs, asked.size, {int(core) for core in asked.rank_on.split(",")})
+        return 0
+    is_slow = False
+    every = os.sched_getaffinity(0)
+    for cores in ({min(every)}, every):
+        pairs = measured(asked.folder, asked.pairs, asked.size, cores)
+        middle, low, high = interval([waiting / stopped for waiting, stopped, _ in pairs])
+        took = sorted(cores_taken for _, _, cores_taken in pairs)[len(pairs) // 2]
+        print(
+            f"{RANKS} ranks on {len(cores)} core(s): beside seven that wait {middle:.3f} × [{low:.3f}, {high:.3f}] "
+            f"the time alone; they took {took:.3f} cores"
+        )
+        is_slow |= low > MAXIMUM_RATIO
+    (asked.folder / "saved").unlink(missing_ok=True)
+    return int(is_slow)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""Runs on three hosts of one lab, each with a mishap of its own while it saves: every launcher has the same ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from tests.support.front_door import SMALLEST, in_every_rank
+from tests.support.hosts.lab import Done, Step, on_hosts
+from tests.support.hosts.mishaps import Mishap, What
+from tests.support.hosts.storage import HONEST_FUSE
+
+Luck = What | Literal["clocks", "full disk"]
+# Host 3 is slow from then on, host 2 is gone, and then host 3 is full and cut off: the order of the steps.
+LAST: tuple[Luck, ...] = ("slow", "host", "full disk", "cut")
+ENDS_BY_ITSELF: tuple[Luck, ...] = ("cut for 5 s", "slow", "clocks", "full disk")
+_OF_3 = ("--ckpt-hosts=h1:1,h2:1,h3:1", "--ckpt-processes=3")
+_OF_2 = ("--ckpt-hosts=h1:1,h3:1", "--ckpt-processes=2")
+_OPTIONS = (
+    *SMALLEST,
+    "--ckpt-deadline=10s",
+    "--ckpt-scale=1/100000",
+    "--cluster=1",
+    "--ckpt-retain=2",
+)
+_MANY, _FEW = "--ckpt-operations=1000", "--ckpt-operations=40"
+_AHEAD_SECONDS = 600
+_TIME_OF_DAY = f"""
+import socket, time
+if socket.gethostname() == "h2":
+    real, real_ns = time.time, time.time_ns
+    time.time, time.time_ns = lambda: real() + {_AHEAD_SECONDS}, lambda: real_ns() + {_AHEAD_SECONDS} * 10**9
+"""
+# Each in a tmpfs of the host's own.
+_FULL = (
+    "for of in /tmp /dev/shm /run; do mount -o remount,size=64k $of; head -c 1000000 /dev/zero > $of/full || true; done"
+)
+_EMPTY = "for of in /tmp /dev/shm /run; do rm $of/full; mount -o remount,size=50% $of; done"
+# Slurm takes no jobs for a host whose disk was full until it is told to.
+_RESUME = "scontrol update nodename=h3 state=resume || true"
+_BEFORE: Mapping[Luck, tuple[tuple[int, str], ...]] = {
+    "full disk": ((3, _FULL),),
+    "cut": ((3, _EMPTY), (1, _RESUME)),
+}
+
+
+def bad_luck(
+    home: Path,
+    *lucks: Luck,
+    options: Sequence[str] = (),
+    python: str = sys.executable,
+    environment: Mapping[str, str] | None = None,
+    slurm: bool = False,
+) -> dict[Luck, Done]:
+    """Return what came of a run for each, in one lab; those of ``LAST`` come last.
+
+    The monotonic clock of h2 is ten minutes ahead throughout; with "clocks" its time of day is, too.
+    """
+    said = environment or {}
+    # What runs in every rank, and what the caller's Python needs.
+    patched = in_every_rank(home, _TIME_OF_DAY)
+    paths = ":".join(filter(None, (patched["PYTHONPATH"], said.get("PYTHONPATH", ""))))
+    ordered = sorted(lucks, key=lambda luck: LAST.index(luck) if luck in LAST else -1)
+    steps = {
+        luck: Step(
+            options=(
+                *_OPTIONS,
+                *(_OF_2 if luck in ("full disk", "cut") else _OF_3),
+                _FEW if luck in ENDS_BY_ITSELF else _MANY,
+                *options,
+            ),
+            mishaps=_mishaps(luck),
+            before=_BEFORE.get(luck, ()),
+            environment={**said, "PYTHONPATH": paths} if luck == "clocks" else said,
+            python=python,
+        )
+        for luck in ordered
+    }
+    done = on_hosts(home, 3, *steps.values(), storage=HONEST_FUSE, slurm=slurm, ahead={2: _AHEAD_SECONDS})
+    return dict(zip(steps, done, strict=True))
+
+
+def _mishaps(luck: Luck) -> tuple[Mishap, ...]:
+    if luck in ("clocks", "full disk"):
+        return ()
+    return (Mishap(what=luck, host=3 if luck in ("slow", "cut") else 2),)
+
+
+def failure_of(done: Done) -> Mapping[str, Any]:
+    """Return why the run ended early."""
+    failure: Mapping[str, Any] = _measured(done)["failure"]
+    assert failure, done.text
+    return failure
+
+
+def _measured(done: Done) -> Mapping[str, Any]:
+    (measured,) = done.run.document["measurements"]
+    return dict(measured)
+
+
+def _processes_left(done: Done) -> list[str]:
+    return [name for name in done.left if name.isdigit()]
+
+
+@pytest.mark.thorough
+class BadLuck:
+    """What holds with every launcher; a module of tests has a fixture ``done``, and what is its launcher's own.
+
+    Its labels say what it cannot do, and which folders are its own.
+    """
+
+    LUCKS: tuple[Luck, ...] = (
+        "rank", "daemon", "launcher", "Ctrl-C", "TERM", "controller killed", "cut for 5 s", "clocks", *LAST
+    )  # fmt: skip
+    NAMES_A_FULL_HOST = True
+    # Where the launcher itself keeps files on a host between jobs, as HOST:PATH without the host.
+    OF_THE_LAUNCHER: tuple[str, ...] = ()
+
+    def litter(self, done: Done) -> list[str]:
+        """Return what the run left in folders that a host has for itself."""
+        return [name for name in done.litter if not name.partition(":")[2].startswith(self.OF_THE_LAUNCHER)]
+
+    @pytest.mark.parametrize("luck", ["rank", "daemon"])
+    def test_a_killed_rank_or_daemon_is_named_with_its_host(self, done: Mapping[Luck, Done], luck: Luck) -> None:
+        failure = failure_of(done[luck])
+        assert (failure["kind"], failure["host"]) == ("killed", "h2"), failure["message"]
+        assert (done[luck].left, self.litter(done[luck])) == ((), [])
+
+    def test_a_launcher_that_is_killed_accuses_no_storage(self, done: Mapping[Luck, Done]) -> None:
+        """Open MPI's would have removed the segments of its own host's ranks, and its session."""
+        failure = failure_of(done["launcher"])
+        assert failure["kind"] in ("killed", "launch"), failure["message"]
+        assert (done["launcher"].left, self.litter(done["launcher"])) == ((), [])
+
+    @pytest.mark.parametrize("luck", ["Ctrl-C", "TERM"])
+    def test_an_interrupted_run_leaves_nothing_on_any_host(self, done: Mapping[Luck, Done], luck: Luck) -> None:
+        assert done[luck].code == 2, done[luck].text
+        assert done[luck].run.document["grade"] != "certified"
+        assert (done[luck].left, self.litter(done[luck])) == ((), [])
+
+    def test_a_killed_controller_leaves_no_process_on_any_host(self, done: Mapping[Luck, Done]) -> None:
+        """Nobody is left to remove what lies on the target: the next run tells of it."""
+        killed = done["controller killed"]
+        assert killed.code != 0
+        assert (_processes_left(killed), self.litter(killed)) == ([], [])
+        session = json.loads((killed.run.report / "session.json").read_text())
+        assert Path(session["area"]["location"]).name in killed.left
+
+    @pytest.mark.parametrize("luck", ["cut for 5 s", "slow"])
+    def test_a_network_that_is_gone_for_5_seconds_or_slow_ends_no_run(
+        self, done: Mapping[Luck, Done], luck: Luck
+    ) -> None:
+        assert _measured(done[luck])["failure"] is None, done[luck].text
+        assert (done[luck].left, self.litter(done[luck])) == ((), [])
+
+    def test_no_time_compares_the_clocks_of_two_hosts(self, done: Mapping[Luck, Done]) -> None:
+        """One host's time of day and its monotonic clock are ten minutes ahead."""
+        measured = _measured(done["clocks"])
+        assert measured["failure"] is None, done["clocks"].text
+        assert measured["hosts"] == ["h1", "h2", "h3"]
+        assert min(s for o in measured["operations"] for s in o["rank_seconds"]) > 0
+        seconds = [s for o in measured["operations"] for s in (o["seconds"], *o["rank_seconds"], *o["phases"].values())]
+        assert min(seconds) >= 0
+        assert max(seconds) < _AHEAD_SECONDS / 2
+        assert (done["clocks"].left, self.litter(done["clocks"])) == ((), [])
+
+    def test_a_full_local_disk_is_said_with_its_host_before_anything_is_written(
+        self, done: Mapping[Luck, Done]
+    ) -> None:
+        full = done["full disk"]
+        assert full.code in (0, 4), full.text
+        if full.code and self.NAMES_A_FULL_HOST:
+            assert "h3" in full.text.split("Try it by hand")[0], full.text
+        assert full.left == ()
+
+    @pytest.mark.parametrize(("luck", "host"), [("host", "h2"), ("cut", "h3")])
+    def test_a_host_that_is_gone_or_cut_off_is_named_and_what_it_may_still_write_is_not_removed(
+        self, done: Mapping[Luck, Done], luck: Luck, host: str
+    ) -> None:
+        """No neighbour of it is; and whether the host is gone or only cannot be reached, nobody here can tell."""
+        failure = failure_of(done[luck])
+        assert failure["host"] == host, failure["message"]
+        assert failure["kind"] == ("hung" if luck == "cut" else "killed"), failure["message"]
+        (left,) = done[luck].run.document["left_behind"]
+        assert f"{host} does not say that no process of the run is left there, so it may still write" in left
+        assert _processes_left(done[luck]) == []
+        # The folder lies where the run left it.
+        assert done[luck].left
