@@ -136,7 +136,7 @@ class Launch:
 
     def _start(self, processes: int) -> None:
         self._launcher_says.clear()
-        scratch = scratch_folder()
+        scratch = scratch_folder() if self._launcher.needs_scratch else ""
         try:
             callers = listener_of(self._launcher, processes)
             command = self._launcher.command(processes)

@@ -57,6 +57,11 @@ class Launcher:
         return self.is_open_mpi and not self.hosts
 
     @property
+    def needs_scratch(self) -> bool:
+        """Whether it takes a folder for its sockets and segments: on other hosts Open MPI alone does."""
+        return self.is_open_mpi or not self.hosts
+
+    @property
     def is_slurm(self) -> bool:
         """Whether the launcher is Slurm's srun."""
         return "slurm" in self.version.lower()
@@ -105,7 +110,8 @@ class Launcher:
     def environment(self, run_id: str, scratch: str, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the ranks' environment: ours without what a launcher left in it, and what the ranks need.
 
-        ``scratch`` is a folder for the launcher's own sockets and segments, removed after the launch.
+        ``scratch`` is a folder for the launcher's own sockets and segments, removed after the launch; empty for one
+        that needs none.
         """
         inherited = os.environ if inherited is None else inherited
         clean = {

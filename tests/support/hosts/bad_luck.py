@@ -37,9 +37,12 @@ if socket.gethostname() == "h2":
     time.time, time.time_ns = lambda: real() + {_AHEAD_SECONDS}, lambda: real_ns() + {_AHEAD_SECONDS} * 10**9
 """
 # Each in a tmpfs of the host's own.
-_FULL = (
-    "for of in /tmp /dev/shm /run; do mount -o remount,size=64k $of; head -c 1000000 /dev/zero > $of/full || true; done"
-)
+_FULL = """
+for of in /tmp /dev/shm /run; do
+    mount -o remount,size=$(($(du -sk $of | cut -f1) + 64))k $of
+    head -c 1000000 /dev/zero > $of/full || true
+done
+"""
 _EMPTY = "for of in /tmp /dev/shm /run; do rm $of/full; mount -o remount,size=50% $of; done"
 # Slurm takes no jobs for a host whose disk was full until it is told to.
 _RESUME = "scontrol update nodename=h3 state=resume || true"
@@ -62,8 +65,9 @@ def bad_luck(
     The monotonic clock of h2 is ten minutes ahead throughout; with "clocks" its time of day is, too.
     """
     said = environment or {}
-    # What runs in every rank, and what the caller's Python needs.
-    patched = in_every_rank(home, _TIME_OF_DAY)
+    # The first that Python finds runs, and no other: what the caller's Python needs goes before.
+    own = Path(said.get("PYTHONPATH", "")) / "sitecustomize.py"
+    patched = in_every_rank(home, (own.read_text() if own.exists() else "") + _TIME_OF_DAY)
     paths = ":".join(filter(None, (patched["PYTHONPATH"], said.get("PYTHONPATH", ""))))
     ordered = sorted(lucks, key=lambda luck: LAST.index(luck) if luck in LAST else -1)
     steps = {
