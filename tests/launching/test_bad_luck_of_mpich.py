@@ -25,6 +25,8 @@ def done(make_home: Callable[[str], Path]) -> dict[Luck, Done]:
 class TestBadLuckOfMpich(BadLuck):
     """All of it."""
 
+    # Its launcher says which of its own lines of code met an error, and no host.
+    NAMES_A_FULL_HOST = False
     # MPICH makes them as it starts, and only ranks that come to their end remove them.
     OF_THE_LAUNCHER = ("/dev/shm/mpich_shm_", "/tmp/hydra_hwloc_xmlfile_")
 
