@@ -61,8 +61,9 @@ def test_hosts_with_something_else_at_the_path_are_named_at_once(
 def test_hosts_that_ssh_does_not_reach_are_all_named_instead_of_a_launch_that_hangs(done: dict[str, Done]) -> None:
     assert done["silent"].code == 4, done["silent"].text
     text = " ".join(done["silent"].text.split())
-    assert "ssh does not reach h2 (connect to host h2 port 22: Connection refused); h3 (Connection" in text
-    assert text.count("timed out") == 1, text
+    # The second has no server any more, the third takes connections and says nothing.
+    assert "ssh does not reach h2 (connect to host h2 port 22: Connection " in text
+    assert "; h3 (Connection timed out during banner exchange). " in text
     assert "h1 (" not in text
     assert done["silent"].left == ()
 
