@@ -16,6 +16,10 @@ _ANYTHING = "…"
 _UNITS = "ns|µs|ms|s|min|h|d|%|B|kB|MB|GB|TB|PB|KiB|MiB|GiB|TiB"
 # A figure with its unit. Digits within a name (llama3-8b) are none.
 _QUANTITY = re.compile(rf"(?<![\w.-])[-+]?\d+(?:,\d+)*(?:\.\d+)*(?:[eE][-+]?\d+)?(?: ?(?:{_UNITS})(?:/s)?)?(?![\w])")
+# A margin: beyond twice the limit it is a multiple of it, which is the machine's business.
+_MULTIPLE = re.compile(r"# x limit\b")
+# So is where the slowest rank spent its time.
+_SLOWEST_PHASE = re.compile(r"(most of it in )[^,.]+?( on rank)")
 # What was not met; the lines that follow its first are indented by two blanks.
 _SENTENCE = re.compile(r"(advisory )?(failed|not run|waived): ")
 _RULE = re.compile(r"([=_-])\1{2,}")
@@ -94,8 +98,9 @@ def resembles(shown: str, printed: str, *, exactly: bool) -> bool:
     """Whether a text that was printed is the one that a page shows.
 
     … within a line stands for anything in it, a line of nothing else for any lines. Where it need not be exact, a
-    figure with its unit is as good as any other, and so is any number of blanks, and a sentence on what was not met
-    may be broken into lines elsewhere.
+    figure with its unit is as good as any other, and so is any number of blanks, a margin told as a share or as a
+    multiple of the limit, and the phase that took longest; and a sentence on what was not met may be broken into lines
+    elsewhere.
     """
     pattern = []
     for line in _lines(shown, exactly=exactly):
@@ -120,4 +125,5 @@ def _lines(text: str, *, exactly: bool) -> list[str]:
 
 
 def _without_figures(line: str) -> str:
-    return _BLANKS.sub(" ", _BARS.sub("▁", _RULE.sub(r"\1\1\1", _QUANTITY.sub("#", line)))).strip()
+    figures = _MULTIPLE.sub("#", _QUANTITY.sub("#", _SLOWEST_PHASE.sub(r"\1write\2", line)))
+    return _BLANKS.sub(" ", _BARS.sub("▁", _RULE.sub(r"\1\1\1", figures))).strip()
