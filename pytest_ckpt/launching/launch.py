@@ -23,6 +23,7 @@ from pytest_ckpt.launching.rank_watchdog import RankWatchdog
 from pytest_ckpt.launching.started_ranks import StartedRanks, listener_of, scratch_folder, started
 from pytest_ckpt.ranks.process.controller import END, LEAVE, NEXT, WAITING
 from pytest_ckpt.support.processes import blocked_sentence
+from pytest_ckpt.support.units import counted
 from pytest_ckpt.wire.frames import CONTROLLER
 from pytest_ckpt.wire.listener import ENDED
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 _TICK_SECONDS = 0.25
 # A launcher may fail to start anything: its daemons miss each other, a socket is taken. Nothing was measured by then.
 _TRIES = 3
+# One that is silent takes the deadline each time. Over hosts a firewall may be why, or the queue of a scheduler.
+_SILENT_TRIES_ON_THIS_HOST = 2
 # More than any launcher says of how it ended.
 _MAXIMUM_SAID = 10_000
 _LEAVE_SECONDS = 10.0
@@ -77,8 +80,9 @@ class Launch:
         """Run the job to its end. Return None when all of it was done, else why it ended.
 
         ``listener`` hears every event of rank 0, ``tick`` is called several times a second. A launcher that ends before
-        any rank has reported is tried again, twice at most, and ranks that waited and do not go on are started again;
-        ``say`` is told of it, and the launcher's log. A KeyboardInterrupt is let through when no rank is left.
+        any rank has reported is tried again, twice at most; one that is silent until the deadline, once, where all is
+        on this host; and ranks that waited and do not go on are started again. ``say`` is told of it, and the
+        launcher's log. A KeyboardInterrupt is let through when no rank is left.
         """
         if not self._logs:
             self._folder.mkdir(parents=True)
@@ -97,9 +101,15 @@ class Launch:
             failure = self._followed(job, watch, listener, tick)
             if failure is None or not watch.may_be_tried_again(failure):
                 return failure
-            if self._tries == _TRIES:
-                return dataclasses.replace(failure, message=f"{failure.message} (tried {self._tries} times)")
-            self._tell(f"The launcher ended before any rank started ({failure.message}); trying again.", say)
+            if self._tries == self._most_tries(watch):
+                tried = f" (tried {counted(self._tries, 'time')})" if self._tries > 1 else ""
+                return dataclasses.replace(failure, message=failure.message + tried)
+            self._tell(f"The launcher started no rank ({failure.message}); trying again.", say)
+
+    def _most_tries(self, watch: RankWatchdog) -> int:
+        if not watch.is_silent:
+            return _TRIES
+        return _SILENT_TRIES_ON_THIS_HOST if self._launcher.stays_here else 1
 
     def answer(self, word: Any) -> None:
         """Tell rank 0 something while it works; a rank that is gone hears nothing."""

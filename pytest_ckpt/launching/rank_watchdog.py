@@ -81,6 +81,8 @@ class RankWatchdog:
         self._failures: list[Failure] = []
         self._confirmed: set[object] = set()
         self._gone: list[int] = []
+        #: Whether ranks were waited for until the deadline, and none has started.
+        self.is_silent = False
 
     def take(self, event: Hello | Beat | Failed) -> None:
         """Take in an event that a rank told of itself."""
@@ -131,11 +133,13 @@ class RankWatchdog:
             if now - self._began < allowed:
                 return None
             missing = sorted(set(range(self._processes)) - set(self._ranks))
+            self.is_silent = not self._ranks
             return Failure(
                 kind="launch",
                 message=f"{len(missing)} of {counted(self._processes, 'rank')} had not started after "
                 f"{format_seconds(allowed)}",
-                rank=missing[0],
+                # Where none has started, none of them is to blame.
+                rank=missing[0] if self._ranks else None,
             )
         late = [
             (state.slowest.since, number)
@@ -169,8 +173,9 @@ class RankWatchdog:
         return None
 
     def may_be_tried_again(self, failure: Failure) -> bool:
-        """Whether a launch that has ended did nothing: its launcher failed, and no rank has said a word."""
-        return failure.kind == "launch" and failure.rank is None and not self._ranks and not self._failures
+        """Whether a launch that has ended did nothing: no rank has said a word, and all that was started is gone."""
+        nothing_told = failure.rank is None and not self._ranks and not self._failures
+        return failure.kind == "launch" and nothing_told and not failure.stack
 
     def ended(self, exit_code: int, launcher_says: str) -> Failure | None:
         """Return why the launch ended, or None when it ended well."""

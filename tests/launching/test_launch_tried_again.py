@@ -24,7 +24,7 @@ def launcher(door: FrontDoor) -> str:
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(str(program))}.py "$@"\n')
     program.chmod(0o755)
     program.with_suffix(".py").write_text(
-        "import os, sys\n"
+        "import os, signal, sys\n"
         "from pathlib import Path\n"
         "mpiexec = os.path.join(os.path.dirname(sys.executable), 'mpiexec')\n"
         "if sys.argv[1:] == ['--version']:\n    os.execv(mpiexec, [mpiexec, '--version'])\n"
@@ -34,6 +34,7 @@ def launcher(door: FrontDoor) -> str:
         "if word == 'fail':\n"
         "    print('no daemon answers', file=sys.stderr)\n    raise SystemExit(213)\n"
         "if word == 'nothing':\n    raise SystemExit(0)\n"
+        "if word == 'silence':\n    signal.pause()\n"
         "os.execv(mpiexec, [mpiexec, *sys.argv[1:]])\n"
     )
     return f"--ckpt-launcher={shlex.quote(str(program))}"
@@ -51,8 +52,18 @@ def test_a_launch_that_did_not_start_is_tried_again_and_that_is_said(door: Front
     assert set(run.outcomes().values()) == {"met"}
     assert tries(run.report, "1") == (0, 3)
     assert run.launches == ["1"]
-    assert run.text.count("The launcher ended before any rank started (exit code 213: no daemon answers)") == 2
+    assert run.text.count("The launcher started no rank (exit code 213: no daemon answers)") == 2
     assert (run.report / "launches/1/launcher.log").read_text().count("trying again") == 2
+
+
+@pytest.mark.thorough  # no deadline of a launch is shorter than a minute
+def test_a_launch_on_this_host_that_stays_silent_is_tried_once_more(door: FrontDoor, launcher: str) -> None:
+    (door.home / "plan").write_text("silence start")
+    run = door.run(*TINY, "--ckpt-engine=stream", "--ckpt-deadline=10s", launcher)
+    assert run.code == 0, run.text
+    assert set(run.outcomes().values()) == {"met"}
+    assert tries(run.report, "1") == (0, 2)
+    assert run.text.count("The launcher started no rank (2 of 2 ranks had not started after 60 s)") == 1
 
 
 def test_a_launcher_that_ends_well_without_starting_a_rank_fails_the_measurement_once(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from pytest_ckpt.facts.events import Beat, Failed, Hello
@@ -94,6 +96,29 @@ def test_a_launch_that_never_began_lost_no_host() -> None:
     assert failure
     assert failure.kind == "launch"
     assert watch.may_be_tried_again(failure)
+
+
+def test_a_launch_in_which_no_rank_started_is_nobody_s_fault_and_may_be_tried_again(clock: Clock) -> None:
+    watch = RankWatchdog(2, 10.0, "h1")
+    clock.now += 59
+    assert watch.hung() is None
+    clock.now += 2
+    failure = watch.hung()
+    assert failure
+    assert (failure.kind, failure.rank, watch.is_silent) == ("launch", None, True)
+    assert watch.may_be_tried_again(failure)
+    left = dataclasses.replace(failure, stack="process 7 is blocked in the kernel")
+    assert not watch.may_be_tried_again(left), "nothing starts beside what cannot be ended"
+
+
+def test_where_some_ranks_started_the_first_that_did_not_is_named_and_nothing_tried_again(clock: Clock) -> None:
+    watch = RankWatchdog(2, 10.0, "h1")
+    watch.take(Hello(rank=0, host="h1", pid=1))
+    clock.now += 61
+    failure = watch.hung()
+    assert failure
+    assert (failure.kind, failure.rank, watch.is_silent) == ("launch", 1, False)
+    assert not watch.may_be_tried_again(failure)
 
 
 def working(rank: int, progress: int) -> Beat:
