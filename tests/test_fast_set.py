@@ -12,15 +12,18 @@ import pytest
 from pytest_ckpt.cli.main import COMMANDS
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from tests.support import CHECKOUT
-from tests.support.listing import VARIABLE
+from tests.support.listing import VARIABLE, held_by
 from tests.support.matrix import KINDS
+from tests.support.selection import HAS_FAST_SET
 
 ALL_OF = {"requirements": set(REQUIREMENTS), "commands": set(COMMANDS), "faults": set(KINDS)}
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory):
+def held(request, tmp_path_factory):
     """{test of the fast set: what it is marked to hold}."""
+    if getattr(request.config, "workerinput", {}).get(HAS_FAST_SET):
+        return held_by(request.session.items)
     file = tmp_path_factory.mktemp("held") / "held.json"
     words = ["--collect-only", "-q", "-p", "tests.support.listing", "-p", "no:cacheprovider"]
     done = subprocess.run(

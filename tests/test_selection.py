@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 
 from tests.support.machine import patience
 from tests.support.selection import beside_others
@@ -73,9 +74,16 @@ def test_with_all_tests_a_failure_is_shown_when_it_happens(front_door, pytester)
 
 def test_all_tests_of_the_project_run_in_several_processes_and_those_of_a_file_in_one(front_door, pytester):
     pytester.makeconftest(LOADED)
-    (pytester.mkdir("tests") / "test_it.py").write_text("def test_it(worker_id): print(f'in {worker_id}.')\n")
+    (pytester.mkdir("tests") / "test_it.py").write_text(
+        "def test_it(worker_id, pytestconfig):\n"
+        "    has_all = getattr(pytestconfig, 'workerinput', {}).get('has_fast_set')\n"
+        "    print(f'in {worker_id}. {has_all}')\n"
+    )
     pytester.makeini("[pytest]\ntestpaths = tests\n")
-    assert "in gw" in front_door("-rP").stdout.str()
+    assert re.search(r"in gw\d\. True", front_door("-rP").stdout.str())
+    assert re.search(r"in gw\d\. False", front_door("-rP", "-k", "it").stdout.str()), (
+        "it is told that tests are left out"
+    )
     for words in (["tests/test_it.py"], ["-n", "0"]):
         assert "in master." in front_door("-rP", *words).stdout.str()
 

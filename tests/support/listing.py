@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,13 @@ VARIABLE = "CKPT_TESTS_HOLD"
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Write {test: {kind of thing: names}}."""
-    held = {item.nodeid: _held(item) for item in session.items}
-    Path(os.environ[VARIABLE]).write_text(json.dumps(held))
+    """Write what the tests hold."""
+    Path(os.environ[VARIABLE]).write_text(json.dumps(held_by(session.items)))
+
+
+def held_by(items: Iterable[pytest.Item]) -> dict[str, dict[str, list[str]]]:
+    """Return {test: {kind of thing: names}}."""
+    return {item.nodeid: _held(item) for item in items}
 
 
 def _held(item: pytest.Item) -> dict[str, list[str]]:

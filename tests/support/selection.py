@@ -28,6 +28,8 @@ _MAXIMUM_PROCESSES = 8
 # The longest takes five minutes beside other load: whoever takes three times as long waits for what never comes.
 LIMIT_SECONDS = 900
 _FAST_EXAMPLES = 20
+# What the processes of pytest-xdist are told by this name.
+HAS_FAST_SET = "has_fast_set"
 
 MARKERS = (
     "thorough: takes long; runs only with --all",
@@ -126,6 +128,14 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     """Spread the tests over processes before pytest-xdist looks how many are wanted."""
     if _is_all_of_ours(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
         config.option.numprocesses = min(_MAXIMUM_PROCESSES, (os.cpu_count() or 1) + 1)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Tell a process of pytest-xdist whether what it collects is the fast set and nothing less."""
+    option = node.config.option
+    is_cut = option.all_tests or option.keyword or option.markexpr or getattr(option, "lf", False)
+    node.workerinput[HAS_FAST_SET] = _is_all_of_ours(node.config) and not is_cut
 
 
 def _is_of_the_product(config: pytest.Config) -> bool:
