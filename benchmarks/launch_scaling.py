@@ -2,8 +2,10 @@
 
 The ranks are not real: one process holds a connection for each, and speaks the protocol. So what is measured is the
 controller's own part of a launch: until every rank is known and rank 0 has the job (start), reports of what each rank
-does (a beat, which a rank sends when it begins something and every 30 s at most), and until all that was told is
-confirmed (end). Seconds are of the controller's CPU and, beside them, of the wall, which holds the work of the ranks
+does (a beat, which a rank sends when it begins something and every 30 s at most), all that is told of a save (two beats
+a rank, four events of rank 0 with the times of all ranks, kept in files as in a run), and until all that was told is
+confirmed (end). "rank 0" is what that rank takes of its own core to join what all saw of a save and to tell of it,
+without MPI's part. Seconds are of the controller's CPU and, beside them, of the wall, which holds the work of the ranks
 that are not real on the same cores. Each part may grow as the ranks do. ``--raw FILE`` keeps the figures as JSON.
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pickle
 import resource
 import sys
 import tempfile
@@ -19,19 +22,44 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_ckpt.facts.events import Beat, Event, Hello, HostsSeen, Ready, event_to_plain
+from pytest_ckpt.facts.events import (
+    Beat,
+    Event,
+    Hello,
+    HostsLooked,
+    HostsSeen,
+    Imported,
+    OperationDone,
+    OperationStarted,
+    Ready,
+    event_to_plain,
+)
 from pytest_ckpt.facts.subject import OperationRef, Subject
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import Launcher
+from pytest_ckpt.launching.observer import Observer
+from pytest_ckpt.launching.recorder import Recorder
 from pytest_ckpt.ranks.process.controller import END
 from pytest_ckpt.ranks.process.job import Job
+from pytest_ckpt.ranks.timing import Own, combine
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.wire.caller import Caller, call
+from pytest_ckpt.wire.frames import framed
+from pytest_ckpt.wire.sealing import seals
 
 _RANKS = (64, 256, 1024, 4096)
-_BEATS = 10
-_SAVE = OperationRef(subject=Subject(model="made", mode="test"), action="save", index=1)
+_BEATS, _SAVES = 10, 5
+_SUBJECT = Subject(model="made", mode="test")
+_SAVE = OperationRef(subject=_SUBJECT, action="save", index=1)
+_PHASES = ("open", "write", "fsync", "close", "directory")
+_OWN = Own(
+    steps=(1.23456789,),
+    phases=dict.fromkeys(_PHASES, 0.23456789),
+    bytes=1 << 30,
+    returned_seconds=1.3456789,
+    staged_seconds=1.3456789,
+)
 
 
 def be_all_ranks(ranks: int) -> None:
@@ -45,12 +73,21 @@ def be_all_ranks(ranks: int) -> None:
         callers.append(caller)
     callers[0].receive()
     callers[0].send(event_to_plain(Ready()))
-    for number in range(_BEATS):
+    for number in range(_BEATS - 1):
         for rank, caller in enumerate(callers):
-            beat = Beat(
-                rank=rank, operation=_SAVE, phase="write", file="x.pt", waiting=False, progress=(number, 500), lane=""
-            )
-            caller.send(event_to_plain(beat))
+            caller.send(event_to_plain(beat_of(rank, number)))
+    # What was told on other connections may be read later: the last word of each rank is one that is noted.
+    for caller in callers:
+        caller.send(event_to_plain(Imported()))
+    done, looked = event_to_plain(joined(ranks)), event_to_plain(HostsLooked(subject=_SUBJECT, awaited="folder"))
+    for number in range(_SAVES):
+        is_last = number == _SAVES - 1
+        for event in (looked, event_to_plain(OperationStarted(operation=_SAVE)), done, looked):
+            callers[0].send(event)
+        for rank, caller in enumerate(callers):
+            # Its content is made ready, and it saves.
+            caller.send(event_to_plain(beat_of(rank, number)))
+            caller.send(looked if is_last else event_to_plain(beat_of(rank, number)))
     callers[0].send(event_to_plain(HostsSeen(hosts=())))
     for caller in callers:
         caller.send(END)
@@ -58,14 +95,38 @@ def be_all_ranks(ranks: int) -> None:
         caller.receive()
 
 
+def beat_of(rank: int, number: int) -> Beat:
+    """Return what a rank tells when it begins something."""
+    return Beat(rank=rank, operation=_SAVE, phase="write", file="x.pt", waiting=False, progress=(number, 500), lane="")
+
+
+def joined(ranks: int) -> OperationDone:
+    """Return what rank 0 tells of a save."""
+    return OperationDone(subject=_SUBJECT, operation=combine("save", 1, 1, [_OWN] * ranks))
+
+
+def rank_0_seconds(ranks: int) -> float:
+    """Return what rank 0 takes, of its core, to join what all ranks saw of a save and to tell of it."""
+    gathered = [pickle.dumps(_OWN) for _ in range(ranks)]
+    _, seal = seals(b"made", b"up")
+    began = time.process_time()
+    for _ in range(_SAVES):
+        owns = [pickle.loads(of_rank) for of_rank in gathered]
+        operation = combine("save", 1, 1, owns)
+        framed(seal, event_to_plain(OperationDone(subject=_SUBJECT, operation=operation)))
+    return (time.process_time() - began) / _SAVES
+
+
 @dataclass
 class Seen:
-    """Moments of one launch, each as wall and CPU seconds of this process."""
+    """Moments of one launch, each as wall and CPU seconds of this process; ``recorder`` keeps what was told."""
 
+    recorder: Recorder
     moments: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
-        """Note when the job has arrived, and when all has been told."""
+        """Note when the job has arrived, when saves begin, and when the last of them and all has been told."""
+        self.recorder.take(event)
         self.note(event.__class__.__name__)
 
     def note(self, name: str) -> None:
@@ -87,19 +148,23 @@ def measure(ranks: int, folder: Path) -> dict[str, float]:
     )
     area = AreaRef(scheme="", location="/", run_id="scaling", opener="pytest_ckpt.targets.posix.store:open_store")
     job = Job(processes=ranks, area=area, deadline_seconds=600, tasks=())
-    seen = Seen()
+    redactor = Redactor.of({}, ())
+    events = folder / "events.jsonl"
+    seen = Seen(Recorder((), job, "1", lambda _subject: folder / "measurement.json", events, Observer(), redactor))
     seen.note("begin")
-    failure = Launch(launcher, "scaling", folder / f"of-{ranks}", Redactor.of({}, ())).run(job, seen.take)
+    failure = Launch(launcher, "scaling", folder / f"of-{ranks}", redactor).run(job, seen.take)
     seen.note("end")
     if failure:
         sys.exit(f"{ranks} ranks: {failure.message}")
     found: dict[str, float] = {"ranks": ranks}
     for name, first, last in (
         ("start", "begin", "Ready"),
-        ("beats", "Ready", "HostsSeen"),
-        ("end", "HostsSeen", "end"),
+        ("beats", "Ready", "Imported"),
+        ("saves", "Imported", "HostsLooked"),
+        ("end", "HostsLooked", "end"),
     ):
         found[f"{name}_seconds"], found[f"{name}_cpu_seconds"] = seen.between(first, last)
+    found["rank_0_cpu_seconds"] = rank_0_seconds(ranks)
     found["peak_memory_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return found
 
@@ -134,12 +199,13 @@ def main() -> None:
         be_all_ranks(asked.ranks_of)
         return
     rows = []
-    print(" ranks  start: CPU     wall  beat: CPU  end: CPU     wall  memory")
+    print(" ranks  start: CPU     wall  beat: CPU  save: CPU   rank 0  end: CPU     wall  memory")
     for ranks in asked.ranks:
         rows.append(row := _in_a_process(ranks))
         print(
             f"{ranks:>6}  {row['start_cpu_seconds']:>8.2f} s  {row['start_seconds']:>5.1f} s"
             f"  {row['beats_cpu_seconds'] / (ranks * _BEATS) * 1e6:>6.0f} us"
+            f"  {row['saves_cpu_seconds'] / _SAVES * 1e3:>6.0f} ms  {row['rank_0_cpu_seconds'] * 1e3:>4.1f} ms"
             f"  {row['end_cpu_seconds']:>6.2f} s  {row['end_seconds']:>5.1f} s"
             f"  {row['peak_memory_bytes'] / 1e6:>3.0f} MB"
         )

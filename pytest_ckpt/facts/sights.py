@@ -13,8 +13,8 @@ class Sign:
     word: str
 
     def of_rank(self, rank: int) -> Sign:
-        """Return the file that the host of a rank makes beside it, for another host."""
-        return Sign(name=f"{self.name}.{rank}", word=f"{self.word}.{rank}")
+        """Return the file that the host of a rank makes beside it, for another host; its first line is the same."""
+        return Sign(name=f"{self.name}.{rank}", word=f"{self.word}\n{rank}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

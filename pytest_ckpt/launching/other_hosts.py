@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import subprocess
-import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.settings import HostSlots
@@ -49,10 +50,13 @@ def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, se
             env=there.environment(run_id + SWEEP, scratch=""),
             start_new_session=True,
         )
-    end = time.monotonic() + seconds
-    whys = [_answer(host, process, max(0.0, end - time.monotonic())) for host, process in processes.items()]
+    # Beside each other: while one is waited for that never answers, the others have their time, too.
+    with ThreadPoolExecutor(max_workers=max(1, len(processes))) as pool:
+        whys = list(pool.map(_answer, processes, processes.values(), itertools.repeat(seconds)))
     for process in processes.values():
         end_launch(process, run_id + SWEEP)
+        if process.stdout:
+            process.stdout.close()
     return "; ".join(filter(None, whys))
 
 

@@ -19,7 +19,7 @@ from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.run.cache_sight import ANSWER_SECONDS, gauge_of
 from pytest_ckpt.run.clock import clock
 from pytest_ckpt.run.endpoints import reached
-from pytest_ckpt.run.findings import LOOK_AT_IT, Finding, known_failures, silent, unknown
+from pytest_ckpt.run.findings import LOOK_AT_IT, Finding, known_failures, left_over, silent, unknown
 from pytest_ckpt.run.fitting import check_memory, check_space
 from pytest_ckpt.run.hosts import alike, placed_otherwise, see_hosts
 from pytest_ckpt.run.libraries import engines, library
@@ -75,8 +75,9 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
             yield found
             # Where it cannot be used, the rest is still told by what the kernel's table of mounts says of it.
             described = target or make_target(spec, settings.target, access).describe()
-    if target:
+    if target and spec:
         yield from known_failures(target.kind)
+        yield from left_over(spec, settings.target or "", seconds, access)
     if described and settings.cluster:
         planned, plan = _plan(settings, described)
         yield planned
@@ -186,10 +187,8 @@ def _launch(
     )
     hosts = list(seen.hosts)
     if seen.failure or not hosts:
-        description = describe_failure(seen.failure) if seen.failure else "no rank answered"
-        return Finding(
-            name="MPI launch", can=False, needed=True, description=redactor.text(description), remedy=remedy
-        ), []
+        description = redactor.text(describe_failure(seen.failure) if seen.failure else "no rank answered")
+        return Finding(name="MPI launch", can=False, needed=True, description=description, remedy=remedy), []
     if target and seen.differences:
         description = f"{target.location} is not the same on every host: {'; '.join(seen.differences)}"
         return Finding(name="MPI launch", can=False, needed=True, description=description, remedy=alike(target)), hosts

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pytest_ckpt.facts.targets import Access, TargetSpec
 from pytest_ckpt.judging.cures import known_of, remedy_of
+from pytest_ckpt.targets.child import NoAnswerError, RefusedError
+from pytest_ckpt.targets.schemes import leftovers_in_time
 
 LOOK_AT_IT = "Look at the storage and its mount: dmesg, the server, the network."
 
@@ -29,6 +32,25 @@ def known_failures(kind: str) -> Iterator[Finding]:
     for row in known_of(kind):
         description = f"{row.name} fails {', '.join(row.checks)}: {row.why}"
         yield Finding(name="file system", can=False, needed=False, description=description, remedy=remedy_of(row))
+
+
+def left_over(spec: TargetSpec, text: str, seconds: float, access: Access) -> Iterator[Finding]:
+    """Tell what runs left on the target whose controller was killed."""
+    try:
+        for one in leftovers_in_time(spec, text, seconds, access):
+            remedy = (
+                f"if that run has ended, remove it: {one.command}"
+                if one.command
+                else "Remove it by hand, if that run has ended."
+            )
+            description = f"{one.what}, by {one.why}"
+            yield Finding(name="left over", can=False, needed=False, description=description, remedy=remedy)
+    except NoAnswerError as silence:
+        yield silent("left over", str(silence))
+    except RefusedError as error:
+        yield Finding(
+            name="left over", can=False, needed=False, description=str(error), remedy=error.remedy or LOOK_AT_IT
+        )
 
 
 def silent(name: str, description: str) -> Finding:

@@ -21,7 +21,7 @@ from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.reach import unreached_by_ssh
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.targets.posix.run_folder import folder_of
-from pytest_ckpt.targets.posix.sighting import Sighting
+from pytest_ckpt.targets.posix.sighting import Sighting, sign_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import AreaRef, TargetFacts
@@ -95,7 +95,7 @@ def see_hosts(
             is_followed=then_wait is not None and launcher.may_wait,
         )
         if local and not launcher.stays_here:
-            job = replace(job, local=local, tier_sign=_sign_of(run_id, "tier"))
+            job = replace(job, local=local, tier_sign=sign_of(run_id, "tier"))
         launch = Launch(launcher, run_id, folder, redactor)
         if then_wait:
             then_wait.callback(launch.end)
@@ -115,13 +115,9 @@ def see_hosts(
     )
 
 
-def _sign_of(run_id: str, what: str) -> Sign:
-    return Sign(name=f".pytest-ckpt-{run_id}.{what}", word=secrets.token_hex(16))
-
-
 @contextlib.contextmanager
 def _sign(area: AreaRef, run_id: str) -> Iterator[Sign | None]:
-    sign = _sign_of(run_id, "same")
+    sign = sign_of(run_id, "same")
     with Sighting(folder_of(area)).shown(sign) as why:
         # Whoever cannot write here is told so when the run's area is made.
         yield None if why else sign

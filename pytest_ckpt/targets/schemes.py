@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
-from pytest_ckpt.facts.targets import TARGETS, Access, TargetFacts, TargetSpec
+from pytest_ckpt.facts.targets import TARGETS, Access, Leftover, TargetFacts, TargetSpec
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.references import load
 from pytest_ckpt.support.user_files import user_path
@@ -92,18 +92,29 @@ def make_target(spec: TargetSpec, text: str, access: Access = NO_ACCESS) -> Targ
 
 def check_in_time(spec: TargetSpec, text: str, seconds: float, access: Access = NO_ACCESS) -> TargetFacts:
     """Return what a target is, asked by another process. Raises NoAnswerError and RefusedError."""
+    return from_plain(TargetFacts, _in_time("check", spec, text, seconds, access))
+
+
+def leftovers_in_time(spec: TargetSpec, text: str, seconds: float, access: Access = NO_ACCESS) -> list[Leftover]:
+    """Return what earlier runs left on a target, asked by another process. Raises NoAnswerError and RefusedError."""
+    return [from_plain(Leftover, one) for one in _in_time("leftovers", spec, text, seconds, access)]
+
+
+def _in_time(what: str, spec: TargetSpec, text: str, seconds: float, access: Access) -> Any:
     if not split(text)[0]:
         # The other process works in another folder.
         text = str(user_path(text, "--ckpt-target"))
-    asked = {"spec": to_plain(spec), "text": text, "access": to_plain(access)}
-    answer = call_in_time("pytest_ckpt.targets.schemes:check_as_asked", asked, seconds, imports=(spec.make,))
-    return from_plain(TargetFacts, answer)
+    asked = {"what": what, "spec": to_plain(spec), "text": text, "access": to_plain(access)}
+    return call_in_time("pytest_ckpt.targets.schemes:do_as_asked", asked, seconds, imports=(spec.make,))
 
 
-def check_as_asked(asked: Mapping[str, Any]) -> Any:
-    """Do what `check_in_time` asks, in its process."""
+def do_as_asked(asked: Mapping[str, Any]) -> Any:
+    """Do what `check_in_time` or `leftovers_in_time` asks, in its process."""
     spec, access = from_plain(TargetSpec, asked["spec"]), from_plain(Access, asked["access"])
-    return to_plain(dataclasses.replace(make_target(spec, asked["text"], access).check(), plugin=spec.plugin))
+    target = make_target(spec, asked["text"], access)
+    if asked["what"] == "leftovers":
+        return [to_plain(one) for one in target.leftovers()]
+    return to_plain(dataclasses.replace(target.check(), plugin=spec.plugin))
 
 
 def split(text: str) -> tuple[str, str]:

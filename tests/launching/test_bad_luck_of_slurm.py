@@ -28,6 +28,7 @@ class TestBadLuckOfSlurm(BadLuck):
 
     # Slurm kills the ranks on the other hosts, and says why to its own log and to sinfo alone.
     NAMES_A_FULL_HOST = False
+    RANKS_WAIT = False
     OF_THE_LAUNCHER = ("/run/slurmd/", "/tmp/spmix_appdir_")
 
     @pytest.mark.parametrize("luck", ["launcher", "cancelled"])

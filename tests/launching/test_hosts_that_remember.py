@@ -16,6 +16,8 @@ from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.storage import Storage
 
 RUNS = int(os.environ.get("CKPT_HOST_RUNS", "1"))
+# As pyproject.toml has it, for each run: the first test of a storage waits for all of them.
+pytestmark = pytest.mark.timeout(900 * RUNS)
 # Names that are there, names that are not, and attributes.
 _MOOSEFS = ",".join(f"mfs{what}cacheto=1" for what in ("attr", "entry", "direntry", "negentry"))
 _FAULTS = ("stale negative names", "stale attributes")

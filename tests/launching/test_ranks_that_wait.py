@@ -19,7 +19,8 @@ from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.support.processes import marked_processes
 from pytest_ckpt.support.redaction import Redactor
-from tests.support.front_door import TINY, FrontDoor
+from tests.support.front_door import TINY, FrontDoor, in_every_rank, processes_of
+from tests.support.machine import eventually
 
 RUN = "a-test-of-ranks-that-wait"
 AREA = AreaRef(scheme="", location="/", run_id=RUN, opener="pytest_ckpt.targets.posix.store:open_store")
@@ -104,6 +105,32 @@ def test_a_run_that_measures_nothing_leaves_no_rank_waiting(door: FrontDoor) -> 
     assert [folder.name for folder in (run.report / "launches").iterdir()] == ["probe"]
     assert '"exit_code": 0' in (run.report / "launches/probe/exit.json").read_text()
     assert marked_processes(run.run_id) == []
+
+
+HELD_AS_IT_LOOKS = """
+import pathlib, signal, sys
+if "pytest_ckpt.ranks" in sys.orig_argv:
+    from pytest_ckpt.targets.posix.sighting import Sighting
+    Sighting.instead_of = lambda *_: (pathlib.Path({held!r}).touch(), signal.pause())
+"""
+
+
+def test_files_by_which_hosts_look_are_named_by_the_next_run_where_the_controller_was_killed(door: FrontDoor) -> None:
+    """Its ranks may be anywhere, so they look; they end with it."""
+    held = door.home / "held"
+    environment = in_every_rank(door.home, HELD_AS_IT_LOOKS.format(held=str(held)))
+    started = door.start(*TINY, "--ckpt-hosts=localhost:2", environment=environment)
+    started.until(held.exists, "a rank looks")
+    started.process.kill()
+    started.process.wait()
+    left = sorted(door.target.iterdir())
+    assert [file.name.rpartition(".same")[2] for file in left] == ["", ".0"]
+    run_id = left[0].name.removeprefix(".pytest-ckpt-").removesuffix(".same")
+    eventually(lambda: not processes_of(run_id), "the ranks have ended")
+    header = door.run(*TINY, "-k", "nothing-of-this-name").text.partition("collected ")[0]
+    for file in left:
+        assert f"left on the target by run {run_id} of " in header
+        assert f"rm -r -- {file}\n" in header
 
 
 def test_ranks_wait_only_where_no_other_launch_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:

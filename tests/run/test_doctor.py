@@ -11,6 +11,7 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.targets.owner import owner_of
 from tests.support.machine import file_system_of
 
 pytestmark = pytest.mark.covers(commands=("doctor",))
@@ -50,6 +51,17 @@ def test_what_will_not_run_for_want_of_a_command_is_said_before_the_run(capsys, 
     listed = [f for f in findings if f["name"] == "not given"]
     assert [f["description"].partition(" ")[0] for f in listed] == ["FAILOVER", "UPGRADE", "SNAPSHOT"]
     assert all(f["remedy"] and not f["needed"] for f in listed)
+
+
+def test_what_a_killed_run_left_is_named_with_the_command_that_removes_it(capsys, tmp_path):
+    left = tmp_path / "pytest-ckpt-dead"
+    left.mkdir()
+    owner = owner_of("dead") | {"process_began": 1.0}
+    (left / "OWNER.json").write_text(json.dumps(owner))
+    code, found = doctor(capsys, f"--ckpt-target={tmp_path}", *TWO)
+    assert code == 0
+    assert found["left over"]["description"] == f"{left}, by run dead of {owner['host']}"
+    assert found["left over"]["remedy"] == f"if that run has ended, remove it: rm -r -- {left}"
 
 
 def test_what_is_missing_is_named_with_its_remedy_and_the_rest_is_still_looked_at(capsys, tmp_path):

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from pytest_ckpt.targets.owner import OWNER, process_began
 from pytest_ckpt.targets.posix import cleanup
 from pytest_ckpt.targets.posix import target as posix
 from pytest_ckpt.targets.posix.run_folder import RunFolder, find_leftovers, remove
+from pytest_ckpt.targets.posix.sighting import sign_of
 from tests.support.selection import examples
 
 CANARY = "canary-0123456789abcdef"
@@ -321,10 +323,24 @@ def test_a_run_of_another_host_is_told_too_since_nobody_here_can_know(target):
     assert [(found.run_id, found.host) for found in find_leftovers(target)] == [("far", "elsewhere")]
 
 
+def test_files_by_which_hosts_were_to_know_the_target_are_leftovers_of_a_killed_controller(target):
+    """Each host makes one beside the controller's; while that lives, they are none."""
+    sign = sign_of("seen", "same")
+    for of in (sign, sign.of_rank(8)):
+        (target / of.name).write_text(of.word)
+    assert find_leftovers(target) == []
+    owner = json.loads(sign.word) | {"pid": int(ended_process())}
+    for of in (dead := replace(sign, word=json.dumps(owner)), dead.of_rank(8)):
+        (target / of.name).write_text(of.word)
+    found = [(left.path.name, left.run_id) for left in find_leftovers(target)]
+    assert found == [(".pytest-ckpt-seen.same", "seen"), (".pytest-ckpt-seen.same.8", "seen")]
+
+
 def test_folders_of_others_are_no_leftovers(target, tmp_path):
     (target / "pytest-ckpt-notes").mkdir()
     (target / "results").mkdir()
     (target / "pytest-ckpt-file").write_text("")
+    (target / ".pytest-ckpt-notes").write_text("7" * 10_000)
     owned(tmp_path, "dead", process_began=1.0)
     (target / "pytest-ckpt-link").symlink_to(tmp_path / "pytest-ckpt-dead")
     assert find_leftovers(target) == []

@@ -19,18 +19,20 @@ from pytest_ckpt.facts.targets import AreaRef, TargetFacts
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.own_names import OWN_NAME
 from pytest_ckpt.targets.owner import OWNER, is_alive, owner_of
+from pytest_ckpt.targets.posix.sighting import SIGN_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
 PREFIX = "pytest-ckpt-"
 OPENER = "pytest_ckpt.targets.posix.store:open_store"
+_MAXIMUM_WORD = 4096
 _CANARY = re.compile(f"canary-{OWN_NAME}")  # ranks.residency makes them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OldFolder:
-    """A folder of an earlier run, whose controller is gone."""
+class OfEarlierRun:
+    """A folder of an earlier run, or a file by which its hosts were to know the target; its controller is gone."""
 
     path: Path
     run_id: str
@@ -47,18 +49,21 @@ def folder_of(area: AreaRef) -> Path:
     return Path(area.location)
 
 
-def find_leftovers(target: Path) -> list[OldFolder]:
-    """Return the folders of earlier runs on the target whose controller no longer runs on this host."""
+def find_leftovers(target: Path) -> list[OfEarlierRun]:
+    """Return what earlier runs left on the target whose controller no longer runs on this host."""
+    words = [(entry, entry / OWNER) for entry in sorted(target.glob(f"{PREFIX}*"))]
+    words += [(entry, entry) for entry in sorted(target.glob(f"{SIGN_PREFIX}*"))]
     found = []
-    for entry in sorted(target.glob(PREFIX + "*")):
+    for entry, word in words:
         try:
-            owner = json.loads((entry / OWNER).read_text())
+            with word.open() as file:
+                owner = json.loads(file.readline(_MAXIMUM_WORD))
             run_id, host, alive = owner["run"], owner["host"], is_alive(owner)
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             continue
         if entry.is_symlink() or alive:
             continue
-        found.append(OldFolder(path=entry, run_id=str(run_id), host=str(host)))
+        found.append(OfEarlierRun(path=entry, run_id=str(run_id), host=str(host)))
     return found
 
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_ckpt.facts.sights import MountSeen, Sign
+from pytest_ckpt.targets.owner import owner_of
 from pytest_ckpt.targets.posix.mounts import mount_of
 
+SIGN_PREFIX = ".pytest-ckpt-"
+
 _POLL_SECONDS = 0.05
+
+
+def sign_of(run_id: str, what: str) -> Sign:
+    """Return a file that nobody else makes, for hosts to find: it says whose it is, should its controller be killed."""
+    owner = owner_of(run_id) | {"word": secrets.token_hex(16)}
+    return Sign(name=f"{SIGN_PREFIX}{run_id}.{what}", word=json.dumps(owner))
 
 
 class Sighting:

@@ -115,7 +115,7 @@ class PosixTarget:
         )
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return the folders of earlier runs whose controller no longer runs on this host."""
+        """Return what earlier runs left whose controller no longer runs on this host."""
         with answering(f"{self._option} {self._path}"):
             found = find_leftovers(self._path)
         return [

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
+from tests.support import CHECKOUT
 from tests.support.front_door import SMALLEST, in_every_rank
 from tests.support.hosts.lab import Done, Step, on_hosts
 from tests.support.hosts.mishaps import Mishap, What
@@ -19,6 +20,7 @@ Luck = What | Literal["clocks", "full disk"]
 # Host 3 is slow from then on, host 2 is gone, and then host 3 is full and cut off: the order of the steps.
 LAST: tuple[Luck, ...] = ("slow", "host", "full disk", "cut")
 ENDS_BY_ITSELF: tuple[Luck, ...] = ("cut for 5 s", "slow", "clocks", "full disk")
+_HELD: Luck = "controller killed while ranks wait"
 _OF_3 = ("--ckpt-hosts=h1:1,h2:1,h3:1", "--ckpt-processes=3")
 _OF_2 = ("--ckpt-hosts=h1:1,h3:1", "--ckpt-processes=2")
 _OPTIONS = (
@@ -68,7 +70,10 @@ def bad_luck(
     # The first that Python finds runs, and no other: what the caller's Python needs goes before.
     own = Path(said.get("PYTHONPATH", "")) / "sitecustomize.py"
     patched = in_every_rank(home, (own.read_text() if own.exists() else "") + _TIME_OF_DAY)
-    paths = ":".join(filter(None, (patched["PYTHONPATH"], said.get("PYTHONPATH", ""))))
+    own_path = said.get("PYTHONPATH", "")
+    paths, patched_paths = (
+        ":".join(filter(None, path)) for path in ((own_path, str(CHECKOUT)), (patched["PYTHONPATH"], own_path))
+    )
     ordered = sorted(lucks, key=lambda luck: LAST.index(luck) if luck in LAST else -1)
     steps = {
         luck: Step(
@@ -76,11 +81,12 @@ def bad_luck(
                 *_OPTIONS,
                 *(_OF_2 if luck in ("full disk", "cut") else _OF_3),
                 _FEW if luck in ENDS_BY_ITSELF else _MANY,
+                *(("-p", "tests.support.hosts.holding") if luck == _HELD else ()),
                 *options,
             ),
             mishaps=_mishaps(luck),
             before=_BEFORE.get(luck, ()),
-            environment={**said, "PYTHONPATH": paths} if luck == "clocks" else said,
+            environment={**said, "PYTHONPATH": patched_paths if luck == "clocks" else paths},
             python=python,
         )
         for luck in ordered
@@ -119,9 +125,11 @@ class BadLuck:
     """
 
     LUCKS: tuple[Luck, ...] = (
-        "rank", "daemon", "launcher", "Ctrl-C", "TERM", "controller killed", "cut for 5 s", "clocks", *LAST
+        "rank", "daemon", "launcher", "Ctrl-C", "TERM", "controller killed", _HELD, "cut for 5 s", "clocks", *LAST
     )  # fmt: skip
     NAMES_A_FULL_HOST = True
+    # For what they are to measure, when they have looked at their hosts.
+    RANKS_WAIT = True
     # Where the launcher itself keeps files on a host between jobs, as HOST:PATH without the host.
     OF_THE_LAUNCHER: tuple[str, ...] = ()
 
@@ -147,13 +155,20 @@ class BadLuck:
         assert done[luck].run.document["grade"] != "certified"
         assert (done[luck].left, self.litter(done[luck])) == ((), [])
 
-    def test_a_killed_controller_leaves_no_process_on_any_host(self, done: Mapping[Luck, Done]) -> None:
+    @pytest.mark.parametrize("luck", ["controller killed", _HELD])
+    def test_a_killed_controller_leaves_no_process_on_any_host(self, done: Mapping[Luck, Done], luck: Luck) -> None:
         """Nobody is left to remove what lies on the target: the next run tells of it."""
-        killed = done["controller killed"]
+        killed = done[luck]
         assert killed.code != 0
         assert (_processes_left(killed), self.litter(killed)) == ([], [])
         session = json.loads((killed.run.report / "session.json").read_text())
         assert Path(session["area"]["location"]).name in killed.left
+
+    def test_that_controller_was_killed_while_ranks_waited(self, done: Mapping[Luck, Done]) -> None:
+        """Ranks that have ended would have been kept with how they did."""
+        launches = done[_HELD].run.report / "launches"
+        assert [folder.name for folder in launches.iterdir()] == ["probe"]
+        assert (launches / "probe" / "exit.json").exists() is not self.RANKS_WAIT
 
     @pytest.mark.parametrize("luck", ["cut for 5 s", "slow"])
     def test_a_network_that_is_gone_for_5_seconds_or_slow_ends_no_run(
@@ -191,7 +206,10 @@ class BadLuck:
         assert failure["host"] == host, failure["message"]
         assert failure["kind"] == ("hung" if luck == "cut" else "killed"), failure["message"]
         (left,) = done[luck].run.document["left_behind"]
-        assert f"{host} does not say that no process of the run is left there, so it may still write" in left
+        # The others have said so.
+        assert left.partition(" stays: ")[2] == (
+            f"{host} does not say that no process of the run is left there, so it may still write"
+        )
         assert _processes_left(done[luck]) == []
         # The folder lies where the run left it.
         assert done[luck].left

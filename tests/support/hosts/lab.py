@@ -26,6 +26,7 @@ from pytest_ckpt.support.processes import SWEEP
 from tests.support import CHECKOUT
 from tests.support.file_systems.serving import ADDRESS, made, missing, run
 from tests.support.front_door import Run, opened_door, processes_of
+from tests.support.hosts.holding import HELD
 from tests.support.hosts.host import OWN_FOLDERS, READY, address_of, name_of
 from tests.support.hosts.mishaps import Mishap, happen, has_saved, is_there
 from tests.support.hosts.secrets_seen import SecretsSeen
@@ -52,8 +53,9 @@ class Step:
     """A run of the front door with these ``options``, or a command of these ``words``, on the first host.
 
     ``before`` are lines of a shell that are done first, each on the host of that number: $TARGET is the run's target.
-    ``mishaps`` happen to the run when it has saved once. With a ``store`` the target is a bucket of that object store,
-    named by its fault. Without ``streams`` the hosts are told how fast their network is: to measure it takes 4 s.
+    ``mishaps`` happen to the run when it has saved once, or is held (`holding`). With a ``store`` the target is a
+    bucket of that object store, named by its fault. Without ``streams`` the hosts are told how fast their network is:
+    to measure it takes 4 s.
     """
 
     options: tuple[str, ...] = ()
@@ -213,7 +215,8 @@ def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]], 
             *step.options, *stated, target=target, environment=environment, around=on_first, python=step.python
         )
         if step.mishaps:
-            started.until(lambda: has_saved(started.report), "the run has saved")
+            at_hand = folder / HELD
+            started.until(lambda: at_hand.exists() or has_saved(started.report), "the run has saved, or is held")
             for mishap in step.mishaps:
                 happen(mishap, on_hosts, started.process)
         seen = started.finish()

@@ -17,7 +17,7 @@ from tests.support.front_door import read_events
 
 What = Literal[
     "rank", "daemon", "host", "cut", "cut for 5 s", "slow", "Ctrl-C", "TERM", "controller killed",
-    "launcher", "cancelled",
+    "controller killed while ranks wait", "launcher", "cancelled",
 ]  # fmt: skip
 _CUT_SECONDS = 5.0
 # Of Open MPI, MPICH and Slurm: what starts ranks on a host, and what the controller starts.
@@ -95,7 +95,7 @@ def happen(mishap: Mishap, on_hosts: Sequence[Sequence[str]], controller: subpro
             os.kill(_behind(controller.pid), signal.SIGINT)
         case "TERM":
             os.kill(_behind(controller.pid), signal.SIGTERM)
-        case "controller killed":
+        case "controller killed" | "controller killed while ranks wait":
             os.kill(_behind(controller.pid), signal.SIGKILL)
 
 

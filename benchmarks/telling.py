@@ -1,0 +1,102 @@
+"""What telling of a save takes in a real run: ``python benchmarks/telling.py FOLDER [--ranks 16] [--saves 20]``.
+
+A run of pytest saves to a folder with real ranks. Its controller, and rank 0, note their own CPU seconds as a save
+begins and when its times are told: of the controller all of it, of rank 0 what its first thread takes to begin together
+with the others, to gather what they saw, to join it, and to tell of it. Prints, over all saves, the median of both and
+of the save's time, which is the whole time that a save has on its clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+_CHECKOUT = Path(__file__).resolve().parent.parent
+_FILE = "CKPT_TELLING"
+# Python runs this first in every process of the run.
+_NOTING = f"""
+import json, os, sys, time
+
+def note(who, began, seconds, save):
+    with open(os.environ[{_FILE!r}], "a") as file:
+        file.write(json.dumps([who, time.process_time() - began if who == "controller" else seconds, save]) + "\\n")
+
+if "pytest_ckpt.ranks" in sys.orig_argv:
+    from pytest_ckpt.ranks.operations import Operations
+    spent = [0.0]
+    def timed(name):
+        method = getattr(Operations, name)
+        def of_rank(self, *words, **named):
+            began = time.thread_time()
+            found = method(self, *words, **named)
+            spent[0] += time.thread_time() - began
+            if name == "_finish":
+                if found and found.kind == "save" and named.get("counted"):
+                    note("rank 0", 0.0, spent[0], found.seconds)
+                spent[0] = 0.0
+            return found
+        setattr(Operations, name, of_rank)
+    timed("_start")
+    timed("_finish")
+elif "pytest" in sys.orig_argv:
+    from pytest_ckpt.launching.recorder import Recorder
+    take, began = Recorder.take, [0.0]
+    def noted(self, event):
+        if type(event).__name__ == "OperationStarted":
+            began[0] = time.process_time()
+        take(self, event)
+        if type(event).__name__ == "OperationDone" and event.operation.kind == "save":
+            note("controller", began[0], 0.0, event.operation.seconds)
+    Recorder.take = noted
+"""
+
+
+def main() -> None:
+    """Run, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--ranks", type=int, default=16)
+    parser.add_argument("--saves", type=int, default=20)
+    parser.add_argument("--scale", default="1/100")
+    asked = parser.parse_args()
+    asked.folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        home = Path(name)
+        (home / "sitecustomize.py").write_text(_NOTING)
+        noted = home / "noted"
+        words = (
+            f"--ckpt-target={asked.folder.resolve()}", "--cluster=8", "--ckpt-model=llama3-8b", "--ckpt-mode=open",
+            "--ckpt-profile=smoke", "--ckpt-engine=stream", "--ckpt-gates=speed-only", "--ckpt-retain=1",
+            f"--ckpt-processes={asked.ranks}", f"--ckpt-operations={asked.saves}", f"--ckpt-scale={asked.scale}",
+        )  # fmt: skip
+        environment = os.environ | {"PYTHONPATH": f"{home}:{_CHECKOUT}", _FILE: str(noted)}
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", *words],
+            cwd=home,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if not noted.exists():
+            sys.exit(done.stdout + done.stderr)
+        found = [json.loads(line) for line in noted.read_text().splitlines()]
+    saves = [save for who, _, save in found if who == "rank 0"]
+    print(f"{asked.ranks} ranks, {len(saves)} saves of {statistics.median(saves):.2f} s in the median")
+    for who in ("controller", "rank 0"):
+        seconds = [spent for by, spent, _ in found if by == who]
+        shares = [spent / save for by, spent, save in found if by == who]
+        print(
+            f"{who:>12}: {statistics.median(seconds) * 1e3:.1f} ms of CPU a save (at most {max(seconds) * 1e3:.1f}), "
+            f"{statistics.median(shares):.2%} of its time (at most {max(shares):.2%})"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Of the hosts that are asked to end what is left of a run, those are named that do not say so, and no others."""
+
+from __future__ import annotations
+
+from pytest_ckpt.launching.launcher import Launcher
+from pytest_ckpt.launching.other_hosts import end_on_other_hosts
+from tests.support.machine import patience
+
+RUN = "a-test-of-other-hosts"
+# In place of what is started on a host: what that prints, or nothing for ever.
+ANSWERS = """
+case {nodes}/{processes} in
+    gone/*) exec sleep 600 ;;
+    stuck/*) echo '{"stuck": [7, 8]}' ;;
+    *) echo '{"stuck": []}' ;;
+esac
+"""
+STARTS = Launcher(template=("sh", "-c", ANSWERS), version="a shell", hosts=())
+
+
+def test_a_host_that_does_not_answer_takes_no_other_ones_time() -> None:
+    why = end_on_other_hosts(STARTS, ["h1", "gone", "h3"], RUN, seconds=patience(3.0))
+    assert why == "gone does not say that no process of the run is left there, so it may still write"
+
+
+def test_processes_that_cannot_be_ended_are_named_with_their_host() -> None:
+    why = end_on_other_hosts(STARTS, ["h1", "stuck"], RUN)
+    assert why == "processes 7, 8 on stuck are blocked in the kernel and may still write"
+
+
+def test_where_every_host_answers_nothing_is_said() -> None:
+    assert end_on_other_hosts(STARTS, ["h1", "h2"], RUN) == ""
