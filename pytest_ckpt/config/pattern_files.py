@@ -29,6 +29,7 @@ SHIPPED = (
     "deepspeed-zero1",
     "deepspeed-zero3",
     "megatron",
+    "tensorflow",
     "lightning",
     "trainer",
     "orbax",

@@ -186,6 +186,8 @@ def _check_steps(pattern: Pattern) -> None:
         if step.phase < phase_of.get(who, 0) or step.phase > MAXIMUM_LANES:
             raise ValueError("phases of a lane go back")
         phase_of[who] = step.phase
+        if step.count > 1 and not (step.call in {"write", "read"} and step.bytes):
+            raise ValueError("only writes and reads of some bytes come in runs")
         if step.call == "fsync folder":
             continue
         if not 0 <= step.file < len(pattern.files):
@@ -198,11 +200,11 @@ def _check_steps(pattern: Pattern) -> None:
             raise ValueError("two lanes work on one file")
         handle = (step.rank, step.file)
         if step.call in OPENS:
-            is_open[handle] += step.count
+            is_open[handle] += 1
         elif step.call in ON_OPEN and is_open[handle] < 1:
             raise ValueError(f"a {step.call} comes before its file is open")
         if step.call == "close":
-            is_open[handle] -= step.count
+            is_open[handle] -= 1
 
 
 def check_covered(pattern: Pattern) -> None:

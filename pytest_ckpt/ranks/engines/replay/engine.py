@@ -103,9 +103,6 @@ class ReplayEngine:
         """Make the calls, phase by phase, then make durable what was written, as the store does."""
         data = self._copy if self._is_staged else self._data
         calls = cast("ReplayDraft", draft).replay(self._files, data)
-        for step in self._steps:
-            if step.call == "rename":
-                calls.passes(step.file)
         try:
             for phase in range(max(step.phase for step in self._pattern.steps) + 1):
                 if phase:
