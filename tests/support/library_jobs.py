@@ -208,7 +208,7 @@ def record_job(name: str, folder: Path) -> Path:
     job.write_text(script_of(name))
     under.mkdir()
     label = f"{package} {installed_version(package)}, {what}"
-    words = ["record", "--under", str(under), "--out", str(out), "--label", label, "--", sys.executable]
+    words = ["record", "--under", str(under), "--out", str(out), "--label", label, "--no-pauses", "--", sys.executable]
     command = [sys.executable, "-m", "pytest_ckpt.cli.main", *words, str(job), str(under)]
     elsewhere = {"TMPDIR": _OTHER_FILE_SYSTEM} if name == "lightning" else {}
     where = {**os.environ, **elsewhere}

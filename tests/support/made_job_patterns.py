@@ -21,6 +21,18 @@ ONE_FILE = json.dumps(
     }
 )
 
+PAUSED = json.dumps(
+    json.loads(ONE_FILE)
+    | {
+        "steps": [
+            [0, 0, 0, "create", 0, 0, 0, 1, 20_000],
+            # A run: half of it before each write.
+            [0, 0, 0, "write", 0, 0, 50_000, 2, 40_000],
+            [0, 0, 0, "close", 0, 0, 0, 1],
+        ]
+    }
+)
+
 TWO_RANKS = json.dumps(
     {
         "form": 1,
