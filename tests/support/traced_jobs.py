@@ -98,6 +98,17 @@ def record(
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def calls_by_file(found: JobFiles) -> dict[str, list[tuple[str, int]]]:
+    """Return the calls of each file by its name, with their bytes; files in the order of their first calls."""
+    paths = {number: path for path, number in found.numbers.items()}
+    made: dict[str, list[tuple[str, int]]] = {}
+    for act in found.acts:
+        # Those on folders are of no file.
+        if act.file in paths:
+            made.setdefault(Path(paths[act.file]).name, []).append((act.call, act.bytes))
+    return made
+
+
 def traced_save(folder: Path, engine: str, whole: Layout, pattern: str = "") -> JobFiles:
     """Save as one rank under strace, below ``folder``; return what it did to its files."""
     target, log = folder / "target", folder / "log"
