@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_ckpt import __version__
 from pytest_ckpt.cli.saying import say
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.user_files import resolved_user_path, user_path
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.pattern import Pattern
+    from pytest_ckpt.recording.strace_log import TracedCall
 
 HELP = "run a training job once under strace, and write a pattern of its save, without names and data"
 DESCRIPTION = (
@@ -22,6 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--under", metavar="DIR", required=True, help="the folder into which the job saves once")
     parser.add_argument("--out", metavar="FILE", required=True, help="the pattern to write, such as job.pattern.json")
     parser.add_argument("--label", metavar="TEXT", default="", help="what you call the job; stands in the pattern")
+    parser.add_argument(
+        "--each",
+        metavar="GLOB",
+        default="",
+        help="the job saves several times: how the folders of its saves are called",
+    )
+    parser.add_argument("--no-pauses", action="store_true", help="leave out how long threads paused between calls")
     parser.add_argument("--from", dest="log", metavar="LOG", help="a log of strace -f -y -ttt instead of a command")
     parser.add_argument("words", nargs="*", metavar="COMMAND", help="what starts the job, behind --")
 
@@ -29,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Record, and say what was found."""
     from pytest_ckpt.recording.build import pattern_of  # noqa: PLC0415
+    from pytest_ckpt.recording.saves import newest_of, saves_of  # noqa: PLC0415
     from pytest_ckpt.recording.trace import calls_of, trace  # noqa: PLC0415
     from pytest_ckpt.report.pattern import pattern_lines  # noqa: PLC0415
 
@@ -42,7 +56,12 @@ def run(asked: argparse.Namespace) -> int:
         raise UsageError(f"--out {asked.out}: its folder is not there.", "Name a file in a folder that exists.")
     under = str(resolved_user_path(asked.under, "--under"))
     calls = calls_of(user_path(asked.log, "--from")) if asked.log else trace(asked.words)
-    pattern = pattern_of(calls, under, asked.label, f"pytest-ckpt {__version__}")
+    made_by = f"pytest-ckpt {__version__}"
+
+    def make(of_save: Sequence[TracedCall]) -> Pattern:
+        return pattern_of(of_save, under, asked.label, made_by, with_pauses=not asked.no_pauses)
+
+    pattern = newest_of(*saves_of(calls, under, asked.each), make) if asked.each else make(calls)
     text = pattern.to_text()
     Path(out).write_text(text)
     say([f"{asked.out}: {len(text):,} bytes, no names, no data", *pattern_lines(pattern)])

@@ -98,7 +98,7 @@ def resolve(
     values["model"] = models.choose(values["model"])
     values["certify_up_to"] = values["certify_up_to"] and models.choose_one(values["certify_up_to"], values["model"])
     names = [strategy.name for strategy in values["strategy"]]
-    values["engine"] = with_pattern(values["engine"], values["pattern"], names)
+    values["engine"] = with_pattern(values["engine"], values["pattern"], names, values["pace"], values["deadline"])
     _check_staging(values["engine"], values["strategy"])
     _check_together(values)
     _check_deltas(values)

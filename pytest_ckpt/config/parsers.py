@@ -15,6 +15,7 @@ from pathlib import Path
 from pytest_ckpt.config.model_files import is_file
 from pytest_ckpt.config.parallelism import read_parallelism
 from pytest_ckpt.facts.compression import CODECS
+from pytest_ckpt.facts.engines import PACES
 from pytest_ckpt.facts.settings import EMBEDDED, PROFILES, SUITES, HostSlots
 from pytest_ckpt.facts.strategies import STRATEGY_OF, StrategySpec
 from pytest_ckpt.sizing.architectures import MODELS
@@ -255,6 +256,7 @@ def one_of(known: tuple[str, ...]) -> Callable[[str], str]:
 
 
 read_mode = one_of(("auto", "full", "subset", "open"))
+read_pace = one_of(PACES)
 read_profile = one_of(tuple(PROFILES))
 
 

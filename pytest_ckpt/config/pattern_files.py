@@ -7,11 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.engines import EngineSpec, JobPattern
+from pytest_ckpt.facts.engines import AS_RECORDED, EngineSpec, JobPattern
 from pytest_ckpt.facts.pattern import Pattern, read_pattern
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.support import resources
 from pytest_ckpt.support.errors import UsageError, nearest
+from pytest_ckpt.support.units import format_seconds
 from pytest_ckpt.support.user_files import read_user_bytes, user_path
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ SHIPPED = (
     "deepspeed-zero1",
     "deepspeed-zero3",
     "megatron",
+    "tensorflow",
     "lightning",
     "trainer",
     "orbax",
@@ -37,6 +39,7 @@ SHIPPED = (
 
 # By these a save has all bytes of a checkpoint, as they are: in another place, or while the job goes on.
 _REPLAYED = {s.name for s in STRATEGIES if not (s.saves_deltas or s.compresses)}
+_MICROSECONDS = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -81,7 +84,9 @@ def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
     return FoundPattern(file=path.name, sha256=hashlib.sha256(data).hexdigest(), text=text, pattern=found)
 
 
-def with_pattern(engines: Sequence[EngineSpec], word: str, strategies: Iterable[str]) -> tuple[EngineSpec, ...]:
+def with_pattern(
+    engines: Sequence[EngineSpec], word: str, strategies: Iterable[str], pace: str, deadline_seconds: float
+) -> tuple[EngineSpec, ...]:
     """Return the engines, those that replay a job with the pattern that was named. Raises UsageError."""
     replaying = [engine for engine in engines if engine.replays]
     if not replaying:
@@ -97,15 +102,33 @@ def with_pattern(engines: Sequence[EngineSpec], word: str, strategies: Iterable[
             "what it would have left out or compressed is not recorded.",
             f"Take --ckpt-strategy={' or '.join(s.name for s in STRATEGIES if s.name in _REPLAYED)}.",
         )
-    return tuple(_given(engine, word) if engine.replays else engine for engine in engines)
+    return tuple(_given(engine, word, pace, deadline_seconds) if engine.replays else engine for engine in engines)
 
 
-def _given(engine: EngineSpec, word: str) -> EngineSpec:
+def _given(engine: EngineSpec, word: str, pace: str, deadline_seconds: float) -> EngineSpec:
     if engine.files.pattern:
         return engine
     found = load_pattern(word)
-    kept = JobPattern(file=found.file, sha256=found.sha256, text=found.text)
+    if pace == AS_RECORDED:
+        _check_pauses(found, word, deadline_seconds)
+    kept = JobPattern(file=found.file, sha256=found.sha256, text=found.text, pace=pace)
     return engine._replace(files=engine.files._replace(pattern=kept))
+
+
+def _check_pauses(found: FoundPattern, word: str, deadline_seconds: float) -> None:
+    """Raise UsageError where there are no pauses to be made, or one in which a rank would seem to hang."""
+    longest = max(step.pause_us for step in found.pattern.steps) / _MICROSECONDS
+    if not longest:
+        raise UsageError(
+            f"--ckpt-pace {AS_RECORDED}: {OPTION} {word} holds no pauses.",
+            "Record the job again, without --no-pauses, or leave --ckpt-pace out.",
+        )
+    if longest >= deadline_seconds:
+        raise UsageError(
+            f"--ckpt-pace {AS_RECORDED}: a thread of the job pauses for {format_seconds(longest)}, and a rank that is "
+            f"silent for --ckpt-deadline {format_seconds(deadline_seconds)} is taken for hung.",
+            f"Say a deadline above {format_seconds(longest)}, or leave --ckpt-pace out.",
+        )
 
 
 def shipped_path(name: str) -> Path:

@@ -32,12 +32,24 @@ class MemoryRule(NamedTuple):
         return math.ceil(self.state_share * shard_bytes + self.file_share * file_bytes)
 
 
+AS_SOON, AS_RECORDED = PACES = ("asap", "recorded")
+
+
 class JobPattern(NamedTuple):
-    """The pattern that an engine replays: its file's name, the digest of that, and its text (`facts.pattern`)."""
+    """The pattern that an engine replays: its file's name, the digest of that, and its text (`facts.pattern`).
+
+    ``pace``: whether calls follow each other at once, or after the recorded pauses.
+    """
 
     file: str
     sha256: str
     text: str
+    pace: str = AS_SOON
+
+    def to_plain(self) -> dict[str, str]:
+        """Return it in plain types; a pace only where it is another than that of older versions."""
+        plain = self._asdict()
+        return plain if self.pace != AS_SOON else {name: plain[name] for name in ("file", "sha256", "text")}
 
 
 class FileRule(NamedTuple):
@@ -66,7 +78,7 @@ class FileRule(NamedTuple):
         """Return it in plain types; a size only where there is one, as plans of older versions have it."""
         plain: dict[str, Any] = {"of_rank": self.of_rank, "shared": list(self.shared), "passing": list(self.passing)}
         if self.pattern:
-            plain["pattern"] = self.pattern._asdict()
+            plain["pattern"] = self.pattern.to_plain()
         plain |= {"maximum_bytes": self.maximum_bytes} if self.maximum_bytes else {}
         plain |= {"writers": self.writers} if self.writers > 1 else {}
         return plain | ({"consolidated": self.consolidated} if self.consolidated else {})
@@ -188,7 +200,7 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
 def _kept_pattern(plain: Mapping[str, str]) -> JobPattern:
     from pytest_ckpt.facts.pattern import read_pattern  # noqa: PLC0415 - few runs have one
 
-    kept = JobPattern(file=plain["file"], sha256=plain["sha256"], text=plain["text"])
+    kept = JobPattern(**plain)
     if hashlib.sha256(kept.text.encode()).hexdigest() != kept.sha256:
         raise ValueError(f"the pattern of {kept.file} does not have the digest that stands beside it")
     read_pattern(kept.text)

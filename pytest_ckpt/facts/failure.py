@@ -20,6 +20,7 @@ Phase = Literal[
     "fsync",
     "close",
     "directory",
+    "pause",
     "commit",
     "name of another host",
     "residency gauge",

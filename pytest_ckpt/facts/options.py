@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT
+from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT, PACES
 from pytest_ckpt.facts.strategies import STRATEGIES
 
 Group = Literal["target", "cluster and limits", "workload", "checks", "evidence", "advanced"]
@@ -170,6 +170,10 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="pattern", group="workload", metavar="FILE", parse="read_path", example="job.pattern.json", field="-",
            roles=("plan", "condition", "disclosed"),
            help="what --ckpt-engine=replay replays: a file of pytest-ckpt record, or a shipped one such as dcp"),
+    Option(key="pace", group="workload", metavar="PACE", parse="read_pace", example=PACES[1], unset=PACES[0], field="-",
+           roles=("plan", "condition", "disclosed"),
+           help="asap, where nothing is said: --ckpt-engine=replay makes each call when the one before has ended; "
+           "recorded: after the pause that the job made there"),
     Option(key="strategy", group="workload", metavar="NAMES", default=STRATEGIES[0].name, parse="read_strategies",
            example="sync,async", roles=("plan", "disclosed", "apart"), field="strategies",
            help="when a job may go on while it saves, several separated by commas: "

@@ -22,6 +22,9 @@ FORM = 1
 
 MAXIMUM_FILES, MAXIMUM_FILES_OF_RANK, MAXIMUM_STEPS, MAXIMUM_RANKS, MAXIMUM_LANES = 4096, 1024, 20_000, 1024, 64
 MAXIMUM_FILE_BYTES = 1 << 44
+MAXIMUM_PAUSE_US = 3_600_000_000
+"""What a lane may pause in all, in microseconds."""
+
 SMALL_BYTES = 1 << 20
 """A file below this, and below an eighth of its rank's largest, keeps its size at every scale."""
 
@@ -48,7 +51,10 @@ class PatternFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """``count`` calls on file number ``file``, each of ``bytes`` behind the one before, from ``offset`` on."""
+    """``count`` calls on file number ``file``, each of ``bytes`` behind the one before, from ``offset`` on.
+
+    ``pause_us`` is how many microseconds its lane did something else before them, of a run before all of them together.
+    """
 
     phase: int
     rank: int
@@ -58,6 +64,7 @@ class Step:
     offset: int = 0
     bytes: int = 0
     count: int = 1
+    pause_us: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +95,13 @@ class Pattern:
         """Whether a file keeps its size at every scale."""
         file = self.files[number]
         return is_small(file.bytes, max(self.files[other].bytes for other in self.files_of(file.rank)))
+
+    def pauses_us(self) -> dict[tuple[int, int], int]:
+        """Return what each lane of each rank paused, in microseconds, where it did."""
+        found: Counter[tuple[int, int]] = Counter()
+        for step in self.steps:
+            found[step.rank, step.lane] += step.pause_us
+        return {who: pause for who, pause in found.items() if pause}
 
     def unsynced(self) -> list[int]:
         """Return the files that stay and have no fsync behind their last change."""
@@ -136,14 +150,18 @@ def read_pattern(text: str) -> Pattern:
 
 
 def _rows(records: list[dict[str, Any]]) -> str:
-    return ",\n  ".join(json.dumps(list(record.values())) for record in records)
+    """Return rows of values; of steps without a pause, those of versions that knew none."""
+    return ",\n  ".join(
+        json.dumps([value for name, value in record.items() if value or name != "pause_us"]) for record in records
+    )
 
 
 def _row(kind: type[Any], row: Any) -> dict[str, Any]:
     names = list(kind.__dataclass_fields__)
-    if not isinstance(row, list) or len(row) != len(names):
-        raise ValueError(f"a row has {len(names)} values ({', '.join(names)})")
-    return dict(zip(names, row, strict=True))
+    least = len(names) - ("pause_us" in names)
+    if not isinstance(row, list) or not least <= len(row) <= len(names):
+        raise ValueError(f"a row has {least} values ({', '.join(names[:least])}), and one of a step may have pause_us")
+    return dict(zip(names, row, strict=False))
 
 
 def _check(pattern: Pattern) -> None:
@@ -159,7 +177,7 @@ def _check(pattern: Pattern) -> None:
     for file in pattern.files:
         numbers += (file.rank, file.bytes)
     for step in pattern.steps:
-        numbers += (step.phase, step.rank, step.lane, step.file + 1, step.offset, step.bytes, step.count)
+        numbers += (step.phase, step.rank, step.lane, step.file + 1, step.offset, step.bytes, step.count, step.pause_us)
     if any(type(n) is not int or not 0 <= n <= MAXIMUM_FILE_BYTES for n in numbers):
         raise ValueError(f"whole numbers from 0 to {MAXIMUM_FILE_BYTES:,} are expected")
     if any(file.rank >= pattern.ranks for file in pattern.files):
@@ -169,6 +187,8 @@ def _check(pattern: Pattern) -> None:
             raise ValueError(f"rank {rank} has more than {MAXIMUM_FILES_OF_RANK:,} files")
         if not sum(pattern.files[number].bytes for number in pattern.files_of(rank)):
             raise ValueError(f"rank {rank} leaves no file with data")
+    if max(pattern.pauses_us().values(), default=0) > MAXIMUM_PAUSE_US:
+        raise ValueError("a thread pauses for more than an hour")
     _check_steps(pattern)
     check_covered(pattern)
 
@@ -186,6 +206,8 @@ def _check_steps(pattern: Pattern) -> None:
         if step.phase < phase_of.get(who, 0) or step.phase > MAXIMUM_LANES:
             raise ValueError("phases of a lane go back")
         phase_of[who] = step.phase
+        if step.count > 1 and not (step.call in {"write", "read"} and step.bytes):
+            raise ValueError("only writes and reads of some bytes come in runs")
         if step.call == "fsync folder":
             continue
         if not 0 <= step.file < len(pattern.files):
@@ -198,11 +220,11 @@ def _check_steps(pattern: Pattern) -> None:
             raise ValueError("two lanes work on one file")
         handle = (step.rank, step.file)
         if step.call in OPENS:
-            is_open[handle] += step.count
+            is_open[handle] += 1
         elif step.call in ON_OPEN and is_open[handle] < 1:
             raise ValueError(f"a {step.call} comes before its file is open")
         if step.call == "close":
-            is_open[handle] -= step.count
+            is_open[handle] -= 1
 
 
 def check_covered(pattern: Pattern) -> None:

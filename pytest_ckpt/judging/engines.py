@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.engines import AS_RECORDED, AS_SOON
 from pytest_ckpt.support.units import counted, format_bytes
 
 if TYPE_CHECKING:
@@ -22,7 +23,10 @@ def engine_sentences(settings: Settings) -> list[str]:
     """Name every engine that another package brings, and every pattern that is replayed."""
     owners = [f"engine {e.name} is of {e.owner}, not of pytest-ckpt" for e in settings.engines if e.owner]
     patterns = [(e.name, e.files.pattern) for e in settings.engines if e.files.pattern]
-    return owners + [f"engine {name} replays {p.file} (digest {p.sha256[:_DIGITS]})" for name, p in patterns]
+    paces = {AS_SOON: "", AS_RECORDED: ", with the pauses that the job made"}
+    return owners + [
+        f"engine {name} replays {p.file} (digest {p.sha256[:_DIGITS]}){paces[p.pace]}" for name, p in patterns
+    ]
 
 
 def memory_sentences(plan: Plan, measurements: Sequence[Measurement]) -> list[str]:

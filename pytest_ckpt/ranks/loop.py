@@ -7,6 +7,7 @@ import resource
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.engines import AS_RECORDED
 from pytest_ckpt.facts.events import (
     DurabilityCounted,
     IntegrityCompared,
@@ -53,7 +54,10 @@ class MeasurementLoop:
         self._activity = activity
         self._task = task
         rule = task.file_rule
-        self._options = replace(job.options, pattern=rule.pattern.text) if rule.pattern else job.options
+        self._options = job.options
+        if rule.pattern:
+            is_paced = rule.pattern.pace == AS_RECORDED
+            self._options = replace(job.options, pattern=rule.pattern.text, pauses=is_paced)
         self._second = job.second
         self._area = job.area
         self._store: Store = load(job.area.opener)(job.area)

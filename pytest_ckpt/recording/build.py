@@ -19,9 +19,14 @@ if TYPE_CHECKING:
 _CHANGES = frozenset({"create", "create new", "truncate and open", "write", "set size", "allocate", "rename", "unlink"})
 _FLUSHES = frozenset({"fsync", "fdatasync", "fsync folder"})
 _CREATES = frozenset({"create", "create new"})
+_MICROSECONDS = 1_000_000
+# What strace itself takes for a call is of this order.
+_SHORTEST_PAUSE_US = 1_000
 
 
-def pattern_of(calls: Sequence[TracedCall], under: str, label: str, made_by: str) -> Pattern:
+def pattern_of(
+    calls: Sequence[TracedCall], under: str, label: str, made_by: str, *, with_pauses: bool = False
+) -> Pattern:
     """Return the pattern of what was written below ``under``. Raises UsageError where there is none that can be had."""
     threads = Threads(calls)
     files = JobFiles(under=under, process=threads.process)
@@ -62,17 +67,20 @@ def pattern_of(calls: Sequence[TracedCall], under: str, label: str, made_by: str
     # Which rank was first differs from run to run, and is no part of the pattern.
     ordered = sorted(written_by, key=lambda old: (ranks[written_by[old][0]], lanes[written_by[old]], old))
     numbers = {old: new for new, old in enumerate(ordered)}
+    places = [(phase, ranks[act.thread], lanes[act.thread, phase]) for act, phase in zip(save, phases, strict=True)]
+    pauses = _pauses(save, places) if with_pauses else [0] * len(save)
     steps = [
         Step(
             phase=phase,
-            rank=ranks[act.thread],
-            lane=lanes[act.thread, phase],
+            rank=rank,
+            lane=lane,
             call=act.call,
             file=numbers.get(act.file, -1),
             offset=act.offset,
             bytes=act.bytes,
+            pause_us=pause,
         )
-        for act, phase in zip(save, phases, strict=True)
+        for act, (phase, rank, lane), pause in zip(save, places, pauses, strict=True)
     ]
     steps.sort(key=lambda step: (step.phase, step.rank, step.lane))
     found = Pattern(
@@ -99,6 +107,25 @@ def pattern_of(calls: Sequence[TracedCall], under: str, label: str, made_by: str
             f"What the job did cannot be replayed: {error}.",
             "Record one save: name with --under the folder of one checkpoint, into which the job saves once.",
         ) from None
+
+
+def _pauses(acts: Sequence[Act], lanes: Sequence[tuple[int, int, int]]) -> list[int]:
+    """Return how many microseconds the lane of each call was in no call before it, since its phase began.
+
+    A phase begins when all calls of those before have ended: what a rank waits for others is no pause of its own.
+    """
+    ends: dict[int, float] = {}
+    for act, (phase, _, _) in zip(acts, lanes, strict=True):
+        ends[phase] = max(ends.get(phase, 0.0), act.ended)
+    first = min(act.began for act in acts)
+    began = {phase: max((end for before, end in ends.items() if before < phase), default=first) for phase in ends}
+    last: dict[tuple[int, int, int], float] = {}
+    found = []
+    for act, lane in zip(acts, lanes, strict=True):
+        since = last.get(lane, began[lane[0]])
+        found.append(max(0, round((act.began - since) * _MICROSECONDS)))
+        last[lane] = max(since, act.ended)
+    return found
 
 
 def _reach(acts: Sequence[Act], file: int) -> int:
@@ -216,8 +243,8 @@ def _runs(steps: Sequence[Step]) -> tuple[Step, ...]:
             follows = before.offset + before.bytes * before.count == step.offset
             alike = (before.call, before.file, before.bytes, before.phase)
             if step.call in {"write", "read"} and follows and alike == (step.call, step.file, step.bytes, step.phase):
-                joined[newest[who]] = replace(before, count=before.count + 1)
+                joined[newest[who]] = replace(before, count=before.count + 1, pause_us=before.pause_us + step.pause_us)
                 continue
         newest[who] = len(joined)
         joined.append(step)
-    return tuple(joined)
+    return tuple(step if step.pause_us >= _SHORTEST_PAUSE_US else replace(step, pause_us=0) for step in joined)

@@ -16,6 +16,9 @@ _SECONDS = re.compile(r" <\d+\.\d+>$")
 _ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9a-f]{2}|.)")
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "v": "\v", "f": "\f"}
 _FOLDER = re.compile(r"AT_FDCWD<(.*?)>")
+_PATH = re.compile(r'(?:(?:AT_FDCWD|\d+)<((?:[^>\\]|\\.)*)>, )?"((?:[^"\\]|\\.)*)"(?!\.\.\.)')
+"""A path in quotes, behind the folder that it is relative to, where the call names one."""
+
 BIRTHS = frozenset(("clone", "clone3", "fork", "vfork"))
 """Calls that make a process or a thread, and return its number."""
 
@@ -42,10 +45,9 @@ class TracedCall:
     folder: str = ""
 
     def paths(self) -> list[str]:
-        """Return the paths in quotes among its arguments, in full where the folder is known."""
-        folders = _FOLDER.findall(self.arguments) or ([self.folder] if self.folder else [])
-        found = [unescape(text) for text in re.findall(r'"((?:[^"\\]|\\.)*)"(?!\.\.\.)', self.arguments)]
-        return [text if text.startswith("/") or not folders else f"{folders[0]}/{text}" for text in found]
+        """Return the paths in quotes among its arguments, in full where the folder that each begins at is known."""
+        found = [(unescape(folder) or self.folder, unescape(text)) for folder, text in _PATH.findall(self.arguments)]
+        return [text if text.startswith("/") or not folder else f"{folder}/{text}" for folder, text in found]
 
     def descriptor(self) -> tuple[int, str]:
         """Return its first argument as a descriptor with its path; -1 where it is none."""

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.support.units import counted, format_bytes
+from pytest_ckpt.support.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.pattern import Pattern, Step
 
 _MAXIMUM_SHOWN = 12
+_MICROSECONDS = 1_000_000
 
 
 def pattern_lines(pattern: Pattern) -> list[str]:
@@ -26,7 +27,7 @@ def pattern_lines(pattern: Pattern) -> list[str]:
     classes = [list(alike) for _, alike in groupby(ranks, key=lambda rank: _shape(pattern, rank))]
     for alike in sorted(classes):
         lines += _of_rank(pattern, alike)
-    return [*lines, *_commit(pattern), *_durability(pattern), *_load(pattern), *_left_out(pattern)]
+    return [*lines, *_commit(pattern), *_durability(pattern), *_load(pattern), *_paused(pattern), *_left_out(pattern)]
 
 
 def _shape(pattern: Pattern, rank: int) -> tuple[tuple[int, int, str], ...]:
@@ -104,6 +105,16 @@ def _load(pattern: Pattern) -> Iterator[str]:
     yield (
         f"load: reads of {pattern.read_bytes:,} bytes carry most of it" if pattern.read_bytes else "load: none recorded"
     )
+
+
+def _paused(pattern: Pattern) -> Iterator[str]:
+    pauses = pattern.pauses_us()
+    if pauses:
+        (rank, _), pause = max(pauses.items(), key=lambda item: item[1])
+        told = format_seconds(pause / _MICROSECONDS)
+        yield f"pauses: {told} between the calls of a thread of rank {rank}, the most of any"
+    else:
+        yield "pauses: none recorded"
 
 
 def _left_out(pattern: Pattern) -> Iterator[str]:

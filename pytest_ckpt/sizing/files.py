@@ -83,7 +83,8 @@ def names_of(layout: Layout, rule: FileRule) -> frozenset[str]:
     passing = [*rule.passing]
     if rule.pattern:
         for shard in layout.ranks():
-            passing += [file.passing for file in replayed_files(rule.pattern.text, shard.rank, shard.bytes)]
+            for file in replayed_files(rule.pattern.text, shard.rank, shard.bytes):
+                passing += file.passing
     return frozenset((*of_ranks, *passing))
 
 

@@ -6,6 +6,7 @@ The bytes of a rank's layout are shared out over the files of the recorded rank 
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,15 +21,23 @@ CONTENT = "content"
 
 
 class ReplayedFile(NamedTuple):
-    """File ``number`` of a pattern as a rank writes it: names while it is saved and at last, bytes then and now."""
+    """File ``number`` of a pattern as a rank writes it: its last name, bytes then and now, how often it is renamed.
+
+    ``passing`` are the names that it has before the last rename, in turn, or for good where it does not stay.
+    """
 
     number: int
     name: str
-    passing: str
+    passing: tuple[str, str]
+    renames: int
     recorded_bytes: int
     bytes: int
     is_small: bool
     kept: bool
+
+    def name_before(self, renames: int) -> str:
+        """Return its name while so many renames of it are still to come."""
+        return self.name if self.kept and not renames else self.passing[renames % 2]
 
     def at(self, offset: int) -> int:
         """Return where a recorded place in the file stands now."""
@@ -42,6 +51,7 @@ def replayed_files(text: str, rank: int, rank_bytes: int) -> tuple[ReplayedFile,
     recorded = pattern.of_rank(rank)
     own = [number for number, file in enumerate(pattern.files) if file.rank == recorded]
     large = [number for number in pattern.files_of(recorded) if not pattern.is_small(number)]
+    renames = Counter(step.file for step in pattern.steps if step.call == "rename")
     total = sum(pattern.files[number].bytes for number in large)
     sizes, done = {}, 0
     for number in large:
@@ -52,7 +62,8 @@ def replayed_files(text: str, rank: int, rank_bytes: int) -> tuple[ReplayedFile,
         ReplayedFile(
             number=number,
             name=f"replay-{rank}-{place}.bin",
-            passing=f"replay-{rank}-{place}.tmp",
+            passing=(f"replay-{rank}-{place}.moved", f"replay-{rank}-{place}.tmp"),
+            renames=renames[number],
             recorded_bytes=pattern.files[number].bytes,
             bytes=sizes.get(number, _other_bytes(pattern, number, rank_bytes, total)),
             is_small=number not in sizes,

@@ -138,8 +138,9 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     not known, what ``--ckpt-gates`` says. Raises UsageError when the settings fit no layout or no limit can be derived.
     """
     limits = limits_of(settings)
-    if settings.is_said("--ckpt-pattern") and not any(engine.replays for engine in settings.engines):
-        raise UsageError("--ckpt-pattern: no engine that was chosen replays a job.", "Say --ckpt-engine=replay.")
+    for option in ("--ckpt-pattern", "--ckpt-pace"):
+        if settings.is_said(option) and not any(engine.replays for engine in settings.engines):
+            raise UsageError(f"{option}: no engine that was chosen replays a job.", "Say --ckpt-engine=replay.")
     if settings.is_said("--ckpt-parallel") and not any(model.own for model in settings.models):
         raise UsageError(
             "--ckpt-parallel: every model of the workload is cut as the workload says.",

@@ -124,9 +124,6 @@ class Draft(Protocol):
 class ReplayedCalls(Protocol):
     """Makes the calls of a recorded job in a draft. Threads call it side by side, no two of them on one file."""
 
-    def passes(self, number: int) -> None:
-        """Say that a file gets its name by a rename."""
-
     def make(self, step: Step) -> None:
         """Make the calls of a step. Raises OSError of the storage."""
 

@@ -7,16 +7,22 @@ import json
 import pytest
 
 from pytest_ckpt.facts.pattern import read_pattern
-from tests.support.made_job_patterns import ONE_FILE
+from tests.support.made_job_patterns import ONE_FILE, PAUSED
 
 
 def changed(**fields: object) -> str:
     return json.dumps(json.loads(ONE_FILE) | fields)
 
 
-def test_a_pattern_is_read_back_as_it_was_written() -> None:
-    pattern = read_pattern(ONE_FILE)
+@pytest.mark.parametrize("text", [ONE_FILE, PAUSED])
+def test_a_pattern_is_read_back_as_it_was_written(text: str) -> None:
+    pattern = read_pattern(text)
     assert read_pattern(pattern.to_text()) == pattern
+
+
+def test_what_a_thread_pauses_is_added_up() -> None:
+    assert read_pattern(ONE_FILE).pauses_us() == {}
+    assert read_pattern(PAUSED).pauses_us() == {(0, 0): 60_000}
 
 
 @pytest.mark.parametrize(
@@ -36,7 +42,9 @@ def test_a_pattern_is_read_back_as_it_was_written() -> None:
         (changed(steps=[[0, 0, 0, "write", 0, 0, 100_000, 1]]), "before its file is open"),
         (changed(steps=[[0, 0, 0, "create", 0, 0, 0, 1], [0, 0, 0, "write", 0, 0, 100_000, 9]]), "beyond the end"),
         (changed(steps=[[0, 9, 0, "create", 0, 0, 0, 1]]), "rank or lane"),
+        (changed(steps=[[0, 0, 0, "fsync folder", -1, 0, 0, 10**12]]), "come in runs"),
         (changed(steps=[[0, 0, 0]]), "a row has 8 values"),
+        (changed(steps=[[0, 0, 0, "create", 0, 0, 0, 1, 10**13]]), "pauses for more than an hour"),
         ("[" * 5000, "too deep"),
     ],
 )

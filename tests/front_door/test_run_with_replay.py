@@ -15,7 +15,7 @@ from pytest_ckpt.evidence.rejudge import judge_folder
 from pytest_ckpt.evidence.verification import verify_folder
 from tests.support.front_door import REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door
 from tests.support.machine import need_fuse
-from tests.support.made_job_patterns import TWO_RANKS
+from tests.support.made_job_patterns import PAUSED, TWO_RANKS
 from tests.support.targets.misbehaving import misbehaving
 
 OWN = f"{SUBJECT}/replay"
@@ -127,6 +127,20 @@ def test_what_is_not_what_was_saved_turns_the_verdict(
 
 
 @pytest.mark.thorough
+def test_a_run_with_the_pauses_of_the_job_says_so(door: FrontDoor, tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(PAUSED)
+    run = door.run(*TINY, "--ckpt-engine=replay", f"--ckpt-pattern={tmp_path}/job.json", "--ckpt-pace=recorded")
+    assert run.code == 0, run.text
+    (listed,) = [s for s in run.document["disclosures"] if "replays" in s]
+    assert listed.endswith(", with the pauses that the job made")
+    measurement = run.measurement(OWN)
+    assert measurement["engine_facts"]["pauses"] == "as recorded, 0.060 s of a thread at most, within every save"
+    saves = [o for o in measurement["operations"] if o["kind"] == "save"]
+    assert all(save["phases"]["pause"] >= 0.06 for save in saves)
+    assert {check.outcome for check in verify_folder(run.report, None)} <= {"holds", "not checked"}
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["EIO in write", "EIO in fsync"])
 def test_an_error_of_the_storage_is_named(door: FrontDoor, make_home: Callable[[str], Path], fault: str) -> None:
     need_fuse()
@@ -169,12 +183,17 @@ def test_a_job_is_replayed_while_training_goes_on(
         (["--ckpt-engine=replay", "--ckpt-pattern={}", "--ckpt-strategy=incremental", "--ckpt-changed=10%"],
          "what it would have left out or compressed is not recorded"),
         (["--ckpt-engine=replay", "--ckpt-pattern={}/bad.json"], "it is no pattern"),
+        (["--ckpt-pace=recorded"], "--ckpt-pace: no engine that was chosen replays a job"),
+        (["--ckpt-engine=replay", "--ckpt-pattern=dcp", "--ckpt-pace=recorded"], "dcp holds no pauses"),
+        (["--ckpt-engine=replay", "--ckpt-pattern=dcp", "--ckpt-pace=slow"], "one of asap, recorded is expected"),
+        (["--ckpt-engine=replay", "--ckpt-pattern={}/slow.json", "--ckpt-pace=recorded"], "is taken for hung"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_replayed_is_refused_before_anything_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], says: str
 ) -> None:
     (tmp_path / "bad.json").write_text("{}")
+    (tmp_path / "slow.json").write_text(PAUSED.replace("20000", "2000000000"))
     assert main(["plan", "--cluster=64", *(word.format(tmp_path) for word in words)]) == 4
     output = capsys.readouterr().err
     assert says in output

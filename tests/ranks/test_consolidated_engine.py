@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.support.posix_files import (
     load,
     save,
 )
+from tests.support.traced_jobs import calls_by_file, need_strace, traced_save
 
 WHOLE = layout("llama3-8b", mode="open", processes=1, scale=1e-5)
 SHARD = WHOLE.rank(0)
@@ -152,6 +154,35 @@ def test_the_bare_library_loads_the_consolidated_files_by_their_index(engine, tm
         kind, data, _ = loaded[tensor.name]
         assert (kind, data) == (tensor.dtype, Content(7).expected(key, 0, tensor.bytes).tobytes())
     assert json.loads((folder / INDEX).read_text())["metadata"]["total_size"] == SHARD.bytes
+
+
+def test_the_calls_are_those_of_the_table(tmp_path):
+    """The table of docs/engines.md: shards synced by the library; whole files and the index by ours alone."""
+    need_strace()
+    found = traced_save(tmp_path, "safetensors-consolidated", WHOLE)
+    made = calls_by_file(found)
+    ours = ["open to read", "fsync", "close"]
+    for name in SHARDS:
+        calls = [call for call, _ in made[name]]
+        (written,) = [count for call, count in made[name] if call == "write"]
+        # Bytes that fit into the library's buffer are written when the file is closed: its fsync comes before them.
+        one = ["write", "fsync"] if written > io.DEFAULT_BUFFER_SIZE else ["fsync", "write"]
+        assert calls[:4] == ["create", *one, "close"]
+        assert set(calls[4:-3]) == {"open to read", "read", "close"}
+        assert calls[-3:] == ours
+    tensors = {file.name: list(file.tensors) for file in consolidated_files(SHARD, CONSOLIDATED_FILES)}
+    for name in MADE:
+        writes = [count for call, count in made[name] if call == "write"]
+        assert [call for call, _ in made[name]] == [
+            "create", "write", "close", "open", *["write"] * (len(writes) - 1), "close", *ours
+        ]  # fmt: skip
+        # Small tensors leave the library's buffer together.
+        assert 2 <= len(writes) <= 1 + len(tensors[name])
+    assert sum(count for name in MADE for call, count in made[name][2:] if call == "write") == SHARD.bytes
+    writes = [call for call, _ in made[INDEX] if call == "write"]
+    assert [call for call, _ in made[INDEX]] == ["create", *writes, "close", *ours]
+    assert list(made) == [*SHARDS, *MADE, INDEX]
+    assert "rename" not in {act.call for act in found.acts}
 
 
 @pytest.mark.thorough

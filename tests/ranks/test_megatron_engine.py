@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +25,7 @@ from tests.support.posix_files import (
     load,
     save,
 )
-from tests.support.traced_jobs import need_strace, traced_save
+from tests.support.traced_jobs import calls_by_file, need_strace, traced_save
 
 WHOLE = layout("llama3-8b", mode="open", processes=1, scale=1e-5)
 SHARD = WHOLE.rank(0)
@@ -139,22 +137,10 @@ def test_the_bare_library_loads_what_was_saved(engine, tmp_path, processes):
         assert loaded[tensor.name] == Content(7).expected(key, 0, tensor.bytes).tobytes()
 
 
-def traced(folder: Path) -> dict[str, list[tuple[str, int]]]:
-    """Save as one rank under strace; return the calls of each file by its name, with the bytes of writes."""
-    found = traced_save(folder, "megatron", WHOLE)
-    made = defaultdict(list)
-    for act in found.acts:
-        made[act.file].append((act.call, act.bytes))
-    paths = {number: path for path, number in found.numbers.items()}
-    # In the order of their first calls; those on folders are of no file.
-    order = dict.fromkeys(act.file for act in found.acts if act.file in paths)
-    return {Path(paths[number]).name: made[number] for number in order}
-
-
 def test_the_calls_are_those_of_the_traced_library(tmp_path):
     """The table of docs/engines.md: common.pt, two files, .metadata by a rename, metadata.json, the tracker."""
     need_strace()
-    made = traced(tmp_path)
+    made = calls_by_file(traced_save(tmp_path, "megatron", WHOLE))
     ours = [("open to read", 0), ("fsync", 0), ("close", 0)]
     tensors = {file.name: len(file.tensors) for file in shard_files(SHARD, MEGATRON_FILES)}
     for name in LARGE:

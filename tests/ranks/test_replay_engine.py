@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 from pytest_ckpt.ranks.content.generator import Content
 from pytest_ckpt.ranks.engines.replay.engine import make
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.ranks.training import change
 from pytest_ckpt.sizing.models import layout
-from tests.support.made_job_patterns import TWO_RANKS
+from tests.support.made_job_patterns import PAUSED, TWO_RANKS
 from tests.support.one_rank import Alone
 from tests.support.posix_files import clock_of, committed_in, draft_in
 
@@ -23,8 +25,8 @@ class Group(Alone):
         return self
 
 
-def engine(*, stages):
-    options = EngineOptions(stages=stages, pattern=TWO_RANKS)
+def engine(*, stages=False, pattern=TWO_RANKS, pauses=False):
+    options = EngineOptions(stages=stages, pattern=pattern, pauses=pauses)
     return make(shard=SHARD, content=Content(7), group=Group(), activity=Activity(), options=options)
 
 
@@ -71,3 +73,21 @@ def test_the_copy_is_written_once_and_then_the_state_again(tmp_path):
     # The second save had no copy: it is of what was filled last.
     made.load(committed_in(tmp_path / "2"), 0, clock_of())
     assert made.verify(2).fault_count == 0
+
+
+def test_pauses_are_made_where_they_are_asked_for_and_stand_apart_in_the_phases(tmp_path, monkeypatch):
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    for pauses, wanted in ((False, []), (True, [0.02] * 3)):
+        made, clock = engine(pattern=PAUSED, pauses=pauses), clock_of()
+        folder = tmp_path / str(pauses)
+        folder.mkdir()
+        made.fill(1)
+        draft = draft_in(folder)
+        made.save(draft, clock)
+        draft.seal()
+        made.release()
+        assert slept == wanted
+        assert ("pause" in clock.phases) == pauses
+        assert ("pauses" in made.facts()) == pauses
+        assert faults(made, folder) == 0

@@ -24,6 +24,48 @@ def recorded(*calls: tuple[int, str], threads: Sequence[int] = ()) -> Pattern:
     return pattern_of(read_log(lines), "/d", "made by hand", "a test")
 
 
+def test_a_pause_is_what_a_thread_does_between_its_calls() -> None:
+    """Each call lasts half a second and the next begins half a second later; of a run the pauses are added up."""
+    calls = [opened(DATA, "O_WRONLY|O_CREAT|O_TRUNC", 3), *[written(DATA, 100)] * 3, f"close(3<{DATA}>) = 0"]
+    lines = []
+    for number, call in enumerate(calls, 1):
+        name, rest = call.split("(", 1)
+        arguments, returned = rest.rsplit(") = ", 1)
+        lines += [
+            f"7 {number}.0 {name}({arguments} <unfinished ...>",
+            f"7 {number}.5 <... {name} resumed>) = {returned}",
+        ]
+    found = read_log([*lines, "7 9.0 +++ exited with 0 +++"])
+    pattern = pattern_of(found, "/d", "made by hand", "a test", with_pauses=True)
+    assert [(s.call, s.count, s.pause_us) for s in pattern.steps] == [
+        ("create", 1, 0),
+        ("write", 3, 1_500_000),
+        ("close", 1, 500_000),
+    ]
+    without = pattern_of(found, "/d", "made by hand", "a test")
+    assert not without.pauses_us()
+
+
+def test_waiting_for_another_rank_is_no_pause() -> None:
+    """Rank 1 writes a second; rank 0 commits behind it, a tenth of a second after it has ended."""
+    lines = ["6 0.1 clone(child_stack=NULL, flags=SIGCHLD) = 7", "6 0.2 clone(child_stack=NULL, flags=SIGCHLD) = 8"]
+    for thread, path, first in ((7, "/d/a", 1.0), (8, "/d/b", 1.01)):
+        lines += [f"{thread} {first} {opened(path, 'O_WRONLY|O_CREAT|O_TRUNC', 3)}"]
+    lines += [
+        f"7 1.02 {written('/d/a', 2_000_000)}",
+        "7 1.03 close(3</d/a>) = 0",
+        '8 1.04 write(3</d/b>, ""..., 2000000 <unfinished ...>',
+        "8 2.0 <... write resumed>) = 2000000",
+        "8 2.01 close(3</d/b>) = 0",
+        f"7 2.11 {opened('/d/c', 'O_WRONLY|O_CREAT|O_TRUNC', 3)}",
+        f"7 2.12 {written('/d/c', 10)}",
+        "8 3.0 +++ exited with 0 +++", "7 3.0 +++ exited with 0 +++", "6 3.0 +++ exited with 0 +++",
+    ]  # fmt: skip
+    pattern = pattern_of(read_log(lines), "/d", "made by hand", "a test", with_pauses=True)
+    (commit,) = [s for s in pattern.steps if s.phase == 1 and s.call == "create"]
+    assert commit.pause_us == pytest.approx(100_000, abs=2)
+
+
 def opened(path: str, flags: str, number: int) -> str:
     return f'openat(AT_FDCWD</d>, "{path}", {flags}, 0666) = {number}<{path}>'
 

@@ -13,6 +13,7 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.facts.pattern import Pattern, read_pattern
+from pytest_ckpt.recording.saves import ALIKE, REMOVED, UNLIKE
 from tests.support.traced_jobs import PLAIN, SECRET, need_strace, record
 
 pytestmark = pytest.mark.covers(commands=("record", "show"))
@@ -77,6 +78,7 @@ def test_show_says_it_in_words(recorded: tuple[str, str], tmp_path: Path, capsys
         "commit: rank 0 renames a file when all others have ended",
         "durability: 1 of 4 files not fsynced behind the last write, 0 fsyncs of folders",
         "load: none recorded",
+        "pauses: none recorded",
     ):
         assert line in output.splitlines()
 
@@ -142,3 +144,54 @@ def test_a_log_that_is_there_already_is_read(tmp_path: Path) -> None:
     assert [f.bytes for f in read_pattern((tmp_path / "p.json").read_text()).files] == [5000]
     log.write_text(log.read_text()[:-200])
     assert main(["record", *words, f"--from={log}"]) == 4
+
+
+# Three saves, each of which is written in a folder that is then renamed; the first writes one file more, the newest is
+# pointed to, the oldest goes when the third is there.
+SEVERAL = """
+import os, shutil, sys
+for step in range(3):
+    folder = sys.argv[1] + "/passing"
+    os.mkdir(folder)
+    for name in ["weights"] + ["warm-up"] * (step == 0):
+        with open(f"{folder}/{name}", "wb", buffering=0) as out:
+            out.write(bytes(2000000))
+            os.fsync(out.fileno())
+    os.rename(folder, f"{sys.argv[1]}/step-{step}")
+    with open(sys.argv[1] + "/latest", "wb", buffering=0) as out:
+        out.write(b"step-%d" % step)
+    if step == 2:
+        shutil.rmtree(sys.argv[1] + "/step-0")
+with open(f"{sys.argv[1]}/step-2/weights", "rb", buffering=0) as data:
+    data.read(1000000)
+"""
+
+
+def test_of_several_saves_the_newest_is_the_pattern_and_the_others_are_counted(tmp_path: Path) -> None:
+    need_strace()
+    done = record(tmp_path, SEVERAL, options=("--each=step-*", "--no-pauses"))
+    assert done.returncode == 0, done.stderr
+    pattern = read_pattern((tmp_path / "job.pattern.json").read_text())
+    assert [(f.bytes, f.kept) for f in pattern.files] == [(2_000_000, True), (6, True)]
+    assert [s.call for s in pattern.steps] == ["create", "write", "fsync", "close", "create", "write", "close"]
+    assert pattern.read_bytes == 1_000_000
+    assert pattern.left_out == {"folders made": 1, "folders renamed": 1, ALIKE: 1, UNLIKE: 1, REMOVED: 3}
+    assert f"{ALIKE}: 1" in done.stdout
+
+
+def test_a_glob_that_no_folder_has_is_told(tmp_path: Path) -> None:
+    need_strace()
+    done = record(tmp_path, SEVERAL, options=("--each=epoch-*",))
+    assert done.returncode == 4
+    assert "made no folder below --under whose name is epoch-*" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_pauses_of_a_job_are_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    need_strace()
+    calls = "out.write(bytes(1000)); __import__('time').sleep(0.05); out.write(bytes(1000))"
+    assert record(tmp_path, IN_PLACE.format(calls=calls), options=()).returncode == 0
+    pattern = read_pattern((tmp_path / "job.pattern.json").read_text())
+    assert sum(pattern.pauses_us().values()) >= 50_000
+    assert main(["show", str(tmp_path / "job.pattern.json")]) == 0
+    assert "between the calls of a thread of rank 0, the most of any" in capsys.readouterr().out

@@ -12,7 +12,7 @@ from pytest_ckpt.facts.pattern import OPENS, Pattern, read_pattern
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.pattern_files import replayed_files
 from tests.support.library_jobs import JOBS, record_job
-from tests.support.made_job_patterns import TWO_RANKS
+from tests.support.made_job_patterns import RENAMED, TWO_RANKS
 from tests.support.traced_jobs import need_strace, traced_save
 
 WHOLE = layout("llama3-8b", mode="open", processes=1, scale=1 / 10_000)
@@ -71,10 +71,13 @@ def test_a_library_does_what_the_shipped_pattern_says(name: str, tmp_path: Path)
     assert alike(recorded) == alike(load_pattern(name).pattern)
 
 
-@pytest.mark.parametrize("name", ["made up", *SHIPPED])
+MADE_UP = {"made up": TWO_RANKS, "renamed three times": RENAMED}
+
+
+@pytest.mark.parametrize("name", [*MADE_UP, *SHIPPED])
 def test_a_replay_makes_the_same_calls(name: str, tmp_path: Path) -> None:
     need_strace()
-    text = TWO_RANKS if name == "made up" else load_pattern(name).text
+    text = MADE_UP.get(name) or load_pattern(name).text
     found = traced_save(tmp_path, "replay", WHOLE, pattern=text)
     made = defaultdict(list)
     for act in found.acts:

@@ -63,3 +63,9 @@ def test_names_below_the_folder_of_a_process_are_known_in_calls_that_do_not_say_
     assert calls["rename", 2.0] == ["/srv/job/a.tmp", "/srv/job/a"]
     assert calls["mkdir", 5.0] == ["/srv/job/below/step"]
     assert calls["rename", 7.0] == ["/mnt/b.tmp", "/srv/b"]
+
+
+def test_names_below_an_open_folder_are_below_that():
+    """As shutil.rmtree gives them."""
+    (call,) = read_log(['7 1.0 unlinkat(4</d/e\\"f>, "a", 0) = 0', END])
+    assert call.paths() == ['/d/e"f/a']

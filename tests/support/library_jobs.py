@@ -97,6 +97,16 @@ saver.save(sys.argv[1] + "/checkpoint", state)
 saver.wait_until_finished()
 saver.close()
 """
+_TENSORFLOW = """
+import os, sys
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+import tensorflow
+
+state = tensorflow.train.Checkpoint(
+    **{f"layer{n}": tensorflow.Variable(tensorflow.zeros([(1 << 20) + n])) for n in range(3)}
+)
+tensorflow.train.CheckpointManager(state, sys.argv[1] + "/checkpoint", max_to_keep=3).save()
+"""
 # Ranks on CPUs would first compile how they meet in shared memory, for minutes; gloo does it as well.
 _DEEPSPEED = """import os, sys
 os.environ["DS_ACCELERATOR"] = "cpu"
@@ -137,7 +147,7 @@ _MEGATRON_SAVES = """parts = {
         for n in range(3)
     }
     dist_checkpointing.save({**parts, "iteration": 1}, folder)"""
-_OF_ONE_PROCESS = {"lightning": _LIGHTNING, "trainer": _TRAINER, "orbax": _ORBAX}
+_OF_ONE_PROCESS = {"lightning": _LIGHTNING, "trainer": _TRAINER, "orbax": _ORBAX, "tensorflow": _TENSORFLOW}
 _OTHER_FILE_SYSTEM = "/dev/shm"
 JOBS = {
     "torch-save": ("torch", "torch.save by each rank", _TORCH, "pass", 'torch.save(state, f"{folder}/rank{rank}.pt")'),
@@ -170,6 +180,7 @@ JOBS = {
     "megatron": (
         "megatron-core", "dist_checkpointing.save, torch_dist", _MEGATRON, _GLOO, _MEGATRON_SAVES,
     ),
+    "tensorflow": ("tensorflow", "CheckpointManager.save, one process", "", "", ""),
     "lightning": ("lightning", "Trainer with ModelCheckpoint, one process", "", "", ""),
     "trainer": ("transformers", "Trainer of Hugging Face, one process", "", "", ""),
     "orbax": ("orbax-checkpoint", "StandardCheckpointer, one array, one process", "", "", ""),
@@ -197,7 +208,7 @@ def record_job(name: str, folder: Path) -> Path:
     job.write_text(script_of(name))
     under.mkdir()
     label = f"{package} {installed_version(package)}, {what}"
-    words = ["record", "--under", str(under), "--out", str(out), "--label", label, "--", sys.executable]
+    words = ["record", "--under", str(under), "--out", str(out), "--label", label, "--no-pauses", "--", sys.executable]
     command = [sys.executable, "-m", "pytest_ckpt.cli.main", *words, str(job), str(under)]
     elsewhere = {"TMPDIR": _OTHER_FILE_SYSTEM} if name == "lightning" else {}
     where = {**os.environ, **elsewhere}

@@ -21,6 +21,18 @@ ONE_FILE = json.dumps(
     }
 )
 
+PAUSED = json.dumps(
+    json.loads(ONE_FILE)
+    | {
+        "steps": [
+            [0, 0, 0, "create", 0, 0, 0, 1, 20_000],
+            # A run: half of it before each write.
+            [0, 0, 0, "write", 0, 0, 50_000, 2, 40_000],
+            [0, 0, 0, "close", 0, 0, 0, 1],
+        ]
+    }
+)
+
 TWO_RANKS = json.dumps(
     {
         "form": 1,
@@ -54,6 +66,34 @@ TWO_RANKS = json.dumps(
             [1, 0, 0, "close", 2, 0, 0, 1],
             [1, 0, 0, "rename", 2, 0, 0, 1],
             [1, 0, 0, "fsync folder", -1, 0, 0, 1],
+        ],
+    }
+)
+
+RENAMED = json.dumps(
+    {
+        "form": 1,
+        "made_by": "a test",
+        "label": "a file that is renamed three times, and one that is renamed and removed",
+        "ranks": 1,
+        "read_bytes": 0,
+        "left_out": {},
+        "files": [[0, 2_000_000, True], [0, 3_000, False]],
+        "steps": [
+            [0, 0, 0, "create", 0, 0, 0, 1],
+            [0, 0, 0, "rename", 0, 0, 0, 1],
+            [0, 0, 0, "write", 0, 0, 1_000_000, 1],
+            [0, 0, 0, "rename", 0, 0, 0, 1],
+            [0, 0, 0, "open", 0, 0, 0, 1],
+            [0, 0, 0, "write", 0, 1_000_000, 1_000_000, 1],
+            [0, 0, 0, "close", 0, 0, 0, 1],
+            [0, 0, 0, "close", 0, 0, 0, 1],
+            [0, 0, 0, "create", 1, 0, 0, 1],
+            [0, 0, 0, "write", 1, 0, 3_000, 1],
+            [0, 0, 0, "close", 1, 0, 0, 1],
+            [0, 0, 0, "rename", 1, 0, 0, 1],
+            [0, 0, 0, "unlink", 1, 0, 0, 1],
+            [0, 0, 0, "rename", 0, 0, 0, 1],
         ],
     }
 )

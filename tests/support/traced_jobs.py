@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -81,14 +82,31 @@ def need_strace() -> None:
         pytest.skip("no strace that may trace")
 
 
-def record(folder: Path, script: str, *words: str, label: str = "") -> subprocess.CompletedProcess[str]:
-    """Record a script that saves below its first argument; the pattern is ``job.pattern.json`` in ``folder``."""
+def record(
+    folder: Path, script: str, *words: str, label: str = "", options: Sequence[str] = ("--no-pauses",)
+) -> subprocess.CompletedProcess[str]:
+    """Record a script that saves below its first argument; the pattern is ``job.pattern.json`` in ``folder``.
+
+    Without pauses, which differ from run to run.
+    """
     job, under = folder / "job.py", folder / "saved"
     job.write_text(script)
     under.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "pytest_ckpt.cli.main", "record", "--under", str(under), "--label", label]
-    command += ["--out", str(folder / "job.pattern.json"), "--", sys.executable, str(job), str(under), *words]
+    command = [sys.executable, "-m", "pytest_ckpt.cli.main", "record", *options, "--under", str(under)]
+    command += ["--label", label, "--out", str(folder / "job.pattern.json"), "--"]
+    command += [sys.executable, str(job), str(under), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def calls_by_file(found: JobFiles) -> dict[str, list[tuple[str, int]]]:
+    """Return the calls of each file by its name, with their bytes; files in the order of their first calls."""
+    paths = {number: path for path, number in found.numbers.items()}
+    made: dict[str, list[tuple[str, int]]] = {}
+    for act in found.acts:
+        # Those on folders are of no file.
+        if act.file in paths:
+            made.setdefault(Path(paths[act.file]).name, []).append((act.call, act.bytes))
+    return made
 
 
 def traced_save(folder: Path, engine: str, whole: Layout, pattern: str = "") -> JobFiles:

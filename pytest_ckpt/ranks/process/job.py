@@ -38,7 +38,7 @@ class EngineOptions:
 
     ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank. A reader takes part
     ``part`` of ``parts`` of every file. ``stages``: an engine saves a copy of the state, which it holds beside it.
-    ``pattern`` is the text of what is replayed.
+    ``pattern`` is the text of what is replayed, ``pauses`` whether with the pauses in it.
     """
 
     request_bytes: int = 4 << 20
@@ -47,6 +47,7 @@ class EngineOptions:
     parts: int = 1
     stages: bool = False
     pattern: str = ""
+    pauses: bool = False
 
     def span(self, count: int) -> tuple[int, int]:
         """Return where the reader's part of ``count`` things begins and ends."""

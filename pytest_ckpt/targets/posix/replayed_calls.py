@@ -30,7 +30,7 @@ class PosixCalls:
         self, folder: Path, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer], phases: Phases
     ) -> None:
         self._folder, self._files, self._data, self._phases = folder, files, data, phases
-        self._names = {number: file.name if file.kept else file.passing for number, file in files.items()}
+        self._renames = {number: file.renames for number, file in files.items()}
         # Of one file a job may have several descriptors: what is open for reading alone is the first to be closed.
         self._open: dict[int, list[int]] = {number: [] for number in files}
         self._to_read: dict[int, list[int]] = {number: [] for number in files}
@@ -49,19 +49,12 @@ class PosixCalls:
             "unlink": lambda step, _: self._path(step.file).unlink(),
         }
 
-    def passes(self, number: int) -> None:
-        """Say that a file gets its name by a rename."""
-        self._names[number] = self._files[number].passing
-
     def make(self, step: Step) -> None:
         """Make the calls of a step."""
         if step.call == "fsync folder":
             self._sync_folder()
-        elif step.call in {"write", "read"}:
-            self._make[step.call](step, self._files[step.file])
         else:
-            for _ in range(step.count):
-                self._make[step.call](step, self._files[step.file])
+            self._make[step.call](step, self._files[step.file])
 
     def close(self) -> None:
         """Close what the job left open."""
@@ -70,7 +63,7 @@ class PosixCalls:
                 os.close(handles.pop())
 
     def _path(self, number: int) -> Path:
-        return self._folder / self._names[number]
+        return self._folder / self._files[number].name_before(self._renames[number])
 
     def _top(self, step: Step) -> int:
         return (self._open[step.file] or self._to_read[step.file])[-1]
@@ -98,9 +91,9 @@ class PosixCalls:
             os.preadv(descriptor, [bytearray(stop - at)], at)
 
     def _rename(self, step: Step, file: ReplayedFile) -> None:
-        if self._names[step.file] != file.name:
-            self._path(step.file).rename(self._folder / file.name)
-            self._names[step.file] = file.name
+        left = self._renames[step.file] - 1
+        self._path(step.file).rename(self._folder / file.name_before(left))
+        self._renames[step.file] = left
 
     def _sync_folder(self) -> None:
         descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -4,12 +4,15 @@ Each rank makes the calls of a recorded rank: its files, its writes with their p
 renames, in as many threads, and waits for all ranks where the job did. Behind them come ours, on the clock and before
 the commit: the store makes each file and the folder durable, whatever the job did.
 
+With pauses, a thread does nothing before a call for as long as the job's did something else there.
+
 Where a copy of the state is saved, a thread makes the calls with the copy, whatever the job did by itself.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, cast
@@ -24,7 +27,7 @@ from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 from pytest_ckpt.sizing.pattern_files import CONTENT, replayed_files
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_ckpt.facts.proofs import FaultKind
     from pytest_ckpt.ranks.content.generator import Bytes, Content
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 _READ_BYTES = 4 << 20
 _MAXIMUM_FAULTS = 20
 _MICROSECONDS = 1_000_000
+# A sleep is not much more exact.
+_SHORTEST_PAUSE_US = 1_000
 
 
 class ReplayEngine:
@@ -54,6 +59,7 @@ class ReplayEngine:
         self._pool = ThreadPool()
         # What a thread waits with must not meet what the rank waits with meanwhile.
         self._savers = group.duplicate(activity) if options.stages else group
+        self._has_pauses = options.pauses
         self._stages, self._is_staged = options.stages, False
         self._data: dict[int, Bytes] = {}
         self._copy: dict[int, Bytes] = {}
@@ -70,7 +76,10 @@ class ReplayEngine:
         read = "the size that the job read by" if self._pattern.read_bytes else "no load was recorded"
         unsynced, kept = len(self._pattern.unsynced()), sum(file.kept for file in self._pattern.files)
         folders = sum(step.call == "fsync folder" for step in self._pattern.steps)
-        return {
+        pauses = self._pattern.pauses_us() if self._has_pauses else {}
+        pause = max(pauses.values(), default=0) / _MICROSECONDS
+        told = {"pauses": f"as recorded, {pause:.3f} s of a thread at most, within every save"} if pause else {}
+        return told | {
             "the job itself": f"{unsynced} of {kept} files without fsync behind the last write, {folders} fsyncs of "
             "folders",
             "save": f"the calls of {ranks} recorded ranks on {self._group.size}{others}; places and lengths scaled",
@@ -103,9 +112,6 @@ class ReplayEngine:
         """Make the calls, phase by phase, then make durable what was written, as the store does."""
         data = self._copy if self._is_staged else self._data
         calls = cast("ReplayDraft", draft).replay(self._files, data)
-        for step in self._steps:
-            if step.call == "rename":
-                calls.passes(step.file)
         try:
             for phase in range(max(step.phase for step in self._pattern.steps) + 1):
                 if phase:
@@ -162,13 +168,36 @@ class ReplayEngine:
         """Make the calls of a phase, a thread for each lane. Steps stand sorted by their lanes."""
         lanes = [list(of_lane) for _, of_lane in groupby(steps, key=lambda step: step.lane)]
         if len(lanes) == 1:
-            for step in lanes[0]:
+            for step in self._in_pieces(lanes[0]):
+                if step.pause_us:
+                    with clock.phase("pause"):
+                        _pause(step)
                 with clock.phase("fsync" if "sync" in step.call else "write", self._named(step)):
                     calls.make(step)
         elif lanes:
             # A clock has one hand: what threads do side by side is one piece of work to it.
             with clock.phase("write", self._named(steps[0])):
-                self._pool.work(partial(_make_all, lanes, calls), len(lanes))
+                self._pool.work(partial(self._make_all, lanes, calls), len(lanes))
+
+    def _make_all(self, lanes: Sequence[Sequence[Step]], calls: ReplayedCalls, lane: int) -> None:
+        for step in self._in_pieces(lanes[lane]):
+            _pause(step)
+            calls.make(step)
+
+    def _in_pieces(self, steps: Sequence[Step]) -> Iterator[Step]:
+        """Yield the steps, without pauses where none are made; a run in pieces with a part of its pause before each."""
+        for step in steps:
+            pieces = min(step.count, step.pause_us // _SHORTEST_PAUSE_US) if self._has_pauses else 0
+            if not pieces:
+                yield replace(step, pause_us=0)
+            for piece in range(pieces):
+                first, behind = (step.count * n // pieces for n in (piece, piece + 1))
+                yield replace(
+                    step,
+                    offset=step.offset + first * step.bytes,
+                    count=behind - first,
+                    pause_us=step.pause_us // pieces,
+                )
 
     def _named(self, step: Step) -> str:
         return self._files[step.file].name if step.file in self._files else ""
@@ -196,9 +225,9 @@ class ReplayEngine:
         return data
 
 
-def _make_all(lanes: Sequence[Sequence[Step]], calls: ReplayedCalls, lane: int) -> None:
-    for step in lanes[lane]:
-        calls.make(step)
+def _pause(step: Step) -> None:
+    if step.pause_us:
+        time.sleep(step.pause_us / _MICROSECONDS)
 
 
 def _of_other_size(name: str, size: int, written: int) -> LocalFault:
