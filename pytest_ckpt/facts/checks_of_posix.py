@@ -47,7 +47,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         needs="second client",
         relies="every restore on more than one node",
         how="One client writes and closes, the other opens: it reads the new bytes at its first open, new "
-        "files and rewritten ones.",
+        "files and rewritten ones, whether it has read the old bytes just before or 1.2 s ago.",
     ),
     Check(
         requirement="PUBLISH",

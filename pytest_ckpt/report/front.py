@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_ckpt.facts.checks import BY_NAME as CHECKS
 from pytest_ckpt.report import view
 from pytest_ckpt.report.remedies import anchor_of, heading_of
 from pytest_ckpt.report.view import Document
@@ -20,6 +21,11 @@ _NEXT_OF_REASONS: Mapping[str, str] = {
     "unproven": "Prove that loads are not cached: run as root, or give --ckpt-drop-caches.",
     "run ended": "Look why the run ended, and run again.",
     "not measured": "Look why the measurement ended, and run again.",
+}
+_NEXT_OF_NEEDS: Mapping[str, str] = {
+    "second client": "Give a second client (--ckpt-second-mount, or a second host in --ckpt-hosts), and run again.",
+    "power cut": "Give the command that cuts the power (--ckpt-power-cut), and run again.",
+    "small folder": "Give a folder on a small volume or quota that may be filled (--ckpt-full-target), and run again.",
 }
 _AGAIN = "Read the reason, put it right, and run again."
 
@@ -51,7 +57,7 @@ def open_points(document: Document) -> list[OpenPoint]:
             if outcome == "failed":
                 step = view.cure(verdict) or steps.get(verdict["id"], _AGAIN)
             elif outcome == "not run":
-                step = _NEXT_OF_REASONS.get(reason, _AGAIN)
+                step = _next_of_missing(verdict) or _NEXT_OF_REASONS.get(reason, _AGAIN)
             else:
                 step = "Have it met before the waiver expires."
             groups.setdefault((outcome, step, heading_of(verdict)), []).append(verdict)
@@ -65,6 +71,12 @@ def open_points(document: Document) -> list[OpenPoint]:
         )
         for (outcome, step, heading), verdicts in groups.items()
     ]
+
+
+def _next_of_missing(verdict: Document) -> str:
+    """Return what gives a check what it needs; empty where it was not made for another reason."""
+    check = CHECKS.get(f"{verdict['id']}.{verdict['subject']}")
+    return _NEXT_OF_NEEDS.get(check.needs, "") if check and verdict.get("reason") == "not given" else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -92,6 +92,15 @@ def test_what_is_known_to_cure_a_failure_is_the_step():
     assert point.next_step == "mount with actimeo=0"
 
 
+def test_what_a_check_was_not_given_is_named_with_its_option():
+    names = ("STALE.attributes", "VISIBLE.read-after-close", "DURABLE.power-cut", "ERRORS.full")
+    lacking = [verdict(*name.split("."), outcome="not run", reason="not given") for name in names]
+    points = front.open_points(document(*lacking, verdict("FAILOVER", outcome="not run", reason="not given")))
+    assert [point.ids for point in points] == [("STALE", "VISIBLE"), ("DURABLE",), ("ERRORS",), ("FAILOVER",)]
+    options = ("--ckpt-second-mount", "--ckpt-power-cut", "--ckpt-full-target", "names")
+    assert all(option in point.next_step for option, point in zip(options, points, strict=True))
+
+
 def test_nothing_is_to_be_done_where_all_is_met():
     assert front.open_points(document(verdict("SAVE"))) == []
 

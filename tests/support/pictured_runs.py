@@ -26,7 +26,7 @@ from pytest_ckpt.facts.measurement import (
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Integrity
 from pytest_ckpt.facts.targets import Capacity
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
 from pytest_ckpt.judging.completeness import asked_checks, asked_requirements, chosen_suites, is_given
 from pytest_ckpt.judging.document import make_document
 from pytest_ckpt.judging.grading import judge_run
@@ -140,7 +140,8 @@ def run(
     plan = plan_run(settings, target)
     rng = random.Random(seed)
     measurements = [_measurement(rng, c, seconds, slow_ranks, slower, settings) for c in plan.runnable]
-    asked = asked_requirements(settings, gates)
+    catalogue = offered(REQUIREMENTS, target.capabilities)
+    asked = asked_requirements(settings, gates, catalogue)
     observations = [
         _observation(rng, check, (seen or {}).get(check.name, {}))
         for requirement in asked
@@ -150,7 +151,7 @@ def run(
     judged = [r for r in asked if r.judge and r.is_asked(settings)]
     findings = [decide(r, m, plan.limits, gates) for m in measurements for r in judged]
     findings += [decide_observed(REQUIREMENTS[o.requirement], o, gates) for o in observations]
-    judgement = judge_run(plan, settings, gates, findings, measurements, waivers, started)
+    judgement = judge_run(plan, settings, gates, findings, measurements, waivers, started, catalogue)
     hosts = sorted({h for m in measurements for h in m.hosts})
     return make_document(
         run={

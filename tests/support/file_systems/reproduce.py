@@ -150,6 +150,20 @@ def rewritten(folder: str, other: str) -> dict[str, float]:
     return {"trials": _TRIALS, "old bytes at the first read": old, "longest seconds": round(longest, 3)}
 
 
+def lengthened(folder: str, other: str) -> dict[str, int]:
+    """As ``rewritten``, but the file grows, 1.2 s after the other client read it: what its kernel kept it asks anew."""
+    cut = 0
+    for trial in range(_TRIALS):
+        path, seen = os.path.join(folder, f"long-{trial}"), os.path.join(other, f"long-{trial}")
+        _write(path, b"x" * 100)
+        _see(seen)
+        assert _read(seen) == b"x" * 100
+        time.sleep(1.2)
+        _write(path, b"y" * 200)
+        cut += _read(seen) != b"y" * 200
+    return {"trials": _TRIALS, "cut off at the first read": cut}
+
+
 def created_once(folder: str, other: str) -> dict[str, int]:
     """Two processes create one name exclusively, 200 times. POSIX: one wins, the other is told EEXIST."""
     counts: collections.Counter[str] = collections.Counter()
@@ -353,6 +367,7 @@ WAYS = {
         removed_names,
         new_names,
         rewritten,
+        lengthened,
         created_once,
         shared_mapping,
         listed,

@@ -111,6 +111,8 @@ def is_shown(way: str, counts: Mapping[str, Any]) -> bool:
     """Whether what a way of `reproduce` counted is what POSIX rules out, or beyond 1 s."""
     if "longest seconds" in counts:
         return bool(counts["longest seconds"] > _CACHED_SECONDS or counts.get("old bytes at the first read"))
+    if way == "lengthened":
+        return bool(counts["cut off at the first read"])
     if way == "shared_mapping":
         return bool(counts["mmap(MAP_SHARED)"] != "works")
     if way == "filled":
