@@ -19,6 +19,7 @@ import resource
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,9 +77,10 @@ def be_all_ranks(ranks: int) -> None:
     for number in range(_BEATS - 1):
         for rank, caller in enumerate(callers):
             caller.send(event_to_plain(beat_of(rank, number)))
-    # What was told on other connections may be read later: the last word of each rank is one that is noted.
+    # What was told on other connections may be read later: the last word of each rank is one that is counted.
     for caller in callers:
         caller.send(event_to_plain(Imported()))
+    callers[0].receive()
     done, looked = event_to_plain(joined(ranks)), event_to_plain(HostsLooked(subject=_SUBJECT, awaited="folder"))
     for number in range(_SAVES):
         is_last = number == _SAVES - 1
@@ -122,12 +124,19 @@ class Seen:
     """Moments of one launch, each as wall and CPU seconds of this process; ``recorder`` keeps what was told."""
 
     recorder: Recorder
+    ranks: int
+    go_on: Callable[[], None] = lambda: None
+    imported: int = 0
     moments: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def take(self, event: Event) -> None:
         """Note when the job has arrived, when saves begin, and when the last of them and all has been told."""
         self.recorder.take(event)
         self.note(event.__class__.__name__)
+        if isinstance(event, Imported):
+            self.imported += 1
+            if self.imported == self.ranks:
+                self.go_on()
 
     def note(self, name: str) -> None:
         """Note a moment."""
@@ -150,9 +159,11 @@ def measure(ranks: int, folder: Path) -> dict[str, float]:
     job = Job(processes=ranks, area=area, deadline_seconds=600, tasks=())
     redactor = Redactor.of({}, ())
     events = folder / "events.jsonl"
-    seen = Seen(Recorder((), job, "1", lambda _subject: folder / "measurement.json", events, Observer(), redactor))
+    recorder = Recorder((), job, "1", lambda _subject: folder / "measurement.json", events, Observer(), redactor)
+    launch = Launch(launcher, "scaling", folder / f"of-{ranks}", redactor)
+    seen = Seen(recorder=recorder, ranks=ranks, go_on=lambda: launch.answer("go on"))
     seen.note("begin")
-    failure = Launch(launcher, "scaling", folder / f"of-{ranks}", redactor).run(job, seen.take)
+    failure = launch.run(job, seen.take)
     seen.note("end")
     if failure:
         sys.exit(f"{ranks} ranks: {failure.message}")

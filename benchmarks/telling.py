@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--ranks", type=int, default=16)
     parser.add_argument("--saves", type=int, default=20)
-    parser.add_argument("--scale", default="1/100")
+    parser.add_argument("--scale", default="1/1000")
     asked = parser.parse_args()
     asked.folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
