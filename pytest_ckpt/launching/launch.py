@@ -107,9 +107,8 @@ class Launch:
             self._tell(f"The launcher started no rank ({failure.message}); trying again.", say)
 
     def _most_tries(self, watch: RankWatchdog) -> int:
-        if not watch.is_silent:
-            return _TRIES
-        return _SILENT_TRIES_ON_THIS_HOST if self._launcher.stays_here else 1
+        silent = _SILENT_TRIES_ON_THIS_HOST if self._launcher.stays_here else 1
+        return silent if watch.is_silent else _TRIES
 
     def answer(self, word: Any) -> None:
         """Tell rank 0 something while it works; a rank that is gone hears nothing."""
