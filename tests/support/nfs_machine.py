@@ -23,6 +23,7 @@ from typing import Any
 from tests.support import CHECKOUT
 
 GUEST = Path(__file__).with_name("nfs_guest.py")
+_REGISTERS = Path(__file__).with_name("nfs_large_registers.c")
 KERNEL = "linux.uml"
 NEEDED = (
     KERNEL,
@@ -94,15 +95,17 @@ def _lines(machine: subprocess.Popen[bytes], path: Path, deadline: float, consol
     until, ended, unread = time.monotonic() + deadline, False, ""
     with path.open() as file:
         while not ended:
-            gone = machine.poll() is not None
+            # After a panic it turns round and round, and never ends.
+            gone, panicked = machine.poll() is not None, b"Kernel panic" in console.read_bytes()
             unread += file.read()
             *whole, unread = unread.split("\n")
             for line in whole:
                 document = json.loads(line)
                 ended = ended or document["kind"] == "end"
                 yield document
-            if not ended and (gone or time.monotonic() > until):
+            if not ended and (gone or panicked or time.monotonic() > until):
                 why = f"it ended with exit code {machine.returncode}" if gone else f"no end after {deadline:g} s"
+                why = "its kernel panicked" if panicked else why
                 yield {"kind": "error", "text": f"{why}; its console:\n{console.read_text(errors='replace')[-4000:]}"}
                 return
             if not ended:
@@ -114,6 +117,15 @@ def _disk(path: Path, mebibytes: int) -> Path:
         file.truncate(mebibytes << 20)
     subprocess.run(["mkfs.ext4", "-q", "-F", "-b", "4096", str(path)], check=True, env=_environment(path.parent))
     return path
+
+
+def _with_large_registers(home: Path) -> dict[str, str]:
+    """Return what to preload on a processor with more registers than the kernel knows; without a compiler, nothing."""
+    if not (compiler := shutil.which("cc")):
+        return {}
+    library = home / "registers.so"
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(_REGISTERS)], check=True)
+    return {"LD_PRELOAD": str(library)}
 
 
 @contextlib.contextmanager
@@ -135,7 +147,7 @@ def _booted(home: Path, out: Path, disks: list[Path], console: Any) -> Iterator[
         stdin=subprocess.DEVNULL,
         stdout=console,
         stderr=subprocess.STDOUT,
-        env=_environment(home),
+        env=_environment(home) | _with_large_registers(home),
     )
     try:
         yield machine
