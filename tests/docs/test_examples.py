@@ -67,7 +67,7 @@ NOT_RUN = {
         "apt-get install xfsprogs btrfs-progs exfat-fuse exfatprogs ntfs-3g fuse2fs bindfs gocryptfs mergerfs sshfs "
         "openssh-server \\"
     ],
-    "nfs.md": ["apt-get install user-mode-linux nfs-kernel-server kmod iproute2 e2fsprogs util-linux"],
+    "nfs.md": ["apt-get install user-mode-linux nfs-kernel-server kmod iproute2 e2fsprogs util-linux gcc libc6-dev"],
 }
 WITH_COMMANDS = [page for page in PAGES if any(b.comment.startswith("runs") for b in blocks(page))]
 
