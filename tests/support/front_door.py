@@ -42,7 +42,8 @@ REQUIRED = ("SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS")
 
 _MARK = "PYTEST_CKPT_RUN"
 # Tests have hypothesis; users do not, and its plugin takes a quarter of a second of every start.
-_PLUGIN = ("-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+_PLUGIN = ("-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
+           "-p", "tests.support.kept_templates")  # fmt: skip
 _CLUSTER = 64
 _RUN_SECONDS = 240.0
 

@@ -1,7 +1,7 @@
 """``python -m tests.support.nfs_machine``: boot an NFS server with two clients as one process, make the checks there.
 
-Needs Debian's user-mode-linux, nfs-kernel-server, kmod, iproute2, e2fsprogs and gcc; no network, no virtualisation, nothing
-mounted on this host. It prints a line of JSON for each thing seen, and leaves nothing behind.
+Needs Debian's user-mode-linux, nfs-kernel-server, kmod, iproute2, e2fsprogs and gcc; no network, no virtualisation,
+nothing mounted on this host. It prints a line of JSON for each thing seen, and leaves nothing behind.
 """
 
 from __future__ import annotations

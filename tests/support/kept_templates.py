@@ -1,0 +1,20 @@
+"""A plugin of the front door's runs: templates that one run compiled are there for the next, a tenth of a small run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import jinja2
+import pytest
+
+
+@pytest.hookimpl(tryfirst=True)  # before the certificate is written
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("ckpt_target", None) and (cache := os.environ.get("XDG_CACHE_HOME")):
+        from pytest_ckpt.report import html  # noqa: PLC0415 - not before the run has begun as it would without us
+
+        folder = Path(cache) / "templates"
+        folder.mkdir(parents=True, exist_ok=True)
+        # By name and content: a template that is changed is compiled anew.
+        html._environment().bytecode_cache = jinja2.FileSystemBytecodeCache(str(folder))
