@@ -43,8 +43,9 @@ def test_on_an_honest_store_nothing_fails_and_nothing_is_left() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", range(20))
 def test_an_honest_store_gives_no_alarm(number: int) -> None:
+    # Nothing of chance is in the objects of thousands of parts, which take half of the time of all checks.
     with faulty_store() as endpoint:
-        assert failed(endpoint, sorted(ALL)) == {}
+        assert failed(endpoint, sorted(ALL if number < 2 else ALL - LARGE)) == {}
 
 
 @pytest.mark.thorough

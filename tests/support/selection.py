@@ -2,7 +2,7 @@
 
 Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``; with ``--minutes=30`` no
 thorough test begins after that time, and how many did not is told. Where no file is named, the tests run in one process
-more than there are cores, a module to a process: most of them wait for other processes.
+more than there are cores, with ``--all`` in two more, a module to a process: most of them wait for other processes.
 Tests marked ``alone`` run while no other test does. A test that takes 15 minutes is ended and
 shows the stack of each thread.
 
@@ -23,7 +23,12 @@ from typing import Any
 import pytest
 
 # Modules whose tests share nothing and take long: each test is a piece of work of its own, and they begin first.
-SPREAD = ("tests/conformance/test_matrix.py", "tests/conformance/test_matrix_of_speed.py")
+SPREAD = (
+    "tests/file_systems/test_real_file_systems.py",
+    "tests/conformance/test_matrix.py",
+    "tests/conformance/test_matrix_of_objects.py",
+    "tests/conformance/test_matrix_of_speed.py",
+)
 _MAXIMUM_PROCESSES = 8
 # The longest takes five minutes beside other load: whoever takes three times as long waits for what never comes.
 LIMIT_SECONDS = 900
@@ -127,7 +132,8 @@ def first_few(cases: Iterable[Any], fast: int = 1) -> list[Any]:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Spread the tests over processes before pytest-xdist looks how many are wanted."""
     if _is_all_of_ours(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
-        config.option.numprocesses = min(_MAXIMUM_PROCESSES, (os.cpu_count() or 1) + 1)
+        more = 2 if config.option.all_tests else 1
+        config.option.numprocesses = min(_MAXIMUM_PROCESSES, (os.cpu_count() or 1) + more)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -180,7 +186,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LIMIT_SECONDS))
     alone = {_module(item) for item in items if item.get_closest_marker("alone")}
-    items.sort(key=lambda item: (_module(item) in alone, _module(item) not in SPREAD))
+    order = {module: place for place, module in enumerate(SPREAD)}
+    items.sort(key=lambda item: (_module(item) in alone, order.get(_module(item), len(order))))
 
 
 def _module(item: pytest.Item) -> str:
