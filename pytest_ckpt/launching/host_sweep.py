@@ -17,7 +17,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.launching.started_ranks import SCRATCH
 from pytest_ckpt.support.processes import MARK, SESSION, SWEEP, end_marked, marked_processes
 
 if TYPE_CHECKING:
@@ -67,10 +66,6 @@ def _end(session: Path) -> None:
     with contextlib.suppress(OSError):
         if session.lstat().st_uid == os.geteuid():
             shutil.rmtree(session)
-    with contextlib.suppress(OSError):
-        # The folder of a launch, whose controller is gone; the daemon may have removed all that it held.
-        if session.parent.name.startswith(SCRATCH):
-            session.parent.rmdir()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.launching.kept_log import KeptLog, bytes_of_log
 from pytest_ckpt.launching.pace import allowances_of
 from pytest_ckpt.launching.rank_watchdog import RankWatchdog
-from pytest_ckpt.launching.started_ranks import StartedRanks, listener_of, scratch_folder, started
+from pytest_ckpt.launching.scratch import scratch_folder
+from pytest_ckpt.launching.started_ranks import StartedRanks, listener_of, started
 from pytest_ckpt.ranks.process.controller import END, LEAVE, NEXT, WAITING
 from pytest_ckpt.support.processes import blocked_sentence
 from pytest_ckpt.support.units import counted
@@ -50,7 +51,7 @@ _LEAVE_SECONDS = 10.0
 class Launch:
     """Starts the ranks of a job and reports what they tell. ``folder`` is created and keeps the evidence.
 
-    Ranks of a job after which they wait stay, and take the next job that is run with as many.
+    Ranks of a job that is followed stay, and take the next job that is run with as many.
     """
 
     def __init__(self, launcher: Launcher, run_id: str, folder: Path, redactor: Redactor) -> None:
@@ -196,8 +197,7 @@ class Launch:
             return ranks.end(self._run_id)
         finally:
             seconds = time.monotonic() - ranks.began
-            code = ranks.process.poll()
-            ended = {"exit_code": code, "is_whole": is_whole, "seconds": seconds, "tries": self._tries}
+            ended = {"exit_code": ranks.process.poll(), "is_whole": is_whole, "seconds": seconds, "tries": self._tries}
             (self._folder / "exit.json").write_text(json.dumps(ended) + "\n")
 
     def _follow(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.targets import Access, AreaRef, Names, TargetFacts, TargetSpec
-from pytest_ckpt.launching.other_hosts import end_on_other_hosts, ended_badly
+from pytest_ckpt.launching.other_hosts import end_on_other_hosts, ended_badly, sweep_seconds
 from pytest_ckpt.support.processes import end_marked
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.targets.posix.target import PosixTarget
@@ -62,8 +62,8 @@ class LaunchContext:
             pids = ", ".join(map(str, stuck))
             return f"processes {pids} are blocked in the kernel and may still write"
         if self.settings.has_several_hosts and ended_badly(self.folder):
-            others = [h.name for h in self.settings.hosts]
-            return end_on_other_hosts(self.launcher, list(dict.fromkeys(others)), self.run_id)
+            others = list(dict.fromkeys(h.name for h in self.settings.hosts))
+            return end_on_other_hosts(self.launcher, others, self.run_id, sweep_seconds(self.settings.deadline_seconds))
         return ""
 
     def clean(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:

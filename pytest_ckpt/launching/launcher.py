@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.launching.remote_shell import asking_for_quotes, spaced
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.processes import MARK
+from pytest_ckpt.support.processes import MARK, SEGMENTS
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.wire.frames import HANDED_ON
 
@@ -44,7 +45,12 @@ class Launcher:
     @property
     def is_open_mpi(self) -> bool:
         """Whether the launcher is Open MPI's, whose settings are known."""
-        return "open mpi" in self.version.lower() or "prte" in self.version.lower()
+        return any(name in self.version.lower() for name in ("open mpi", "openrte", "prte"))
+
+    @property
+    def is_open_mpi_4(self) -> bool:
+        """Whether it is Open MPI's before version 5, which has other names for the same settings."""
+        return bool(re.search(r"\((?:open mpi|openrte)\) [1-4]\.", self.version.lower()))
 
     @property
     def is_mpiexec(self) -> bool:
@@ -102,7 +108,7 @@ class Launcher:
                 names = ("PYTHONPATH", MARK, *(HANDED_ON if calls_back else ()))
                 words += [word for name in names for word in ("-x", name)]
             else:
-                words += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm"]
+                words += ["--mca", "pml", "ob1", "--mca", "btl", f"self,{'vader' if self.is_open_mpi_4 else 'sm'}"]
         elif self.hosts and "{hosts}" not in " ".join(self.template) and "hydra" in self.version.lower():
             words += ["-hosts", hosts]
         return [*words, sys.executable, "-m", module]
@@ -135,7 +141,7 @@ class Launcher:
                 "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                 "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
             }
-            if self.hosts and scratch:
+            if self.hosts and scratch and not self.is_open_mpi_4:
                 # Here in the folder that goes with the launch; elsewhere in memory, as Open MPI's own segments.
                 clean.setdefault("PRTE_MCA_prte_local_tmpdir_base", scratch)
                 if scratch.startswith(_MEMORY):
@@ -146,7 +152,7 @@ class Launcher:
             # Slurm offers a store of PMIx's that Open MPI's wheel has not: each rank would say so, and take this one.
             clean.setdefault("PMIX_MCA_gds", "hash")
         if not self.hosts:
-            added |= {"TMPDIR": scratch, "OMPI_MCA_btl_sm_backing_directory": scratch}
+            added |= {"TMPDIR": scratch} | dict.fromkeys(SEGMENTS, scratch)
         return clean | added
 
 

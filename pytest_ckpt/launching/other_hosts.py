@@ -19,7 +19,13 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.launching.launcher import Launcher
 
-SWEEP_SECONDS = 90.0
+# A host that is busy takes its time to start what is asked of it.
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 30.0, 90.0
+
+
+def sweep_seconds(deadline_seconds: float) -> float:
+    """Return how long a host may take to say that nothing of the run is left there: as a rank that does not move."""
+    return min(max(deadline_seconds, _SHORTEST_SECONDS), _LONGEST_SECONDS)
 
 
 def ended_badly(run_folder: Path) -> bool:
@@ -37,7 +43,7 @@ def ended_badly(run_folder: Path) -> bool:
     return False
 
 
-def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, seconds: float = SWEEP_SECONDS) -> str:
+def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, seconds: float) -> str:
     """End the run's processes on these hosts; return why some may go on, empty where every host says that none does."""
     processes = {}
     for host in hosts:

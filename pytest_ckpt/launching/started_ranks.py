@@ -1,26 +1,21 @@
-"""The processes of one launch: the launcher, its ranks and their connections, and the folder of its own sockets."""
+"""The processes of one launch: the launcher, its ranks and their connections, and who keeps its folder."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
-import tempfile
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.launching.scratch import ScratchKeeper
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
 from pytest_ckpt.support.processes import end_launch
 from pytest_ckpt.wire.listener import Connection, Listener
 
 if TYPE_CHECKING:
     from pytest_ckpt.launching.launcher import Launcher
-
-SCRATCH = "ckpt-"
-"""How the name of a launch's folder for sockets and segments begins; the controller's number follows."""
 
 _READ_BYTES = 1 << 16
 
@@ -31,7 +26,7 @@ class StartedRanks:
 
     process: subprocess.Popen[bytes]
     callers: Listener
-    scratch: str
+    keeper: ScratchKeeper | None
     streams: set[int]
     began: float
     rank_0: Connection | None = None
@@ -62,20 +57,9 @@ class StartedRanks:
                         stream.close()
         finally:
             self.callers.close()
-            shutil.rmtree(self.scratch, ignore_errors=True)
+            if self.keeper:
+                self.keeper.remove()
         return stuck
-
-
-def scratch_folder() -> str:
-    """Make a folder for the launcher's sockets and segments; remove those of controllers that were killed."""
-    # Memory-backed, so that segments never touch a disk; a short name, as sockets need one.
-    home = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir())
-    for left in home.glob(f"{SCRATCH}*-*"):
-        pid = left.name.split("-")[1]
-        with contextlib.suppress(OSError):
-            if left.lstat().st_uid == os.geteuid() and pid.isdigit() and not Path("/proc", pid).exists():
-                shutil.rmtree(left, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-", dir=home)
 
 
 def listener_of(launcher: Launcher, processes: int) -> Listener:
@@ -84,7 +68,7 @@ def listener_of(launcher: Launcher, processes: int) -> Listener:
 
 
 def started(command: list[str], environment: dict[str, str], callers: Listener, scratch: str) -> StartedRanks:
-    """Start a launcher; what it starts calls back ``callers``."""
+    """Start a launcher; what it starts calls back ``callers``. Its folder ``scratch``, if any, goes with it."""
     process = subprocess.Popen(
         tied_to_this_process(command),
         stdin=subprocess.DEVNULL,
@@ -93,7 +77,13 @@ def started(command: list[str], environment: dict[str, str], callers: Listener, 
         env=environment | callers.environment,
         start_new_session=True,
     )
+    try:
+        keeper = ScratchKeeper(scratch, process.pid) if scratch else None
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
     streams = {stream.fileno() for stream in (process.stdout, process.stderr) if stream}
     for stream in streams:
         os.set_blocking(stream, False)
-    return StartedRanks(process=process, callers=callers, scratch=scratch, streams=streams, began=time.monotonic())
+    return StartedRanks(process=process, callers=callers, keeper=keeper, streams=streams, began=time.monotonic())

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.support.die_with_parent import die_with_parent
-from pytest_ckpt.support.processes import SESSION
+from pytest_ckpt.support.processes import SEGMENTS, SESSION
 
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
@@ -60,7 +60,8 @@ def _keep_segments_in_session() -> None:
     """Have Open MPI keep its segments in the folder of its session where that lies in memory, and so goes with it."""
     session = os.environ.get(SESSION, "")
     if session.startswith("/dev/shm/"):
-        os.environ.setdefault("OMPI_MCA_btl_sm_backing_directory", session)
+        for name in SEGMENTS:
+            os.environ.setdefault(name, session)
 
 
 def _do_job(group: Group, activity: Activity, controller: Controller) -> bool:

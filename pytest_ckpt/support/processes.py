@@ -22,6 +22,9 @@ SWEEP = "/sweep"
 SESSION = "PMIX_SERVER_TMPDIR"
 """The variable in which a launcher tells a rank where the daemon that started it keeps its sockets and segments."""
 
+SEGMENTS = ("OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory")
+"""The variables in which Open MPI, since version 5 and before, is told where its ranks keep their segments."""
+
 _POLL_SECONDS = 0.02
 _TERM_SECONDS = 3.0
 # A busy machine takes its time to end what was killed; who waits for longer is blocked in the kernel.

@@ -117,6 +117,8 @@ def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_
     started.process.kill()
     started.process.wait()
     eventually(lambda: not processes_of(started.run_id), "the ranks have ended")
+    of_launch = f"ckpt-{started.process.pid}-*"
+    eventually(lambda: not list(Path("/dev/shm").glob(of_launch)), "the folder of the launch is gone")
     left = started.run_folder
     # The save that was broken off has no final name, and the one before it loads as it was saved.
     assert sorted(p.name for p in (left / SUBJECT).glob("checkpoint-*")) == [

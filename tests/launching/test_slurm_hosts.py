@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -13,10 +12,25 @@ import pytest
 from tests.support.doc_pages import DOCS
 from tests.support.front_door import TINY, Run
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
+from tests.support.hosts.mpich import folder_of_mpich, python_of_mpich
 from tests.support.hosts.slurm import need_slurm
 
 SRUN = "--ckpt-launcher=srun --mpi=pmix --kill-on-bad-exit=1"
 PLACED = f"{SRUN} --distribution=arbitrary --nodelist={{ranks}}"
+PMI2 = PLACED.replace("pmix", "pmi2")
+LIBRARY = "from mpi4py import MPI; print(MPI.COMM_WORLD.size, MPI.Get_library_version().split()[0])"
+ENDS = """
+ended() { scontrol show job "$job" | grep -Eq 'JobState=(COMPLETED|FAILED|CANCELLED|TIMEOUT)'; }
+"""
+# Slurm's own limit of a minute is the shortest. What it sends before that, to pytest alone, is sent after a save.
+NEAR_ITS_LIMIT = """
+until grep -qs '"event": "operation"' "ckpt-report-$job/events.jsonl" || ended; do sleep 0.1; done
+scancel --batch --signal=TERM "$job"
+"""
+WAITED = """
+until ended; do sleep 0.1; done
+code=$(scontrol show job "$job" | sed -n 's/.* ExitCode=\\([0-9]*\\):.*/\\1/p')
+"""
 FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 TERMS = """
 ckpt_target = "TARGET"
@@ -25,35 +39,57 @@ ckpt_gates = "speed-only"
 ckpt_model = "llama3-8b"
 ckpt_mode = "open"
 ckpt_profile = "smoke"
-ckpt_operations = 2
+ckpt_operations = OPERATIONS
 ckpt_scale = "1/10000"
+ckpt_retain = 2
 ckpt_engine = "stream"
 """
 
 
 @pytest.fixture(scope="module")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
-    """What came of each step on three hosts with Slurm."""
+    """What came of each step on three hosts with Slurm; those of MPICH are there where it is."""
     need_hosts()
     need_slurm()
     home = make_home("hosts")
-    terms = home / "acceptance.toml"
-    target = home / "array" / "of-job"
-    terms.write_text(TERMS.replace("TARGET", str(target)))
-    job = (
-        f"mkdir {target}; cp {terms} acceptance.toml; "
-        f"CKPT_BIN={shlex.quote(str(Path(sys.executable).parent))} sbatch --wait --nodes=2 --nodelist=h2,h3 "
-        f"--ntasks-per-node=2 {shlex.quote(str(DOCS / 'recipes' / 'slurm.sbatch'))}; "
-        f"find {target} -mindepth 1"
-    )
     steps = {
         "placed": Step(options=(*TINY, "--ckpt-hosts=h2:1,h3:1", PLACED)),
         "crowded": Step(
             options=(*TINY, "--ckpt-processes=4", "--ckpt-hosts=h2:2,h3:2", f"{SRUN} --nodelist={{nodes}}")
         ),
-        "job": Step(words=("bash", "-c", job)),
+        "uneven": Step(options=(*TINY, "--ckpt-processes=4", "--ckpt-hosts=h2:3,h3:1", PLACED)),
+        "job": sent_off(home, "job", operations=2),
+        "limit": sent_off(home, "limit", operations=400, then=NEAR_ITS_LIMIT),
     }
+    if folder_of_mpich():
+        python, environment = str(python_of_mpich(home)), {"PYTHONPATH": f"{home}"}
+        ask = ("srun", "--mpi=pmi2", "-n2", "--nodelist=h2,h3", python, "-c", LIBRARY)
+        options = (*TINY, "--ckpt-hosts=h2:1,h3:1", "--ckpt-engine=stream", PMI2)
+        steps |= {
+            "library": Step(words=ask, environment=environment),
+            "pmi2": Step(options=options, python=python, environment=environment),
+        }
     return dict(zip(steps, on_hosts(home, 3, *steps.values(), slurm=True), strict=True))
+
+
+def sent_off(home: Path, name: str, *, operations: int, then: str = "") -> Step:
+    """Return the step that sends the recipe off, does ``then`` and waits; what is left on the target is printed."""
+    terms, target = home / f"{name}.toml", home / "array" / f"of-{name}"
+    terms.write_text(TERMS.replace("TARGET", str(target)).replace("OPERATIONS", str(operations)))
+    job = (
+        f"mkdir {target}; cp {terms} acceptance.toml; export CKPT_BIN={shlex.quote(str(Path(sys.executable).parent))}\n"
+        "job=$(sbatch --parsable --nodes=2 --nodelist=h2,h3 --ntasks-per-node=2 "
+        f"{shlex.quote(str(DOCS / 'recipes' / 'slurm.sbatch'))})\n"
+        f"{ENDS}{then}{WAITED}find {target} -mindepth 1; exit $code"
+    )
+    return Step(words=("bash", "-uc", job))
+
+
+def run_of(step: Done) -> Run:
+    """Return the run of a job that was sent off."""
+    (log,) = Path(step.home).glob("ckpt-acceptance-*.log")
+    (report,) = Path(step.home).glob("ckpt-report-*")
+    return Run(code=step.code, text=log.read_text(), home=report.parent, target=report / "gone", report=report)
 
 
 @pytest.mark.thorough
@@ -85,13 +121,42 @@ def test_ranks_that_slurm_places_by_its_own_rules_are_told(done: dict[str, Done]
 
 
 @pytest.mark.thorough
+def test_hosts_may_have_different_numbers_of_ranks(done: dict[str, Done]) -> None:
+    run = done["uneven"].run
+    assert run.measurement("llama3-8b-open-4")["failure"] is None, run.text
+    assert [host["ranks"] for host in run.document["environment"]["hosts"]] == [[0, 1, 2], [3]]
+    assert "placed ranks otherwise" not in run.text
+    assert done["uneven"].left == ()
+
+
+@pytest.mark.thorough
 def test_the_recipe_runs_as_a_job_with_its_controller_on_the_jobs_first_node(done: dict[str, Done]) -> None:
-    step = done["job"]
-    (log,) = Path(step.home).glob("ckpt-acceptance-*.log")
-    assert step.code == 0, step.text + log.read_text()
-    (report,) = Path(step.home).glob("ckpt-report-*")
-    run = Run(code=step.code, text=log.read_text(), home=report.parent, target=report / "gone", report=report)
+    run = run_of(done["job"])
+    assert run.code == 0, done["job"].text + run.text
     assert run.measurement("llama3-8b-open-4")["hosts"] == ["h2", "h3"]
     assert [host["ranks"] for host in run.document["environment"]["hosts"]] == [[0, 1], [2, 3]]
     # Nothing that the job made is found on the target.
-    assert re.fullmatch(r"Submitted batch job \d+\n", step.text)
+    assert done["job"].text == ""
+
+
+@pytest.mark.thorough
+def test_a_job_near_its_time_limit_is_cleaned_and_judged_as_incomplete(done: dict[str, Done]) -> None:
+    run = run_of(done["limit"])
+    assert run.code == 2, done["limit"].text + run.text
+    measured = run.measurement("llama3-8b-open-4")
+    assert measured["failure"]["kind"] == "interrupted"
+    assert 0 < len(measured["operations"]) < 800
+    assert run.verdict("SAVE", "llama3-8b-open-4")["outcome"] == "not run"
+    assert done["limit"].text == ""
+
+
+@pytest.mark.thorough
+def test_slurm_starts_ranks_of_mpich_with_pmi2(done: dict[str, Done]) -> None:
+    if "pmi2" not in done:
+        pytest.skip("PYTEST_CKPT_MPICH names no environment with the wheel of mpich")
+    assert done["library"].text.splitlines() == ["2 MPICH", "2 MPICH"]
+    run = done["pmi2"].run
+    assert run.code == 0, run.text
+    assert run.measurement()["hosts"] == ["h2", "h3"]
+    assert {name: run.outcomes()[name] for name in FACTS} == dict.fromkeys(FACTS, "met")
+    assert (done["pmi2"].left, done["pmi2"].shown) == ((), ())

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 # Most ranks are there already, or nearly: the first sleeps are short, and each is twice as long as the one before.
 _SHORTEST_POLL_SECONDS = 0.00005
+# A poll takes 25 microseconds. With a core for each rank, or with many ranks a core that poll the more seldom, that is
+# a twentieth of the cores.
 _POLL_SECONDS = 0.0005
-# With four ranks a core a fifth of the cores goes into polls of 25 microseconds each; it becomes no more with more.
-_POLL_SECONDS_OF_CROWD = 0.000125
 # To tell a moment to all ranks of a host.
 _POLLS_OF_NOTICE = 4
 _MOMENT_TAG, _VALUE_TAG, _SUM_TAG, _COPY_TAG = 1, 2, 3, 4
@@ -47,7 +47,7 @@ class MpiGroup:
         # Ranks by the kernel that they run on, and by name, as containers of one kernel are hosts of their own.
         self._of_host = self._ranks_of_host(f"{self.host} {boot_id()}")
         crowding = len(self._of_host) / len(os.sched_getaffinity(0))
-        self._longest_poll = max(_POLL_SECONDS, _POLL_SECONDS_OF_CROWD * crowding)
+        self._longest_poll = _POLL_SECONDS * max(1.0, crowding)
 
     @property
     def leads_host(self) -> bool:

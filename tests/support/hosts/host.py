@@ -13,6 +13,7 @@ from pytest_ckpt.facts.codec import from_plain
 from tests.support import CHECKOUT
 from tests.support.file_systems.serving import ADDRESS, is_mounted, made, run, until
 from tests.support.hosts.mpich import folder_of_mpich
+from tests.support.hosts.open_mpi_4 import folder_of_open_mpi_4
 from tests.support.hosts.storage import Storage, client_of_fuse
 
 READY = "ready"
@@ -85,7 +86,7 @@ def main() -> None:
     home, number = Path(sys.argv[1]), int(sys.argv[2])
     storage = from_plain(Storage, json.loads(sys.argv[3]))
     folder = home / "hosts" / name_of(number)
-    _take_own_folders((CHECKOUT, Path(sys.prefix), home, *filter(None, [folder_of_mpich()])))
+    _take_own_folders((CHECKOUT, Path(sys.prefix), home, *filter(None, [folder_of_mpich(), folder_of_open_mpi_4()])))
     _be_another_machine(folder, home, number)
     _join_network(number, folder / "log")
     _start(folder, home, number, storage)

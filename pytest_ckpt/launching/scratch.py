@@ -1,0 +1,98 @@
+"""The folder of a launch for the launcher's sockets and segments, and the process that keeps it.
+
+``python -m pytest_ckpt.launching.scratch CONTROLLER LAUNCHER FOLDER`` is that process, a child of the controller. It
+removes the folder when controller and launcher are gone: a controller that is killed cannot do so itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from pytest_ckpt.support.die_with_parent import die_with_parent
+from pytest_ckpt.support.resources import PACKAGE_HOME
+
+# The number of the controller follows.
+_BEGINS = "ckpt-"
+_MEMORY = Path("/dev/shm")
+_POLL_SECONDS = 0.05
+# A launcher that has lost its controller is told to end; one that does not is killed.
+_LAUNCHER_SECONDS = 3.0
+# Ranks that are just being killed may still make a segment.
+_REMOVE_SECONDS = 10.0
+
+
+def scratch_folder() -> str:
+    """Make a folder for the launcher's sockets and segments; remove those that a keeper did not live to remove."""
+    # Memory-backed, so that segments never touch a disk; a short name, as sockets need one.
+    home = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    for left in home.glob(f"{_BEGINS}*-*"):
+        pid = left.name.split("-")[1]
+        with contextlib.suppress(OSError):
+            if left.lstat().st_uid == os.geteuid() and pid.isdigit() and not Path("/proc", pid).exists():
+                shutil.rmtree(left, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"{_BEGINS}{os.getpid()}-", dir=home)
+
+
+class ScratchKeeper:
+    """The process that keeps a folder, as the controller has it. ``remove`` when the launcher has ended."""
+
+    def __init__(self, folder: str, launcher: int) -> None:
+        self._folder = folder
+        words = [sys.executable, "-S", "-m", __name__, str(os.getpid()), str(launcher), folder]
+        # A session of its own, without the mark of the run: Ctrl-C and what ends the run's processes leave it.
+        self._process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=os.environ | {"PYTHONPATH": str(PACKAGE_HOME)},
+            start_new_session=True,
+        )
+
+    def remove(self) -> None:
+        """Remove the folder, and end the process."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._process.kill()
+        self._process.wait()
+
+
+def _began(process: int) -> str:
+    """Return when a process began, which tells it from another one of its number; empty for one that has ended."""
+    with contextlib.suppress(OSError):
+        state, *more = Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()
+        return more[18] if state != "Z" else ""
+    return ""
+
+
+def main() -> int:
+    """Wait for the end of the controller, see to that of the launcher, and remove the folder."""
+    controller, launcher, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    die_with_parent(signal.SIGTERM)
+    began = _began(launcher)
+    while os.getppid() == controller:
+        signal.sigwait({signal.SIGTERM})
+    end = time.monotonic() + _LAUNCHER_SECONDS
+    while began and _began(launcher) == began:
+        if time.monotonic() > end:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(launcher, signal.SIGKILL)
+        time.sleep(_POLL_SECONDS)
+    end = time.monotonic() + _REMOVE_SECONDS
+    while Path(folder).exists() and time.monotonic() < end:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(_POLL_SECONDS)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

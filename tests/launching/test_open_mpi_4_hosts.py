@@ -1,0 +1,67 @@
+"""Ranks that Debian's Open MPI 4 starts, on this host and on others: its settings have other names than version 5's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.facts.settings import HostSlots
+from pytest_ckpt.launching.launcher import Launcher
+from tests.support.front_door import TINY
+from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
+from tests.support.hosts.open_mpi_4 import installed, need_open_mpi_4, python_without_mpi
+from tests.support.hosts.storage import HONEST_FUSE
+
+OPTIONS = (*TINY, "--ckpt-engine=stream", "--ckpt-gates=speed-only", "--ckpt-launcher=mpirun")
+FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
+
+
+@pytest.fixture(scope="module")
+def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
+    """What came of a run on the first host, and of one on the others."""
+    need_hosts(HONEST_FUSE)
+    need_open_mpi_4()
+    home = make_home("hosts")
+    python, environment = python_without_mpi(home)
+    has_it = tuple((number, installed()) for number in (1, 2, 3))
+    steps = {
+        "here": Step(options=OPTIONS, python=python, environment=environment, before=has_it),
+        "elsewhere": Step(options=(*OPTIONS, "--ckpt-hosts=h2:1,h3:1"), python=python, environment=environment),
+    }
+    return dict(zip(steps, on_hosts(home, 3, *steps.values(), storage=HONEST_FUSE), strict=True))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("step", "hosts"), [("here", ["h1"]), ("elsewhere", ["h2", "h3"])])
+def test_ranks_run_and_nothing_is_left(done: dict[str, Done], step: str, hosts: list[str]) -> None:
+    run = done[step].run
+    assert run.document["environment"]["launcher"].startswith("mpirun (Open MPI) 4.")
+    assert run.measurement()["hosts"] == hosts
+    assert {name: run.outcomes()[name] for name in FACTS} == dict.fromkeys(FACTS, "met"), run.text
+    assert (done[step].left, done[step].litter, done[step].shown) == ((), (), ())
+
+
+@pytest.mark.parametrize(
+    ("version", "memory"),
+    [
+        ("mpirun (Open MPI) 4.1.4", "self,vader"),
+        ("mpirun.openmpi (OpenRTE) 4.1.4", "self,vader"),
+        ("mpiexec (Open MPI) 5.0.11", "self,sm"),
+        ("prterun (PRRTE) 3.0.12", "self,sm"),
+    ],
+)
+def test_ranks_of_one_host_share_memory_by_the_name_that_it_has_there(version: str, memory: str) -> None:
+    launcher = Launcher(template=("mpirun",), version=version, hosts=())
+    assert memory in launcher.command(2)
+    kept = launcher.environment("run", "/dev/shm/ckpt-7-x", {})
+    for name in ("sm", "vader"):
+        assert kept[f"OMPI_MCA_btl_{name}_backing_directory"] == "/dev/shm/ckpt-7-x"
+
+
+def test_the_session_of_open_mpi_4_stays_where_it_has_it() -> None:
+    """It takes no folder for this host beside one for others: its ranks would end at once."""
+    hosts = (HostSlots(name="node1", slots=1),)
+    launcher = Launcher(template=("mpirun",), version="mpirun (Open MPI) 4.1.4", hosts=hosts)
+    assert not [name for name in launcher.environment("run", "/dev/shm/ckpt-7-x", {}) if "tmpdir_base" in name]

@@ -1,0 +1,113 @@
+"""The folder of a launch goes with it, whoever ends the controller."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.launching.scratch import scratch_folder
+from pytest_ckpt.support.processes import processes_of_session
+from tests.support import CHECKOUT
+from tests.support.machine import eventually
+
+# A controller whose launcher has put something into its folder; both go on until somebody ends them.
+CONTROLLER = """
+import subprocess, sys
+from pathlib import Path
+from pytest_ckpt.launching.scratch import ScratchKeeper, scratch_folder
+folder = scratch_folder()
+launcher = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.DEVNULL, start_new_session=True)
+keeper = ScratchKeeper(folder, launcher.pid)
+Path(folder, "a session").mkdir()
+Path(folder, "a session", "segment").write_bytes(b"of shared memory")
+print(folder, launcher.pid, keeper._process.pid, flush=True)
+sys.stdin.readline()
+launcher.kill()
+launcher.wait()
+keeper.remove()
+"""
+WAITS = "import time; time.sleep(600)"
+IGNORES = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}"
+
+
+@dataclass(frozen=True)
+class Started:
+    controller: subprocess.Popen[str]
+    folder: Path
+    launcher: int
+    keeper: int
+
+    def pending(self) -> int:
+        """Return the signals that the keeper has been sent and has not taken, as bits."""
+        status = Path(f"/proc/{self.keeper}/status").read_text()
+        lines = dict(line.split(":\t", 1) for line in status.splitlines())
+        return int(lines["SigPnd"], 16) | int(lines["ShdPnd"], 16)
+
+    def waits(self) -> bool:
+        """Return whether the keeper waits for a signal."""
+        return "sigtimedwait" in Path(f"/proc/{self.keeper}/wchan").read_text()
+
+
+@pytest.fixture
+def started(request: pytest.FixtureRequest) -> Iterator[Started]:
+    controller = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER, getattr(request, "param", WAITS)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=CHECKOUT,
+        text=True,
+    )
+    assert controller.stdout
+    folder, launcher, keeper = controller.stdout.readline().split()
+    found = Started(controller, Path(folder), int(launcher), int(keeper))
+    yield found
+    controller.kill()
+    controller.communicate()
+    subprocess.run(["kill", "-KILL", launcher], check=False, capture_output=True)
+    eventually(lambda: not found.folder.exists(), "the folder is gone")
+    eventually(lambda: not processes_of_session(found.keeper), "so is who kept it")
+
+
+def test_a_killed_controllers_folder_goes_when_its_launcher_has_ended(started: Started) -> None:
+    started.controller.kill()
+    started.controller.wait()
+    assert started.folder.exists()
+    subprocess.run(["kill", "-TERM", str(started.launcher)], check=True)
+    eventually(lambda: not started.folder.exists(), "the folder is gone")
+    assert not processes_of_session(started.launcher)
+
+
+@pytest.mark.parametrize("started", [IGNORES], indirect=True)
+def test_a_launcher_that_does_not_end_by_itself_is_killed(started: Started) -> None:
+    started.controller.kill()
+    eventually(lambda: not started.folder.exists(), "the folder is gone")
+    assert not processes_of_session(started.launcher)
+
+
+def test_the_folder_stays_while_the_controller_lives_whoever_signals_the_keeper(started: Started) -> None:
+    eventually(started.waits, "the keeper waits")
+    subprocess.run(["kill", "-TERM", str(started.keeper)], check=True)
+    eventually(lambda: not started.pending() and started.waits(), "the keeper has seen it and waits again")
+    assert started.folder.exists()
+
+
+def test_a_launch_that_ends_takes_folder_and_keeper_with_it(started: Started) -> None:
+    started.controller.communicate("\n")
+    assert started.controller.returncode == 0
+    assert not started.folder.exists()
+    assert not processes_of_session(started.keeper)
+
+
+def test_the_next_launch_removes_the_folder_of_a_keeper_that_was_killed_too(started: Started) -> None:
+    for process in (started.keeper, started.controller.pid):
+        subprocess.run(["kill", "-KILL", str(process)], check=True)
+    started.controller.wait()
+    assert started.folder.exists()
+    made = Path(scratch_folder())
+    assert not started.folder.exists()
+    made.rmdir()

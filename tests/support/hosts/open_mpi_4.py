@@ -1,0 +1,41 @@
+"""Open MPI 4 of Debian's packages, unpacked, not installed: hosts of the lab have it in /usr, and nothing else does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+_VARIABLE = "PYTEST_CKPT_OPEN_MPI_4"
+_LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/openmpi/lib")
+
+
+def folder_of_open_mpi_4() -> Path | None:
+    """Return the folder that the variable names, in which ``dpkg -x`` unpacked the packages."""
+    named = os.environ.get(_VARIABLE)
+    return Path(named) if named else None
+
+
+def need_open_mpi_4() -> None:
+    """Skip where nobody unpacked it."""
+    given = folder_of_open_mpi_4()
+    if not given or not (given / "usr" / "bin" / "mpirun").exists():
+        pytest.skip(f"{_VARIABLE} names no folder with Debian's openmpi-bin, unpacked, and usr/bin/mpirun")
+
+
+def installed() -> str:
+    """Return the line of a shell that has it in /usr of a host."""
+    return f"mount -t overlay -o lowerdir={folder_of_open_mpi_4()}/usr:/usr overlay /usr"
+
+
+def python_without_mpi(home: Path) -> tuple[str, Mapping[str, str]]:
+    """Return a Python that has no wheel of MPI and all else from the environment of the tests, and what it needs."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / "env"], check=True)
+    (home / "sitecustomize.py").write_text(f"import site\nsite.addsitedir({sysconfig.get_paths()['purelib']!r})\n")
+    environment = {"PYTHONPATH": f"{home}", "LD_LIBRARY_PATH": ":".join(_LIBRARIES)}
+    return str(home / "env" / "bin" / "python"), environment
