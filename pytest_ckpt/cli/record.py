@@ -35,7 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the job saves several times: how the folders of its saves are called",
     )
     parser.add_argument("--no-pauses", action="store_true", help="leave out how long threads paused between calls")
-    parser.add_argument("--from", dest="log", metavar="LOG", help="a log of strace -f -y -ttt instead of a command")
+    parser.add_argument(
+        "--from",
+        dest="logs",
+        action="append",
+        default=[],
+        metavar="LOG",
+        help="a log of strace -f -y -ttt instead of a command",
+    )
     parser.add_argument("words", nargs="*", metavar="COMMAND", help="what starts the job, behind --")
 
 
@@ -44,9 +51,16 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.recording.build import pattern_of  # noqa: PLC0415
     from pytest_ckpt.recording.saves import newest_of, saves_of  # noqa: PLC0415
     from pytest_ckpt.recording.trace import calls_of, trace  # noqa: PLC0415
+    from pytest_ckpt.recording.unseen import refuse_unseen, states_below  # noqa: PLC0415
     from pytest_ckpt.report.pattern import pattern_lines  # noqa: PLC0415
 
-    if bool(asked.words) == bool(asked.log):
+    if len(asked.logs) > 1:
+        raise UsageError(
+            f"--from names {len(asked.logs)} logs, and those of several hosts cannot be joined: their clocks do not "
+            "tell which call came first.",
+            "Record on one host with as many ranks as it holds, all in one log; a replay repeats them.",
+        )
+    if bool(asked.words) == bool(asked.logs):
         raise UsageError(
             "record takes either a command behind -- or --from a log.",
             "For example: pytest-ckpt record --under /mnt/ckpt --out job.pattern.json -- torchrun train.py",
@@ -55,7 +69,12 @@ def run(asked: argparse.Namespace) -> int:
     if not out.parent.is_dir():
         raise UsageError(f"--out {asked.out}: its folder is not there.", "Name a file in a folder that exists.")
     under = str(resolved_user_path(asked.under, "--under"))
-    calls = calls_of(user_path(asked.log, "--from")) if asked.log else trace(asked.words)
+    if asked.logs:
+        calls = calls_of(user_path(asked.logs[0], "--from"))
+    else:
+        before = states_below(under)
+        calls = trace(asked.words)
+        refuse_unseen(calls, under, before, states_below(under))
     made_by = f"pytest-ckpt {__version__}"
 
     def make(of_save: Sequence[TracedCall]) -> Pattern:

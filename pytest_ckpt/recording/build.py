@@ -52,6 +52,7 @@ def pattern_of(
     flushes = {act.thread for act in of_save if act.call in _FLUSHES}
     ranks = threads.ranks({acts[n].thread for n in changes}, flushes)
     save = [act for act in of_save if act.thread in ranks]
+    _refuse_shared(save, ranks)
     files.other_reads.update(_reads(behind))
     phases = _phases(save, ranks, threads.births, _beside_data(save, files.sizes))
     lanes = {
@@ -107,6 +108,21 @@ def pattern_of(
             f"What the job did cannot be replayed: {error}.",
             "Record one save: name with --under the folder of one checkpoint, into which the job saves once.",
         ) from None
+
+
+def _refuse_shared(acts: Sequence[Act], ranks: Mapping[int, int]) -> None:
+    """Raise UsageError where several ranks work on one file."""
+    of_file: dict[int, set[int]] = defaultdict(set)
+    for act in acts:
+        of_file[act.file].add(ranks[act.thread])
+    # Folders have no number.
+    if shared := sum(len(of) > 1 for file, of in of_file.items() if file >= 0):
+        raise UsageError(
+            f"Several ranks work on {counted(shared, 'file')} in one save, such as one that all of them share or that "
+            "one rank consolidates, and a replay gives each rank files of its own.",
+            "Record a save in which each rank writes its own files, if the job can make one; such files cannot be "
+            "recorded.",
+        )
 
 
 def _pauses(acts: Sequence[Act], lanes: Sequence[tuple[int, int, int]]) -> list[int]:

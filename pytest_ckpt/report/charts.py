@@ -19,6 +19,9 @@ Operation = Mapping[str, Any]
 
 _WIDTH, _LEFT, _RIGHT = 520, 46, 474
 _PHASES = ("stage", "open", "write", "read", "fsync", "close", "directory", "coordination", "commit")
+BETWEEN = "between calls"
+"""What passes outside of the storage's calls: a library plans, and its ranks wait for each other within it."""
+_LEAST_SEEN = 0.02
 _MAXIMUM_LABELLED = 12
 _FAR_ABOVE = 4.0
 _WIDE_RANGE = 12.0
@@ -86,7 +89,7 @@ def phases_chart(key: str, kind: str, operations: Sequence[Operation], planned: 
     if not names:
         return ""
     top, bottom, height = 30.0, 140.0, 166
-    tallest = max(sum(o["phases"].values()) for o in staged) or 1.0
+    tallest = max(sum(_phases(o).values()) for o in staged) or 1.0
     axis = Axis(low=0.0, high=tallest * 1.04, start=bottom, end=top)
     ticks, unit = time_ticks(axis, 3)
     parts = [
@@ -103,7 +106,7 @@ def phases_chart(key: str, kind: str, operations: Sequence[Operation], planned: 
     for position, index in enumerate(slots):
         x = _LEFT + (position + 0.5) * width
         below = 0.0
-        phases = by_index[index]["phases"] if index in by_index else {}
+        phases = _phases(by_index[index]) if index in by_index else {}
         for name in names:
             spent = phases.get(name, 0.0)
             if spent <= 0:
@@ -124,15 +127,22 @@ def phases_chart(key: str, kind: str, operations: Sequence[Operation], planned: 
 
 def phase_names(operations: Sequence[Operation]) -> list[str]:
     """Return the phases that took any time, in the order they happen; unknown ones come last."""
-    seen = dict.fromkeys(n for o in operations for n, seconds in (o.get("phases") or {}).items() if seconds > 0)
+    seen = dict.fromkeys(n for o in operations for n, seconds in _phases(o).items() if seconds > 0)
     return [n for n in _PHASES if n in seen] + [n for n in seen if n not in _PHASES]
 
 
 def phase_shares(operations: Sequence[Operation]) -> dict[str, float]:
     """Return the share of each phase in the time of the slowest ranks, over all operations."""
-    spent = {n: sum((o.get("phases") or {}).get(n, 0.0) for o in operations) for n in phase_names(operations)}
+    spent = {n: sum(_phases(o).get(n, 0.0) for o in operations) for n in phase_names(operations)}
     whole = sum(spent.values()) or 1.0
     return {name: seconds / whole for name, seconds in spent.items()}
+
+
+def _phases(operation: Operation) -> dict[str, float]:
+    """Return the phases of an operation, and what passed in none of them where that is seen beside them."""
+    phases: dict[str, float] = dict(operation.get("phases") or {})
+    rest = operation["seconds"] - sum(phases.values())
+    return phases | {BETWEEN: rest} if phases and rest > _LEAST_SEEN * operation["seconds"] else phases
 
 
 def phase_class(name: str) -> str:

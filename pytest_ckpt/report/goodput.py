@@ -10,6 +10,8 @@ from pytest_ckpt.support.units import format_percent
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1040, 70.0, 1010.0, 34.0, 250.0, 290
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
+COLORS = 8
+"""Of so many curves each has a color of its own (`.line-0` on, as swatches `.stage-0`)."""
 # Below, a share of time is nothing that anybody would see.
 _MINIMUM_LOST = 0.0001
 # The height of a letter, with what keeps it apart from the next.
@@ -24,8 +26,8 @@ def curve_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], asked: int) -> str:
     """Return the share of time that does not train, for each row of a report's ``training``, over clusters.
 
-    Both axes are logarithmic. A letter stands at each point; in brackets where the limits of that cluster are not met.
-    Where curves lie on each other, their letters stand below each other, in the order of the curves.
+    Both axes are logarithmic. A point is hollow where the limits of that cluster are not met. A letter stands at both
+    ends of each curve; where curves lie on each other, their letters stand below each other, in their order.
     """
     curves = [(row, [(c["accelerators"], _lost(c)) for c in row.get("clusters") or []]) for row in rows]
     points = [point for _, of_row in curves for point in of_row]
@@ -41,14 +43,19 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], asked: int) -> st
     for size in sizes:
         parts.append(label(x.at(size), _BOTTOM + 18, f"{size:,}", "t strong" if size == asked else "t", "middle"))
     parts.append(tag("path", d=f"M{number(x.at(asked))} {number(_TOP)}V{number(_BOTTOM)}", class_="limit"))
-    columns: dict[int, list[tuple[float, str]]] = {}
-    for name, (row, of_row) in zip(curve_names(rows), curves, strict=True):
+    ends: dict[int, list[tuple[float, str]]] = {0: [], -1: []}
+    for position, (name, (row, of_row)) in enumerate(zip(curve_names(rows), curves, strict=True)):
         path = "L".join(f"{number(x.at(size))} {number(y.at(lost))}" for size, lost in of_row)
-        parts.append(tag("path", d=f"M{path}", class_="span"))
+        color = f"line-{position % COLORS}"
+        parts.append(tag("path", d=f"M{path}", class_=f"curve {color}"))
         for (size, lost), cluster in zip(of_row, row["clusters"], strict=True):
-            columns.setdefault(size, []).append((y.at(lost) - 5, name if cluster["is_served"] else f"({name})"))
-    for size, column in columns.items():
-        parts += [label(x.at(size), at, shown, "t value", "middle") for at, shown in _apart(column)]
+            style = f"point {color}" if cluster["is_served"] else f"point hollow {color}"
+            parts.append(tag("circle", cx=x.at(size), cy=y.at(lost), r=3.4, class_=style))
+        for end, column in ends.items():
+            column.append((y.at(of_row[end][1]) + 4, name))
+    for end, column in ends.items():
+        at, side = x.at(sizes[end]), 10 if end else -10
+        parts += [label(at + side, height, name, "t", "middle") for height, name in _apart(column)]
     parts.append(line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis"))
     parts.append(label(_RIGHT, _BOTTOM + 34, "accelerators", "t quiet", "end"))
     at_asked = "; ".join(

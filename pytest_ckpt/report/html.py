@@ -91,6 +91,7 @@ def render(document: dict[str, Any]) -> str:
         open_points=front.open_points(document),
         matrix=front.matrix(document),
         maximum_columns=front.MAXIMUM_COLUMNS,
+        between=charts.BETWEEN,
         next_steps=view.next_steps(document),
         helps=remedies.helps(verdicts),
         help_of=lambda verdict: (h := remedies.heading_of(verdict)) and remedies.anchor_of(h),

@@ -80,12 +80,16 @@ def file_count(layout: Layout, rule: FileRule) -> int:
 def names_of(layout: Layout, rule: FileRule) -> frozenset[str]:
     """Return every name that a file of a checkpoint has, also while a save goes on."""
     of_ranks = (file.name for shard in layout.ranks() for file in files_of(shard, rule))
-    passing = [*rule.passing]
-    if rule.pattern:
-        for shard in layout.ranks():
-            for file in replayed_files(rule.pattern.text, shard.rank, shard.bytes):
-                passing += file.passing
+    passing = (name for shard in layout.ranks() for name in passing_names(shard, rule))
     return frozenset((*of_ranks, *passing))
+
+
+def passing_names(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
+    """Return the names that a rank's files have only while a save goes on."""
+    if not rule.pattern:
+        return rule.passing
+    found = replayed_files(rule.pattern.text, shard.rank, shard.bytes)
+    return (*rule.passing, *(name for file in found for name in file.passing))
 
 
 class WholeFile(NamedTuple):

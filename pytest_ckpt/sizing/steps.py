@@ -111,9 +111,7 @@ def scales(planned: PlannedCheckpoint, settings: Settings) -> bool:
     return settings.asks_scaling and saves_whole(planned.strategy)
 
 
-def planned_steps(  # noqa: PLR0915 - one statement for each kind
-    planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None
-) -> Sequence[Steps]:
+def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Sequence[Steps]:
     """Return what is measured of a checkpoint, in the order in which ranks do it."""
     size, demand, count = planned.layout.bytes, planned.demand, planned.operations
     save, load = demand.save_limit_seconds, demand.load_limit_seconds
@@ -135,9 +133,7 @@ def planned_steps(  # noqa: PLR0915 - one statement for each kind
     found.append(steps("load", count, planned.loaded_bytes // count, load))
     if settings.data_pairs and not planned.strategy.compresses:
         found.append(steps("data", 4 * settings.data_pairs, size, (save + load) / 2))
-    forks = not (planned.engine.is_collective and planned.strategy.stages)
-    kills = kills_of(planned.strategy, settings) if forks else 0
-    if kills:
+    if kills := kills_of(planned.strategy, settings):
         # Of small checkpoints: what counts is what is left of them.
         found.append(steps("crashes", kills, 0, 0.0))
     if planned.deltas and settings.asks_strategies:

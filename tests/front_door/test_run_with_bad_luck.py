@@ -203,6 +203,18 @@ def test_an_engine_that_forgets_fsync_fails_durable_calls(door: FrontDoor) -> No
     assert run.outcomes()["SAVE"] == run.outcomes()["INTEGRITY"] == "met"
 
 
+@pytest.mark.thorough
+def test_a_background_save_that_commits_before_its_data_are_durable_fails_durable_calls(door: FrontDoor) -> None:
+    sabotage = Sabotage(door.home, "forget", rank=1)
+    run = door.run(*TINY, "--ckpt-strategy=async", environment=sabotage.environment)
+    assert run.code == 1, run.text
+    # It is committed in time and loads whole: without a power cut nothing else shows it.
+    for name in ("BACKGROUND", "BLOCKING", "LOST-WORK", "CRASH-ASYNC", "INTEGRITY"):
+        assert run.verdict(name)["outcome"] == "met"
+    assert run.verdict("DURABLE-CALLS")["outcome"] == "failed"
+    assert "Of 8 files only 4 were made durable" in run.text
+
+
 def _fill(file: Path) -> None:
     """Write until there is no space."""
     with file.open("wb", buffering=0) as out:

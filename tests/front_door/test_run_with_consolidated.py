@@ -84,8 +84,8 @@ def test_the_library_alone_loads_what_a_run_has_saved(saved: Run, tmp_path: Path
 @pytest.mark.parametrize("strategy", OTHERS)
 def test_it_saves_in_the_background_and_between_deltas(door: FrontDoor, strategy: str) -> None:
     run = door.run(*TINY, *CONSOLIDATED, f"--ckpt-strategy={strategy}", *OTHERS[strategy])
-    # Processes that are forked to be killed cannot save together: CRASH-ASYNC is "not run".
-    assert run.code == 8, run.text
+    assert run.code == 0, run.text
+    assert run.verdict("CRASH-ASYNC")["outcome"] == "met"
     measurement = run.measurement()
     assert measurement["failure"] is None
     assert measurement["integrity"]["bytes_checked"] == measurement["integrity"]["bytes_expected"] > 0

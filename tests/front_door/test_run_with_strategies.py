@@ -231,29 +231,39 @@ def test_an_error_in_the_background_is_told_with_its_call(door: FrontDoor, make_
     assert (failure["lane"], failure["errno"]) == (BACKGROUND, errno.errorcode[errno.EIO])
 
 
-@pytest.mark.parametrize("way", ["lose", pytest.param("show", marks=pytest.mark.thorough)])
-def test_what_a_kill_tears_or_shows_too_early_is_found(door: FrontDoor, way: str) -> None:
+@pytest.mark.parametrize(
+    ("engine", "way"),
+    [
+        ("stream", "lose"),
+        pytest.param("stream", "show", marks=pytest.mark.thorough),
+        pytest.param("dcp", "lose", marks=pytest.mark.thorough),
+        pytest.param("dcp", "show", marks=pytest.mark.thorough),
+    ],
+)
+def test_what_a_kill_tears_or_shows_too_early_is_found(door: FrontDoor, engine: str, way: str) -> None:
     """A committed checkpoint loses bytes with its process; a save that was cut off stands there as a checkpoint."""
     environment = in_every_rank(door.home, WHEN_KILLED, CKPT_LOSES=str(door.target), CKPT_WAY=way)
-    run = door.run(*TINY, STREAM, ASYNC, "--ckpt-operations=1", environment=environment)
+    words = (*TINY, f"--ckpt-engine={engine}", ASYNC, "--ckpt-operations=1")
+    run = door.run(*words, environment=environment)
     assert run.code == 1, run.text
-    verdicts = of_subject(run, f"{SUBJECT}/stream/async")
+    verdicts = of_subject(run, f"{SUBJECT}/{engine}/async")
     assert (verdicts["CRASH-ASYNC"], verdicts["INTEGRITY"], verdicts["BACKGROUND"]) == ("failed", "met", "met")
     assert run.left_on_target == []
 
 
 @pytest.mark.thorough
-def test_retention_that_takes_the_newest_committed_one_is_found(door: FrontDoor) -> None:
+@pytest.mark.parametrize("engine", ["stream", "dcp"])
+def test_retention_that_takes_the_newest_committed_one_is_found(door: FrontDoor, engine: str) -> None:
     """What counts a save in flight as the newest deletes the last whole checkpoint."""
     run = door.run(
         *TINY,
-        STREAM,
+        f"--ckpt-engine={engine}",
         ASYNC,
         "--ckpt-operations=1",
         environment=in_every_rank(door.home, TAKES_THE_NEWEST, CKPT_TARGET=str(door.target)),
     )
     assert run.code == 1, run.text
-    verdicts = of_subject(run, f"{SUBJECT}/stream/async")
+    verdicts = of_subject(run, f"{SUBJECT}/{engine}/async")
     assert (verdicts["RETAIN-COMMITTED"], verdicts["INTEGRITY"]) == ("failed", "met")
     assert run.left_on_target == []
 

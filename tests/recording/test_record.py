@@ -133,6 +133,67 @@ def test_it_takes_a_command_or_a_log(tmp_path: Path, words: list[str], capsys: p
     assert "either a command behind -- or --from" in capsys.readouterr().err
 
 
+def test_logs_of_several_hosts_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["record", f"--under={tmp_path}", f"--out={tmp_path}/p.json", "--from=one", "--from=two"]) == 4
+    assert "--from names 2 logs, and those of several hosts cannot be joined" in capsys.readouterr().err
+
+
+# A rank on another host, as far as this one can know: what writes its file is no process of the job.
+ELSEWHERE = """
+import os, sys, time
+os.mkfifo(sys.argv[1] + "/ask")
+with open(sys.argv[1] + "/ask", "w") as ask:
+    ask.write(sys.argv[1] + "/b")
+while not os.path.exists(sys.argv[1] + "/b.done"):
+    time.sleep(0.01)
+with open(sys.argv[1] + "/a", "wb", buffering=0) as out:
+    out.write(bytes(10))
+"""
+OTHER_HOST = """
+import os, sys
+while not os.path.exists(sys.argv[1] + "/ask"):
+    pass
+with open(open(sys.argv[1] + "/ask").read(), "wb") as out:
+    out.write(bytes(10))
+os.mkdir(sys.argv[1] + "/b.done")
+"""
+
+
+def test_a_job_with_ranks_on_other_hosts_is_refused(tmp_path: Path) -> None:
+    need_strace()
+    other = subprocess.Popen([sys.executable, "-c", OTHER_HOST, str(tmp_path / "saved")])
+    done = record(tmp_path, ELSEWHERE)
+    assert other.wait() == 0
+    assert done.returncode == 4
+    assert "1 file was written below --under that no recorded call made, b first" in done.stderr
+    assert "by processes on other hosts" in done.stderr
+    assert not (tmp_path / "job.pattern.json").exists()
+
+
+# Two processes write parts of one file, as jobs do that keep one shared file.
+SHARED = """
+import os, sys
+path = sys.argv[1] + "/shared"
+children = []
+for rank in range(2):
+    children.append(os.fork())
+    if not children[-1]:
+        file = os.open(path, os.O_CREAT | os.O_WRONLY)
+        os.pwrite(file, bytes(1000), 1000 * rank)
+        os._exit(0)
+for child in children:
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_file_that_ranks_share_is_refused(tmp_path: Path) -> None:
+    need_strace()
+    done = record(tmp_path, SHARED)
+    assert done.returncode == 4, done.stdout
+    assert "Several ranks work on 1 file in one save" in done.stderr
+    assert not (tmp_path / "job.pattern.json").exists()
+
+
 def test_a_log_that_is_there_already_is_read(tmp_path: Path) -> None:
     need_strace()
     script, log = IN_PLACE.format(calls="out.write(bytes(5000))"), tmp_path / "log"

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ckpt.report import charts, overview
+from pytest_ckpt.report.goodput import goodput_chart
 from pytest_ckpt.report.svg import Axis, escape, round_step
 from tests.support import made_up
 
@@ -104,3 +105,26 @@ def test_nothing_gives_no_picture() -> None:
 
 def test_escaping_takes_controls_and_quotes() -> None:
     assert escape('<a b="c">\x00\'') == "&lt;a b=&quot;c&quot;&gt;\N{REPLACEMENT CHARACTER}&#x27;"
+
+
+def test_what_passes_between_calls_is_no_share_of_a_call() -> None:
+    """Of a second, a library's calls took a quarter: that is their share, and not all of what was timed."""
+    operation = {"seconds": 1.0, "phases": {"write": 0.25, "commit": 0.0}}
+    assert charts.phase_names([operation]) == ["write", charts.BETWEEN]
+    assert charts.phase_shares([operation]) == {"write": 0.25, charts.BETWEEN: 0.75}
+    whole = {"seconds": 1.0, "phases": {"write": 0.99}}
+    assert charts.phase_shares([whole]) == {"write": 1.0}
+
+
+def test_a_cluster_whose_limits_are_not_met_has_a_hollow_point() -> None:
+    clusters = [
+        {"accelerators": 64, "effective_training_time_ratio": 0.99, "is_served": True},
+        {"accelerators": 16000, "effective_training_time_ratio": 0.8, "is_served": False},
+    ]
+    rows = [{"subject": name, "clusters": clusters} for name in ("a/torch/async", "a/torch/tiered")]
+    root = ET.fromstring(goodput_chart("k", rows, 64))
+    points = [e.get("class") for e in root.iter() if e.tag.endswith("circle")]
+    assert points == ["point line-0", "point hollow line-0", "point line-1", "point hollow line-1"]
+    names = [(float(e.get("y", "0")), e.text) for e in root.iter() if e.text in {"a", "b"}]
+    # Two at each end, one below the other.
+    assert len(names) == len(set(names)) == 4

@@ -1,27 +1,36 @@
-"""A process that a rank forks, warm and without MPI, to be killed: it tells by single letters how far it has come."""
+"""A process that a rank forks, warm and without MPI, to be killed: it tells by single letters how far it has come.
+
+The processes of all ranks are a group (`forked_group`), for engines whose ranks save together.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.ranks.process.forked_group import ForkedGroup
 from pytest_ckpt.support.die_with_parent import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_ckpt.ranks.process.group import Group
+
 
 class Forked:
-    """Runs ``work(tell, hear)`` in a child; ``told`` is what the child has told so far.
+    """Runs ``work(tell, hear, group)`` in a child; ``sent`` is what the child has told so far.
 
-    ``tell(letter)`` reaches the parent, ``hear()`` waits for a letter of it. The child ends with its parent, and never
-    returns into the code that made it.
+    ``tell(letter)`` reaches the parent, ``hear()`` waits for a letter of it. ``group`` is the child's among those of
+    all ``ranks``. The child ends with its parent, and never returns into the code that made it.
     """
 
-    def __init__(self, work: Callable[[Callable[[str], None], Callable[[], str]], None]) -> None:
-        self._heard = ""
+    def __init__(self, ranks: Group, work: Callable[[Callable[[str], None], Callable[[], str], Group], None]) -> None:
+        self._heard, self._has_ended = "", False
+        self._asked: list[Any] = []
+        self._connection, of_child = multiprocessing.Pipe()
         self._from_child, to_parent = os.pipe()
         from_parent, self._to_child = os.pipe()
         self._pid = os.fork()
@@ -31,7 +40,9 @@ class Forked:
                 die_with_parent()
                 os.close(self._from_child)
                 os.close(self._to_child)
-                work(lambda letter: _write(to_parent, letter), lambda: os.read(from_parent, 1).decode())
+                self._connection.close()
+                group = ForkedGroup(ranks, of_child)
+                work(lambda letter: _write(to_parent, letter), lambda: os.read(from_parent, 1).decode(), group)
                 code = 0
             except BaseException as error:
                 with contextlib.suppress(OSError):
@@ -40,6 +51,7 @@ class Forked:
                 os._exit(code)
         os.close(to_parent)
         os.close(from_parent)
+        of_child.close()
         os.set_blocking(self._from_child, False)
 
     def poll(self) -> str:
@@ -63,6 +75,24 @@ class Forked:
         with contextlib.suppress(BrokenPipeError):
             _write(self._to_child, letter)
 
+    def asks(self) -> bool:
+        """Return whether the child waits for what those of other ranks hand on; one that has ended does not."""
+        if not self._asked and not self._has_ended and self._connection.poll():
+            try:
+                self._asked.append(self._connection.recv())
+            except (EOFError, OSError):
+                self._has_ended = True
+        return bool(self._asked)
+
+    def take(self) -> Any:
+        """Return what the child hands on, which asks."""
+        return self._asked.pop()
+
+    def answer(self, found: list[Any]) -> None:
+        """Hand the child what all of them have handed on."""
+        with contextlib.suppress(OSError):
+            self._connection.send(found)
+
     def kill(self) -> None:
         """Kill the child, hear what it still told, and let go of it."""
         with contextlib.suppress(ProcessLookupError):
@@ -71,6 +101,7 @@ class Forked:
         self.poll()
         os.close(self._from_child)
         os.close(self._to_child)
+        self._connection.close()
 
 
 def _write(descriptor: int, text: str) -> None:

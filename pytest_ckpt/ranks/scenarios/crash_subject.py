@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.operations import Operations
+from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.scenarios.crash_ways import ByCopy, ByDrain, InBackground
 from pytest_ckpt.ranks.scenarios.crashes import CrashScenario
+from pytest_ckpt.sizing.files import passing_names
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
@@ -18,12 +20,12 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.targets import AreaRef
     from pytest_ckpt.ranks.engines.protocol import Engine
-    from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
     from pytest_ckpt.ranks.process.job import EngineOptions, Task
     from pytest_ckpt.targets.protocol import Store
 
+_BY_LIST = "The target commits by a list of all ranks' objects, which killed processes cannot hand on."
 # Of each rank: enough to be killed in the middle, and little to do it often.
 _RANK_BYTES = 8 << 20
 
@@ -45,16 +47,19 @@ def measure_crashes(
     shard = small.rank(group.rank)
     store: Store = load(area.opener)(area)
     do = Operations(group, activity, task.subject, shard, store, rule=task.file_rule)
-    if why := _why_not(task, store):
-        do.send(PatternMeasured(subject=task.subject, name="crashes", not_run=why))
+    if store.wants_entries:
+        do.send(PatternMeasured(subject=task.subject, name="crashes", not_run=_BY_LIST))
         store.close()
         return
     content = content_of(task, shard, aside="crashes")
 
-    def make(*, stages: bool = False) -> Engine:
-        return made_engine(task, shard, content, group, activity, replace(options, stages=stages))
+    def make() -> Engine:
+        return made_engine(task, shard, content, group, activity, replace(options, stages=False))
 
-    way: InBackground = ByCopy(make=lambda: make(stages=True))
+    def make_staging(among: Group) -> Engine:
+        return made_engine(task, shard, content, among, Activity(), replace(options, stages=True))
+
+    way: InBackground = ByCopy(make=make_staging)
     if local:
         tier: Store = load(local.opener)(local)
         way = ByDrain(
@@ -78,13 +83,6 @@ def measure_crashes(
         after=task.operations,
         bytes=small.bytes,
         planned=task.kills,
+        passing=passing_names(shard, task.file_rule),
     ).measure()
     store.close()
-
-
-def _why_not(task: Task, store: Store) -> str:
-    if task.is_collective and task.stages:
-        return "The ranks of this engine save together only, and processes that are forked from them cannot."
-    if store.wants_entries:
-        return "The target commits by a list of all ranks' objects, which killed processes cannot hand on."
-    return ""

@@ -31,8 +31,11 @@ class InBackground(Protocol):
     def before(self, ref: CheckpointRef, at: OperationRef) -> None:
         """Do, on all ranks together, what a job waits for before that process is there."""
 
-    def begin(self, ref: CheckpointRef, store: Store, clock: Clock) -> Callable[[], Saved]:
-        """Do, in that process, what a job waits for; return what writes this rank's files to ``store``."""
+    def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], Saved]:
+        """Do, in that process, what a job waits for; return what writes this rank's files to ``store``.
+
+        ``group`` are the processes of all ranks.
+        """
 
     def after(self, ref: CheckpointRef) -> None:
         """Clean up, on all ranks together, when that process is gone."""
@@ -40,16 +43,19 @@ class InBackground(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ByCopy:
-    """The state is copied, and changed while the copy is written. ``make()`` returns an engine that saves a copy."""
+    """The state is copied, and changed while the copy is written.
 
-    make: Callable[[], Engine]
+    ``make(group)`` returns an engine that saves a copy, for one of the processes of a group.
+    """
+
+    make: Callable[[Group], Engine]
 
     def before(self, ref: CheckpointRef, at: OperationRef) -> None:
         """Nothing: each process has a state of its own."""
 
-    def begin(self, ref: CheckpointRef, store: Store, clock: Clock) -> Callable[[], Saved]:
+    def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], Saved]:
         """Copy the state, and begin to change it."""
-        engine = self.make()
+        engine = self.make(group)
         state = staging(engine)
         engine.fill(ref.number)
         state.stage()
@@ -83,7 +89,7 @@ class ByDrain:
         engine.release()
         self._names = self.do.own_names(ref.number)
 
-    def begin(self, ref: CheckpointRef, store: Store, clock: Clock) -> Callable[[], Saved]:
+    def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], Saved]:
         """Return what drains this rank's files."""
         copies = Copies(store, self.attach())
         return lambda: copies.copy(ref, self._names, clock)

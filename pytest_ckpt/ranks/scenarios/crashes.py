@@ -23,6 +23,7 @@ from pytest_ckpt.ranks.beside import Beside
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.forked import Forked
+from pytest_ckpt.ranks.process.forked_group import hand_on
 from pytest_ckpt.ranks.process.job import OF_CRASHES
 from pytest_ckpt.ranks.scenarios.operations_that_may_fail import Compared
 from pytest_ckpt.support.units import counted
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.scenarios.crash_ways import InBackground
     from pytest_ckpt.targets.protocol import Store
 
-_POLL_SECONDS = 0.001
+# Ranks ask each other at every poll, which takes cores from processes that save: a fiftieth of a save between them.
+_SHORTEST_POLL_SECONDS, _LONGEST_POLL_SECONDS, _POLLS_OF_A_SAVE = 0.001, 0.005, 50
 # Some kills come when the save is over: what was committed must be whole then, too.
 _LATEST = 1.15
 COPIED, WRITTEN, COMMITTED = "c", "w", "d"
@@ -60,7 +62,7 @@ class CrashScenario:
 
     ``way`` says how a save is begun and written; ``make()`` returns a new engine that loads; ``attach()`` returns the
     area for another process. ``drop`` empties the caches as before every load. ``random`` gives the same numbers on all
-    ranks.
+    ranks. ``passing`` are names that this rank's files have only while a save goes on.
     """
 
     group: Group
@@ -75,24 +77,24 @@ class CrashScenario:
     after: int
     bytes: int
     planned: int
+    passing: Sequence[str] = ()
     _compared: Compared = field(default_factory=Compared)
+    _usual: float = math.inf
 
     def measure(self) -> None:
         """Kill, look, and tell what was found after every kill."""
         numbers = itertools.count(self.after + OF_CRASHES)
         newest, older = next(numbers), 0
         kills: list[Kill] = []
-        usual = self._save(self.do.new_ref(newest, "crash"), None).committed_seconds
+        self._save(self.do.new_ref(newest, "crash"), None)
         for index in range(1, self.planned + 1):
             start = time.perf_counter()
             if not older:
                 newest, older = next(numbers), newest
-                usual = min(usual, self._save(self.do.new_ref(newest, "crash"), None).committed_seconds)
+                self._save(self.do.new_ref(newest, "crash"), None)
             number = next(numbers)
             ref = self.do.new_ref(number, "crash")
-            saved = self._save(ref, self.random.uniform(0.0, _LATEST * usual), older)
-            # The first one is slow: kills that aim at its length would come when the others are over.
-            usual = min(usual, saved.committed_seconds)
+            saved = self._save(ref, self.random.uniform(0.0, _LATEST * self._usual), older)
             is_committed = bool(self.group.share(self.group.rank == 0 and self.store.is_committed(ref)))
             newest, older = (number, newest) if is_committed else (newest, 0)
             lost = self._load(newest)
@@ -110,15 +112,15 @@ class CrashScenario:
             self.do.step("crashes", index, time.perf_counter() - start)
             if lost:
                 break
-        self._tell(usual, kills)
+        self._tell(kills)
         for number in filter(None, (older, newest)):
             self._delete(number)
 
-    def _tell(self, usual: float, kills: Sequence[Kill]) -> None:
+    def _tell(self, kills: Sequence[Kill]) -> None:
         found = Crashes(
             planned=self.planned,
             bytes=self.bytes,
-            usual_seconds=usual,
+            usual_seconds=self._usual,
             kills=tuple(kills),
             integrity=self._compared.integrity,
         )
@@ -133,7 +135,7 @@ class CrashScenario:
         at = self.do.one("crashes", "save", ref.number)
         self.way.before(ref, at)
         with self.do.stage("crashes", at):
-            child = Forked(lambda tell, hear: self._child(ref, tell, hear))
+            child = Forked(self.group, lambda tell, hear, group: self._child(ref, tell, hear, group))
             retention = Beside(lambda _over: self._delete_own(older)) if older else None
             try:
                 self._until_copied(child)
@@ -153,12 +155,18 @@ class CrashScenario:
         if found and all(WRITTEN in of_rank for of_rank in found):
             reached = "committed" if COMMITTED in found[0] else "written"
         cut: _Cut = self.group.share(_Cut(seconds=seconds, committed_seconds=committed, reached=reached))
+        # The first one is slow: kills that aim at its length would come when the others are over.
+        self._usual = min(self._usual, cut.committed_seconds)
         return cut
+
+    def _pause(self) -> None:
+        time.sleep(min(_LONGEST_POLL_SECONDS, max(_SHORTEST_POLL_SECONDS, self._usual / _POLLS_OF_A_SAVE)))
 
     def _until_copied(self, child: Forked) -> None:
         while self.group.any_of(COPIED not in child.poll()):
             self._raise_error(child)
-            time.sleep(_POLL_SECONDS)
+            hand_on(self.group, child)
+            self._pause()
 
     def _until_over(self, child: Forked, moment: float | None) -> tuple[float, float]:
         """Let the checkpoint be committed when all have written; return when the save is to end, and was committed.
@@ -170,6 +178,7 @@ class CrashScenario:
         while True:
             child.poll()
             self._raise_error(child)
+            hand_on(self.group, child)
             if not asked and not self.group.any_of(WRITTEN not in child.sent):
                 asked = True
                 if leads:
@@ -180,12 +189,12 @@ class CrashScenario:
             is_over = math.isfinite(committed) if moment is None else leads and seconds >= moment
             if self.group.any_of(is_over):
                 return seconds, committed
-            time.sleep(_POLL_SECONDS)
+            self._pause()
 
-    def _child(self, ref: CheckpointRef, tell: Callable[[str], None], hear: Callable[[], str]) -> None:
+    def _child(self, ref: CheckpointRef, tell: Callable[[str], None], hear: Callable[[], str], group: Group) -> None:
         """Be the training process of this rank: copy, go on, write the copy, and on rank 0 commit when told to."""
         store, clock = self.attach(), Clock(activity=Activity())
-        write = self.way.begin(ref, store, clock)
+        write = self.way.begin(ref, store, clock, group)
         tell(COPIED)
         if hear() != WRITE:
             return
@@ -233,8 +242,9 @@ class CrashScenario:
 
     def _delete(self, number: int) -> None:
         """Remove what is left of a checkpoint; a process that was killed early may have left nothing."""
-        with contextlib.suppress(FileNotFoundError):
-            self._delete_own(number)
+        for name in (*self.do.own_names(number), *self.passing):
+            with contextlib.suppress(FileNotFoundError):
+                self.store.delete(self.do.ref(number), (name,))
         self._finish_delete(number)
 
     def _delete_own(self, number: int) -> None:
