@@ -8,7 +8,7 @@ another client's first read of the same bytes is slower: fast memory of the stor
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal
@@ -69,6 +69,21 @@ def prove_cold(cache: CacheFacts) -> Proof:
     if volume.found == "proven":
         return volume
     return Proof(found="unknown", because="; ".join(each.because for each in (open_, volume) if each))
+
+
+def uncounted(kind: str, caches: Iterable[CacheFacts | None]) -> list[str]:
+    """Say what the kernel's count of cached pages leaves out on a target of this kind of file system.
+
+    A process serves a mount of FUSE, and the kernel drops and counts its own pages alone. What other hosts loaded
+    needs no count.
+    """
+    if not kind.startswith("fuse") or all(c is None or not c.gauge or c.by_other_hosts for c in caches):
+        return []
+    return [
+        f"COLD rests on the kernel's count of cached pages: what the process that serves this mount ({kind}) keeps in "
+        "memory or on a disk of its own is neither dropped nor counted; loads on other hosts would show it "
+        "(--ckpt-hosts)"
+    ]
 
 
 def is_drop_proven(cache: CacheFacts) -> bool:

@@ -12,9 +12,8 @@ from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.system import not_told
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, row
 from pytest_ckpt.judging.clients import differences
-from pytest_ckpt.judging.completeness import (
-    asked_requirements,
-)
+from pytest_ckpt.judging.cold import uncounted
+from pytest_ckpt.judging.completeness import asked_requirements
 from pytest_ckpt.judging.engines import engine_sentences, memory_sentences
 from pytest_ckpt.judging.forecast import forecasts
 from pytest_ckpt.judging.frameworks import framework_overheads
@@ -79,6 +78,7 @@ def make_document(
     plain_plan = plan.to_plain()
     scope = scope_of(plan, settings, gates, measurements)
     sizes = cluster_sizes(plan, measurements)
+    target: Mapping[str, Any] = to_plain(environment.get("target") or {})
     plugins = [from_plain(PluginFacts, plugin) for plugin in environment.get("plugins") or ()]
     document = {
         "schema": SCHEMA,
@@ -109,6 +109,7 @@ def make_document(
             *plugin_sentences(plugins),
             *engine_sentences(settings),
             *memory_sentences(plan, measurements),
+            *uncounted(str(target.get("kind", "")), (m.cache for m in measurements)),
             *client_limits(measurements, networks_of(environment.get("hosts") or ())),
             *differences({host["host"]: host.get("client") or {} for host in environment.get("hosts") or ()}),
         ],

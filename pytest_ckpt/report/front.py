@@ -9,13 +9,14 @@ from pytest_ckpt.facts.checks import BY_NAME as CHECKS
 from pytest_ckpt.report import view
 from pytest_ckpt.report.remedies import anchor_of, heading_of
 from pytest_ckpt.report.view import Document
+from pytest_ckpt.support.units import counted
 
 MAXIMUM_COLUMNS = 8
 """Checkpoints that a matrix has room for on a phone; of one, and of more, each has a line of its own."""
 
 _NEXT_OF_REASONS: Mapping[str, str] = {
     "no test": "Run again without deselecting (-k, -m, a name on the command line), and let the session end.",
-    "not selected": "Run again with the suite: --ckpt-suite.",
+    "not selected": "Run again without --ckpt-suite, or with these suites named, too.",
     "not given": "Give what the sentence names, and run again.",
     "not planned": "Start as many ranks as the model needs (--ckpt-processes, --ckpt-hosts), or choose --ckpt-model.",
     "unproven": "Prove that loads are not cached: run as root, or give --ckpt-drop-caches.",
@@ -27,6 +28,7 @@ _NEXT_OF_NEEDS: Mapping[str, str] = {
     "power cut": "Give the command that cuts the power (--ckpt-power-cut), and run again.",
     "small folder": "Give a folder on a small volume or quota that may be filled (--ckpt-full-target), and run again.",
 }
+_MAXIMUM_NAMED = 4
 _AGAIN = "Read the reason, put it right, and run again."
 
 
@@ -34,7 +36,7 @@ _AGAIN = "Read the reason, put it right, and run again."
 class OpenPoint:
     """Required verdicts that are not met and ask for the same step.
 
-    ``names`` are requirements with what they are of, ``ids`` the requirements, ``helps`` the id of
+    ``names`` are what the verdicts are of, or how many, ``ids`` the requirements, ``helps`` the id of
     what helps with them in the certificate, empty where nothing is written of them.
     """
 
@@ -65,12 +67,18 @@ def open_points(document: Document) -> list[OpenPoint]:
         OpenPoint(
             outcome=outcome,
             ids=tuple(dict.fromkeys(v["id"] for v in verdicts)),
-            names=view.names_in_short([*dict.fromkeys(v["subject"] for v in verdicts)], 3),
+            names=_named(verdicts),
             next_step=step,
             helps=heading and anchor_of(heading),
         )
         for (outcome, step, heading), verdicts in groups.items()
     ]
+
+
+def _named(verdicts: Sequence[Document]) -> str:
+    """Return what verdicts are of; of many, how many there are: a part of their names would tell nothing."""
+    subjects = [*dict.fromkeys(v["subject"] for v in verdicts)]
+    return ", ".join(subjects) if len(subjects) <= _MAXIMUM_NAMED else counted(len(verdicts), "verdict")
 
 
 def _next_of_missing(verdict: Document) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.config.gate_files import load_gates, settle
+from pytest_ckpt.config.gate_files import settle
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
 from pytest_ckpt.judging.cold import OTHER_PROOFS
@@ -19,14 +19,13 @@ from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.run.cache_sight import ANSWER_SECONDS, gauge_of
 from pytest_ckpt.run.clock import clock
 from pytest_ckpt.run.endpoints import reached
-from pytest_ckpt.run.findings import LOOK_AT_IT, Finding, known_failures, left_over, silent, unknown
+from pytest_ckpt.run.findings import LOOK_AT_IT, UNPLANNED, Finding, known_failures, left_over, silent, unknown
 from pytest_ckpt.run.fitting import check_memory, check_space
 from pytest_ckpt.run.hosts import alike, placed_otherwise, see_hosts
 from pytest_ckpt.run.libraries import engines, library
-from pytest_ckpt.run.pod import second_node, shared_memory
+from pytest_ckpt.run.pod import memory_limit, second_node, shared_memory
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.memory_limits import memory_limit_bytes
 from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import counted, format_bytes
@@ -37,11 +36,11 @@ from pytest_ckpt.targets.schemes import NO_ACCESS, check_in_time, known_targets,
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.targets import Access, AreaRef, TargetFacts, TargetSpec
+    from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.judging.obstacles import CacheSight
 
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _PROBES = "pytest_ckpt.targets.posix.probes"
-_UNPLANNED = " (what a run needs is known with --ckpt-target and --cluster)"
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
@@ -78,8 +77,15 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
     if target and spec:
         yield from known_failures(target.kind)
         yield from left_over(spec, settings.target or "", seconds, access)
+    gates: Gates | None = None
     if described and settings.cluster:
-        planned, plan = _plan(settings, described)
+        # As a run does: what it saves beside its checkpoints takes space, too, and follows from its suites.
+        try:
+            settings, gates = settle(settings, described.gate_kind, offered(REQUIREMENTS, described.capabilities))
+        except UsageError as error:
+            yield Finding(name="gates", can=False, needed=True, description=error.what, remedy=error.remedy)
+    if described and gates:
+        planned, plan = _plan(settings, described, gates)
         yield planned
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-doctor-") as scratch:
         place = make_target(spec, settings.target or "", access) if spec and target else PosixTarget(scratch)
@@ -87,7 +93,7 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
         yield launch
         yield _cores(settings, hosts)
         yield _memory(plan, hosts)
-        yield _memory_limit(plan)
+        yield memory_limit(plan)
         yield shared_memory(settings.processes)
         if target:
             yield _space(plan, settings, target)
@@ -95,24 +101,21 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
     if hosts and target and "paths" in target.capabilities:
         yield from second_node(settings)
     yield clock()
-    if described and plan:
-        yield from _obstacles(settings, described, plan, sight)
+    if described and plan and gates:
+        yield from _obstacles(settings, described, plan, gates, sight)
 
 
-def _obstacles(settings: Settings, target: TargetFacts, plan: Plan, sight: CacheSight) -> Iterator[Finding]:
+def _obstacles(
+    settings: Settings, target: TargetFacts, plan: Plan, gates: Gates, sight: CacheSight
+) -> Iterator[Finding]:
     """Name everything that is known to stand between this command and a certificate."""
     catalogue = offered(REQUIREMENTS, target.capabilities)
-    try:
-        settled, gates = settle(settings, target.gate_kind, catalogue)
-    except UsageError as error:
-        yield Finding(name="gates", can=False, needed=True, description=error.what, remedy=error.remedy)
-        return
-    found = obstacles(plan, settled, gates, catalogue, cache_sight=sight)
+    found = obstacles(plan, settings, gates, catalogue, cache_sight=sight)
     for obstacle in found:
         yield Finding(name="certificate", can=False, needed=False, description=obstacle.text, remedy=obstacle.remedy)
     if not found:
         yield Finding(name="certificate", can=True, needed=False, description=f"possible by the gates '{gates.name}'")
-    for sentence in not_given(settled, gates, catalogue):
+    for sentence in not_given(settings, gates, catalogue):
         remedy = "give it where that may be done to this storage; no verdict waits for it"
         yield Finding(name="not given", can=False, needed=False, description=sentence, remedy=remedy)
 
@@ -152,9 +155,9 @@ def _target(spec: TargetSpec, text: str, seconds: float, access: Access) -> tupl
     return Finding(name="target", can=True, needed=True, description=f"{target.location}: {kind}, {seen}"), target
 
 
-def _plan(settings: Settings, target: TargetFacts) -> tuple[Finding, Plan | None]:
+def _plan(settings: Settings, target: TargetFacts, gates: Gates) -> tuple[Finding, Plan | None]:
     try:
-        plan = plan_run(settings, target, load_gates(settings.gates, target.gate_kind).table)
+        plan = plan_run(settings, target, gates.table)
     except UsageError as error:
         return Finding(name="plan", can=False, needed=True, description=error.what, remedy=error.remedy), None
     runs = ", ".join(str(c.subject) for c in plan.runnable)
@@ -218,23 +221,8 @@ def _memory(plan: Plan | None, hosts: list[HostFacts]) -> Finding:
         return unknown("memory", "no rank was started")
     description = "; ".join(f"{h.host}: {format_bytes(h.memory_available_bytes)} available" for h in hosts)
     if plan is None:
-        return Finding(name="memory", can=True, needed=True, description=description + _UNPLANNED)
+        return Finding(name="memory", can=True, needed=True, description=description + UNPLANNED)
     return _tried("memory", description, lambda: check_memory(plan, tuple(hosts)))
-
-
-def _memory_limit(plan: Plan | None) -> Finding:
-    limit = memory_limit_bytes()
-    if limit is None:
-        return Finding(name="memory limit", can=True, needed=False, description="no cgroup limits memory")
-    description = f"a cgroup limits memory to {format_bytes(limit)}, page cache included"
-    need = max((sum(c.rank_memory_bytes) for c in plan.runnable), default=0) if plan else 0
-    if need <= limit:
-        return Finding(
-            name="memory limit", can=True, needed=False, description=description + ("" if plan else _UNPLANNED)
-        )
-    remedy = "Raise the limit of the container, or rehearse at a smaller --ckpt-scale."
-    description += f", and the ranks need {format_bytes(need)}"
-    return Finding(name="memory limit", can=False, needed=True, description=description, remedy=remedy)
 
 
 def _space(plan: Plan | None, settings: Settings, target: TargetFacts) -> Finding:
@@ -245,7 +233,7 @@ def _space(plan: Plan | None, settings: Settings, target: TargetFacts) -> Findin
     free = target.capacity.free_bytes
     description = f"{format_bytes(free)} free on the target"
     if plan is None:
-        return Finding(name="space", can=True, needed=True, description=description + _UNPLANNED)
+        return Finding(name="space", can=True, needed=True, description=description + UNPLANNED)
     return _tried(
         "space",
         f"{description}, {format_bytes(plan.space_bytes)} needed",

@@ -10,6 +10,9 @@ from pytest_ckpt.judging.cures import known_of, remedy_of
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError
 from pytest_ckpt.targets.schemes import leftovers_in_time
 
+UNPLANNED = " (what a run needs is known with --ckpt-target and --cluster)"
+"""Behind what there is, where nothing says how much of it is needed."""
+
 LOOK_AT_IT = "Look at the storage and its mount: dmesg, the server, the network."
 
 

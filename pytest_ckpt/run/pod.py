@@ -1,4 +1,4 @@
-"""What a container, or a pod of Kubernetes, often lacks, for `doctor`: shared memory, and a pod on another node."""
+"""What a container or a pod often lacks, for `doctor`: memory, shared memory, and a pod on another node."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.launching.second_client import agent_on, is_elsewhere
-from pytest_ckpt.run.findings import Finding
+from pytest_ckpt.run.findings import UNPLANNED, Finding
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.memory_limits import memory_limit_bytes
 from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.support.units import counted, format_bytes
 
@@ -18,12 +19,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.sizing.plan import Plan
 
 _SHARED = Path("/dev/shm")
 # Of Open MPI on one host 0.1 MiB a rank was seen; other MPIs take more.
 _BYTES_OF_RANK = 1 << 20
 _OF_POD = "KUBERNETES_SERVICE_HOST"
 _APART = "Name pods of other nodes with --ckpt-hosts (podAntiAffinity), or another mount with --ckpt-second-mount."
+
+
+def memory_limit(plan: Plan | None) -> Finding:
+    """Look whether the own control group allows what the ranks of a plan need; None: nothing is planned."""
+    limit = memory_limit_bytes()
+    if limit is None:
+        return Finding(name="memory limit", can=True, needed=False, description="no cgroup limits memory")
+    description = f"a cgroup limits memory to {format_bytes(limit)}, page cache included"
+    need = max((sum(c.rank_memory_bytes) for c in plan.runnable), default=0) if plan else 0
+    if need <= limit:
+        return Finding(
+            name="memory limit", can=True, needed=False, description=description + ("" if plan else UNPLANNED)
+        )
+    remedy = "Raise the limit of the container, or rehearse at a smaller --ckpt-scale."
+    description += f", and the ranks need {format_bytes(need)}"
+    return Finding(name="memory limit", can=False, needed=True, description=description, remedy=remedy)
 
 
 def shared_memory(processes: int, place: Path = _SHARED) -> Finding:

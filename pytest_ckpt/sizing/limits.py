@@ -130,7 +130,6 @@ def _load_limit_seconds(mttf_seconds: float, restore_budget: float) -> float:
 
 
 def _with_reasons(limits: ClusterLimits) -> ClusterLimits:
-    n = format_count(limits.accelerators)
     k = format_count(limits.checkpoints_per_failure)
     rate = f"{limits.failures_per_day:.4g}"
     mttf = format_seconds(limits.mttf_seconds, digits=4)
@@ -143,7 +142,7 @@ def _with_reasons(limits: ClusterLimits) -> ClusterLimits:
         (
             "failures_per_day",
             f"{limits.failures.because}: {limits.failures.failures_per_accelerator_day:.4g} failures a day and "
-            f"accelerator, times {n} accelerators = {rate} a day.",
+            f"accelerator, times {counted(limits.accelerators, 'accelerator')} = {rate} a day.",
         ),
         ("mttf_seconds", f"86,400 s / {rate} failures a day = {mttf} between two failures."),
         (

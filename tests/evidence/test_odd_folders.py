@@ -57,6 +57,21 @@ def test_a_file_beyond_any_size_is_named_and_not_read(run):
     assert main(["verify", str(run)]) == 1
 
 
+@pytest.mark.parametrize("form", [(), ("--json",), ("--html=page.html",)], ids=["text", "JSON", "page"])
+@pytest.mark.parametrize("field", ["total_bytes", "used_bytes", "free_bytes"])
+def test_a_size_of_the_target_that_is_a_text_is_named(run, capsys, tmp_path, monkeypatch, field, form):
+    """A page once ended in a traceback where it wrote such a size with its unit."""
+    monkeypatch.chdir(tmp_path)
+    sizes = {"total_bytes": 3, "used_bytes": 2, "free_bytes": 1}
+    edit(run / "report.json", lambda report: report["environment"]["target"].update(capacity=sizes))
+    write_manifest(run)
+    assert main(["judge", str(run), *form]) == 1
+    edit(run / "report.json", lambda report: report["environment"]["target"]["capacity"].update({field: "much"}))
+    write_manifest(run)
+    assert main(["judge", str(run), *form]) == 4
+    assert f"environment.target.capacity.{field}" in capsys.readouterr().err
+
+
 def test_of_more_bytes_than_any_run_has_the_largest_files_are_not_read(run, capsys, monkeypatch):
     """Ten thousand files, each no larger than is allowed, would be read for hours."""
     monkeypatch.setattr(manifest, "_MAXIMUM_BYTES_IN_ALL", 1 << 20)

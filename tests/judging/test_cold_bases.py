@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.facts.proofs import COLD_BASES, CacheFacts, CanaryReads, MovedBytes
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.cold import BASIS_WORDS, of_canaries, of_volume, prove_cold
+from pytest_ckpt.judging.cold import BASIS_WORDS, of_canaries, of_volume, prove_cold, uncounted
 from pytest_ckpt.judging.verdicts import decide
 from pytest_ckpt.sizing.caches import minimum_moved
 from tests.support.made_failover import failed_over
@@ -317,3 +317,25 @@ def test_the_word_of_an_object_store_is_no_proof_where_it_may_be_certified(gates
         table,
     )
     assert elsewhere.outcome == "met"
+
+
+COUNTED = dataclasses.replace(BLIND, gauge="cachestat", resident_fraction=0.0, detail="")
+
+
+@pytest.mark.parametrize(
+    ("kind", "cache", "says"),
+    [
+        ("fuse.glusterfs", COUNTED, True),
+        ("fuseblk", COUNTED, True),
+        ("ext4", COUNTED, False),
+        ("nfs4", COUNTED, False),
+        # Nothing rests on a count there.
+        ("fuse.sshfs", BLIND, False),
+        ("fuse.glusterfs", dataclasses.replace(COUNTED, by_other_hosts=True), False),
+        ("fuse.glusterfs", None, False),
+    ],
+)
+def test_what_a_process_of_fuse_keeps_is_said_to_be_uncounted(kind, cache, says):
+    found = uncounted(kind, [cache])
+    assert bool(found) is says
+    assert all(kind in sentence and "--ckpt-hosts" in sentence for sentence in found)

@@ -11,6 +11,7 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.targets.owner import owner_of
 from tests.support.machine import file_system_of
 
@@ -109,6 +110,27 @@ def test_a_run_that_does_not_fit_is_told_before_it_is_tried(capsys, tmp_path):
     )  # fmt: skip
     assert code == 4
     assert "fit no layout" in found["plan"]["description"]
+
+
+@pytest.mark.parametrize("gates", ["posix-shared", "speed-only"])
+def test_it_needs_the_space_that_plan_and_run_need(capsys, tmp_path, gates):
+    """What contention saves beside the checkpoints, too, where the gates ask for it and nobody named a suite."""
+    words = [f"--ckpt-target={tmp_path}", f"--ckpt-gates={gates}", *TWO, "--ckpt-launcher=no-such-launcher"]
+    main(["plan", *words, "--json"])
+    planned = json.loads(capsys.readouterr().out)["checkpoints"]
+    needed = format_bytes(max(checkpoint["space_bytes"] for checkpoint in planned))
+    _, found = doctor(capsys, *words)
+    assert found["space"]["description"].endswith(f", {needed} needed")
+
+
+def test_gates_that_cannot_be_read_are_named_and_the_rest_is_still_looked_at(capsys, tmp_path):
+    words = [f"--ckpt-target={tmp_path}", "--ckpt-gates=no-such-table", *TWO, "--ckpt-launcher=no-such-launcher"]
+    code, found = doctor(capsys, *words)
+    assert code == 4
+    assert not found["gates"]["can"]
+    assert found["gates"]["remedy"]
+    assert found["space"]["can"]
+    assert "plan" not in found
 
 
 def test_a_library_that_cannot_be_imported_is_named(capsys, tmp_path, monkeypatch):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import random
+from pytest_ckpt.conformance.content import random_bytes
 
 SIZE_OF_VERSION = 1000
 
 
 def content(seed: int, name: str, version: int, size: int = 0) -> bytes:
     """Return the bytes of a version; of no size, those of ``sized``."""
-    return random.Random(f"{seed}/{name}/{version}").randbytes(size or sized(version))
+    return random_bytes(size or sized(version), seed, name, version)
 
 
 def sized(version: int) -> int:

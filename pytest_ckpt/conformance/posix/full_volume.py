@@ -6,12 +6,12 @@ import contextlib
 import ctypes
 import errno
 import os
-import random
 import shutil
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.conformance.content import random_bytes
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.checkpoints import Calls, write_all, write_durably
 from pytest_ckpt.support.units import format_bytes, format_seconds
@@ -64,7 +64,7 @@ def leave_room(folder: Path, room: int, free: int, calls: Calls) -> None:
     """Fill a volume with ballast but for ``room`` bytes."""
     # Removed as a whole: to cut a file short may itself take space.
     try:
-        write_durably(folder / "room", random.Random(room).randbytes(room), calls)
+        write_durably(folder / "room", random_bytes(room, room), calls)
     except OSError as error:
         if error.errno not in FULL:
             raise
@@ -99,7 +99,7 @@ def _take_space(path: Path, free: int, calls: Calls) -> None:
 
 
 def _write_until_full(descriptor: int, maximum_bytes: int, calls: Calls, path: Path) -> None:
-    block = random.Random(str(path)).randbytes(PIECE_BYTES)
+    block = random_bytes(PIECE_BYTES, path)
     piece = written = 0
     # What is the same again and again may take no space: each piece begins elsewhere in the block.
     size = PIECE_BYTES

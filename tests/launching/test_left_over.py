@@ -1,0 +1,105 @@
+"""Nothing of the target is removed while ranks of other hosts may write to it: each host is asked, and must answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.targets import TARGETS
+from pytest_ckpt.launching import launch_context
+from pytest_ckpt.launching.launch_context import LaunchContext
+from pytest_ckpt.launching.launcher import Launcher
+from pytest_ckpt.run.close import _clean
+from pytest_ckpt.run.context import RunContext
+from pytest_ckpt.run.hosts import Seen
+from pytest_ckpt.run.open import open_run, preflight
+from pytest_ckpt.sizing.plan import plan_run
+from pytest_ckpt.targets.posix.target import PosixTarget
+
+SAID = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke", "ckpt_mode": "open",
+        "ckpt_processes": "2", "ckpt_gates": "speed-only"}  # fmt: skip
+SILENT = "h2 does not say that no process of the run is left there, so it may still write"
+WHOLE = {"exit_code": 0, "is_whole": True}
+
+
+@pytest.fixture
+def over(tmp_path: Path) -> Callable[[str], LaunchContext]:
+    """Make the context of a run over these hosts, or on this one."""
+
+    def make(hosts: str) -> LaunchContext:
+        (tmp_path / "target").mkdir()
+        (tmp_path / "run").mkdir()
+        said = SAID | {"ckpt_target": str(tmp_path / "target")} | ({"ckpt_hosts": hosts} if hosts else {})
+        settings = resolve(said, {})
+        target = PosixTarget(str(tmp_path / "target"))
+        return LaunchContext(
+            run_id="made-up",
+            seed=1,
+            settings=settings,
+            plan=plan_run(settings, target.check()),
+            folder=tmp_path / "run",
+            spec=TARGETS[""],
+            target=target.check(),
+            launcher=Launcher(template=("no-such-launcher",), version="none", hosts=()),
+            area=target.create_area("made-up"),
+        )
+
+    return make
+
+
+def ended(folder: Path, how: dict[str, object] | None) -> None:
+    """Leave a launch in the run folder that ended so; None: nobody wrote how."""
+    launch = folder / "launches" / "1"
+    launch.mkdir(parents=True)
+    if how is not None:
+        (launch / "exit.json").write_text(json.dumps(how))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "how", "asked"),
+    [
+        ("h1:1,h2:1", None, True),
+        ("h1:1,h2:1", {"exit_code": 137, "is_whole": True}, True),
+        # Open MPI that has lost a host may say that all went well.
+        ("h1:1,h2:1", {"exit_code": 0, "is_whole": False}, True),
+        ("h1:1,h2:1", WHOLE, False),
+        ("", None, False),
+    ],
+)
+def test_other_hosts_are_asked_where_a_launch_did_not_end_by_itself(
+    over: Callable[[str], LaunchContext],
+    monkeypatch: pytest.MonkeyPatch,
+    hosts: str,
+    how: dict[str, object] | None,
+    asked: bool,
+) -> None:
+    context = over(hosts)
+    ended(context.folder, how)
+    names: list[str] = []
+
+    def answer(_launcher: object, others: list[str], _run_id: str) -> str:
+        names.extend(others)
+        return SILENT
+
+    monkeypatch.setattr(launch_context, "end_on_other_hosts", answer)
+    assert context.end_left_over() == (SILENT if asked else "")
+    assert names == (["h1", "h2"] if asked else [])
+
+
+@pytest.mark.parametrize("why", [SILENT, ""])
+def test_the_run_s_folder_stays_and_is_told_where_something_may_still_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    (tmp_path / "target").mkdir()
+    monkeypatch.setattr(preflight, "_see_hosts", lambda *_: Seen(failure=None))
+    folders = {"ckpt_target": str(tmp_path / "target"), "ckpt_report": str(tmp_path / "report")}
+    context = open_run(resolve(SAID | folders, {}), ["pytest"]).context
+    monkeypatch.setattr(RunContext, "end_left_over", lambda _: why)
+    (made,) = (tmp_path / "target").iterdir()
+    left = _clean(context)
+    assert left == ([f"{context.own_area.location} stays: {why}"] if why else [])
+    assert made.exists() is bool(why)

@@ -1,0 +1,71 @@
+"""What was once made in several places is made in one: a second one fails here, and names the first."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.report.html import render
+from pytest_ckpt.report.text import summary_lines
+from tests.support import CHECKOUT, made_up
+
+PACKAGE = CHECKOUT / "pytest_ckpt"
+FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
+PAGES = sorted((CHECKOUT / "templates").glob("*.j2"))
+
+# Names of attributes, and the one module that may use them.
+PLACES = {
+    "a process that dies with its parent": ("prctl", "", "support/die_with_parent.py"),
+    "what a file system answers that has no direct I/O": ("EOPNOTSUPP", "", "targets/posix/direct_io.py"),
+    "the bytes that checks write": ("randbytes", "conformance/", "conformance/content.py"),
+}
+
+
+def uses(path: Path, name: str) -> bool:
+    """Whether a module names an attribute."""
+    tree = ast.parse((PACKAGE / path).read_text())
+    return any(isinstance(node, ast.Attribute) and node.attr == name for node in ast.walk(tree))
+
+
+@pytest.mark.parametrize("what", PLACES)
+def test_it_is_made_in_one_place(what: str) -> None:
+    name, below, place = PLACES[what]
+    assert [str(path) for path in FILES if str(path).startswith(below) and uses(path, name)] == [place]
+
+
+@pytest.mark.parametrize(
+    ("change", "exit_code", "terminal", "page"),
+    [
+        ({}, 0, ": passed", "It passed"),
+        ({"outcome": "failed"}, 1, ": did not pass", "It did not pass"),
+        ({"outcome": "not run"}, 8, ": not everything required was run", "Nothing failed, but not everything"),
+        # The verdicts decide, also where a code of another cause stands beside them.
+        ({"outcome": "failed"}, 0, ": did not pass", "It did not pass"),
+        ({}, 8, ": not everything required was run", "Nothing failed, but not everything"),
+    ],
+)
+def test_page_and_terminal_say_the_same_of_a_rehearsal(
+    change: made_up.Document, exit_code: int, terminal: str, page: str
+) -> None:
+    document = made_up.document("rehearsal")
+    document["requirements"][0] |= change
+    document["exit_code"] = exit_code
+    written = render(document)
+    ways = ("It passed", "It did not pass", "Nothing failed, but not everything")
+    assert [way for way in ways if way in written] == [page]
+    assert f"accelerators{terminal}\n" in "".join(f"{line}\n" for line, _ in summary_lines(document))
+
+
+def test_nothing_looks_for_a_word_in_a_sentence_or_in_json_text() -> None:
+    """Whether something failed, or was late, is a field: a sentence may be worded anew, and JSON spaced otherwise."""
+    asked = {
+        path.name: found
+        for path in PAGES
+        if (found := re.findall(r"""["'][a-z ]+["'] in [\w.]*(?:verdict|because|text|message)\b""", path.read_text()))
+    }
+    assert asked == {}
+    quoted = re.compile(r"""['"]\\?"outcome\\?": """)
+    assert [str(path) for path in FILES if quoted.search((PACKAGE / path).read_text())] == []
