@@ -193,6 +193,7 @@ def _environment() -> jinja2.Environment:
         "columns_alike": tables.columns_alike,
         "alike_readings": tables.alike_readings,
         "host_rates": tables.rates_of_hosts,
+        "MAXIMUM_HOSTS": tables.MAXIMUM_HOSTS,
     }
     return environment
 

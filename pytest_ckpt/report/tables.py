@@ -14,6 +14,9 @@ from pytest_ckpt.report.quantity import rates_alike, seconds_alike
 MAXIMUM_ROWS = 40
 """Operations of a kind that a table lists; of more, the slowest are listed and report.json has them all."""
 
+MAXIMUM_HOSTS = 16
+"""Hosts that the table of what each moved lists; of more, those that saved the least in a second."""
+
 _MAXIMUM_REQUESTS = 60
 
 HOST_FACTS = ("cpu", "cores", "memory_bytes", "kernel", "os", "python", "client")
@@ -52,15 +55,35 @@ def listed_requests(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
 
 def rates_of_hosts(
     ran: Mapping[str, object], hosts: Sequence[Mapping[str, object]] | None
-) -> list[tuple[str, HostRate, HostRate]]:
-    """Return what each host saved and loaded, by its name, beside what its network carries; none where nobody knows."""
+) -> list[tuple[str, str, HostRate, HostRate]]:
+    """Return what each host saved and loaded, beside what its network carries; none where nobody knows.
+
+    A row has the host's name and its ranks. Of many hosts those that saved the least in a second come first.
+    """
     networks = networks_of(hosts or ())
     if not networks:
         return []
+    measurement = from_plain(Measurement, ran)
     found: dict[str, dict[str, HostRate]] = {}
-    for rate in host_rates(from_plain(Measurement, ran), networks):
+    for rate in host_rates(measurement, networks):
         found.setdefault(rate.host, {})[rate.kind] = rate
-    return [(host, of_kind["save"], of_kind["load"]) for host, of_kind in found.items() if len(of_kind) == 2]
+    rows = [
+        (host, _in_ranges([r.rank for r in measurement.ranks if r.host == host]), of_kind["save"], of_kind["load"])
+        for host, of_kind in found.items()
+        if len(of_kind) == 2
+    ]
+    return rows if len(rows) <= MAXIMUM_HOSTS else sorted(rows, key=lambda row: row[2].bytes_per_second)
+
+
+def _in_ranges(ranks: Sequence[int]) -> str:
+    """Return the numbers of ranks, those that follow each other as first and last."""
+    ranges: list[list[int]] = []
+    for rank in sorted(ranks):
+        if ranges and rank == ranges[-1][-1] + 1:
+            ranges[-1] = [ranges[-1][0], rank]
+        else:
+            ranges.append([rank])
+    return ", ".join(" to ".join(map(str, of)) for of in ranges)
 
 
 def table_rows(subject: view.Subject) -> list[dict[str, Any]]:

@@ -7,6 +7,8 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from pytest_ckpt.launching.launcher import find_launcher
 from tests.support import CHECKOUT
 from tests.support.group_program import LARGE, STARTS
@@ -15,8 +17,10 @@ from tests.support.machine import patience
 RANKS = 5
 
 
-def test_every_method_gives_what_it_says_on_more_ranks_than_cores(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_every_method_gives_what_it_says_on_more_ranks_than_cores(tmp_path: Path, hosts: int) -> None:
     launcher = find_launcher(None, ())
+    more = {"PYTHONPATH": str(CHECKOUT), "GROUP_HOSTS": str(hosts)}
     done = subprocess.run(
         launcher.command(RANKS, "tests.support.group_program"),
         stdin=subprocess.DEVNULL,
@@ -24,7 +28,7 @@ def test_every_method_gives_what_it_says_on_more_ranks_than_cores(tmp_path: Path
         text=True,
         check=False,
         timeout=patience(60),
-        env=launcher.environment("group", str(tmp_path)) | {"PYTHONPATH": str(CHECKOUT)},
+        env=launcher.environment("group", str(tmp_path)) | more,
         # Two cores at most, whatever the machine has.
         preexec_fn=lambda: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2]),
     )
@@ -33,6 +37,8 @@ def test_every_method_gives_what_it_says_on_more_ranks_than_cores(tmp_path: Path
     assert document["is_together"] == [True] * STARTS
     for rank, found in enumerate(document["ranks"]):
         assert found["gathered"] == ([n * LARGE for n in range(RANKS)] if rank == 0 else [])
-        assert (found["shared"], found["sum"], found["largest"], found["smallest"]) == (0, 15, RANKS - 1, -1)
-        assert (found["leader"], found["leads"], found["any"]) == ("rank 0", rank == 0, [True, False])
+        of_host = range(rank % hosts, RANKS, hosts)
+        assert (found["shared"], found["largest"], found["smallest"]) == (0, RANKS - 1, -1)
+        assert found["sum"] == sum(other + 1 for other in of_host)
+        assert (found["leader"], found["leads"], found["any"]) == (f"rank {of_host[0]}", rank < hosts, [True, False])
         assert found["turns"] == found["beside"] == list(range(100))

@@ -254,3 +254,21 @@ def test_of_requests_to_many_endpoints_the_slowest_are_listed_and_all_are_counte
     assert "Listed are 60 of 100 kinds at an endpoint" in text
     assert "https://silent.example: get" in text
     assert [n for n in range(1, 100) if f"https://gw{n}.example: get" in text] == list(range(41, 100))
+
+
+def test_what_each_host_moved_is_told_beside_what_its_network_carries() -> None:
+    document = made_up.document("certified", subjects=made_up.FULL_SIZE, ranks=1_024, accelerators=100_000)
+    assert "What each host moved" not in Page(render(document)).text
+    rates = {"sends_bytes_per_second": 25e9, "receives_bytes_per_second": 24e9}
+    for host in document["environment"]["hosts"]:
+        host["network"] = {"basis": "streams", **rates, "over": "10.0.0.1", "why_not": ""}
+    text = Page(render(document)).text
+    assert "that of TCP streams between the hosts, all at once, before the run" in text
+    # Of 128 hosts those that saved the least, with the ranks that each had; the others are counted.
+    assert "and 112 hosts that saved more in a second" in text
+    rows = re.findall(r"client(\d+) (\d+) to (\d+) ([\d.]+) GB/s 25 GB/s", text)
+    of_one = rows[:16]
+    assert [(int(first), int(last)) for _, first, last, _ in of_one] == [
+        (8 * int(host) - 8, 8 * int(host) - 1) for host, *_ in of_one
+    ]
+    assert [float(rate) for *_, rate in of_one] == sorted(float(rate) for *_, rate in of_one)

@@ -1,8 +1,13 @@
-"""What ranks do in the tests of their group: ``python -m`` this module, under mpiexec; rank 0 prints a line of JSON."""
+"""What ranks do in the tests of their group: ``python -m`` this module, under mpiexec; rank 0 prints a line of JSON.
+
+Where the environment says ``GROUP_HOSTS``, they believe that they are on so many hosts, in turn.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import threading
 import time
 
@@ -15,6 +20,9 @@ LARGE = 3_000_000
 
 def main() -> None:
     """Use every method, some beside each other in two groups."""
+    if hosts := os.environ.get("GROUP_HOSTS"):
+        name = f"h{int(os.environ['OMPI_COMM_WORLD_RANK']) % int(hosts)}"
+        socket.gethostname = lambda: name
     activity = Activity()
     group = MpiGroup(activity)
     found: dict[str, object] = {

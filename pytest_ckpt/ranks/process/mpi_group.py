@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import operator
 import os
 import pickle
 import socket
@@ -31,7 +32,7 @@ _SHORTEST_POLL_SECONDS = 0.00005
 _POLL_SECONDS = 0.0005
 # To tell a moment to all ranks of a host.
 _POLLS_OF_NOTICE = 4
-_MOMENT_TAG, _VALUE_TAG, _SUM_TAG, _COPY_TAG = 1, 2, 3, 4
+_MOMENT_TAG, _VALUE_TAG, _SUM_TAG, _COPY_TAG, _SIZE_TAG = 1, 2, 3, 4, 5
 
 
 class MpiGroup:
@@ -44,8 +45,13 @@ class MpiGroup:
         self.size: int = self._world.size
         self.host = socket.gethostname()
         self._longest_poll = _POLL_SECONDS
+        # Until it is known which rank is where.
+        self._of_host, self._leaders = list(range(self.size)), [0]
         # Ranks by the kernel that they run on, and by name, as containers of one kernel are hosts of their own.
-        self._of_host = self._ranks_of_host(f"{self.host} {boot_id()}")
+        own = f"{self.host} {boot_id()}"
+        hosts = self._shared(self._gathered(own))
+        self._of_host = [rank for rank, other in enumerate(hosts) if other == own]
+        self._leaders = [hosts.index(host) for host in dict.fromkeys(hosts)]
         crowding = len(self._of_host) / len(os.sched_getaffinity(0))
         self._longest_poll = _POLL_SECONDS * max(1.0, crowding)
 
@@ -160,20 +166,29 @@ class MpiGroup:
                 time.sleep(poll)
                 poll = min(2 * poll, self._longest_poll)
 
-    def _ranks_of_host(self, host: str) -> list[int]:
-        hosts = self._shared(self._gathered(host))
-        return [rank for rank, other in enumerate(hosts) if other == host]
-
     def _gathered(self, value: Any) -> list[Any]:
-        data = pickle.dumps(value)
-        own, counts = array.array("q", [len(data)]), array.array("q", bytes(8 * self.size))
-        self._finish(self._world.Igather(own, counts if self.rank == 0 else None))
-        if self.rank != 0:
-            self._finish(self._world.Isend(data, dest=0, tag=_VALUE_TAG))
-            return []
-        others = [bytearray(count) for count in counts[1:]]
-        self._finish(*(self._world.Irecv(other, source=n, tag=_VALUE_TAG) for n, other in enumerate(others, 1)))
-        return [value, *(pickle.loads(other) for other in others)]
+        """By a tree of two levels: of a thousand ranks rank 0 hears those of its host, and one of each other host."""
+        told = [(self.rank, value)]
+        if self.leads_host:
+            told += self._heard(self._of_host[1:])
+        if self.rank == 0:
+            told += self._heard(self._leaders[1:])
+            return [of_rank for _, of_rank in sorted(told, key=operator.itemgetter(0))]
+        data, to = pickle.dumps(told), 0 if self.leads_host else self._of_host[0]
+        size = array.array("q", [len(data)])
+        self._finish(self._world.Isend(size, dest=to, tag=_SIZE_TAG), self._world.Isend(data, dest=to, tag=_VALUE_TAG))
+        return []
+
+    def _heard(self, ranks: Sequence[int]) -> list[tuple[int, Any]]:
+        """Return what these ranks tell: values of their own and of others, with their ranks."""
+        sizes = [array.array("q", [0]) for _ in ranks]
+        pairs_of_sizes = zip(ranks, sizes, strict=True)
+        self._finish(*(self._world.Irecv(size, source=rank, tag=_SIZE_TAG) for rank, size in pairs_of_sizes))
+        told = [bytearray(size[0]) for size in sizes]
+        self._finish(
+            *(self._world.Irecv(of, source=rank, tag=_VALUE_TAG) for rank, of in zip(ranks, told, strict=True))
+        )
+        return [pair for data in told for pair in pickle.loads(data)]
 
     def _shared(self, value: Any) -> Any:
         data = bytearray(pickle.dumps(value) if self.rank == 0 else b"")
