@@ -78,7 +78,7 @@ def make_document(
     plain_plan = plan.to_plain()
     scope = scope_of(plan, settings, gates, measurements)
     sizes = cluster_sizes(plan, measurements)
-    target: Mapping[str, Any] = to_plain(environment.get("target") or {})
+    kind = str(to_plain(environment.get("target") or {}).get("kind", ""))
     plugins = [from_plain(PluginFacts, plugin) for plugin in environment.get("plugins") or ()]
     document = {
         "schema": SCHEMA,
@@ -109,7 +109,7 @@ def make_document(
             *plugin_sentences(plugins),
             *engine_sentences(settings),
             *memory_sentences(plan, measurements),
-            *uncounted(str(target.get("kind", "")), (m.cache for m in measurements)),
+            *uncounted(kind, (m.cache for m in measurements)),
             *client_limits(measurements, networks_of(environment.get("hosts") or ())),
             *differences({host["host"]: host.get("client") or {} for host in environment.get("hosts") or ()}),
         ],
