@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ckpt.report import charts, overview
+from pytest_ckpt.report.goodput import goodput_chart
 from pytest_ckpt.report.svg import Axis, escape, round_step
 from tests.support import made_up
 
@@ -104,3 +107,21 @@ def test_nothing_gives_no_picture() -> None:
 
 def test_escaping_takes_controls_and_quotes() -> None:
     assert escape('<a b="c">\x00\'') == "&lt;a b=&quot;c&quot;&gt;\N{REPLACEMENT CHARACTER}&#x27;"
+
+
+@given(asked=st.integers(min_value=1, max_value=1_000_000))
+def test_numbers_of_accelerators_do_not_touch_each_other_below_the_curves(asked: int) -> None:
+    """A cluster of one lies so far from the others that theirs come close."""
+    sizes = sorted({asked, 1_000, 4_000, 16_000, 32_000, 64_000, 100_000})
+    clusters = [{"accelerators": n, "effective_training_time_ratio": 0.9, "is_served": True} for n in sizes]
+    drawn = ET.fromstring(goodput_chart("key", [{"subject": "s", "clusters": clusters}], asked))
+    placed = [
+        (float(text.get("x", "")), text.text or "", text.get("y"))
+        for text in drawn.iter()
+        if text.tag.endswith("text") and re.fullmatch(r"[\d,]+", text.text or "")
+    ]
+    assert len({y for _, _, y in placed}) == 1
+    assert f"{asked:,}" in [text for _, text, _ in placed]
+    assert f"{sizes[-1]:,}" in [text for _, text, _ in placed] or asked > 60_000
+    for (x, text, _), (beyond, other, _) in itertools.pairwise(sorted(placed)):
+        assert beyond - x > 7 * (len(text) + len(other)) / 2, (text, other)
