@@ -21,10 +21,10 @@ from pytest_ckpt.evidence.run_files import (
     read_observations,
 )
 from pytest_ckpt.evidence.unfinished import decidable
-from pytest_ckpt.facts.engines import recorded_engine
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.options import with_role
+from pytest_ckpt.facts.recorded_engines import recorded_engine
 from pytest_ckpt.facts.settings import Origin, Settings
 from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Verdict

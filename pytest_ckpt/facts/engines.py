@@ -9,9 +9,7 @@ Every pytest run of an environment imports this module: NamedTuples, whose class
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 Commits = Literal["store", "engine"]
@@ -163,48 +161,6 @@ class EngineSpec(NamedTuple):
             **({"file_share": self.memory.file_share} if self.memory.file_share else {}),
             **({"files": self.files.to_plain()} if self.files.of_rank else {}),
         }
-
-
-def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
-    """Return an engine as a plan or report keeps it; it cannot be run.
-
-    Raises KeyError, TypeError for another form, and ValueError for a pattern that is none or has another digest.
-    """
-    named = plain.get("files") or {}
-    return EngineSpec(
-        name=plain["name"],
-        help="",
-        make="",
-        memory=MemoryRule(
-            process_bytes=int(plain["process_bytes"]),
-            state_share=float(plain["state_share"]),
-            file_share=float(plain.get("file_share", 0.0)),
-        ),
-        commits=plain["commits"],
-        is_collective=plain["is_collective"],
-        stages=bool(plain.get("stages", False)),
-        files=FileRule(
-            of_rank=named.get("of_rank", ""),
-            shared=tuple(named.get("shared", ())),
-            passing=tuple(named.get("passing", ())),
-            maximum_bytes=int(named.get("maximum_bytes", 0)),
-            pattern=_kept_pattern(named["pattern"]) if "pattern" in named else None,
-            writers=int(named.get("writers", 1)),
-            consolidated=named.get("consolidated", ""),
-        ),
-        owner=plain["owner"],
-        replays="pattern" in named,
-    )
-
-
-def _kept_pattern(plain: Mapping[str, str]) -> JobPattern:
-    from pytest_ckpt.facts.pattern import read_pattern  # noqa: PLC0415 - few runs have one
-
-    kept = JobPattern(**plain)
-    if hashlib.sha256(kept.text.encode()).hexdigest() != kept.sha256:
-        raise ValueError(f"the pattern of {kept.file} does not have the digest that stands beside it")
-    read_pattern(kept.text)
-    return kept
 
 
 BUILT_IN = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_ckpt.report.svg import Axis, label, line, number, picture, tag
-from pytest_ckpt.support.units import format_percent
+from pytest_ckpt.support.units import counted, format_percent
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM, _HEIGHT = 1040, 70.0, 1010.0, 34.0, 250.0, 290
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
@@ -16,6 +16,8 @@ COLORS = 8
 _MINIMUM_LOST = 0.0001
 # The height of a letter, with what keeps it apart from the next.
 _LETTER = 13.0
+# The width of a digit, by which numbers are kept apart.
+_DIGIT = 7.0
 
 
 def curve_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -40,7 +42,7 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], asked: int) -> st
     for tick in y.ticks():
         parts.append(line(_LEFT, y.at(tick), _RIGHT, y.at(tick), "grid"))
         parts.append(label(_LEFT - 8, y.at(tick) + 4, format_percent(tick), "t", "end"))
-    for size in sizes:
+    for size in _with_room(sizes, x, asked):
         parts.append(label(x.at(size), _BOTTOM + 18, f"{size:,}", "t strong" if size == asked else "t", "middle"))
     parts.append(tag("path", d=f"M{number(x.at(asked))} {number(_TOP)}V{number(_BOTTOM)}", class_="limit"))
     ends: dict[int, list[tuple[float, str]]] = {0: [], -1: []}
@@ -64,8 +66,18 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], asked: int) -> st
         for cluster in row.get("clusters") or []
         if cluster["accelerators"] == asked
     )
-    described = f"Time that trains at {asked:,} accelerators: {at_asked}."
+    described = f"Time that trains at {counted(asked, 'accelerator')}: {at_asked}."
     return picture(key, _WIDTH, _HEIGHT, "Time that does not train, over clusters", described, parts, "wide")
+
+
+def _with_room(sizes: Sequence[int], x: Axis, asked: int) -> list[int]:
+    """Return the sizes whose numbers do not touch below the axis; the asked one stands there, then the largest."""
+    shown: list[int] = []
+    for size in sorted(sizes, key=lambda size: (size != asked, -size)):
+        halves = {other: _DIGIT * (len(f"{size:,}") + len(f"{other:,}")) / 2 for other in shown}
+        if all(abs(x.at(size) - x.at(other)) > half + _DIGIT for other, half in halves.items()):
+            shown.append(size)
+    return sorted(shown)
 
 
 def _apart(column: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:

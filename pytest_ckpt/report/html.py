@@ -117,7 +117,8 @@ def _topology(document: Mapping[str, Any]) -> str:
 def _foot(document: Mapping[str, Any]) -> str:
     """Return what every printed page says at its foot, so that a lost page can be told: verdict, cluster, run."""
     cluster, run = document.get("cluster") or {}, document["run"]
-    return f"{document['grade'].capitalize()}, {cluster.get('accelerators', 0):,} accelerators · run {run['id'][:60]}"
+    size = _counted(cluster.get("accelerators", 0), "accelerator")
+    return f"{document['grade'].capitalize()}, {size} · run {run['id'][:60]}"
 
 
 def _as_css_text(text: str) -> str:

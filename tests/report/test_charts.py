@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -128,3 +130,21 @@ def test_a_cluster_whose_limits_are_not_met_has_a_hollow_point() -> None:
     names = [(float(e.get("y", "0")), e.text) for e in root.iter() if e.text in {"a", "b"}]
     # Two at each end, one below the other.
     assert len(names) == len(set(names)) == 4
+
+
+@given(asked=st.integers(min_value=1, max_value=1_000_000))
+def test_numbers_of_accelerators_do_not_touch_each_other_below_the_curves(asked: int) -> None:
+    """A cluster of one lies so far from the others that theirs come close."""
+    sizes = sorted({asked, 1_000, 4_000, 16_000, 32_000, 64_000, 100_000})
+    clusters = [{"accelerators": n, "effective_training_time_ratio": 0.9, "is_served": True} for n in sizes]
+    drawn = ET.fromstring(goodput_chart("key", [{"subject": "s", "clusters": clusters}], asked))
+    placed = [
+        (float(text.get("x", "")), text.text or "", text.get("y"))
+        for text in drawn.iter()
+        if text.tag.endswith("text") and re.fullmatch(r"[\d,]+", text.text or "")
+    ]
+    assert len({y for _, _, y in placed}) == 1
+    assert f"{asked:,}" in [text for _, text, _ in placed]
+    assert f"{sizes[-1]:,}" in [text for _, text, _ in placed] or asked > 60_000
+    for (x, text, _), (beyond, other, _) in itertools.pairwise(sorted(placed)):
+        assert beyond - x > 7 * (len(text) + len(other)) / 2, (text, other)

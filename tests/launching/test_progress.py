@@ -1,0 +1,135 @@
+"""How far a run has come: every step that ranks do and every check counts, to the last line."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.events import MeasurementBegun, OperationDone, OperationStarted, StepDone, StepKind
+from pytest_ckpt.facts.measurement import OperationKind
+from pytest_ckpt.facts.subject import OperationRef
+from pytest_ckpt.launching import progress as module
+from pytest_ckpt.launching.progress import Progress
+from pytest_ckpt.sizing.plan import plan_run
+from pytest_ckpt.sizing.steps import planned_steps
+from pytest_ckpt.support.units import format_seconds
+from tests.support.made_measurement import operation
+
+CHECKS = 2
+OWN: tuple[OperationKind, ...] = ("save", "load")
+
+
+class Clock:
+    """A clock that goes only when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(module.time, "monotonic", made)
+    return made
+
+
+class Watched:
+    """The progress of a run of one subject, and the lines that it wrote."""
+
+    def __init__(self, clock: Clock, **options: str) -> None:
+        said = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_operations": "2"}
+        settings = resolve(said | options, {})
+        (self.planned,) = plan_run(settings, None).runnable
+        self.steps = planned_steps(self.planned, settings, None)
+        self.written: list[str] = []
+        self.clock = clock
+        self.progress = Progress(self.steps, CHECKS, self.written.append, live=False)
+        self.progress.begin([self.planned])
+        self.progress.take(MeasurementBegun(subject=self.planned.subject))
+
+    def own(self, kind: OperationKind, index: int, seconds: float) -> None:
+        """Make a save or load of the subject's own."""
+        ref = OperationRef(subject=self.planned.subject, action=kind, index=index)
+        self.progress.take(OperationStarted(operation=ref))
+        self.clock.now += seconds
+        done = operation(kind, index, seconds)
+        self.progress.take(OperationDone(subject=self.planned.subject, operation=done))
+
+    def step(self, kind: StepKind, index: int, seconds: float) -> None:
+        """Make another step."""
+        self.clock.now += seconds
+        done = StepDone(subject=self.planned.subject, kind=kind, index=index, took_seconds=seconds)
+        self.progress.take(done)
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for line in "".join(self.written).splitlines() if line]
+
+
+def left(line: str) -> str:
+    """Return what a line says of the time that is left."""
+    found = re.search(r", ((?:about|at most) .* left)$", line)
+    return found[1] if found else ""
+
+
+def test_every_step_beside_saves_and_loads_moves_the_count_on(clock: Clock) -> None:
+    """Once it stood still after the last load, for hours of contention, endurance and checks."""
+    run = Watched(clock, ckpt_suite="performance,contention")
+    total = sum(steps.count for steps in run.steps) + CHECKS
+    assert total > 4 + CHECKS
+    for steps in run.steps:
+        for index in range(1, steps.count + 1):
+            if steps.kind in ("save", "load"):
+                run.own(steps.kind, index, 2.0)
+            else:
+                run.step(steps.kind, index, 2.0)
+    for number in range(CHECKS):
+        run.progress.checked(f"COMMIT.{number}", 1.0)
+        run.progress.printed(".")
+    counted = [re.match(r"\[(\d+)/(\d+)\]", line) for line in run.lines]
+    assert [(int(c[1]), int(c[2])) for c in counted if c] == [(n, total) for n in range(1, total + 1)]
+    assert run.progress.done == run.progress.total == total
+
+
+@pytest.mark.parametrize(
+    ("duration", "each_seconds", "bound", "left_seconds"),
+    [
+        # One step of an hour, or of at most 25 saves of ten seconds.
+        ({"ckpt_duration": "1h"}, 600.0, "about", (3000, 2400, 1800)),
+        ({}, 10.0, "at most", (240, 230, 220)),
+    ],
+)
+def test_every_save_of_endurance_brings_its_end_nearer(
+    clock: Clock, duration: dict[str, str], each_seconds: float, bound: str, left_seconds: tuple[float, ...]
+) -> None:
+    run = Watched(clock, ckpt_suite="performance,endurance", **duration)
+    for kind in OWN:
+        for index in (1, 2):
+            run.own(kind, index, 10.0)
+    for index in range(1, 4):
+        run.step("endurance", index, each_seconds)
+    assert [left(line) for line in run.lines[-3:]] == [
+        f"{bound} {format_seconds(seconds)} and {CHECKS} checks left" for seconds in left_seconds
+    ]
+
+
+def test_checks_move_the_count_on_and_are_told_to_be_left(clock: Clock) -> None:
+    run = Watched(clock)
+    run.own("save", 1, 4.0)
+    assert left(run.lines[-1]) == f"about 12 s and {CHECKS} checks left"
+    run.progress.checked("COMMIT.file", 1.0)
+    assert run.progress.done == 2
+    run.own("save", 2, 4.0)
+    assert left(run.lines[-1]).endswith("and 1 check left")
+
+
+def test_what_a_launch_that_ended_early_did_not_come_to_is_no_longer_waited_for(clock: Clock) -> None:
+    run = Watched(clock)
+    run.own("save", 1, 4.0)
+    run.progress.end()
+    assert (run.progress.done, run.progress.total) == (1, 1 + CHECKS)
