@@ -221,7 +221,11 @@ class Handler(BaseHTTPRequestHandler):
             self._held.keys(self._bucket, "")
             self._say(200, answered("VersioningConfiguration"))
         else:
-            self._say(200, listing(self._bucket, self._held.keys(self._bucket, prefix), self._query))
+            self._say(200, self._listing(prefix))
+
+    def _listing(self, prefix: str) -> ET.Element:
+        """Return a page of the keys that begin with a prefix."""
+        return listing(self._bucket, self._held.keys(self._bucket, prefix), self._query)
 
     # --- what goes over the connection --------------------------------------------------------------------------------
 
