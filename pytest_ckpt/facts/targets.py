@@ -58,8 +58,9 @@ class Access:
 
     ``endpoints`` are URLs; without one the libraries of the target's own scheme find theirs. ``ca_bundle`` is the file
     of the certificates by which TLS is verified, empty for those of the system. No part of an object is smaller than
-    ``part_bytes``, but for its last. Ranks bear for ``busy_seconds`` that a store says it is busy. ``embedded`` names the server that the run itself started on this host, for itself
-    alone and without anybody's credentials; empty for storage under test.
+    ``part_bytes``, but for its last. Ranks bear for ``busy_seconds`` that a store says it is busy. ``embedded`` names
+    the server that the run itself started on this host, for itself alone and without anybody's credentials; empty for
+    storage under test.
     """
 
     endpoints: tuple[str, ...] = ()
