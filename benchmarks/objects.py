@@ -2,8 +2,8 @@
 
 Sends and reads an object of 128 MiB, parts of 8 MiB, 4 at a time, from and into memory that the caller owns, by our
 client, and by obstore and boto3 where they are installed, in turns against one server on loopback that keeps nothing
-and sends zeros. Printed are the medians, and what a client adds to the memory of its process. Checksums are computed
-by ours and by boto3, as they are by default.
+and sends zeros. Printed are the medians, the ratios of clients that followed each other, and what a client adds to the
+memory of its process. Checksums are computed by ours and by boto3, as they are by default.
 """
 
 from __future__ import annotations
@@ -211,6 +211,11 @@ def main() -> None:
     print(f"| client | {' | '.join(figures)} |\n{'|---' * (len(figures) + 1)}|")
     for name, row in rows.items():
         print(f"| {name} | {' | '.join(f'{statistics.median(row[figure]):.3g}' for figure in figures)} |")
+    print("\nours ÷ another, of the rounds of this run: median (lowest to highest)")
+    for name in there[1:]:
+        for figure in ("save MB/s", "load MB/s"):
+            shares = sorted(own / other for own, other in zip(rows["ours"][figure], rows[name][figure], strict=True))
+            print(f"{name} {figure}: {statistics.median(shares):.2f} ({shares[0]:.2f} to {shares[-1]:.2f})")
 
 
 if __name__ == "__main__":

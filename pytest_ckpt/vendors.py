@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from pytest_ckpt.facts.engines import EngineSpec, FileRule, MemoryRule
+from pytest_ckpt.facts.engines import EngineSpec, MemoryRule
 from pytest_ckpt.facts.environment import PluginFacts
+from pytest_ckpt.facts.file_rules import FileRule
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import Access, AreaRef, Capacity, CheckpointRef, TargetFacts, TargetSpec

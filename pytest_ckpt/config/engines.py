@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT, EngineSpec, FileRule, MemoryRule
+from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT, EngineSpec, MemoryRule
+from pytest_ckpt.facts.file_rules import FileRule
 from pytest_ckpt.support.errors import UsageError, nearest
 
 GROUP = "pytest_ckpt.engines"
@@ -133,6 +134,11 @@ def _check_files(given: EngineSpec) -> None:
         raise ValueError(
             f"files of engine {given.name} has {rule.consolidated!r} as consolidated: {{number}} and maximum_bytes "
             "are expected"
+        )
+    if rule.commit and (rule.commit not in rule.shared or given.commits != "engine"):
+        raise ValueError(
+            f"files of engine {given.name} has {rule.commit!r} as commit: one of shared is expected, and "
+            "commits='engine'"
         )
     for name in filter(None, (rule.of_rank, *rule.shared, *rule.passing, rule.consolidated)):
         if not isinstance(name, str) or "/" in name or name in {".", ".."}:

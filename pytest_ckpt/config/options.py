@@ -100,6 +100,8 @@ def resolve(
     names = [strategy.name for strategy in values["strategy"]]
     values["engine"] = with_pattern(values["engine"], values["pattern"], names, values["pace"], values["deadline"])
     _check_staging(values["engine"], values["strategy"])
+    _check_commits(values["engine"], values["strategy"])
+    _check_certificates(values["engine"], values["ca_bundle"])
     _check_together(values)
     _check_deltas(values)
     _check_tiers(values)
@@ -135,6 +137,32 @@ def _check_staging(engines: Iterable[EngineSpec], strategies: Iterable[StrategyS
                     f"Take {' or '.join(e.name for e in BUILT_IN if e.stages)}, or --ckpt-strategy="
                     f"{STRATEGIES[0].name}.",
                 )
+
+
+def _check_commits(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec]) -> None:
+    """Raise UsageError where a checkpoint that an engine's library commits itself were to be made in another way."""
+    for strategy in strategies:
+        for engine in engines:
+            if engine.files.commit and (strategy.saves_deltas or strategy.tiers):
+                why = "saves some checkpoints as pages" if strategy.saves_deltas else "saves to a folder first"
+                ways = " or ".join(s.name for s in STRATEGIES if not (s.saves_deltas or s.tiers or s.compresses))
+                raise UsageError(
+                    f"--ckpt-strategy {strategy.name} with --ckpt-engine {engine.name}: this strategy {why}. The "
+                    "library of this engine saves whole checkpoints to a bucket and commits them itself.",
+                    f"Take --ckpt-strategy={ways}, or --ckpt-engine=stream.",
+                )
+
+
+def _check_certificates(engines: Iterable[EngineSpec], ca_bundle: str | None) -> None:
+    """Raise UsageError where certificates are named that an engine's library cannot be told of."""
+    for engine in engines:
+        if ca_bundle and engine.system_certificates:
+            raise UsageError(
+                f"--ckpt-ca-bundle with --ckpt-engine {engine.name}: its library verifies TLS by the certificates of "
+                "the system alone.",
+                "Add yours to those of every host (update-ca-certificates) and leave --ckpt-ca-bundle out, or take "
+                f"{' or '.join(e.name for e in BUILT_IN if 'paths' not in e.needs and not e.system_certificates)}.",
+            )
 
 
 def _check_together(values: Mapping[str, Any]) -> None:

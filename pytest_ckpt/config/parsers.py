@@ -15,7 +15,7 @@ from pathlib import Path
 from pytest_ckpt.config.model_files import is_file
 from pytest_ckpt.config.parallelism import read_parallelism
 from pytest_ckpt.facts.compression import CODECS
-from pytest_ckpt.facts.engines import PACES
+from pytest_ckpt.facts.file_rules import PACES
 from pytest_ckpt.facts.settings import EMBEDDED, PROFILES, SUITES, HostSlots
 from pytest_ckpt.facts.strategies import STRATEGY_OF, StrategySpec
 from pytest_ckpt.sizing.architectures import MODELS

@@ -7,7 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.engines import AS_RECORDED, EngineSpec, JobPattern
+from pytest_ckpt.facts.engines import EngineSpec
+from pytest_ckpt.facts.file_rules import AS_RECORDED, JobPattern
 from pytest_ckpt.facts.pattern import Pattern, read_pattern
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.support import resources

@@ -12,6 +12,16 @@ from __future__ import annotations
 import math
 from typing import Any, Literal, NamedTuple
 
+from pytest_ckpt.facts.file_rules import (
+    CONSOLIDATED_FILES,
+    DCP_FILES,
+    DCP_OBJECTS,
+    MEGATRON_FILES,
+    OF_LAYOUT,
+    SAFETENSORS_FILES,
+    FileRule,
+)
+
 Commits = Literal["store", "engine"]
 
 
@@ -30,90 +40,6 @@ class MemoryRule(NamedTuple):
         return math.ceil(self.state_share * shard_bytes + self.file_share * file_bytes)
 
 
-AS_SOON, AS_RECORDED = PACES = ("asap", "recorded")
-
-
-class JobPattern(NamedTuple):
-    """The pattern that an engine replays: its file's name, the digest of that, and its text (`facts.pattern`).
-
-    ``pace``: whether calls follow each other at once, or after the recorded pauses.
-    """
-
-    file: str
-    sha256: str
-    text: str
-    pace: str = AS_SOON
-
-    def to_plain(self) -> dict[str, str]:
-        """Return it in plain types; a pace only where it is another than that of older versions."""
-        plain = self._asdict()
-        return plain if self.pace != AS_SOON else {name: plain[name] for name in ("file", "sha256", "text")}
-
-
-class FileRule(NamedTuple):
-    """Which files a checkpoint has where the engine's library names them. Without ``of_rank`` they are the layout's.
-
-    ``of_rank`` is the one file of each rank; ``{rank}`` stands for its number, ``{shard}`` for one of five digits that
-    begins at 1. Rank 0 writes the ``shared`` ones too, which every rank reads. ``passing`` ones are there only while a
-    save goes on. Where ``maximum_bytes`` is set, a rank has several files: at scale 1.0 each takes tensors, in their
-    order, up to so many bytes, and the optimizer begins a new one (`pytest_ckpt.sizing.files`). ``{number}`` and
-    ``{count}``, of five digits too, tell them apart. Where a rank has several ``writers``, each has a file of about as
-    many bytes, and ``{writer}`` is its number, from 0. With a ``pattern`` files are those of a recorded job.
-
-    ``consolidated`` names the files that rank 0 makes of those of all ranks, in the same save: whole tensors, as many
-    files as each rank has at most; a load reads these.
-    """
-
-    of_rank: str = ""
-    shared: tuple[str, ...] = ()
-    passing: tuple[str, ...] = ()
-    maximum_bytes: int = 0
-    pattern: JobPattern | None = None
-    writers: int = 1
-    consolidated: str = ""
-
-    def to_plain(self) -> dict[str, Any]:
-        """Return it in plain types; a size only where there is one, as plans of older versions have it."""
-        plain: dict[str, Any] = {"of_rank": self.of_rank, "shared": list(self.shared), "passing": list(self.passing)}
-        if self.pattern:
-            plain["pattern"] = self.pattern.to_plain()
-        plain |= {"maximum_bytes": self.maximum_bytes} if self.maximum_bytes else {}
-        plain |= {"writers": self.writers} if self.writers > 1 else {}
-        return plain | ({"consolidated": self.consolidated} if self.consolidated else {})
-
-
-OF_LAYOUT = FileRule()
-"""The files of the layout, which is what engines have whose files have no names of their own."""
-
-
-# What Hugging Face's transformers 4 take for a file where nothing else is said (`max_shard_size`).
-_MAXIMUM_SHARD_BYTES = 5_000_000_000
-
-SAFETENSORS_FILES = FileRule(
-    of_rank="shard-{shard}-model-{number}-of-{count}.safetensors",
-    shared=("model.safetensors.index.json",),
-    maximum_bytes=_MAXIMUM_SHARD_BYTES,
-)
-"""The names are those of torch's HuggingFaceStorageWriter, whose index is that of all files."""
-
-
-CONSOLIDATED_FILES = SAFETENSORS_FILES._replace(consolidated="model-{number}-of-{count}.safetensors")
-"""Those of the same writer with ``enable_consolidation``; it has the shards in a folder of their own."""
-
-DCP_FILES = FileRule(of_rank="__{rank}_0.distcp", shared=(".metadata",), passing=(".metadata.tmp",))
-"""Those of torch.distributed.checkpoint as it is."""
-
-TRACKER = "latest_checkpointed_iteration.txt"
-
-MEGATRON_FILES = FileRule(
-    of_rank="__{rank}_{writer}.distcp",
-    shared=("common.pt", ".metadata", "metadata.json", TRACKER),
-    passing=(".metadata.tmp",),
-    writers=2,
-)
-"""Those that megatron-core 0.16.1 was traced to write, and the tracker of its training loop."""
-
-
 class EngineSpec(NamedTuple):
     """One engine. ``help`` says in a few words what it does.
 
@@ -124,7 +50,8 @@ class EngineSpec(NamedTuple):
     must be installed (several are separated by commas), with the ``extra`` of pytest-ckpt that brings it. ``stages``
     says whether it can save a copy of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`), which strategies
     need that let the job go on.
-    ``replays``: it makes the calls of a recorded job, which the user names.
+    ``replays``: it makes the calls of a recorded job, which the user names. ``system_certificates``: its library
+    verifies TLS by those of the system alone.
     ``files`` says which files a checkpoint has: the plan counts them, and clean-up removes no others. ``owner`` is the
     plugin that brings the engine, with its version; empty for a built-in one.
     """
@@ -142,6 +69,7 @@ class EngineSpec(NamedTuple):
     files: FileRule = OF_LAYOUT
     owner: str = ""
     replays: bool = False
+    system_certificates: bool = False
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -193,6 +121,34 @@ BUILT_IN = (
         extra="torch",
         stages=True,
         files=DCP_FILES,
+    ),
+    EngineSpec(
+        name="dcp-s3torchconnector",
+        help="torch.distributed.checkpoint into a bucket by Amazon's s3torchconnector, which commits itself",
+        make="pytest_ckpt.ranks.engines.dcp_objects.connector:make",
+        # Measured in docs/performance.md: a load holds what the client has asked for ahead, up to half a GB.
+        memory=MemoryRule(process_bytes=1_100_000_000, state_share=1.7),
+        commits="engine",
+        needs=frozenset({"parts of S3"}),
+        is_collective=True,
+        package="torch,s3torchconnector,tenacity",
+        extra="s3torchconnector",
+        stages=True,
+        files=DCP_OBJECTS,
+        system_certificates=True,
+    ),
+    EngineSpec(
+        name="dcp-s3fs",
+        help="torch.distributed.checkpoint into a bucket by fsspec and s3fs, which commit themselves",
+        make="pytest_ckpt.ranks.engines.dcp_objects.of_fsspec:make",
+        memory=MemoryRule(process_bytes=600_000_000, state_share=2.0),
+        commits="engine",
+        needs=frozenset({"parts of S3"}),
+        is_collective=True,
+        package="torch,fsspec,s3fs",
+        extra="s3fs",
+        stages=True,
+        files=DCP_OBJECTS,
     ),
     EngineSpec(
         name="safetensors",

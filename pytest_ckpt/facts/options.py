@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT, PACES
+from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT
+from pytest_ckpt.facts.file_rules import PACES
 from pytest_ckpt.facts.strategies import STRATEGIES
 
 Group = Literal["target", "cluster and limits", "workload", "checks", "evidence", "advanced"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.facts.engines import EngineSpec, FileRule, JobPattern, MemoryRule
+from pytest_ckpt.facts.engines import EngineSpec, MemoryRule
+from pytest_ckpt.facts.file_rules import FileRule, JobPattern
 from pytest_ckpt.facts.pattern import read_pattern
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
             pattern=_kept_pattern(named["pattern"]) if "pattern" in named else None,
             writers=int(named.get("writers", 1)),
             consolidated=named.get("consolidated", ""),
+            commit=named.get("commit", ""),
         ),
         owner=plain["owner"],
         replays="pattern" in named,

@@ -41,13 +41,15 @@ class CheckpointRef:
     """One save of one subject. ``subject`` is its slug; ``number`` counts from 1 over all roles of a run.
 
     ``attempt`` (from 0) is counted up with every save of the same number: a store whose names follow from the whole
-    reference never uses one twice in a run.
+    reference never uses one twice in a run. ``commit`` is the file by which the library of an engine commits it itself;
+    empty: the store does.
     """
 
     subject: str
     number: int
     role: Role = "counted"
     attempt: int = 0
+    commit: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,13 +58,15 @@ class Access:
 
     ``endpoints`` are URLs; without one the libraries of the target's own scheme find theirs. ``ca_bundle`` is the file
     of the certificates by which TLS is verified, empty for those of the system. No part of an object is smaller than
-    ``part_bytes``, but for its last. ``embedded`` names the server that the run itself started on this host, for itself
-    alone and without anybody's credentials; empty for storage under test.
+    ``part_bytes``, but for its last. Ranks bear for ``busy_seconds`` that a store says it is busy. ``embedded`` names
+    the server that the run itself started on this host, for itself alone and without anybody's credentials; empty for
+    storage under test.
     """
 
     endpoints: tuple[str, ...] = ()
     ca_bundle: str = ""
     part_bytes: int = 0
+    busy_seconds: float = 0.0
     embedded: str = ""
 
     def of_client(self, number: int) -> Access:

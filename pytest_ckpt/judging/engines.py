@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.engines import AS_RECORDED, AS_SOON
+from pytest_ckpt.facts.file_rules import AS_RECORDED, AS_SOON
 from pytest_ckpt.support.units import counted, format_bytes
 
 if TYPE_CHECKING:

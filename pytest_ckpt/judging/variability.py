@@ -6,7 +6,8 @@ import math
 import statistics
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.engines import OF_LAYOUT, built_in
+from pytest_ckpt.facts.engines import built_in
+from pytest_ckpt.facts.file_rules import OF_LAYOUT
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided, undecided
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.files import files_of

@@ -14,7 +14,7 @@ from pytest_ckpt.sizing.files import files_of, names_to_read
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_ckpt.facts.engines import FileRule
+    from pytest_ckpt.facts.file_rules import FileRule
     from pytest_ckpt.facts.proofs import Entry
     from pytest_ckpt.facts.subject import Subject
     from pytest_ckpt.ranks.process.activity import Activity
@@ -44,15 +44,16 @@ class Checkpoints:
     def new_ref(self, checkpoint: int, role: Role) -> CheckpointRef:
         """Return the reference of the next save under a number, which may have been saved and deleted before."""
         before = self._refs.get(checkpoint)
-        ref = CheckpointRef(
-            subject=self.subject.slug, number=checkpoint, role=role, attempt=before.attempt + 1 if before else 0
+        attempt = before.attempt + 1 if before else 0
+        ref = self._refs[checkpoint] = CheckpointRef(
+            subject=self.subject.slug, number=checkpoint, role=role, attempt=attempt, commit=self._rule.commit
         )
-        self._refs[checkpoint] = ref
         return ref
 
     def ref(self, checkpoint: int) -> CheckpointRef:
         """Return the reference of a checkpoint as it was saved last; another process saved it but once."""
-        return self._refs.get(checkpoint) or CheckpointRef(subject=self.subject.slug, number=checkpoint)
+        of_another = CheckpointRef(subject=self.subject.slug, number=checkpoint, commit=self._rule.commit)
+        return self._refs.get(checkpoint) or of_another
 
     def files_of_load(self, checkpoint: int, names: Iterable[str] | None = None) -> list[Files]:
         """Return the files that this rank reads to restore a checkpoint: those of its whole chain."""

@@ -7,7 +7,6 @@ import resource
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.engines import AS_RECORDED
 from pytest_ckpt.facts.events import (
     DurabilityCounted,
     IntegrityCompared,
@@ -15,6 +14,7 @@ from pytest_ckpt.facts.events import (
     MeasurementDone,
     PatternMeasured,
 )
+from pytest_ckpt.facts.file_rules import AS_RECORDED
 from pytest_ckpt.facts.measurement import RankFacts
 from pytest_ckpt.facts.requests import together
 from pytest_ckpt.ranks.content.generator import Content, content_seed

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.engines import OF_LAYOUT, FileRule
 from pytest_ckpt.facts.events import OperationDone, OperationStarted, StepDone
+from pytest_ckpt.facts.file_rules import OF_LAYOUT, FileRule
 from pytest_ckpt.facts.measurement import Operation
 from pytest_ckpt.facts.proofs import Durability, Fault, Integrity
 from pytest_ckpt.facts.subject import OperationRef

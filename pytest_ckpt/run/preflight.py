@@ -183,10 +183,13 @@ def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
             )
     for engine in settings.engines:
         if missing := sorted(engine.needs - facts.capabilities):
+            wanted, other = ", ".join(missing), "another target"
+            if "parts of S3" in missing:
+                wanted, other = "a bucket of S3", "a bucket: --ckpt-target=s3://bucket/prefix"
             raise UsageError(
-                f"--ckpt-engine {engine.name} needs {', '.join(missing)}, and --ckpt-target {facts.location} is "
+                f"--ckpt-engine {engine.name} needs {wanted}, and --ckpt-target {facts.location} is "
                 f"{facts.description}.",
-                f"Choose another engine, such as --ckpt-engine={DEFAULT.name}, or another target.",
+                f"Choose another engine, such as --ckpt-engine={DEFAULT.name}, or {other}.",
             )
 
 

@@ -13,7 +13,7 @@ from pytest_ckpt.support.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_ckpt.facts.engines import FileRule
+    from pytest_ckpt.facts.file_rules import FileRule
     from pytest_ckpt.sizing.models import Layout, RankLayout, Tensor
 
 _MADE_WHOLE = ("float16", "float32")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.engines import FileRule
+from pytest_ckpt.facts.file_rules import FileRule
 from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
 

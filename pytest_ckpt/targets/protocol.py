@@ -121,6 +121,21 @@ class Draft(Protocol):
         """Remove what this rank wrote of it."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObjectPlace:
+    """Where a library of a job finds a checkpoint in a bucket. It holds no secret: the library finds keys by itself.
+
+    ``endpoint`` is the URL that is asked, empty where the library finds it by itself; ``ca_bundle`` as of an `Access`;
+    with ``is_open`` nobody is asked who he is.
+    """
+
+    url: str
+    endpoint: str
+    region: str
+    ca_bundle: str
+    is_open: bool
+
+
 class ReplayedCalls(Protocol):
     """Makes the calls of a recorded job in a draft. Threads call it side by side, no two of them on one file."""
 
@@ -136,6 +151,19 @@ class ReplayDraft(Draft, Protocol):
 
     def replay(self, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer]) -> ReplayedCalls:
         """Begin a replay of ``files``, by their numbers; ``data`` is what each is to hold."""
+
+
+class DraftOfObjects(Draft, Protocol):
+    """A draft in a bucket, where a library may write its own objects; `adopt` then asks the store for them."""
+
+    def place(self) -> ObjectPlace:
+        """Return where they belong."""
+
+    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+        """Return what a library met as an OSError without its words, which may repeat keys.
+
+        It is an EOFError where an object has no such bytes.
+        """
 
 
 class Source(Protocol):
@@ -199,6 +227,19 @@ class Committed(Protocol):
 
     def local_path(self, name: str) -> str | None:
         """Return where a file of it lies, for mmap and libraries that open files; None where it has no path."""
+
+
+class CommittedObjects(Committed, Protocol):
+    """A committed checkpoint in a bucket, which a library may read by itself."""
+
+    def place(self) -> ObjectPlace:
+        """Return where its objects are."""
+
+    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+        """Return what a library met, as of a `DraftOfObjects`."""
+
+    def sizes(self, names: Collection[str]) -> Mapping[str, int]:
+        """Return the bytes of those of its objects that are there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

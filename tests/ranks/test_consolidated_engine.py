@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.facts.engines import CONSOLIDATED_FILES, built_in
+from pytest_ckpt.facts.engines import built_in
+from pytest_ckpt.facts.file_rules import CONSOLIDATED_FILES
 from pytest_ckpt.ranks.content.generator import Content, TensorKey
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.process.activity import Activity

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_ckpt.facts.engines import MEGATRON_FILES
+from pytest_ckpt.facts.file_rules import MEGATRON_FILES
 from pytest_ckpt.ranks.content.generator import Content, TensorKey
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.process.activity import Activity

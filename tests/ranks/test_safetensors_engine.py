@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.facts.engines import SAFETENSORS_FILES, built_in
+from pytest_ckpt.facts.engines import built_in
+from pytest_ckpt.facts.file_rules import SAFETENSORS_FILES
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, TensorKey
 from pytest_ckpt.ranks.engines.safetensors.engine import make
 from pytest_ckpt.ranks.engines.safetensors.header import header_end, places_in

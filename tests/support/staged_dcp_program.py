@@ -10,7 +10,7 @@ import json
 import os
 
 from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.engines import FileRule
+from pytest_ckpt.facts.file_rules import FileRule
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.ranks.content.generator import Content

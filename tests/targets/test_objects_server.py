@@ -73,6 +73,31 @@ def test_a_part_is_copied_from_an_object_and_outlives_it(client):
     assert whole(client, "copies") == 2 * PART
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_an_object_is_copied_whole_and_outlives_the_other(client, parts):
+    uploaded(client, "from/ä b", [(number, PART) for number in range(1, parts + 1)])
+    source = {"Bucket": BUCKET, "Key": "from/ä b"}
+    made = client.copy_object(Bucket=BUCKET, Key="to", CopySource=source)["CopyObjectResult"]
+    assert code(client.copy_object, Key="to", CopySource=source, IfNoneMatch="*") == ("PreconditionFailed", 412)
+    assert code(client.copy_object, Key="from/ä b", CopySource=source) == ("InvalidRequest", 400)
+    assert code(client.copy_object, Key="to", CopySource=source, CopySourceIfMatch='"other"')[1] == 501
+    client.delete_object(Bucket=BUCKET, Key="from/ä b")
+    assert code(client.copy_object, Key="again", CopySource=source) == ("NoSuchKey", 404)
+    assert whole(client, "to", IfMatch=made["ETag"]) == parts * PART
+    assert client.head_object(Bucket=BUCKET, Key="to")["ETag"] == made["ETag"]
+
+
+@pytest.mark.parametrize("is_quiet", [False, True])
+def test_many_objects_are_deleted_at_once(client, is_quiet):
+    keys = ["many/a b", "many/ü&<>", "many/none"]
+    for key in keys[:2]:
+        client.put_object(Bucket=BUCKET, Key=key, Body=b"bytes")
+    wanted = {"Objects": [{"Key": key} for key in keys], "Quiet": is_quiet}
+    answer = client.delete_objects(Bucket=BUCKET, Delete=wanted)
+    assert [one["Key"] for one in answer.get("Deleted", [])] == ([] if is_quiet else keys)
+    assert "Contents" not in client.list_objects_v2(Bucket=BUCKET, Prefix="many/")
+
+
 @pytest.mark.parametrize("words", [{"CopySourceRange": "bytes=0-4"}, {"PartNumber": 10_001}])
 def test_what_the_server_copies_not_is_refused(client, words):
     client.put_object(Bucket=BUCKET, Key="of", Body=b"bytes")

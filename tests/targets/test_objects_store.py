@@ -352,6 +352,20 @@ def test_where_an_endpoint_is_gone_the_next_one_is_used_for_all_that_follows(ser
     assert storage.clean(area, NAMES, 60.0) == []
 
 
+@pytest.mark.parametrize(("busy_seconds", "refusals"), [(1000.0, 7), (0.0, 5)])
+def test_a_store_that_is_busy_is_borne_as_long_as_is_allowed_and_at_least_five_times(server, busy_seconds, refusals):
+    storage, area = made(server.endpoint, "r")
+    access = dataclasses.replace(area.access, busy_seconds=busy_seconds)
+    with contextlib.closing(open_store(dataclasses.replace(area, access=access))) as store:
+        server.faults.append(Fault(request="put", way="slow down", key="a.pt", times=refusals))
+        ends = contextlib.nullcontext() if busy_seconds else pytest.raises(OSError, match="SlowDown")
+        with ends:
+            save(store, b"bytes")
+        tally = store.requests()[server.endpoint, "put"]
+    assert tally.busy == refusals
+    storage.clean(area, NAMES, 60.0)
+
+
 def test_a_connection_that_is_cut_once_is_made_again_at_the_same_endpoint(server):
     storage, area = made(server.endpoint, "cut")
     access = dataclasses.replace(area.access, endpoints=(server.endpoint, unused_endpoint()), embedded="both")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import shared
-from pytest_ckpt.facts.engines import FileRule, JobPattern
+from pytest_ckpt.facts.file_rules import FileRule, JobPattern
 from pytest_ckpt.facts.models import Model
 from pytest_ckpt.facts.network import Streams
 from pytest_ckpt.facts.sights import Sign
@@ -61,8 +61,8 @@ class Task:
     ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. Where the strategy does not block,
     steps of ``step_seconds``, the share ``step_cpu`` of them work of a core, go on beside each save. The ranks of an
     engine that ``is_collective`` save and load together only; ``rank_file``, ``shared_files``, ``rank_file_bytes``,
-    ``rank_writers`` and ``consolidated_file`` say what files a checkpoint has where a library names them
-    (`facts.engines.FileRule`), ``pattern`` where a recorded job does. With ``contention`` and ``endurance`` the
+    ``rank_writers``, ``consolidated_file``, ``commit_file`` say what files a checkpoint has where a library names them
+    (`facts.file_rules.FileRule`), ``pattern`` where a recorded job does. With ``contention`` and ``endurance`` the
     patterns of `measurement.Patterns` are measured too; the volume is filled where ``near_full_bytes`` says what a
     checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that a client has on disks.
     ``beside_commands`` names the one pattern that is measured instead of all else: saves and loads in which the
@@ -123,6 +123,7 @@ class Task:
     rank_file_bytes: int = 0
     rank_writers: int = 1
     consolidated_file: str = ""
+    commit_file: str = ""
     pattern: tuple[str, ...] = ()
     definition: Model | None = None
 
@@ -143,6 +144,7 @@ class Task:
             pattern=pattern,
             writers=self.rank_writers,
             consolidated=self.consolidated_file,
+            commit=self.commit_file,
         )
 
     @property
@@ -168,6 +170,7 @@ class Task:
             "rank_file_bytes": planned.engine.files.maximum_bytes,
             "rank_writers": planned.engine.files.writers,
             "consolidated_file": planned.engine.files.consolidated,
+            "commit_file": planned.engine.files.commit,
             "pattern": tuple(planned.engine.files.pattern or ()),
             "strategy": planned.strategy.make,
             "blocks": planned.strategy.blocks,

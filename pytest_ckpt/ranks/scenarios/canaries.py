@@ -22,7 +22,7 @@ from pytest_ckpt.support.memory_limits import memory_of_host
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_ckpt.facts.engines import FileRule
+    from pytest_ckpt.facts.file_rules import FileRule
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group

@@ -38,7 +38,7 @@ class Bucket:
     """A bucket, as one process reaches it; safe from several threads."""
 
     def __init__(self, place: BucketPrefix, access: Access, patience: Patience = OF_RANKS) -> None:
-        self.place = place
+        self.place, self.access = place, access
         self.part_bytes = access.part_bytes
         self._wire = open_wire(place, access, patience)
 

@@ -116,5 +116,10 @@ def endpoint_of(url: str, root: str) -> Endpoint:
     )
 
 
+def is_aws_itself(endpoint: str, region: str) -> bool:
+    """Return whether an endpoint is that of AWS for a region, which libraries of AWS find by themselves."""
+    return (urllib.parse.urlsplit(endpoint).hostname or "").endswith(f"s3.{region}.{_suffix(region)}")
+
+
 def _suffix(region: str) -> str:
     return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"

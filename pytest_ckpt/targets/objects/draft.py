@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.targets.objects.client import Bucket
+from pytest_ckpt.targets.objects.library_errors import in_our_words
+from pytest_ckpt.targets.objects.library_place import library_place
 from pytest_ckpt.targets.objects.sink import ObjectSink
-from pytest_ckpt.targets.protocol import Phases
+from pytest_ckpt.targets.protocol import ObjectPlace, Phases
 from pytest_ckpt.targets.without_cache import DraftWithoutPaths
 
 CHECKED, SIZED = "size and CRC-32", "size and ETag alone"
@@ -25,6 +27,7 @@ class ObjectsDraft(DraftWithoutPaths):
         self._bucket, self._key, self._phases, self._publish = bucket, key, phases, publish
         self._sinks: dict[str, ObjectSink] = {}
         self._finished: list[Entry] = []
+        self._adopted: list[str] = []
 
     def create(self, name: str, size: int | None) -> ObjectSink:
         """Begin an object."""
@@ -35,10 +38,26 @@ class ObjectsDraft(DraftWithoutPaths):
         self._sinks[name] = ObjectSink(self._bucket, key, size, self._phases, self._finished.append)
         return self._sinks[name]
 
+    def place(self) -> ObjectPlace:
+        """Return where a library that writes itself puts this draft's objects."""
+        return library_place(self._bucket, self._key)
+
+    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+        """Return what a library met at the store, without its words."""
+        return in_our_words(error, library, what, place)
+
+    def adopt(self, names: Collection[str]) -> None:
+        """Take objects that a library put there as this draft's own: ask the store what it has of each."""
+        self._adopted += names
+        for name in names:
+            with self._phases.phase("fsync", name):
+                seen = self._bucket.head(f"{self._key}/{name}")
+            self._finished.append(Entry(name=name, bytes=seen.bytes, checksum=f"etag:{seen.etag}"))
+
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
         """Say what the store has acknowledged; there are no folders."""
         proof = DurabilityProof(
-            files_attempted=len(self._sinks),
+            files_attempted=len(self._sinks) + len(self._adopted),
             files_returned=len(self._finished),
             folders_attempted=0,
             folders_returned=0,
@@ -56,4 +75,6 @@ class ObjectsDraft(DraftWithoutPaths):
             with contextlib.suppress(FileNotFoundError):
                 sink.abort()
             self._bucket.delete(f"{self._key}/{name}")
-        self._sinks, self._finished = {}, []
+        for name in self._adopted:
+            self._bucket.delete(f"{self._key}/{name}")
+        self._sinks, self._finished, self._adopted = {}, [], []

@@ -137,6 +137,18 @@ def of_connection(error: Exception, what: str, place: str) -> StoreError:
     return made
 
 
+def of_library(library: str, status: int, code: str, kind: str, number: int, what: str, place: str) -> StoreError:
+    """Return what a library of others met at a store: with the status and a code that are known, or the ``kind`` of it.
+
+    ``number`` is its errno where neither says one. What the library writes of it may repeat anybody's identity.
+    """
+    known = code if code in _CODES or code in _REMEDIES or code in _PASSING_CODES else ""
+    words = ", ".join(filter(None, (f"status {status}" if status else "", known))) or kind
+    made = _made(_CODES.get(known) or _STATUSES.get(status, number), f"{what}: {library} met {words}", place, known)
+    made.status = status
+    return made
+
+
 def of_credentials(text: str, place: str, code: str = "InvalidAccessKeyId") -> StoreError:
     """Return that nothing signs requests, as an error; the remedy is that of a ``code``."""
     return _made(errno.EACCES, f"there are no credentials: {text}", place, code)

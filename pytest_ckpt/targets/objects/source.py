@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pytest_ckpt.facts.proofs import Entry
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.errors import StoreError
 from pytest_ckpt.targets.objects.keys import MARKER
+from pytest_ckpt.targets.objects.library_errors import in_our_words
+from pytest_ckpt.targets.objects.library_place import library_place
 from pytest_ckpt.targets.objects.sink import WAY
-from pytest_ckpt.targets.protocol import Buffer, Phases
+from pytest_ckpt.targets.protocol import Buffer, ObjectPlace, Phases
 from pytest_ckpt.targets.source_file import SourceFile
 
 
@@ -22,15 +25,23 @@ def marker_text(entries: Sequence[Entry]) -> bytes:
 
 
 class ObjectsCommitted:
-    """The objects that a marker names, read in the phases of whoever opened them. The marker is read once."""
+    """The objects that a marker names, read in the phases of whoever opened them. The marker is read once.
 
-    def __init__(self, bucket: Bucket, key: str, phases: Phases) -> None:
-        self._bucket, self._key, self._phases = bucket, key, phases
+    Where a library commits by an object of its own, ``commit``, that names none: all that lie beside it are meant.
+    """
+
+    def __init__(self, bucket: Bucket, key: str, phases: Phases, commit: str = "") -> None:
+        self._bucket, self._key, self._phases, self._commit = bucket, key, phases, commit
         self._entries: tuple[Entry, ...] | None = None
 
     def entries(self) -> Sequence[Entry]:
         """Return what the marker names. Raises FileNotFoundError where there is no marker."""
-        if self._entries is None:
+        if self._entries is None and self._commit:
+            with self._phases.phase("open", self._commit):
+                self._bucket.head(f"{self._key}/{self._commit}")
+                names = [key.rpartition("/")[2] for key in self._bucket.keys(f"{self._key}/")]
+            self._entries = tuple(Entry(name=name, bytes=size) for name, size in self.sizes(names).items())
+        elif self._entries is None:
             key = f"{self._key}/{MARKER}"
             with self._phases.phase("open", MARKER):
                 text = self._bucket.get(key)
@@ -55,6 +66,22 @@ class ObjectsCommitted:
     def file(self, name: str) -> SourceFile:
         """Open an object as a file object."""
         return SourceFile(self.source(name))
+
+    def place(self) -> ObjectPlace:
+        """Return where a library that reads by itself finds the objects."""
+        return library_place(self._bucket, self._key)
+
+    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+        """Return what a library met at the store, without its words."""
+        return in_our_words(error, library, what, place)
+
+    def sizes(self, names: Collection[str]) -> Mapping[str, int]:
+        """Return the bytes of those objects that are there."""
+        found: dict[str, int] = {}
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                found[name] = self._bucket.head(f"{self._key}/{name}").bytes
+        return found
 
     def local_path(self, name: str) -> str | None:
         """There are no paths."""

@@ -75,7 +75,7 @@ class ObjectStore(StoreWithoutCache):
         return CommitProof(method="marker")
 
     def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether it has a marker."""
+        """Return whether it has a marker, or what a library commits it by."""
         return self._bucket.is_there(self._marker(ref))
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
@@ -94,7 +94,7 @@ class ObjectStore(StoreWithoutCache):
 
     def open(self, ref: CheckpointRef, phases: Phases) -> ObjectsCommitted:
         """Return a committed checkpoint; its marker is read when the first of its objects is opened."""
-        return ObjectsCommitted(self._bucket, self._key(ref), phases)
+        return ObjectsCommitted(self._bucket, self._key(ref), phases, ref.commit)
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
         """Delete the marker, which other ranks may have deleted, then this rank's objects."""
@@ -120,4 +120,4 @@ class ObjectStore(StoreWithoutCache):
         return f"{self._below}{checkpoint_key(ref)}"
 
     def _marker(self, ref: CheckpointRef) -> str:
-        return f"{self._key(ref)}/{MARKER}"
+        return f"{self._key(ref)}/{ref.commit or MARKER}"

@@ -11,6 +11,7 @@ import contextlib
 import copy
 import errno
 import http.client
+import itertools
 import random
 import threading
 import time
@@ -37,14 +38,18 @@ _GONE = frozenset({errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errn
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """How long a store may be silent, in seconds, and how often a request is sent before its error is believed."""
+    """How long a store may be silent, in seconds, and how often a request is sent before its error is believed.
+
+    With ``bears_busy`` answers that it is busy are borne as long as an `Access` says, however many they are.
+    """
 
     connect_seconds: float
     silent_seconds: float
     attempts: int
+    bears_busy: bool = False
 
 
-OF_RANKS = Patience(connect_seconds=10, silent_seconds=50, attempts=5)
+OF_RANKS = Patience(connect_seconds=10, silent_seconds=50, attempts=5, bears_busy=True)
 """All attempts at a silent endpoint take about as long as a rank may make no progress, 300 s."""
 
 OF_CONTROLLER = Patience(connect_seconds=5, silent_seconds=10, attempts=2)
@@ -69,6 +74,7 @@ class Wire:
         self.region = dialect.region
         self._at = 0
         self._bundle, self._patience = access.ca_bundle, patience
+        self._busy_seconds = access.busy_seconds if patience.bears_busy else 0.0
         self._of_thread = threading.local()
         self._lock = threading.Lock()
         self._tallies: Tallies = {}
@@ -102,7 +108,8 @@ class Wire:
         ``what`` says in words what is done to ``place``. ``around`` is sent before and behind the body, uncounted.
         """
         line = encoded_query(query)
-        for attempt in range(1, self._patience.attempts + 1):
+        first_sent = time.monotonic()
+        for attempt in itertools.count(1):
             at = self._at
             endpoint = self._endpoints[at]
             with self._lock:
@@ -118,7 +125,8 @@ class Wire:
                     if error.status:
                         tally.answered(time.monotonic() - began, 0)
                     tally.busy += error.status in _BUSY_STATUSES
-                if not error.may_pass or attempt == self._patience.attempts:
+                is_borne = error.status in _BUSY_STATUSES and began - first_sent < self._busy_seconds
+                if not error.may_pass or (attempt >= self._patience.attempts and not is_borne):
                     raise
                 if error.errno in _GONE or (error.errno == errno.ECONNRESET and attempt > 1):
                     self._leave(at)
@@ -131,7 +139,7 @@ class Wire:
             with self._lock:
                 tally.waited_seconds += pause
             time.sleep(pause)
-        raise AssertionError("a request is sent at least once")
+        raise AssertionError("there is always one more number")
 
     def _leave(self, at: int) -> None:
         """Use the next endpoint, unless another thread has left this one already."""

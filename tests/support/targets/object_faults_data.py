@@ -212,8 +212,8 @@ class Torn(_Late, fault="torn overwrite"):
 
 class _Pages(Store):
     class handler(Requests):  # noqa: N801 - an attribute
-        def _listing(self, prefix: str, delimiter: str) -> ET.Element:
-            page = super()._listing(prefix, delimiter)
+        def _listing(self, prefix: str) -> ET.Element:
+            page = super()._listing(prefix)
             found = [child for child in page if child.tag == "Contents"]
             if "continuation-token" in self._query or len(found) > 10:
                 self._held.wrong(page, found)

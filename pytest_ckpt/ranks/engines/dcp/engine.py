@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, NoReturn
 
 import torch
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from pytest_ckpt.facts.engines import DCP_FILES
+from pytest_ckpt.facts.file_rules import DCP_FILES
 from pytest_ckpt.ranks.content.faults import compare
 from pytest_ckpt.ranks.content.generator import TensorKey
-from pytest_ckpt.ranks.engines.dcp.arrivals import Arrivals, OneMetadataReader
+from pytest_ckpt.ranks.engines.dcp.arrivals import Arrivals, OneMetadataReader, of_other_size, of_places
 from pytest_ckpt.ranks.engines.dcp.gloo_ranks import GlooRanks
 from pytest_ckpt.ranks.engines.dcp.sharded_state import Holders, ShardedState, find_holders
 from pytest_ckpt.ranks.engines.dcp.watched_files import WatchedFiles
@@ -36,9 +36,10 @@ from pytest_ckpt.sizing.files import files_of, shard_files
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_ckpt.facts.engines import FileRule
-    from pytest_ckpt.facts.proofs import FaultKind
+    from pytest_ckpt.facts.file_rules import FileRule
+    from pytest_ckpt.facts.proofs import CommitProof, Entry
     from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.engines.dcp.watch import Watch
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
@@ -94,13 +95,17 @@ class DcpEngine:
 
     def facts(self) -> dict[str, str]:
         """Return torch's version, how the library is called, and what is added to it."""
-        added = self._group.largest(round(self._added_seconds * _MICROSECONDS)) / _MICROSECONDS
         return {
             "torch": torch.__version__,
             "save": "torch.distributed.checkpoint.save, FileSystemWriter as it is: one file a rank, sync_files",
             "load": "torch.distributed.checkpoint.load, FileSystemReader, into tensors that are there",
-            "added": f"fsync of each file once more and of the folder, in every save: {added * 1000:.1f} ms at most",
+            "added": f"fsync of each file once more and of the folder, in every save: {self.added_text()}",
         }
+
+    def added_text(self) -> str:
+        """Return how long the longest of what is added took, on all ranks; asked of them together."""
+        added = self._group.largest(round(self._added_seconds * _MICROSECONDS)) / _MICROSECONDS
+        return f"{added * 1000:.1f} ms at most"
 
     def fill(self, checkpoint: int) -> None:
         """Write the content of ``checkpoint`` over the state."""
@@ -124,12 +129,9 @@ class DcpEngine:
         self._is_staged = True
         return self._copy.copy_from(self._ready())
 
-    def save(self, draft: Draft, clock: Clock) -> None:
+    def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
         """Let the library save, then make durable what it wrote, as the store does."""
-        files = WatchedFiles(clock, self._summed)
-        folder = draft.location()
-        writer = self._writer(folder, files)
-        self._write_before(folder, files)
+        writer, files = self._begin_save(draft, clock)
         state = self._copy if self._is_staged and self._copy else self._ready()
         failures = self._together(clock.activity, lambda: save(state.whole, storage_writer=writer))
         self._is_staged = False
@@ -140,7 +142,7 @@ class DcpEngine:
         if files.error:
             # The library does not hear what its second thread met.
             raise files.error
-        self._write_behind(folder, files)
+        self._end_save(draft, files)
         if self._group.rank == 0:
             self._checksums[self._filled] = files.checksum
         began = time.perf_counter()
@@ -148,6 +150,7 @@ class DcpEngine:
         entries, _ = draft.seal()
         self._added_seconds = max(self._added_seconds, time.perf_counter() - began)
         self._sizes = {entry.name: entry.bytes for entry in entries if entry.name in self._own_files}
+        return self._committed_as(entries, files)
 
     def load_steps(self) -> int:
         """Everything is loaded before anything is compared; a job has its tensors before it loads into them."""
@@ -157,17 +160,15 @@ class DcpEngine:
     def load(self, committed: Committed, step: int, clock: Clock) -> int:
         """Let the library load; what it cannot read becomes a fault, not an error."""
         self._arrived, self._faults = frozenset(), []
-        files, arrivals, state = WatchedFiles(clock, self._summed), Arrivals(), self._ready()
-        folder = str(Path(committed.local_path(METADATA) or "").parent)
-        reader = OneMetadataReader(folder)
-        reader.fs = files
-        self._read_small(folder, files)
+        arrivals, state = Arrivals(), self._ready()
+        reader, files = self._begin_load(committed, clock)
         failures = self._together(clock.activity, lambda: load(state.whole, storage_reader=reader, planner=arrivals))
         if files.error:
             raise files.error
         if self._shard.rank in failures:
             # The error has left a phase, and is none of the storage.
             self._activity.forgive()
+            self._look_at_sizes(committed, files)
             why = _first_line(failures[self._shard.rank])
             found = arrivals.fault(why, reader.storage_data, state, files)
             self._faults.append(found or of_places(METADATA, "unreadable", files.sizes.get(METADATA, 0), why))
@@ -203,6 +204,35 @@ class DcpEngine:
         """Let go of the state and of the process group; both are made again when they are needed."""
         self._state = self._copy = None
         self._ranks.leave()
+
+    def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, Watch]:
+        """Return the library's writer of a checkpoint, and what watches its calls."""
+        files, folder = WatchedFiles(clock, self._summed), draft.location()
+        writer = self._writer(folder, files)
+        self._write_before(folder, files)
+        return writer, files
+
+    def _end_save(self, draft: Draft, files: Watch) -> None:
+        """Write what there is when the library has saved."""
+        assert isinstance(files, WatchedFiles), "made above"
+        self._write_behind(draft.location(), files)
+
+    def _committed_as(self, entries: Sequence[Entry], files: Watch) -> CommitProof | None:
+        """Return how the library has committed the checkpoint: not at all."""
+        del entries, files
+        return None
+
+    def _begin_load(self, committed: Committed, clock: Clock) -> tuple[FileSystemReader, Watch]:
+        """Return the library's reader of a checkpoint, and what watches its calls."""
+        files = WatchedFiles(clock, self._summed)
+        folder = str(Path(committed.local_path(METADATA) or "").parent)
+        reader = OneMetadataReader(folder)
+        reader.fs = files
+        self._read_small(folder, files)
+        return reader, files
+
+    def _look_at_sizes(self, committed: Committed, files: Watch) -> None:
+        """Look how large the rank's files are, where opening them did not tell."""
 
     def _writer(self, folder: str, files: WatchedFiles) -> FileSystemWriter:
         """Return the library's writer into a folder."""
@@ -257,17 +287,6 @@ class DcpEngine:
         self._savers.wait()
         rank, failure = next(iter(failures.items()))
         raise RuntimeError(f"rank {rank} could not save: {_first_line(failure)}")
-
-
-def of_places(name: str, kind: FaultKind, size: int, why: str) -> LocalFault:
-    """Return what is wrong with a file that says where tensors stand."""
-    return LocalFault(kind=kind, file=name, tensor="", offset=0, bytes=size, detail=why)
-
-
-def of_other_size(name: str, size: int, written: int) -> LocalFault:
-    """Return that a file has grown or shrunk."""
-    detail = f"the file has {size} bytes, {written} were written"
-    return LocalFault(kind="foreign", file=name, tensor="", offset=written, bytes=size, detail=detail)
 
 
 def _first_line(error: BaseException) -> str:

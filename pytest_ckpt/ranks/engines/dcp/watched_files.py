@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import io
 import os
-import threading
 import zlib
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from torch.distributed.checkpoint.filesystem import FileSystem
 
+from pytest_ckpt.ranks.engines.dcp.watch import Watch
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Generator, Iterator
+    from collections.abc import Generator
 
     from pytest_ckpt.facts.failure import Phase
-    from pytest_ckpt.ranks.engines.protocol import Clock
     from pytest_ckpt.targets.protocol import Buffer
 
     FilePath = str | os.PathLike[str]
@@ -28,22 +28,8 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 64 << 20
 
 
-class WatchedFiles(FileSystem):
-    """One save or load of one rank. Between its calls the rank waits for the others, as the library has it.
-
-    ``error`` is the first OSError that a call met: torch turns what its file raises into errors of its own. ``sizes``
-    are those of the files that were opened, in bytes. ``checksum`` is the CRC-32 of what was written to or read from
-    the file with a name of ``summed``, None where none was opened.
-    """
-
-    def __init__(self, clock: Clock, summed: Collection[str]) -> None:
-        super().__init__()
-        self._clock, self._summed = clock, summed
-        # Of several threads that write side by side, the clock times them as one piece of work.
-        self._lock, self._inside, self._piece = threading.Lock(), 0, ExitStack()
-        self.error: OSError | None = None
-        self.sizes: dict[str, int] = {}
-        self.checksum: int | None = None
+class WatchedFiles(Watch, FileSystem):
+    """The files of one save or load of one rank."""
 
     @contextmanager
     def create_stream(self, path: FilePath, mode: str) -> Generator[io.IOBase, None, None]:
@@ -55,7 +41,7 @@ class WatchedFiles(FileSystem):
         self.sizes[name] = about.st_size
         buffer_bytes = about.st_blksize if about.st_blksize > 1 else io.DEFAULT_BUFFER_SIZE
         phase: Phase = "write" if raw.writable() else "read"
-        with self._work(phase, name):
+        with self.work(phase, name):
             stream = io.BufferedWriter(raw, buffer_bytes) if raw.writable() else io.BufferedReader(raw, buffer_bytes)
             with stream:
                 yield stream
@@ -83,48 +69,6 @@ class WatchedFiles(FileSystem):
         """Rename a file that is written."""
         with self.call("write", Path(path).name):
             super().rename(path, new_path)
-
-    def moved(self, count: int) -> None:
-        """Take in that so many bytes went through."""
-        self._clock.moved(count)
-
-    @contextmanager
-    def keeping_errors(self) -> Iterator[None]:
-        """Keep the first error that a call of the storage meets; it goes on its way."""
-        try:
-            yield
-        except OSError as error:
-            self.error = self.error or error
-            raise
-
-    @contextmanager
-    def call(self, phase: Phase, name: str) -> Iterator[None]:
-        """Time a short call by itself, or as part of what another thread does meanwhile."""
-        with self._lock, ExitStack() as piece, self.keeping_errors():
-            if not self._inside:
-                piece.enter_context(self._clock.activity.work())
-                piece.enter_context(self._clock.phase(phase, name))
-            yield
-
-    @contextmanager
-    def _work(self, phase: Phase, name: str) -> Iterator[None]:
-        """Time the work of a thread from when the first begins until none goes on."""
-        with self._lock:
-            self._inside += 1
-            if self._inside == 1:
-                self._piece.enter_context(self._clock.activity.work())
-                self._piece.enter_context(self._clock.phase(phase, name))
-        try:
-            yield
-        except BaseException:
-            # Its own file is named, and not that of the thread that began first.
-            with self._clock.activity.in_phase(phase, name):
-                raise
-        finally:
-            with self._lock:
-                self._inside -= 1
-                if not self._inside:
-                    self._piece.close()
 
 
 class _WatchedFile(io.FileIO):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from pytest_ckpt.facts.engines import MEGATRON_FILES, TRACKER
+from pytest_ckpt.facts.file_rules import MEGATRON_FILES, TRACKER
 from pytest_ckpt.ranks.engines.dcp.engine import DcpEngine
 from pytest_ckpt.ranks.engines.protocol import LocalFault
 

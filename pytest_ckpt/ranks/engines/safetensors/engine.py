@@ -21,7 +21,7 @@ from safetensors import __version__
 from safetensors.numpy import load as tensors_of
 from safetensors.numpy import save as bytes_of_file
 
-from pytest_ckpt.facts.engines import SAFETENSORS_FILES
+from pytest_ckpt.facts.file_rules import SAFETENSORS_FILES
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, write_in_order
 from pytest_ckpt.ranks.engines.safetensors.header import (
     LENGTH_BYTES,

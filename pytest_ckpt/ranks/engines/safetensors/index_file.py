@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.facts.engines import SAFETENSORS_FILES
+from pytest_ckpt.facts.file_rules import SAFETENSORS_FILES
 from pytest_ckpt.sizing.files import shard_files
 
 if TYPE_CHECKING:

@@ -127,6 +127,11 @@ class Held:
         """Make an object of one piece, in place of one that is there."""
         return self._publish(bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, condition)
 
+    def copy(self, source: Object, bucket: str, key: str, condition: Condition) -> Object:
+        """Make an object of another one's pieces, in place of one that is there."""
+        count = f"-{len(source.pieces)}" if len(source.pieces) > 1 else ""
+        return self._publish(bucket, key, source.pieces, source.crc32, f"{self._new_etag()}{count}", condition)
+
     def delete(self, bucket: str, key: str) -> None:
         """Delete an object; one that is not there is no error."""
         with self._lock:

@@ -16,12 +16,11 @@ from typing import Any
 
 from pytest_ckpt.targets.objects import checksums, parts
 from pytest_ckpt.targets.objects.errors import local_name
+from pytest_ckpt.targets.objects.server.answers import add, answered, listing, moment
 from pytest_ckpt.targets.objects.server.held import Condition, Held, HeldPart, Object, Refused, ranges
 
 _READ_BYTES = 1 << 20
 _MAXIMUM_TEXT_BYTES = 4 << 20
-_MAXIMUM_KEYS = 1000
-_NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _CRC32 = "x-amz-checksum-crc32"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
@@ -79,14 +78,18 @@ class Handler(BaseHTTPRequestHandler):
                 self._held.make_bucket(self._bucket)
                 self._say(200)
             case "PUT" if "x-amz-copy-source" in self.headers:
-                self._copy_part(query.get("uploadId", ""), query.get("partNumber", ""))
+                self._copy(query.get("uploadId", ""), query.get("partNumber", ""))
             case "PUT":
                 self._put(query.get("uploadId", ""), query.get("partNumber", ""))
             case "POST" if "uploads" in query:
                 name = self._held.begin_upload(self._bucket, self._key)
-                self._say(200, _xml("InitiateMultipartUploadResult", Bucket=self._bucket, Key=self._key, UploadId=name))
+                self._say(
+                    200, answered("InitiateMultipartUploadResult", Bucket=self._bucket, Key=self._key, UploadId=name)
+                )
             case "POST" if "uploadId" in query:
                 self._end_upload(query["uploadId"])
+            case "POST" if "delete" in query and not has_key:
+                self._delete_many()
             case "DELETE" if "uploadId" in query:
                 self._held.abort_upload(self._bucket, query["uploadId"])
                 self._say(204)
@@ -110,14 +113,35 @@ class Handler(BaseHTTPRequestHandler):
             self._held.put(self._bucket, self._key, piece, self._condition())
         self._say(200, etag=piece.etag, crc32=parts.encoded(piece.crc32))
 
-    def _copy_part(self, upload: str, number: str) -> None:
-        """Add another object's bytes to an upload: both hold the same piece."""
+    def _copy(self, upload: str, number: str) -> None:
+        """Make an object of another one's bytes, or a part of an upload: both hold the same pieces."""
         bucket, _, key = urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
-        pieces = self._held.get(bucket, key).pieces
-        if not upload or len(pieces) > 1 or "x-amz-copy-source-range" in self.headers:
-            raise Refused(501, "NotImplemented", "This server copies whole objects of one part, as parts")
-        self._held.put_part(self._bucket, upload, _part_number(number), pieces[0])
-        self._say(200, _xml("CopyPartResult", ETag=f'"{pieces[0].etag}"'))
+        if any(name.lower().startswith("x-amz-copy-source-") for name in self.headers):
+            raise Refused(501, "NotImplemented", "This server copies whole objects, without conditions of their own")
+        found = self._held.get(bucket, key)
+        if not upload:
+            if (bucket, key) == (self._bucket, self._key):
+                raise Refused(400, "InvalidRequest", "It is illegal to copy an object to itself without a change")
+            made = self._held.copy(found, self._bucket, self._key, self._condition())
+            self._say(200, answered("CopyObjectResult", ETag=f'"{made.etag}"', LastModified=moment(made.modified)))
+            return
+        if len(found.pieces) > 1:
+            raise Refused(501, "NotImplemented", "This server copies objects of one piece, as parts")
+        self._held.put_part(self._bucket, upload, _part_number(number), found.pieces[0])
+        self._say(200, answered("CopyPartResult", ETag=f'"{found.pieces[0].etag}"'))
+
+    def _delete_many(self) -> None:
+        """Delete the objects that a body names."""
+        top = self._read_xml(is_digested=True)
+        said = answered("DeleteResult")
+        is_quiet = any(local_name(field) == "Quiet" and field.text == "true" for field in top)
+        for one in top:
+            if local_name(one) == "Object":
+                key = next((field.text or "" for field in one if local_name(field) == "Key"), "")
+                self._held.delete(self._bucket, key)
+                if not is_quiet:
+                    add(said, "Deleted", Key=key)
+        self._say(200, said)
 
     def _received(self) -> HeldPart:
         """Take in the body. Raises Refused where it is not what its checksum says."""
@@ -172,15 +196,12 @@ class Handler(BaseHTTPRequestHandler):
                     self.wfile.write(data)
 
     def _end_upload(self, upload: str) -> None:
-        try:
-            top = ET.fromstring(self._read_text())
-        except ET.ParseError:
-            raise Refused(400, "MalformedXML", "The XML you provided was not well-formed") from None
+        top = self._read_xml()
         listed = [{local_name(field): field.text or "" for field in part} for part in top if local_name(part) == "Part"]
         wanted = [(int(t["PartNumber"]), t["ETag"].strip('"'), t.get("ChecksumCRC32", "")) for t in listed]
         made = self._held.end_upload(self._bucket, upload, wanted, self._condition())
         words = {"Bucket": self._bucket, "Key": self._key, "ETag": f'"{made.etag}"', "ChecksumCRC32": made.crc32}
-        self._say(200, _xml("CompleteMultipartUploadResult", **words))
+        self._say(200, answered("CompleteMultipartUploadResult", **words))
 
     def _condition(self) -> Condition:
         return Condition(
@@ -192,38 +213,19 @@ class Handler(BaseHTTPRequestHandler):
     def _about_bucket(self) -> None:
         prefix = self._query.get("prefix", "")
         if "uploads" in self._query:
-            top = _xml("ListMultipartUploadsResult", Bucket=self._bucket, Prefix=prefix, IsTruncated="false")
+            top = answered("ListMultipartUploadsResult", Bucket=self._bucket, Prefix=prefix, IsTruncated="false")
             for key, name in self._held.uploads(self._bucket, prefix):
-                _add(top, "Upload", Key=key, UploadId=name)
+                add(top, "Upload", Key=key, UploadId=name)
             self._say(200, top)
         elif "versioning" in self._query:
             self._held.keys(self._bucket, "")
-            self._say(200, _xml("VersioningConfiguration"))
+            self._say(200, answered("VersioningConfiguration"))
         else:
-            self._say(200, self._listing(prefix, self._query.get("delimiter", "")))
+            self._say(200, self._listing(prefix))
 
-    def _listing(self, prefix: str, delimiter: str) -> ET.Element:
-        """Return a page of keys: those after the token, and what they have in common up to the delimiter once."""
-        after = self._query.get("continuation-token", "") or self._query.get("start-after", "")
-        maximum = min(_MAXIMUM_KEYS, int(self._query.get("max-keys") or _MAXIMUM_KEYS))
-        entries: dict[str, Object | None] = {}
-        for key, held in self._held.keys(self._bucket, prefix):
-            head, found, _ = key.removeprefix(prefix).partition(delimiter) if delimiter else (key, "", "")
-            name = prefix + head + found if found else key
-            if name.encode() > after.encode():
-                entries[name] = None if found else held
-        page = list(entries.items())[:maximum]
-        is_cut = len(page) < len(entries)
-        top = _xml("ListBucketResult", Name=self._bucket, Prefix=prefix, IsTruncated=str(is_cut).lower())
-        _fields(top, KeyCount=str(len(page)), MaxKeys=str(maximum))
-        if is_cut and page:
-            _fields(top, NextContinuationToken=page[-1][0])
-        for name, entry in page:
-            if entry is None:
-                _add(top, "CommonPrefixes", Prefix=name)
-            else:
-                _add(top, "Contents", Key=name, ETag=f'"{entry.etag}"', Size=str(entry.bytes), StorageClass="STANDARD")
-        return top
+    def _listing(self, prefix: str) -> ET.Element:
+        """Return a page of the keys that begin with a prefix."""
+        return listing(self._bucket, self._held.keys(self._bucket, prefix), self._query)
 
     # --- what goes over the connection --------------------------------------------------------------------------------
 
@@ -240,8 +242,19 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(400, "MaxMessageLengthExceeded", "Your request was too large.")
         return b"".join(iter(lambda: self._read(_READ_BYTES) if self._unread else b"", b""))
 
+    def _read_xml(self, *, is_digested: bool = False) -> ET.Element:
+        """Take in a body of XML. Raises Refused where it is none, or ``is_digested`` and not what its digests say."""
+        text = self._read_text()
+        stated = {name: value for name in checksums.ALGORITHMS if (value := self.headers.get(name))}
+        if is_digested:
+            self._check_digests(stated, {name: checksums.checksum(name, text) for name in stated})
+        try:
+            return ET.fromstring(text)
+        except ET.ParseError:
+            raise Refused(400, "MalformedXML", "The XML you provided was not well-formed") from None
+
     def _refuse(self, refused: Refused) -> None:
-        self._say(refused.status, _xml("Error", Code=refused.code, Message=str(refused)))
+        self._say(refused.status, answered("Error", Code=refused.code, Message=str(refused)))
 
     def _say(self, status: int, body: ET.Element | None = None, *, etag: str = "", crc32: str = "") -> None:
         while self._unread and not self.close_connection:
@@ -271,17 +284,3 @@ def _part_number(stated: str) -> int:
     if not stated.isdecimal() or not 1 <= int(stated) <= parts.MAXIMUM_PARTS:
         raise Refused(400, "InvalidArgument", "Part number must be an integer between 1 and 10000")
     return int(stated)
-
-
-def _xml(name: str, **words: str) -> ET.Element:
-    return _fields(ET.Element(name, {} if name == "Error" else {"xmlns": _NAMESPACE}), **words)
-
-
-def _add(top: ET.Element, name: str, **words: str) -> None:
-    _fields(ET.SubElement(top, name), **words)
-
-
-def _fields(top: ET.Element, **words: str) -> ET.Element:
-    for name, text in words.items():
-        ET.SubElement(top, name).text = text
-    return top

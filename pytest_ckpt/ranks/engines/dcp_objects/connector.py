@@ -1,0 +1,68 @@
+"""Engine ``dcp-s3torchconnector``: the writer and the reader of Amazon's connector for PyTorch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from s3torchconnector import S3ClientConfig, S3ReaderConstructor
+from s3torchconnector import __version__ as version
+from s3torchconnector._s3client import S3Client
+from s3torchconnector.dcp import S3StorageReader, S3StorageWriter
+from s3torchconnector.dcp.s3_file_system import S3FileSystem
+from s3torchconnectorclient import S3Exception
+
+from pytest_ckpt.ranks.engines.dcp_objects.engine import ObjectsDcpEngine
+from pytest_ckpt.ranks.engines.dcp_objects.watched_objects import Client
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+    from torch.distributed.checkpoint.metadata import Metadata
+
+    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import EngineOptions
+    from pytest_ckpt.sizing.models import RankLayout
+    from pytest_ckpt.targets.protocol import ObjectPlace
+
+
+class OneMetadataReader(S3StorageReader):
+    """Reads one `.metadata` for all ranks. The library would then look for one of each rank, which nobody wrote."""
+
+    def read_metadata(self) -> Metadata:
+        """Read it."""
+        return super().read_metadata()
+
+
+class ConnectorEngine(ObjectsDcpEngine):
+    """Each save and load has a writer or reader of its own, and with it a client, as the connector's manual has it."""
+
+    client = Client(name=f"s3torchconnector {version}", errors=(S3Exception, OSError))
+    writes = "S3StorageWriter as it is: one object a rank, in parts of 8 MiB"
+    reads = "S3StorageReader as it is: dcp_optimized"
+
+    def new_writer(self, place: ObjectPlace) -> FileSystemWriter:
+        """Return the writer, whose client asks this place."""
+        writer = S3StorageWriter(place.region, place.url)
+        writer.fs = S3FileSystem(place.region, s3_client=_client(place))  # type: ignore[assignment]
+        return writer
+
+    def new_reader(self, place: ObjectPlace) -> FileSystemReader:
+        """Return the reader, whose client asks this place."""
+        ranges = S3ReaderConstructor.dcp_optimized()
+        reader = OneMetadataReader(place.region, place.url, reader_constructor=ranges)
+        reader.fs = S3FileSystem(place.region, s3_client=_client(place), reader_constructor=ranges)
+        return reader
+
+
+def _client(place: ObjectPlace) -> S3Client:
+    """Return a client; its settings are the connector's own, but for how a named endpoint is asked."""
+    settings = S3ClientConfig(unsigned=place.is_open, force_path_style=bool(place.endpoint))
+    return S3Client(place.region, endpoint=place.endpoint or None, s3client_config=settings)
+
+
+def make(
+    *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
+) -> ConnectorEngine:
+    """Return the engine of a rank's files, whose ranks call each method together."""
+    return ConnectorEngine(shard, content, group, activity, options)

@@ -1,0 +1,70 @@
+"""Engine ``dcp-s3fs``: torch's own writer and reader for fsspec, with s3fs as the client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import s3fs
+from aiohttp import ClientError as HttpError
+from botocore.exceptions import BotoCoreError, ClientError
+from torch.distributed.checkpoint import _fsspec_filesystem as of_torch
+
+from pytest_ckpt.ranks.engines.dcp_objects.engine import ObjectsDcpEngine
+from pytest_ckpt.ranks.engines.dcp_objects.watched_objects import Client
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+    from torch.distributed.checkpoint.metadata import Metadata
+
+    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import EngineOptions
+    from pytest_ckpt.sizing.models import RankLayout
+    from pytest_ckpt.targets.protocol import ObjectPlace
+
+
+class OneMetadataReader(of_torch.FsspecReader):
+    """Reads one `.metadata` for all ranks. The library would then look for one of each rank, which nobody wrote."""
+
+    def read_metadata(self) -> Metadata:
+        """Read it."""
+        return super().read_metadata()
+
+
+class FsspecEngine(ObjectsDcpEngine):
+    """fsspec keeps one client for a process. What it remembers of listings is forgotten before a load."""
+
+    client = Client(name=f"s3fs {s3fs.__version__}", errors=(OSError, BotoCoreError, ClientError, HttpError))
+    writes = (
+        "FsspecWriter as it is: one object a rank, of one request up to 100 MiB; sync_files, by os.sync of the host"
+    )
+    reads = "FsspecReader as it is"
+
+    def new_writer(self, place: ObjectPlace) -> FileSystemWriter:
+        """Return the writer of a place."""
+        return of_torch.FsspecWriter(place.url, **_words(place))
+
+    def new_reader(self, place: ObjectPlace) -> FileSystemReader:
+        """Return the reader of a place."""
+        reader = OneMetadataReader(place.url, **_words(place))
+        reader.fs.fs.invalidate_cache()  # type: ignore[attr-defined]
+        return reader
+
+
+def _words(place: ObjectPlace) -> Any:
+    """Return what s3fs is told; all else is its own."""
+    client: dict[str, object] = {"region_name": place.region}
+    if place.ca_bundle:
+        client["verify"] = place.ca_bundle
+    words: dict[str, object] = {"anon": place.is_open, "client_kwargs": client}
+    if place.endpoint:
+        words |= {"endpoint_url": place.endpoint, "config_kwargs": {"s3": {"addressing_style": "path"}}}
+    return words
+
+
+def make(
+    *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
+) -> FsspecEngine:
+    """Return the engine of a rank's files, whose ranks call each method together."""
+    return FsspecEngine(shard, content, group, activity, options)

@@ -1,0 +1,185 @@
+"""A client's file system, watched: its calls are timed in phases, bytes handed over are progress, errors are kept."""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch.distributed.checkpoint.filesystem import FileSystemBase
+
+from pytest_ckpt.ranks.engines.dcp.watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Generator, Iterator
+
+    from pytest_ckpt.facts.failure import Phase
+    from pytest_ckpt.ranks.engines.protocol import Clock
+    from pytest_ckpt.targets.protocol import Buffer
+
+    Path = str | os.PathLike[str]
+
+_READ_BYTES = 1 << 20
+
+
+class Client(NamedTuple):
+    """A client of an object store: its name and version, and the errors that are of its requests."""
+
+    name: str
+    errors: tuple[type[BaseException], ...]
+
+
+InOurWords = Callable[[BaseException, str, str, str], Exception]
+"""As of `pytest_ckpt.targets.protocol.DraftOfObjects`."""
+
+
+class WatchedObjects(Watch, FileSystemBase):
+    """The objects of one save or load of one rank, which ``inner`` asks for.
+
+    Of an object that is written, ``sizes`` has the bytes that were handed over.
+    """
+
+    def __init__(
+        self, clock: Clock, summed: Collection[str], inner: FileSystemBase, client: Client, told: InOurWords
+    ) -> None:
+        super().__init__(clock, summed)
+        self._inner, self._client, self._told = inner, client, told
+        self._ours: list[Exception] = []
+
+    @contextmanager
+    def create_stream(self, path: Path, mode: str) -> Generator[io.IOBase, None, None]:
+        """Open an object as the client does; it is there, whole, when the block has ended."""
+        name = _name(path)
+        phase: Phase = "write" if "w" in mode else "read"
+        with self.work(phase, name), self.asked(phase, path), self._inner.create_stream(path, mode) as raw:
+            if name in self._summed:
+                self.checksum = 0
+            stream = _WatchedStream(raw, self, path, phase)
+            yield stream
+            if phase == "write":
+                self.sizes[name] = stream.moved
+            elif name in self._summed:
+                # What reads a pickle stops where that ends.
+                while stream.read(_READ_BYTES):
+                    pass
+
+    def concat_path(self, path: Path, suffix: str) -> Path:
+        """Return an object's place."""
+        return self._inner.concat_path(path, suffix)
+
+    def init_path(self, path: Path) -> Path:
+        """Return a place as the client wants it."""
+        return self._inner.init_path(path)
+
+    def rename(self, path: Path, new_path: Path) -> None:
+        """Rename an object as the client does: by a copy and a deletion."""
+        with self.call("write", _name(path)), self.asked("rename", path):
+            self._inner.rename(path, new_path)
+        if _name(path) in self.sizes:
+            self.sizes[_name(new_path)] = self.sizes[_name(path)]
+
+    def mkdir(self, path: Path) -> None:
+        """Make what the client takes for a folder."""
+        with self.call("open", _name(path)), self.asked("make a folder", path):
+            self._inner.mkdir(path)
+
+    def exists(self, path: Path) -> bool:
+        """Return whether an object is there."""
+        with self.call("open", _name(path)), self.asked("head", path):
+            return self._inner.exists(path)
+
+    def rm_file(self, path: Path) -> None:
+        """Delete an object."""
+        with self.call("write", _name(path)), self.asked("delete", path):
+            self._inner.rm_file(path)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Path) -> bool:
+        """Return whether a checkpoint can have this place."""
+        del checkpoint_id
+        return True
+
+    @contextmanager
+    def asked(self, what: str, path: Path) -> Iterator[None]:
+        """Say in our words what the client meets, and keep the first error that is one of the storage."""
+        with self.keeping_errors():
+            try:
+                yield
+            except self._client.errors as error:
+                if any(error is ours for ours in self._ours):
+                    raise
+                self._ours.append(self._told(error, self._client.name, what, str(path)))
+                raise self._ours[-1] from None
+
+    def passed(self, path: Path, data: memoryview) -> None:
+        """Take in bytes that went through."""
+        self.moved(len(data))
+        if _name(path) in self._summed:
+            self.checksum = zlib.crc32(data, self.checksum or 0)
+
+
+class _WatchedStream(io.IOBase):
+    """An object that a client has open. ``moved`` are the bytes that went through, in all."""
+
+    def __init__(self, raw: Any, watch: WatchedObjects, path: Path, phase: Phase) -> None:
+        self._raw, self._watch, self._path, self._what = raw, watch, path, phase
+        self.moved = 0
+
+    def write(self, data: Buffer) -> int:
+        """Hand bytes over."""
+        view = memoryview(data).cast("B")
+        with self._watch.asked(self._what, self._path):
+            self._raw.write(data)
+        self._passed(view)
+        return len(view)
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read some bytes."""
+        with self._watch.asked(self._what, self._path):
+            data: bytes = self._raw.read(size)
+        self._passed(memoryview(data))
+        return data
+
+    def readinto(self, buffer: Buffer) -> int:
+        """Read some bytes."""
+        view = memoryview(buffer).cast("B")
+        with self._watch.asked(self._what, self._path):
+            count: int = self._raw.readinto(view) or 0
+        self._passed(view[:count])
+        return count
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place."""
+        with self._watch.asked(self._what, self._path):
+            return int(self._raw.seek(offset, whence))
+
+    def tell(self) -> int:
+        """Return the place."""
+        return int(self._raw.tell())
+
+    def flush(self) -> None:
+        """Hand over what is held back, as far as the client does that before the end."""
+
+    def readable(self) -> bool:
+        """Return whether it was opened for that."""
+        return self._what == "read"
+
+    def writable(self) -> bool:
+        """Return whether it was opened for that."""
+        return self._what == "write"
+
+    def seekable(self) -> bool:
+        """Return whether places can be gone to."""
+        return bool(self._raw.seekable())
+
+    def _passed(self, view: memoryview) -> None:
+        self.moved += len(view)
+        self._watch.passed(self._path, view)
+
+
+def _name(path: Path) -> str:
+    return PurePosixPath(str(path)).name

@@ -1,0 +1,235 @@
+"""Runs of torch.distributed.checkpoint into a bucket, by the clients that jobs use, and what is refused of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.verification import verify_folder
+from tests.front_door.test_run_with_dcp import whole_tensors
+from tests.support.bare_dcp_objects import load_bare
+from tests.support.front_door import REQUIRED, TINY, FrontDoor, Run, opened_door
+from tests.support.object_runs import started, subject, texts_of
+from tests.support.targets.object_server import (
+    ACCOUNT,
+    CREDENTIALS,
+    TARGET,
+    Fault,
+    Misbehaving,
+    misbehaving_server,
+    object_server,
+    what_lies_in,
+)
+
+THOROUGH = pytest.mark.thorough
+CONNECTOR, FSSPEC = ENGINES = ("dcp-s3torchconnector", "dcp-s3fs")
+SPEED = "--ckpt-gates=speed-only"
+OBJECTS = 3
+OPERATIONS = 2
+
+
+class Saved(NamedTuple):
+    """A run whose checkpoints stay, and the store where they are."""
+
+    engine: str
+    run: Run
+    endpoint: str
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def saved(request: pytest.FixtureRequest, make_home: Callable[[str], Path]) -> Iterator[Saved]:
+    with object_server() as endpoint, opened_door(make_home(request.param)) as door:
+        options = (f"--ckpt-endpoint={endpoint}", f"--ckpt-engine={request.param}", SPEED, "--ckpt-keep")
+        yield Saved(request.param, started(door, *options).finish(), endpoint)
+
+
+@THOROUGH
+def test_a_run_meets_what_is_required_and_every_byte_of_every_load_is_compared(saved: Saved) -> None:
+    run = saved.run
+    assert run.code == 0, run.text
+    outcomes = run.outcomes(subject(run))
+    assert {name: outcomes[name] for name in REQUIRED} == dict.fromkeys(REQUIRED, "met")
+    measured = run.measurement(subject(run))
+    assert measured["integrity"]["bytes_checked"] == OPERATIONS * measured["bytes"] > 0
+    assert measured["cache"]["is_declared_cold"]
+    assert "Traceback" not in run.text
+
+
+@THOROUGH
+def test_the_library_commits_and_what_is_whose_is_told(saved: Saved) -> None:
+    run = saved.run
+    measured = run.measurement(subject(run))
+    durability = measured["durability"]
+    assert (durability["observed"], durability["commit_methods"]) == ("store", ["copy"])
+    assert durability["acknowledged"] == ["size and ETag alone"]
+    assert durability["files"] == durability["files_synced"] == OPERATIONS * OBJECTS
+    assert (durability["commits"], durability["saves"]) == (OPERATIONS, OPERATIONS)
+    assert "committed by copy" in run.verdict("DURABLE-CALLS", subject(run))["because"]
+    facts = measured["engine_facts"]
+    assert facts["commit"].startswith("the library's and not ours")
+    assert facts["added"].startswith("HEAD of each object behind the library's own calls")
+    assert "the library&#39;s and not ours" in (run.report / "certificate.html").read_text()
+    # No marker of ours stands beside the library's.
+    keys, uploads = what_lies_in(saved.endpoint)
+    assert {key.rpartition("/")[2] for key in keys if "checkpoint-" in key} == {
+        "__0_0.distcp", "__1_0.distcp", ".metadata",
+    }  # fmt: skip
+    assert uploads == []
+    (planned,) = run.document["checkpoints"]
+    assert (planned["engine"]["commits"], planned["engine"]["files"]["commit"]) == ("engine", ".metadata")
+
+
+@THOROUGH
+def test_the_library_alone_loads_in_another_process_what_was_saved(saved: Saved, tmp_path: Path) -> None:
+    folder = next(k.rpartition("/")[0] for k in what_lies_in(saved.endpoint)[0] if "checkpoint-0002/" in k)
+    found = load_bare(saved.engine, f"s3://test/{folder}", saved.endpoint, tmp_path, CREDENTIALS)
+    run = saved.run
+    assert found == whole_tensors(run.measurement(subject(run)), run.document["run"]["seed"], checkpoint=2)
+
+
+@THOROUGH
+def test_its_evidence_verifies_and_memory_is_as_stated(saved: Saved, capsys: pytest.CaptureFixture[str]) -> None:
+    assert not [s for s in saved.run.document["disclosures"] if "more memory" in s]
+    checks = verify_folder(saved.run.report, None)
+    found = {check.name: check.outcome for check in checks if check.outcome != "not checked"}
+    assert set(found.values()) == {"holds"}, found
+    assert main(["verify", str(saved.run.report)]) == 0
+    assert "UNCHANGED" in capsys.readouterr().out
+
+
+# --- a store that misbehaves ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Iterator[Misbehaving]:
+    with misbehaving_server() as found:
+        yield found
+
+
+def run_on(server: Misbehaving, make_home: Callable[[str], Path], engine: str, *options: str) -> Run:
+    with opened_door(make_home("dcp-objects")) as door:
+        words = (f"--ckpt-endpoint={server.endpoint}", f"--ckpt-engine={engine}", SPEED, *options)
+        return started(door, *words).finish()
+
+
+@THOROUGH
+@pytest.mark.parametrize("strategy", ["sync", "async"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_nothing_is_left_and_the_server_was_asked_as_traced(
+    server: Misbehaving, make_home: Callable[[str], Path], engine: str, strategy: str
+) -> None:
+    run = run_on(server, make_home, engine, f"--ckpt-strategy={strategy}")
+    # What a strategy is judged by beside is asked in a suite of its own.
+    assert run.code == (0 if strategy == "sync" else 8), run.text
+    for name in ("LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"):
+        assert run.verdict(name, subject(run))["outcome"] == "met"
+    assert what_lies_in(server.behind) == ([], [])
+    # The connector sends even .metadata in parts; s3fs sends what is small whole. Our trial of permissions begins one.
+    parts, whole = server.seen["begin"] - 1, server.seen["put"]
+    assert (parts, whole >= OPERATIONS) == ((OPERATIONS * OBJECTS, True) if engine == CONNECTOR else (0, True))
+    assert (whole >= OPERATIONS * OBJECTS) == (engine == FSSPEC)
+
+
+@THOROUGH
+@pytest.mark.parametrize(("engine", "request_"), [(CONNECTOR, "begin"), (FSSPEC, "put")])
+@pytest.mark.parametrize(("way", "says"), [("deny", "AccessDenied"), ("expired", "ExpiredToken")])
+def test_what_a_client_says_of_an_error_repeats_nobody_s_keys(
+    server: Misbehaving, make_home: Callable[[str], Path], engine: str, request_: str, way: str, says: str
+) -> None:
+    server.faults.append(Fault(request=request_, way=way, key="__1_0.distcp"))  # type: ignore[arg-type]
+    run = run_on(server, make_home, engine)
+    assert run.code == 1, run.text
+    failure = run.measurement(subject(run))["failure"]
+    assert (failure["rank"], failure["file"], failure["phase"]) == (1, "__1_0.distcp", "write")
+    assert f"{engine.removeprefix('dcp-')} " in failure["message"]
+    assert says in failure["message"]
+    assert "Traceback" not in run.text
+    texts = {**texts_of(run.report), "the terminal": run.text}
+    assert not [n for n, t in texts.items() for value in (*CREDENTIALS.values(), ACCOUNT) if value in t]
+    assert what_lies_in(server.behind) == ([], [])
+
+
+@THOROUGH
+@pytest.mark.parametrize(("engine", "request_"), [(CONNECTOR, "end"), (FSSPEC, "put")])
+def test_an_object_that_was_acknowledged_and_is_gone_fails_the_save(
+    server: Misbehaving, make_home: Callable[[str], Path], engine: str, request_: str
+) -> None:
+    server.faults.append(Fault(request=request_, way="lose", key="__1_0.distcp", times=1))  # type: ignore[arg-type]
+    run = run_on(server, make_home, engine)
+    assert run.code == 1, run.text
+    failure = run.measurement(subject(run))["failure"]
+    assert (failure["rank"], failure["file"], failure["errno"]) == (1, "__1_0.distcp", "ENOENT")
+
+
+@THOROUGH
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_byte_that_a_store_flips_fails_integrity(
+    server: Misbehaving, make_home: Callable[[str], Path], engine: str
+) -> None:
+    server.faults.append(Fault(request="get", way="flip", key="__1_0.distcp", times=1))
+    run = run_on(server, make_home, engine)
+    assert run.code == 1, run.text
+    assert run.verdict("INTEGRITY", subject(run))["outcome"] == "failed"
+    fault = run.measurement(subject(run))["integrity"]["faults"][0]
+    assert (fault["kind"], fault["rank"], fault["file"]) == ("flipped", 1, "__1_0.distcp")
+
+
+# --- what does not fit ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("options", "says"), [
+    (("--ckpt-strategy=tiered", "--ckpt-local=/tmp"), "saves to a folder first"),
+    (("--ckpt-strategy=incremental", "--ckpt-changed=10%"), "saves some checkpoints as pages"),
+    (("--ckpt-strategy=compressed",), "--ckpt-strategy compressed"),
+    (("--ckpt-break=true", "--ckpt-mend=true"), "save and load together only"),
+])  # fmt: skip
+def test_what_the_library_cannot_do_is_refused(front_door, monkeypatch, engine, options, says):
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    words = (f"--ckpt-target={TARGET}", "--ckpt-endpoint=embedded", *TINY, f"--ckpt-engine={engine}", *options)
+    result = front_door(*words)
+    assert result.ret == 4, result.stdout.str()
+    assert says in " ".join(result.stderr.str().split())
+    assert "Remedy" in result.stderr.str() or "Take" in result.stderr.str()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_file_system_is_refused_and_a_bucket_is_named_as_the_remedy(front_door, pytester, engine):
+    result = front_door(f"--ckpt-target={pytester.path}", *TINY, f"--ckpt-engine={engine}")
+    assert result.ret == 4
+    text = " ".join(result.stderr.str().split())
+    assert f"--ckpt-engine {engine} needs a bucket of S3" in text
+    assert "--ckpt-target=s3://bucket/prefix" in text
+
+
+def test_certificates_that_the_connector_cannot_be_told_of_are_refused(front_door):
+    words = (f"--ckpt-target={TARGET}", "--ckpt-endpoint=https://127.0.0.1:1", "--ckpt-ca-bundle=/etc/ssl/any.pem")
+    result = front_door(*words, *TINY, f"--ckpt-engine={CONNECTOR}")
+    assert result.ret == 4
+    text = " ".join(result.stderr.str().split())
+    assert "verifies TLS by the certificates of the system alone" in text
+    assert "update-ca-certificates" in text
+
+
+@pytest.mark.parametrize(
+    ("engine", "package"), [(CONNECTOR, "s3torchconnector"), (CONNECTOR, "tenacity"), (FSSPEC, "s3fs")]
+)
+def test_a_client_that_is_not_installed_is_refused_with_its_extra(
+    door: FrontDoor, make_home: Callable[[str], Path], engine: str, package: str
+) -> None:
+    hidden = make_home("hidden")
+    (hidden / "sitecustomize.py").write_text(
+        "import importlib.util as u\n_find = u.find_spec\n"
+        f"u.find_spec = lambda name, *words: None if name == {package!r} else _find(name, *words)\n"
+    )
+    options = ("--ckpt-endpoint=embedded", f"--ckpt-engine={engine}")
+    run = started(door, *options, environment={"PYTHONPATH": str(hidden)}).finish()
+    assert run.code == 4, run.text
+    text = " ".join(run.text.split())
+    assert f"needs the package {package}, which is not installed" in text
+    assert f"pip install 'pytest-ckpt[{engine.removeprefix('dcp-')}]'" in text

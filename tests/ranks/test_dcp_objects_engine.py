@@ -1,0 +1,85 @@
+"""The engines that save into a bucket by clients of others, with one rank: their memory, and what errors become."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from pytest_ckpt.facts.engines import built_in
+from pytest_ckpt.facts.targets import TARGETS, Access, AreaRef
+from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.targets.objects.library_errors import in_our_words
+from pytest_ckpt.targets.schemes import make_target
+from tests.support.one_rank import as_one_rank
+from tests.support.small_memory import cannot, small_memory
+from tests.support.targets.object_server import CREDENTIALS, TARGET, object_server
+
+ENGINES = ("dcp-s3torchconnector", "dcp-s3fs")
+KEYS = " ".join(CREDENTIALS.values())
+
+
+def area_of(endpoint: str) -> AreaRef:
+    return make_target(TARGETS["s3"], TARGET, Access(endpoints=(endpoint,))).create_area("one-rank")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_rank_saves_and_loads_within_the_memory_that_its_row_states(monkeypatch, engine):
+    """In a memory control group of that limit: a rank that needed more would be killed."""
+    if why := cannot():
+        pytest.skip(why)
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    found = built_in(engine)
+    assert found
+    whole = layout("llama3-8b", mode="open", processes=64, scale=0.3)
+    state = whole.rank(0).bytes
+    stated = found.memory.process_bytes + found.memory.state_bytes(state)
+    with object_server() as endpoint, small_memory(stated) as group:
+        front = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
+        area = area_of(endpoint)
+        fields = {action: as_one_rank(engine, whole, area, action, front) for action in ("save", "load")}
+    assert (fields["load"]["loaded"], fields["load"]["checked"], fields["load"]["faults"]) == (state, state, 0)
+    for action in fields:
+        # Neither too little, nor so much that it says nothing.
+        assert stated / 2 < fields[action]["peak_bytes"] <= stated, (engine, action)
+
+
+class Forbidden(Exception):  # noqa: N818
+    """As botocore has it."""
+
+    response = {"Error": {"Code": "AccessDenied", "Message": KEYS}, "ResponseMetadata": {"HTTPStatusCode": 403}}  # noqa: RUF012
+
+
+class Planted(Exception):  # noqa: N818
+    response = {"Error": {"Code": CREDENTIALS["AWS_ACCESS_KEY_ID"]}, "ResponseMetadata": {"HTTPStatusCode": 503}}  # noqa: RUF012
+
+
+def caused_by(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(("error", "number", "words"), [
+    (caused_by(PermissionError(KEYS), Forbidden(KEYS)), errno.EACCES, "status 403, AccessDenied"),
+    (Planted(KEYS), errno.EBUSY, "status 503"),
+    (RuntimeError(f"Client error: Forbidden: {KEYS}"), errno.EACCES, "status 403, AccessDenied"),
+    (RuntimeError("Client error: Request throttled"), errno.EBUSY, "status 503, SlowDown"),
+    (RuntimeError(f"response_status: 507, {KEYS}"), errno.ENOSPC, "status 507"),
+    (RuntimeError(f"aws-c-s3: AWS_ERROR_S3_TOKEN_EXPIRED, {KEYS}"), errno.EIO, "status 400, ExpiredToken"),
+    (FileNotFoundError(KEYS), errno.ENOENT, "status 404, NoSuchKey"),
+    (OSError(errno.EBUSY, KEYS), errno.EBUSY, "OSError"),
+    (RuntimeError(KEYS), errno.EIO, "RuntimeError"),
+])  # fmt: skip
+def test_an_error_of_a_client_becomes_one_of_ours_with_status_and_code_alone(error, number, words):
+    found = in_our_words(error, "client 1.0", "write", "s3://test/ckpt/x")
+    assert isinstance(found, OSError)
+    assert found.errno == number
+    assert found.strerror == f"write: client 1.0 met {words}"
+    assert not [value for value in CREDENTIALS.values() if value in str(found)]
+
+
+def test_a_range_that_an_object_does_not_have_is_no_error_of_the_storage():
+    found = in_our_words(RuntimeError("response_status: 416"), "client 1.0", "read", "s3://test/ckpt/x")
+    assert isinstance(found, EOFError)
