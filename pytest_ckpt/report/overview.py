@@ -127,7 +127,7 @@ def cluster_chart(
         parts.append(line(axis.at(tick), top, axis.at(tick), bottom, "grid"))
         parts.append(label(axis.at(tick), bottom + 18, f"{tick:,.0f}", "t", "middle"))
     parts.append(tag("path", d=f"M{number(axis.at(asked))} {number(top - 8)}V{number(bottom)}", class_="limit"))
-    parts.append(label(axis.at(asked), top - 16, f"asked: {asked:,} accelerators", "t strong", "middle"))
+    parts.append(label(axis.at(asked), top - 16, f"asked: {counted(asked, 'accelerator')}", "t strong", "middle"))
     for position, (name, row) in enumerate(zip(names, measured, strict=True)):
         y = top + (position + 0.5) * row_height
         parts.append(label(left - 12, y + 4, name, "t", "end"))
