@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.front_door import TINY, Run
-from tests.support.hosts.lab import Step, need_hosts, on_hosts
+from tests.support import CHECKOUT
+from tests.support.front_door import TINY
+from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.mpich import python_of_mpich
+
+OPTIONS = (*TINY, "--ckpt-hosts=h2:1,h3:1", "--ckpt-engine=stream")
+NAMES = ("--ckpt-gates=posix-shared", "--ckpt-suite=conformance", "-k", "second-client")
+
+
+@pytest.fixture(scope="module")
+def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
+    """What came of each step on three hosts."""
+    need_hosts()
+    home = make_home("hosts")
+    how = {"python": str(python_of_mpich(home)), "environment": {"PYTHONPATH": f"{home}:{CHECKOUT}"}}
+    large = (how["python"], "-m", "tests.support.hosts.large_job", "h2:2", "1000000")
+    steps = {
+        "run": Step(options=(*OPTIONS, "--ckpt-gates=speed-only"), **how),
+        "names": Step(options=(*OPTIONS, *NAMES), **how),
+        "large": Step(words=large, environment=how["environment"]),
+    }
+    return dict(zip(steps, on_hosts(home, 3, *steps.values()), strict=True))
 
 
 @pytest.mark.thorough
-def test_ranks_of_mpich_run_on_other_hosts_than_the_controller(make_home: Callable[[str], Path]) -> None:
-    need_hosts()
-    home = make_home("hosts")
-    python = python_of_mpich(home)
-    target = home / "array" / "of-mpich"
-    options = (
-        *TINY,
-        "--ckpt-hosts=h2:1,h3:1",
-        "--ckpt-engine=stream",
-        "--ckpt-gates=speed-only",
-        f"--ckpt-target={target}",
-    )
-    door = (str(python), "-m", "pytest", "-p", "pytest_ckpt.plugin.session_hooks", *options)
-    words = ("sh", "-euc", 'mkdir "$1"; shift; exec "$@"', "sh", str(target), *door)
-    left = Step(words=("ls", "-A", str(target)))
-    done, after = on_hosts(home, 3, Step(words=words, environment={"PYTHONPATH": f"{home}"}), left)
-    folder = Path(done.home)
-    run = Run(code=done.code, text=done.text, home=folder, target=target, report=folder / "ckpt-report")
+def test_ranks_of_mpich_run_on_other_hosts_than_the_controller(done: dict[str, Done]) -> None:
+    run = done["run"].run
     assert run.code == 0, run.text
     assert run.measurement()["hosts"] == ["h2", "h3"]
     assert "hydra" in run.document["environment"]["launcher"].lower()
-    assert (after.code, after.text) == (0, "")
-    assert (done.secrets > 0, done.shown) == (True, ())
+    assert done["run"].left == ()
+    assert (done["run"].secrets > 0, done["run"].shown) == (True, ())
+
+
+@pytest.mark.thorough
+def test_a_job_of_a_megabyte_reaches_ranks_that_hydra_starts(done: dict[str, Done]) -> None:
+    assert json.loads(done["large"].text.splitlines()[-1]) == {"failure": None, "hosts": [["h2", [0, 1]]]}
+    assert (done["large"].secrets, done["large"].shown) == (1, ())
+
+
+@pytest.mark.thorough
+def test_hydra_starts_the_second_client_that_lists_a_thousand_names(done: dict[str, Done]) -> None:
+    run = done["names"].run
+    assert run.document["environment"]["second_client"] == "host h3", run.text
+    found = {o["subject"]: (o["anomalies"], o["not_run"]) for o in run.document["observations"]}
+    assert any("second" in name for name in found), found
+    assert {name: of for name, of in found.items() if "second" in name and of != ([], "")} == {}
+    assert (done["names"].left, done["names"].shown) == ((), ())

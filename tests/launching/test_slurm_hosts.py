@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Callable
@@ -31,6 +32,9 @@ WAITED = """
 until ended; do sleep 0.1; done
 code=$(scontrol show job "$job" | sed -n 's/.* ExitCode=\\([0-9]*\\):.*/\\1/p')
 """
+# A megabyte, for two ranks on another host than rank 0's controller.
+LARGE = ("-m", "tests.support.hosts.large_job", "h2:2", "1000000")
+NAMES = ("--ckpt-gates=posix-shared", "--ckpt-suite=conformance", "-k", "second-client")
 FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 TERMS = """
 ckpt_target = "TARGET"
@@ -58,6 +62,8 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
             options=(*TINY, "--ckpt-processes=4", "--ckpt-hosts=h2:2,h3:2", f"{SRUN} --nodelist={{nodes}}")
         ),
         "uneven": Step(options=(*TINY, "--ckpt-processes=4", "--ckpt-hosts=h2:3,h3:1", PLACED)),
+        "large": Step(words=(sys.executable, *LARGE, PLACED.partition("=")[2])),
+        "names": Step(options=(*TINY, "--ckpt-hosts=h2:1,h3:1", PLACED, *NAMES)),
         "job": sent_off(home, "job", operations=2),
         "limit": sent_off(home, "limit", operations=400, then=NEAR_ITS_LIMIT),
     }
@@ -118,6 +124,22 @@ def test_ranks_that_slurm_places_by_its_own_rules_are_told(done: dict[str, Done]
     ranks = [len(host["ranks"]) for host in run.document["environment"]["hosts"]]
     text = " ".join(run.text.split())
     assert ("placed ranks otherwise than --ckpt-hosts says" in text) == (ranks != [2, 2]), (ranks, text)
+
+
+@pytest.mark.thorough
+def test_a_job_of_a_megabyte_reaches_ranks_that_srun_starts(done: dict[str, Done]) -> None:
+    assert json.loads(done["large"].text.splitlines()[-1]) == {"failure": None, "hosts": [["h2", [0, 1]]]}
+    assert (done["large"].secrets, done["large"].shown) == (1, ())
+
+
+@pytest.mark.thorough
+def test_srun_starts_the_second_client_that_lists_a_thousand_names(done: dict[str, Done]) -> None:
+    run = done["names"].run
+    assert run.document["environment"]["second_client"] == "host h3", run.text
+    found = {o["subject"]: (o["anomalies"], o["not_run"]) for o in run.document["observations"]}
+    assert any("second" in name for name in found), found
+    assert {name: of for name, of in found.items() if "second" in name and of != ([], "")} == {}
+    assert (done["names"].left, done["names"].shown) == ((), ())
 
 
 @pytest.mark.thorough

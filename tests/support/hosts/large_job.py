@@ -1,4 +1,4 @@
-"""``python -m`` this module HOSTS BYTES: start ranks with a job of so many bytes, and print what they answer."""
+"""``python -m`` this module HOSTS BYTES [LAUNCHER]: start ranks with a job of that size, and print what they answer."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ from pytest_ckpt.support.redaction import Redactor
 def main() -> None:
     """Launch once."""
     hosts, count = read_hosts(sys.argv[1]), int(sys.argv[2])
+    command = sys.argv[3] if len(sys.argv) > 3 else None
     area = AreaRef(scheme="", location="/", run_id="x" * count, opener="pytest_ckpt.targets.posix.store:open_store")
     job = Job(processes=sum(host.slots for host in hosts), area=area, deadline_seconds=30, tasks=())
     seen: list[Event] = []
     with tempfile.TemporaryDirectory() as folder:
-        launch = Launch(find_launcher(None, hosts), "large-job", Path(folder) / "launch", Redactor.of({}, ()))
+        launch = Launch(find_launcher(command, hosts), "large-job", Path(folder) / "launch", Redactor.of({}, ()))
         failure = launch.run(job, seen.append)
     found = [(host.host, host.ranks) for event in seen if isinstance(event, HostsSeen) for host in event.hosts]
     print(json.dumps({"failure": failure and failure.message, "hosts": found}))
