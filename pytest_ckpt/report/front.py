@@ -102,6 +102,11 @@ class Row:
     id: str
     cells: tuple[Cell, ...]
 
+    @property
+    def is_advisory(self) -> bool:
+        """Whether nothing of it decides."""
+        return all(cell.severity == "advisory" for cell in self.cells if cell.outcome)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Matrix:

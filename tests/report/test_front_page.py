@@ -121,6 +121,28 @@ def test_the_matrix_shows_the_worst_and_never_hides_a_failure():
     assert found.advisory_not_run == ("STORM",)
 
 
+@pytest.mark.parametrize("subjects", [("a",), ("a", "b")], ids=["a line", "a table"])
+def test_what_is_advisory_is_called_so_beside_its_failure(subjects):
+    """A page that passed and shows a failure says why both are so."""
+    made = report_pages.DOCUMENTS["certified"]()
+    like = made["requirements"][0]
+    made["requirements"] = [
+        like | verdict(name, subject, outcome=outcome, severity=severity)
+        for name, of, outcome, severity in (
+            ("SAVE", subjects, "met", "required"),
+            ("REPEAT", subjects, "failed", "advisory"),
+            ("COMMIT", ("file",), "met", "required"),
+            ("CAPABILITIES", ("links",), "failed", "advisory"),
+        )
+        for subject in of
+    ]
+    part = render(made).partition('id="matrix"')[2].partition('class="contents"')[0]
+    row = r">REPEAT</a> <span class=\"tag\">" if len(subjects) > 1 else r"REPEAT failed <span class=\"tag\">"
+    assert len(re.findall(row, part)) == 1
+    assert len(re.findall(r"0 of 1 <span class=\"tag\">advisory<", part)) == 1
+    assert part.count(">advisory<") == 2
+
+
 @pytest.mark.parametrize("name", ["certified", "not certified", "1,024 ranks", "nothing ran"])
 def test_every_link_of_a_certificate_leads_somewhere(name):
     page = render(report_pages.DOCUMENTS[name]())
