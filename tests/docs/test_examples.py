@@ -41,6 +41,7 @@ NOT_RUN = {
         "   pytest --ckpt-target=/mnt/array/ckpt --cluster=16000 --ckpt-hosts=@hosts --ckpt-model=llama3-70b "
         "--ckpt-operations=2",
         "   sbatch --nodes=128 slurm.sbatch",
+        "   sed -i 's/^CKPT_WORKERS=.*/CKPT_WORKERS=128/' values.env",
     ],
     "containers.md": [
         "cd docs/recipes/kubernetes",
