@@ -223,3 +223,5 @@ class BadLuck:
         assert _processes_left(done[luck]) == []
         # The folder lies where the run left it.
         assert done[luck].left
+        # What asked the hosts to end what is left has been ended itself, and leaves nothing.
+        assert [name for name in self.litter(done[luck]) if name.startswith("h1:")] == []
