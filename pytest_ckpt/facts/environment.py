@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 from pytest_ckpt.facts.network import HostNetwork
 from pytest_ckpt.facts.targets import TargetFacts
 
+CLOCK_AHEAD = "clock_ahead_seconds"
+"""The fact of a host, of several, that tells its time of day beside that of rank 0's host."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFacts:

@@ -6,11 +6,13 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.settings import HostSlots
+from pytest_ckpt.launching.scratch import scratch_folder
 from pytest_ckpt.support.processes import SWEEP, end_launch
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ def ended_badly(run_folder: Path) -> bool:
 def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, seconds: float) -> str:
     """End the run's processes on these hosts; return why some may go on, empty where every host says that none does."""
     processes = {}
+    # One that does not end is killed, and removes nothing itself.
+    scratch = scratch_folder() if launcher.needs_scratch else ""
     for host in hosts:
         there = dataclasses.replace(launcher, hosts=(HostSlots(name=host, slots=1),))
         processes[host] = subprocess.Popen(
@@ -53,7 +57,7 @@ def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, se
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=there.environment(run_id + SWEEP, scratch=""),
+            env=there.environment(run_id + SWEEP, scratch),
             start_new_session=True,
         )
     # Beside each other: while one is waited for that never answers, the others have their time, too.
@@ -63,6 +67,7 @@ def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, se
         end_launch(process, run_id + SWEEP)
         if process.stdout:
             process.stdout.close()
+    shutil.rmtree(scratch, ignore_errors=True)
     return "; ".join(filter(None, whys))
 
 

@@ -21,7 +21,7 @@ from pytest_ckpt.run.clock import clock
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.findings import LOOK_AT_IT, UNPLANNED, Finding, known_failures, left_over, silent, unknown
 from pytest_ckpt.run.fitting import check_memory, check_space
-from pytest_ckpt.run.hosts import alike, placed_otherwise, see_hosts
+from pytest_ckpt.run.hosts import alike, see_hosts, told_of_hosts
 from pytest_ckpt.run.libraries import engines, library
 from pytest_ckpt.run.pod import memory_limit, second_node, shared_memory
 from pytest_ckpt.sizing.plan import Plan, plan_run
@@ -196,10 +196,8 @@ def _launch(
         description = f"{target.location} is not the same on every host: {'; '.join(seen.differences)}"
         return Finding(name="MPI launch", can=False, needed=True, description=description, remedy=alike(target)), hosts
     names = ", ".join(h.host for h in hosts)
-    placed = placed_otherwise(launcher, hosts)
-    description = "; ".join(
-        filter(None, (f"{counted(settings.processes, 'rank')} on {names}", launcher.version, placed))
-    )
+    on_hosts = f"{counted(settings.processes, 'rank')} on {names}"
+    description = "; ".join((on_hosts, launcher.version, *told_of_hosts(launcher, hosts)))
     return Finding(name="MPI launch", can=True, needed=True, description=redactor.text(description)), hosts
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt import __version__
-from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts
 from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.network import Streams
@@ -20,6 +20,7 @@ from pytest_ckpt.facts.sights import Sight, Sign, TierSight
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.reach import unreached_by_ssh
 from pytest_ckpt.ranks.process.job import Job
+from pytest_ckpt.support.units import counted
 from pytest_ckpt.targets.posix.run_folder import folder_of
 from pytest_ckpt.targets.posix.sighting import Sighting, sign_of
 
@@ -121,6 +122,27 @@ def _sign(area: AreaRef, run_id: str) -> Iterator[Sign | None]:
     with Sighting(folder_of(area)).shown(sign) as why:
         # Whoever cannot write here is told so when the run's area is made.
         yield None if why else sign
+
+
+def told_of_hosts(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
+    """Return what is to be told of hosts on which a run can be made."""
+    return [*filter(None, (placed_otherwise(launcher, hosts), clocks_apart(hosts)))]
+
+
+def clocks_apart(hosts: Sequence[HostFacts]) -> str:
+    """Say which hosts have another time of day than the first, by more than a second; empty where none has."""
+    ahead = {host.host: int(host.client.get(CLOCK_AHEAD, "0")) for host in hosts}
+    apart = [
+        f"{name} is {counted(abs(seconds), 'second')} {'ahead' if seconds > 0 else 'behind'}"
+        for name, seconds in ahead.items()
+        if seconds
+    ]
+    if not apart:
+        return ""
+    return (
+        f"clocks differ from that of {hosts[0].host}: {', '.join(apart)}; no time here compares the clocks of two "
+        "hosts, but modification times and logs do: synchronize them"
+    )
 
 
 def placed_otherwise(launcher: Launcher, hosts: Sequence[HostFacts]) -> str:

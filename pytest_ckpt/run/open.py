@@ -28,7 +28,7 @@ from pytest_ckpt.run.context import RunContext
 from pytest_ckpt.run.crash import Crash, keep_traceback
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.environment import versions
-from pytest_ckpt.run.hosts import placed_otherwise
+from pytest_ckpt.run.hosts import told_of_hosts
 from pytest_ckpt.run.report_place import set_aside
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
@@ -131,8 +131,7 @@ def _open(
             then_wait=undo if measures_here else None,
         )
         notices += checked.notices
-        if placed := placed_otherwise(checked.launcher, checked.hosts):
-            notices.append(placed)
+        notices += told_of_hosts(checked.launcher, checked.hosts)
         area = _create(checked.target, run_id, undo)
         sight: CacheSight = "untried"
         if checked.settings.measures and asks_cold(checked.settings, checked.gates, checked.catalogue):

@@ -14,6 +14,17 @@ from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.storage import HONEST_FUSE
 
 REMOTE = "--ckpt-hosts=h2:1,h3:1"
+# Those that no other step has, shortened.
+SUITES = (
+    "--ckpt-suite=performance,strategies,endurance,serving,scaling,failover",
+    "--ckpt-strategy=sync,async",
+    "--ckpt-engine=stream",
+    "--ckpt-step-seconds=20ms",
+    "--ckpt-duration=2s",
+    "--ckpt-serving-readers=2",
+    "--ckpt-break=true",
+    "--ckpt-mend=true",
+)
 FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 
 
@@ -33,6 +44,7 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
                 "--ckpt-gates=posix-shared",
             )
         ),
+        "suites": Step(options=(*TINY, "--ckpt-hosts=h1:1,h2:1", "--ckpt-gates=posix-shared", *SUITES)),
     }
     return dict(zip(steps, on_hosts(make_home("hosts"), 3, *steps.values()), strict=True))
 
@@ -73,6 +85,20 @@ def test_what_another_host_may_not_see_at_once_fails_no_pattern(done: dict[str, 
     assert measured["patterns"]["mixed"]["save_seconds"]
     assert measured["patterns"]["neighbour"]["bursts"] > 0
     assert done["contention"].left == ()
+
+
+@pytest.mark.thorough
+def test_every_other_suite_is_measured_over_hosts(done: dict[str, Done]) -> None:
+    """What is slow or scatters on hosts of one machine may fail; what cannot be done would be missing."""
+    run = done["suites"].run
+    for measured in run.document["measurements"]:
+        assert (measured["failure"], measured["hosts"]) == (None, ["h1", "h2"])
+        patterns = {name for name, found in measured["patterns"].items() if found}
+        assert {"endurance", "serving", "failover"} <= patterns
+        own = {"training", "crashes"} if measured["subject"].endswith("async") else {"scaling"}
+        assert own <= patterns
+    assert len(run.document["measurements"]) == 2
+    assert done["suites"].left == ()
 
 
 @pytest.mark.thorough

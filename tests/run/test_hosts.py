@@ -8,11 +8,11 @@ import pytest
 
 from pytest_ckpt import __version__
 from pytest_ckpt.config.parsers import read_hosts
-from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts
 from pytest_ckpt.facts.sights import MountSeen, Sight, Sign
 from pytest_ckpt.facts.targets import MOUNTED, TargetFacts
 from pytest_ckpt.launching.launcher import Launcher
-from pytest_ckpt.run.hosts import alike, differences, placed_otherwise
+from pytest_ckpt.run.hosts import alike, clocks_apart, differences, placed_otherwise
 from pytest_ckpt.targets.posix.sighting import Sighting
 
 SIGN = Sign(name=".sign", word="what it says")
@@ -80,24 +80,26 @@ def test_every_host_is_told_at_once():
     assert "findmnt -T /mnt/array" in alike(HERE)
 
 
+def host_facts(name, count, client=None):
+    return HostFacts(
+        host=name,
+        ranks=tuple(range(count)),
+        cpu="",
+        cores=1,
+        memory_bytes=0,
+        memory_available_bytes=0,
+        kernel="",
+        os="",
+        python="",
+        target_is_reached=True,
+        client=client or {},
+    )
+
+
 def placed(hosts, *seen, slurm=True):
     """Return what is told where the ranks of a launch are on these hosts, so many on each."""
     launcher = Launcher(template=("srun",), version="slurm 22.05.8" if slurm else "some", hosts=read_hosts(hosts))
-    facts = [
-        HostFacts(
-            host=name,
-            ranks=tuple(range(count)),
-            cpu="",
-            cores=1,
-            memory_bytes=0,
-            memory_available_bytes=0,
-            kernel="",
-            os="",
-            python="",
-            target_is_reached=True,
-        )
-        for name, count in seen
-    ]
+    facts = [host_facts(name, count) for name, count in seen]
     return placed_otherwise(launcher, facts)
 
 
@@ -113,6 +115,18 @@ def placed(hosts, *seen, slurm=True):
 )
 def test_ranks_that_are_where_the_hosts_say_are_not_told(hosts, seen):
     assert placed(hosts, *seen) == ""
+
+
+def test_hosts_with_another_time_of_day_are_told():
+    def of(*ahead):
+        names = zip(("n1", "n2", "n3"), ahead, strict=False)
+        return clocks_apart([host_facts(name, 1, client=client and {CLOCK_AHEAD: client}) for name, client in names])
+
+    assert of("0", "0") == of("") == ""
+    assert of("0", "600", "-2") == (
+        "clocks differ from that of n1: n2 is 600 seconds ahead, n3 is 2 seconds behind; no time here compares the "
+        "clocks of two hosts, but modification times and logs do: synchronize them"
+    )
 
 
 def test_ranks_that_are_elsewhere_are_told_with_what_to_do():

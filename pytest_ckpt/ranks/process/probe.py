@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import time
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pytest_ckpt import __version__
-from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts
 from pytest_ckpt.facts.events import HostsSeen
 from pytest_ckpt.facts.sights import Sight, Sign, TierSight
 from pytest_ckpt.ranks.process.network import measured_networks
@@ -36,6 +37,7 @@ def probe(group: Group, activity: Activity, job: Job) -> None:
     """Tell the controller, from rank 0, the facts of every host, which ranks are on it, and what it sees of others."""
     store = load(job.area.opener)(job.area)
     answers = group.gather(host_facts(group.host, group.rank, store))
+    clocks = _clocks(group) if group.spans_hosts else {}
     lacking = group.gather((group.host, tuple(name for name in job.libraries if find_spec(name) is None)))
     sights: list[Sight] = []
     if job.sign:
@@ -56,9 +58,23 @@ def probe(group: Group, activity: Activity, job: Job) -> None:
         if first is not facts:
             client = facts_of_all(first.client, facts.client)
             hosts[facts.host] = replace(first, ranks=(*first.ranks, *facts.ranks), client=client)
-    seen = tuple(replace(facts, network=networks.get(host)) for host, facts in hosts.items())
+    seen = tuple(
+        replace(facts, network=networks.get(host), client=facts.client | clocks.get(host, {}))
+        for host, facts in hosts.items()
+    )
     lacks = {host: names for host, names in lacking if names}
     activity.tell(HostsSeen(hosts=seen, sights=tuple(sights), tiers=tuple(tiers), lacks=lacks))
+
+
+def _clocks(group: Group) -> dict[str, dict[str, str]]:
+    """Return on rank 0, for each host, how many seconds its time of day is ahead of that of rank 0's host.
+
+    In whole seconds, and 0 up to one: hosts are asked at about the same moment, and no clock of theirs says at which.
+    """
+    group.start_together()
+    moments = group.gather((group.host, time.time()))
+    ahead = {host: round(now - moments[0][1]) for host, now in reversed(moments)}
+    return {host: {CLOCK_AHEAD: str(seconds if abs(seconds) > 1 else 0)} for host, seconds in ahead.items()}
 
 
 def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str]:

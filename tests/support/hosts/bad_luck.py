@@ -190,6 +190,12 @@ class BadLuck:
         seconds = [s for o in measured["operations"] for s in (o["seconds"], *o["rank_seconds"], *o["phases"].values())]
         assert min(seconds) >= 0
         assert max(seconds) < _AHEAD_SECONDS / 2
+        ahead = {
+            host["host"]: host["client"]["clock_ahead_seconds"]
+            for host in done["clocks"].run.document["environment"]["hosts"]
+        }
+        assert ahead == {"h1": "0", "h2": str(_AHEAD_SECONDS), "h3": "0"}
+        assert f"h2 is {_AHEAD_SECONDS} seconds ahead" in " ".join(done["clocks"].text.split())
         assert (done["clocks"].left, self.litter(done["clocks"])) == ((), [])
 
     def test_a_full_local_disk_is_said_with_its_host_before_anything_is_written(
@@ -217,3 +223,5 @@ class BadLuck:
         assert _processes_left(done[luck]) == []
         # The folder lies where the run left it.
         assert done[luck].left
+        # What asked the hosts to end what is left has been ended itself, and leaves nothing.
+        assert [name for name in self.litter(done[luck]) if name.startswith("h1:")] == []
