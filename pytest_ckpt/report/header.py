@@ -11,6 +11,7 @@ from pytest_ckpt.judging.document import plugin_sentences
 from pytest_ckpt.judging.obstacles import not_given, obstacles, possible_grade, unmeasured
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.scope import named
+from pytest_ckpt.report.plan import in_all
 from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ def header_lines(
                 f"{format_rate(asks.save_bytes_per_second)} to save, {format_rate(asks.load_bytes_per_second)} to load"
             )
         )
+    if together := in_all(plan, settings, target):
+        lines.append(f"ckpt in all: {together}")
     names = (
         ", ".join(f"{h.host} ({counted(len(h.ranks), 'rank')}, {counted(h.cores, 'core')})" for h in hosts) or "none"
     )

@@ -114,21 +114,32 @@ def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
         )
 
 
-def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[str]:
-    """Say what the saves and loads of the run are together, and how long all takes where each just meets its limit."""
+def in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> str:
+    """Say what the saves and loads of the run are together, and how long all takes where each just meets its limit.
+
+    Empty where nothing is measured.
+    """
     if not plan.runnable or not settings.measures:
-        return []
+        return ""
     operations = sum(c.operations for c in plan.runnable)
     moved = sum(c.saved_bytes for c in plan.runnable)
     read = sum(c.loaded_bytes for c in plan.runnable)
     steps = [s for c in plan.runnable for s in planned_steps(c, settings, target)]
     seconds = sum(s.limit_seconds for s in steps)
-    return [
-        "",
-        f"in all: {counted(operations, 'save writes', 'saves write')} {format_decimal_bytes(moved)} and "
+    return (
+        f"{counted(operations, 'save writes', 'saves write')} {format_decimal_bytes(moved)} and "
         f"{counted(operations, 'load reads', 'loads read')} "
         f"{'as much' if read == moved else format_decimal_bytes(read)}{_beside(steps)}: "
-        f"at most {format_seconds(seconds)} if every save and load just meets its limit",
+        f"at most {format_seconds(seconds)} if every save and load just meets its limit"
+    )
+
+
+def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[str]:
+    if not (text := in_all(plan, settings, target)):
+        return []
+    return [
+        "",
+        f"in all: {text}",
         "        not in it: starting the ranks, making and comparing content, ballast, checks of behaviour; the run "
         "says after its first save how long it will take",
     ]

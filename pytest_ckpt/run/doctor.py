@@ -16,6 +16,7 @@ from pytest_ckpt.judging.cold import OTHER_PROOFS
 from pytest_ckpt.judging.obstacles import not_given, obstacles, sight_untried
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launcher import find_launcher
+from pytest_ckpt.report.plan import in_all
 from pytest_ckpt.run.cache_sight import ANSWER_SECONDS, gauge_of
 from pytest_ckpt.run.clock import clock
 from pytest_ckpt.run.endpoints import reached
@@ -165,7 +166,8 @@ def _plan(settings: Settings, target: TargetFacts, gates: Gates) -> tuple[Findin
         why = f"nothing would be run: {'; '.join(f'{c.subject}: {c.not_run}' for c in plan.checkpoints)}"
         remedy = "Choose another --ckpt-model or --ckpt-mode, or more --ckpt-processes."
         return Finding(name="plan", can=False, needed=True, description=why, remedy=remedy), None
-    return Finding(name="plan", can=True, needed=True, description=runs), plan
+    description = ": ".join(filter(None, (runs, in_all(plan, settings, target))))
+    return Finding(name="plan", can=True, needed=True, description=description), plan
 
 
 def _launch(

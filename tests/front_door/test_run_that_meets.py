@@ -236,6 +236,8 @@ def test_the_header_says_what_is_about_to_be_done(good: Run) -> None:
         "a save within ",
         "a load within ",
         f"ckpt {SUBJECT}: 2 ranks",
+        "ckpt in all: 2 saves write ",
+        " if every save and load just meets its limit",
         "(2 ranks, ",
         "launcher: mpiexec (Open MPI)",
         "ckpt grade possible: rehearsal",

@@ -38,6 +38,7 @@ def test_a_machine_that_can_run_is_told_so(capsys, tmp_path, monkeypatch):
         "drop caches", "residency", "O_DIRECT", "clock", "certificate",
     ]  # fmt: skip
     assert all(f["can"] for f in found.values() if f["needed"])
+    assert "3 saves write 337 MB and 3 loads read as much: at most " in found["plan"]["description"]
     assert found["MPI launch"]["description"].startswith("2 ranks on ")
     assert " needed" in found["space"]["description"]
     for f in found.values():
