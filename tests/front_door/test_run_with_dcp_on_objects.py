@@ -72,7 +72,9 @@ def test_the_library_commits_and_what_is_whose_is_told(saved: Saved) -> None:
     facts = measured["engine_facts"]
     assert facts["commit"].startswith("the library's and not ours")
     assert facts["added"].startswith("HEAD of each object behind the library's own calls")
-    assert "the library&#39;s and not ours" in (run.report / "certificate.html").read_text()
+    page = (run.report / "certificate.html").read_text()
+    assert "the library&#39;s and not ours" in page
+    assert "Of requests, those of s3" in page
     # No marker of ours stands beside the library's.
     keys, uploads = what_lies_in(saved.endpoint)
     assert {key.rpartition("/")[2] for key in keys if "checkpoint-" in key} == {
