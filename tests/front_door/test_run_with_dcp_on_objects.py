@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.verification import verify_folder
-from tests.front_door.test_run_with_dcp import whole_tensors
+from tests.support.bare_dcp import whole_tensors
 from tests.support.bare_dcp_objects import load_bare
 from tests.support.front_door import REQUIRED, TINY, FrontDoor, Run, opened_door
 from tests.support.object_runs import started, subject, texts_of
