@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.obstacles import possible_grade
+from pytest_ckpt.report.plan_of_objects import objects_of
 from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS
 from pytest_ckpt.sizing.files import consolidated_files, files_of
 from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
@@ -51,6 +52,7 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
             *_save(planned, limits),
             *_deltas(planned),
             *_consolidated(planned),
+            *objects_of(planned, settings),
             f"  load   within {format_seconds(asks.load_limit_seconds)}: {format_rate(asks.load_bytes_per_second)}",
             f"  run    {counted(planned.operations, 'save')}, {counted(planned.operations, 'load')}, "
             f"space {format_bytes(planned.space_bytes)}, memory {format_bytes(planned.largest_rank_memory_bytes)} "

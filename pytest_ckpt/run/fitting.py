@@ -66,7 +66,8 @@ def check_memory_of(plan: Plan, hosts: Sequence[tuple[str, Collection[int], int]
 
 def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:
     """Return the largest scale at which a need fits, of which only the part ``scaled`` shrinks; 0 if there is none."""
-    return max(0.0, scale * (there - (need - scaled)) / scaled * _SLACK)
+    # Of engine stream nothing grows with the state.
+    return max(0.0, scale * (there - (need - scaled)) / scaled * _SLACK) if scaled else 0.0
 
 
 def _rehearse(scale: float) -> str:

@@ -169,6 +169,21 @@ def test_the_text_tells_a_person_limits_sizes_and_needs(plan):
         assert words in text
 
 
+@pytest.mark.parametrize(("engine", "says"), [
+    # Its largest file is 12.9 GiB.
+    ("stream", ("2,072 objects and _COMMITTED", "parts of 5 MiB", "at most 2,645 of one object", "requests a save")),
+    ("torch", ("2,072 objects and _COMMITTED", "parts of 16 MiB", "at most 827 of one object")),
+    ("dcp-s3fs", ("1,025 objects a checkpoint", "those of the engine's library, which commits by .metadata")),
+])  # fmt: skip
+def test_on_an_object_store_the_text_tells_keys_parts_and_requests(capsys, engine, says):
+    words = ("--ckpt-target=s3://test/ckpt", "--ckpt-endpoint=embedded", "--cluster=16000", f"--ckpt-engine={engine}")
+    # Whether this host has the memory for it is another question.
+    main(["plan", *words, "--ckpt-model=llama3-1t", "--ckpt-processes=1024"])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  keys ")]
+    assert "below s3://test/ckpt/pytest-ckpt-…/llama3-1t-full" in line
+    assert not [words for words in says if words not in line], line
+
+
 def test_with_ranks_the_text_names_every_file(plan):
     text = plan("--ranks", "--ckpt-model=llama3-8b")
     files = [line.split()[-1] for line in text.splitlines() if line.endswith(".pt")]

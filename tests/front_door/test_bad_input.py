@@ -456,6 +456,13 @@ def test_the_scale_that_is_proposed_fits_the_memory(gib):
     check_memory(planned(ckpt_model="llama3-8b", ckpt_scale=scale)[1], hosts)
 
 
+def test_no_scale_is_proposed_where_memory_does_not_depend_on_it():
+    plan = planned(ckpt_model="llama3-8b", ckpt_engine="stream")[1]
+    with pytest.raises(UsageError, match="Too little memory on n1") as refusal:
+        check_memory(plan, (host_with("n1", range(8), 100 << 20),))
+    assert "--ckpt-scale" not in refusal.value.remedy
+
+
 def test_memory_is_counted_for_each_host_by_the_ranks_that_are_on_it():
     plan = planned(ckpt_model="llama3-8b")[1]
     first, second, poor = (

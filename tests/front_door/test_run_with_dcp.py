@@ -6,7 +6,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,7 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.verification import verify_folder
-from pytest_ckpt.ranks.content.generator import Content, TensorKey, content_seed
-from pytest_ckpt.sizing.models import layout
-from tests.support.bare_dcp import load_bare
+from tests.support.bare_dcp import load_bare, whole_tensors
 from tests.support.front_door import REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door
 from tests.support.hidden_hosts import AS_HOST
 from tests.support.machine import need_fuse, patience
@@ -121,19 +119,6 @@ def test_the_library_alone_loads_what_was_saved_with_fewer_ranks_too(kept: Run, 
     (folder,) = kept.target.glob("pytest-ckpt-*/*/checkpoint-0002")
     found = load_bare(folder, tmp_path, processes)
     assert found == whole_tensors(kept.measurement("llama3-8b-open-4"), kept.document["run"]["seed"], checkpoint=2)
-
-
-def whole_tensors(measurement: Mapping[str, Any], seed: int, checkpoint: int) -> dict[str, bytes]:
-    """Return what a checkpoint should hold, by name: the parts of all ranks, one after the other."""
-    content = Content(content_seed(seed, measurement["subject"]))
-    shards = layout("llama3-8b", mode="open", processes=measurement["processes"], scale=measurement["scale"])
-    found: dict[str, bytes] = {}
-    for shard in shards.ranks():
-        tensors = [tensor for file in shard.files for tensor in file.tensors]
-        for number, tensor in enumerate(tensors):
-            place = TensorKey(checkpoint=checkpoint, rank=shard.rank, tensor=number)
-            found[tensor.name] = found.get(tensor.name, b"") + content.expected(place, 0, tensor.bytes).tobytes()
-    return found
 
 
 @pytest.mark.thorough

@@ -10,9 +10,10 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.verification import verify_folder
-from tests.front_door.test_run_with_dcp import whole_tensors
+from tests.support.bare_dcp import whole_tensors
 from tests.support.bare_dcp_objects import load_bare
 from tests.support.front_door import REQUIRED, TINY, FrontDoor, Run, opened_door
+from tests.support.machine import patience
 from tests.support.object_runs import started, subject, texts_of
 from tests.support.targets.object_server import (
     ACCOUNT,
@@ -72,7 +73,9 @@ def test_the_library_commits_and_what_is_whose_is_told(saved: Saved) -> None:
     facts = measured["engine_facts"]
     assert facts["commit"].startswith("the library's and not ours")
     assert facts["added"].startswith("HEAD of each object behind the library's own calls")
-    assert "the library&#39;s and not ours" in (run.report / "certificate.html").read_text()
+    page = (run.report / "certificate.html").read_text()
+    assert "the library&#39;s and not ours" in page
+    assert "Of requests, those of s3" in page
     # No marker of ours stands beside the library's.
     keys, uploads = what_lies_in(saved.endpoint)
     assert {key.rpartition("/")[2] for key in keys if "checkpoint-" in key} == {
@@ -163,6 +166,21 @@ def test_an_object_that_was_acknowledged_and_is_gone_fails_the_save(
     assert run.code == 1, run.text
     failure = run.measurement(subject(run))["failure"]
     assert (failure["rank"], failure["file"], failure["errno"]) == (1, "__1_0.distcp", "ENOENT")
+
+
+@THOROUGH
+@pytest.mark.parametrize(("engine", "request_"), [(CONNECTOR, "part"), (FSSPEC, "put")])
+def test_a_store_that_is_silent_in_a_save_is_named_and_nothing_is_left(
+    server: Misbehaving, make_home: Callable[[str], Path], engine: str, request_: str
+) -> None:
+    """The client would wait; the watchdog ends its rank, and clean-up aborts what that rank had begun."""
+    server.faults.append(Fault(request=request_, way="silent", key="__1_0.distcp"))  # type: ignore[arg-type]
+    run = run_on(server, make_home, engine, f"--ckpt-deadline={patience(5):.0f}s")
+    assert run.code == 1, run.text
+    failure = run.measurement(subject(run))["failure"]
+    assert (failure["kind"], failure["rank"], failure["phase"]) == ("hung", 1, "write")
+    assert failure["file"] == "__1_0.distcp"
+    assert what_lies_in(server.behind) == ([], [])
 
 
 @THOROUGH

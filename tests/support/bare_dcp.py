@@ -10,6 +10,10 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from pytest_ckpt.ranks.content.generator import Content, TensorKey, content_seed
+from pytest_ckpt.sizing.models import layout
 
 _SECONDS = 300
 
@@ -68,6 +72,19 @@ def save_bare(folder: Path, scratch: Path, processes: int, tensors: Mapping[str,
         (scratch / name.replace("/", "+")).write_bytes(data)
     (scratch / "types.json").write_text(json.dumps({name: kind for name, (kind, _) in tensors.items()}))
     _run(_SAVE, folder, scratch, processes)
+
+
+def whole_tensors(measurement: Mapping[str, Any], seed: int, checkpoint: int) -> dict[str, bytes]:
+    """Return what a checkpoint should hold, by name: the parts of all ranks, one after the other."""
+    content = Content(content_seed(seed, measurement["subject"]))
+    shards = layout("llama3-8b", mode="open", processes=measurement["processes"], scale=measurement["scale"])
+    found: dict[str, bytes] = {}
+    for shard in shards.ranks():
+        tensors = [tensor for file in shard.files for tensor in file.tensors]
+        for number, tensor in enumerate(tensors):
+            place = TensorKey(checkpoint=checkpoint, rank=shard.rank, tensor=number)
+            found[tensor.name] = found.get(tensor.name, b"") + content.expected(place, 0, tensor.bytes).tobytes()
+    return found
 
 
 def _run(program: str, folder: Path, scratch: Path, processes: int) -> None:

@@ -61,7 +61,7 @@ class ObjectsDcpEngine(DcpEngine):
             "load": f"torch.distributed.checkpoint.load, {self.reads}, into tensors that are there",
             "commit": "the library's and not ours: .metadata.tmp is put, copied to .metadata and deleted",
             "added": f"HEAD of each object behind the library's own calls, in every save: {self.added_text()}",
-            "requests": "the client's own are not counted: those of the report are ours alone",
+            "requests": f"those of {self.client.name} are not counted; what is listed are ours alone",
         }
 
     def verify(self, checkpoint: int) -> Comparison:
