@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,10 +12,15 @@ import pytest
 
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.launching.launcher import Launcher
-from pytest_ckpt.launching.remote_shell import quoted, spaced
+from pytest_ckpt.launching.remote_shell import AGENT, quoted, spaced
+from tests.support.front_door import TINY
 from tests.support.hosts.lab import Step, need_hosts, on_hosts
 from tests.support.hosts.storage import HONEST_FUSE
 
+LOGS_IN_WITH = (
+    "sed 's#^root:.*#root:x:0:0:root:/root:{shell}#' /etc/passwd > /run/passwd-{number}; "
+    "mount --bind /run/passwd-{number} /etc/passwd"
+)
 PLACE = "/srv/a folder"
 PROGRAM = f"{PLACE}/bin/mpiexec"
 WORDS = (
@@ -83,3 +89,28 @@ def test_ranks_start_on_another_host_from_a_path_with_a_space(make_home: Callabl
     job = f"{mounted}; ssh h2 '{mounted}'; exec \"{place}/bin/python\" -m tests.support.hosts.large_job h2:2 1000"
     (done,) = on_hosts(make_home("hosts"), 2, Step(words=("sh", "-euc", job)), storage=HONEST_FUSE)
     assert done.text.splitlines()[-1] == '{"failure": null, "hosts": [["h2", [0, 1]]]}', done.text
+
+
+@pytest.mark.thorough
+def test_the_environment_reaches_ranks_whatever_the_login_shell_though_ssh_hands_none_on(
+    make_home: Callable[[str], Path],
+) -> None:
+    """What is handed on stands in the launcher's own messages; only how it starts its daemons is said to the shell."""
+    need_hosts(HONEST_FUSE)
+    home = make_home("hosts")
+    agent = home / "agent"
+    agent.write_text(f'#!/bin/sh\nexec env -i PATH={home}/ssh:/usr/bin:/bin HOME=/root ssh "$@"\n')
+    agent.chmod(0o755)
+    shells = ["/bin/sh", *filter(None, [shutil.which("tcsh")])]
+    options = (*TINY, "--ckpt-engine=stream", "--ckpt-gates=speed-only", "--ckpt-hosts=h2:1,h3:1")
+    steps = [
+        Step(
+            options=options,
+            environment={AGENT: str(agent)},
+            before=tuple((host, LOGS_IN_WITH.format(shell=shell, number=number)) for host in (1, 2, 3)),
+        )
+        for number, shell in enumerate(shells)
+    ]
+    for done in on_hosts(home, 3, *steps, storage=HONEST_FUSE):
+        assert done.run.code == 0, done.text
+        assert done.run.measurement()["hosts"] == ["h2", "h3"]
