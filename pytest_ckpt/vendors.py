@@ -30,8 +30,8 @@ from pytest_ckpt.sizing.limits import ClusterLimits
 
 __all__ = [
     "Access", "AreaRef", "Capacity", "CheckpointRef", "ClusterLimits", "CommitProof", "Decision", "EngineSpec",
-    "ExtraRequirement", "FileRule", "Measurement", "MemoryRule", "Operation", "PluginFacts", "Section", "Settings", "TargetFacts",
-    "TargetSpec", "in_words", "read_facts", "read_requirement", "read_section",
+    "ExtraRequirement", "FileRule", "Measurement", "MemoryRule", "Operation", "PluginFacts", "Section", "Settings",
+    "TargetFacts", "TargetSpec", "in_words", "read_facts", "read_requirement", "read_section",
 ]  # fmt: skip
 
 _ID = re.compile(r"[A-Z][A-Z0-9-]*")
