@@ -20,6 +20,7 @@ from pytest_ckpt.facts.engines import EngineSpec, MemoryRule
 from pytest_ckpt.facts.environment import PluginFacts
 from pytest_ckpt.facts.file_rules import FileRule
 from pytest_ckpt.facts.measurement import Measurement, Operation
+from pytest_ckpt.facts.proofs import CommitProof
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import Access, AreaRef, Capacity, CheckpointRef, TargetFacts, TargetSpec
 from pytest_ckpt.facts.verdict import Severity
@@ -28,9 +29,9 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.sizing.limits import ClusterLimits
 
 __all__ = [
-    "Access", "AreaRef", "Capacity", "CheckpointRef", "ClusterLimits", "Decision", "EngineSpec", "ExtraRequirement",
-    "FileRule", "Measurement", "MemoryRule", "Operation", "PluginFacts", "Section", "Settings", "TargetFacts",
-    "TargetSpec", "in_words", "read_facts", "read_requirement", "read_section",
+    "Access", "AreaRef", "Capacity", "CheckpointRef", "ClusterLimits", "CommitProof", "Decision", "EngineSpec",
+    "ExtraRequirement", "FileRule", "Measurement", "MemoryRule", "Operation", "PluginFacts", "Section", "Settings",
+    "TargetFacts", "TargetSpec", "in_words", "read_facts", "read_requirement", "read_section",
 ]  # fmt: skip
 
 _ID = re.compile(r"[A-Z][A-Z0-9-]*")

@@ -158,6 +158,7 @@ def test_a_name_that_no_engine_has_ends_with_the_nearest(
         ("[SPEC._replace(memory=3)]", "a MemoryRule"),
         ("[SPEC._replace(files=('a', 'b'))]", "a FileRule is expected"),
         ("[SPEC._replace(files=SPEC.files._replace(of_rank='all'))]", "for all ranks, without {rank}"),
+        ("[SPEC._replace(files=SPEC.files._replace(commit='index'))]", "commits='engine'"),
         ("[SPEC._replace(files=SPEC.files._replace(shared=('../x',)))]", "a name without folders is expected"),
         ("[SPEC._replace(files=SPEC.files._replace(of_rank='{shard}', maximum_bytes=9))]", "without {number}"),
         ("[SPEC._replace(files=SPEC.files._replace(maximum_bytes=-1))]", "bytes are expected"),

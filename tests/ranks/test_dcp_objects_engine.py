@@ -13,7 +13,7 @@ from pytest_ckpt.targets.objects.library_errors import in_our_words
 from pytest_ckpt.targets.schemes import make_target
 from tests.support.one_rank import as_one_rank
 from tests.support.small_memory import cannot, small_memory
-from tests.support.targets.object_server import CREDENTIALS, TARGET, object_server
+from tests.support.targets.object_server import CREDENTIALS, TARGET, misbehaving_server, object_server
 
 ENGINES = ("dcp-s3torchconnector", "dcp-s3fs")
 KEYS = " ".join(CREDENTIALS.values())
@@ -44,6 +44,46 @@ def test_a_rank_saves_and_loads_within_the_memory_that_its_row_states(monkeypatc
     for action in fields:
         # Neither too little, nor so much that it says nothing.
         assert stated / 2 < fields[action]["peak_bytes"] <= stated, (engine, action)
+
+
+OWN, METADATA, PASSING = "__0_0.distcp", ".metadata", ".metadata.tmp"
+# A copy is a put; what deletes many objects is of another kind. The last two are ours.
+OURS = [("head", OWN), ("head", METADATA)]
+ASKED = {
+    ("dcp-s3torchconnector", "save"): [
+        ("head", METADATA),
+        ("begin", OWN), ("part", OWN), ("part", OWN), ("end", OWN),
+        ("begin", PASSING), ("part", PASSING), ("end", PASSING),
+        ("head", METADATA), ("head", PASSING), ("put", METADATA), ("delete", PASSING),
+        *OURS,
+    ],
+    ("dcp-s3torchconnector", "load"): [("get", METADATA), ("get", OWN), ("get", OWN)],
+    ("dcp-s3fs", "save"): [
+        ("head", "test"), ("head", METADATA), ("list", "test"),
+        ("put", OWN),
+        ("put", PASSING),
+        ("head", METADATA), *[("list", "test")] * 3, ("head", PASSING), ("put", METADATA), ("other", "test"),
+        *OURS,
+    ],
+    ("dcp-s3fs", "load"): [("head", METADATA), ("get", METADATA), ("head", OWN), ("get", OWN)],
+}  # fmt: skip
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_clients_ask_what_the_page_of_engines_says(monkeypatch, engine):
+    """Where a new version asks otherwise, docs/engines.md and docs/object_stores.md are to be read again."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    # An object of 11.6 MB: two parts, or one request.
+    whole = layout("llama3-8b", mode="open", processes=2, scale=1 / 5000)
+    with misbehaving_server() as server:
+        area = area_of(server.endpoint)
+        for action in ("save", "load"):
+            server.asked.clear()
+            found = as_one_rank(engine, whole, area, action)
+            assert server.asked == ASKED[engine, action]
+    assert (found["checked"], found["faults"]) == (whole.rank(0).bytes, 0)
 
 
 class Forbidden(Exception):  # noqa: N818

@@ -107,12 +107,16 @@ class Fault:
 
 @dataclass(kw_only=True)
 class Misbehaving:
-    """A server in front of an honest one; ``seen`` counts what was asked of it. ``let_go`` ends its silence."""
+    """A server in front of an honest one; ``seen`` counts what was asked of it, ``asked`` has each in its order.
+
+    ``let_go`` ends its silence.
+    """
 
     endpoint: str
     behind: str
     faults: list[Fault] = field(default_factory=list)
     seen: Counter[str] = field(default_factory=Counter)
+    asked: list[tuple[str, str]] = field(default_factory=list)
     arrived: threading.Event = field(default_factory=threading.Event)
     let_go: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -129,6 +133,7 @@ class Misbehaving:
         """Return what goes wrong with a request, if anything, and count it."""
         with self.lock:
             self.seen[request] += 1
+            self.asked.append((request, key.rpartition("/")[2]))
             if self.is_broken:
                 return self.way_when_broken
             for fault in self.faults:
@@ -255,7 +260,7 @@ def _kind(method: str, url: urllib.parse.SplitResult) -> Request:
     if method == "PUT":
         return "part" if "partNumber" in query else "put"
     if method == "POST":
-        return "begin" if "uploads" in query else "end"
+        return "begin" if "uploads" in query else "end" if "uploadId" in query else "other"
     if method == "DELETE":
         return "abort" if "uploadId" in query else "delete"
     if method == "HEAD":
