@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import jinja2
 import pytest
 
 
 @pytest.hookimpl(tryfirst=True)  # before the certificate is written
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if session.config.getoption("ckpt_target", None) and (cache := os.environ.get("XDG_CACHE_HOME")):
-        from pytest_ckpt.report import html  # noqa: PLC0415 - not before the run has begun as it would without us
+        # Not before: what a run imports without us is a matter of tests.
+        import jinja2  # noqa: PLC0415
+
+        from pytest_ckpt.report import html  # noqa: PLC0415
 
         folder = Path(cache) / "templates"
         folder.mkdir(parents=True, exist_ok=True)
