@@ -63,7 +63,9 @@ class LaunchContext:
             return f"processes {pids} are blocked in the kernel and may still write"
         if self.settings.has_several_hosts and ended_badly(self.folder):
             others = list(dict.fromkeys(h.name for h in self.settings.hosts))
-            return end_on_other_hosts(self.launcher, others, self.run_id, sweep_seconds(self.settings.deadline_seconds))
+            return end_on_other_hosts(
+                self.launcher, others, self.run_id, sweep_seconds(self.launcher, self.settings.deadline_seconds)
+            )
         return ""
 
     def clean(self, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:

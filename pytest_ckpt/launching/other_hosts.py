@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 30.0, 90.0
 
 
-def sweep_seconds(deadline_seconds: float) -> float:
-    """Return how long a host may take to say that nothing of the run is left there: as a rank that does not move."""
+def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
+    """Return how long a host may take to say that nothing of the run is left there: as a rank that does not move.
+
+    A scheduler that has lost a host lets others wait, too: what it starts has the longest time.
+    """
+    if not launcher.is_mpiexec:
+        return _LONGEST_SECONDS
     return min(max(deadline_seconds, _SHORTEST_SECONDS), _LONGEST_SECONDS)
 
 
