@@ -1,9 +1,10 @@
 """What the client of object stores costs: ``python benchmarks/objects.py --rounds 5``.
 
 Sends and reads an object of 128 MiB, parts of 8 MiB, 4 at a time, from and into memory that the caller owns, by our
-client, and by obstore and boto3 where they are installed, in turns against one server on loopback that keeps nothing
-and sends zeros. Printed are the medians, the ratios of clients that followed each other, and what a client adds to the
-memory of its process. Checksums are computed by ours and by boto3, as they are by default.
+client, by the same with content made before a part is sent and compared after it came, as engine ``stream`` does, and
+by obstore and boto3 where they are installed, in turns against one server on loopback that keeps nothing and sends the
+same part again and again. Printed are the medians, the ratios of clients that followed each other, and what a client
+adds to the memory of its process. Checksums are computed by ours and by boto3, as they are by default.
 """
 
 from __future__ import annotations
@@ -30,11 +31,22 @@ KEYS = {"AWS_ACCESS_KEY_ID": "benchmark", "AWS_SECRET_ACCESS_KEY": "benchmark", 
 Act = Callable[[], None]
 
 
+def sent_part() -> bytearray:
+    """Return what the server sends for each part: content as engine stream makes it."""
+    import numpy as np  # noqa: PLC0415
+
+    from pytest_ckpt.ranks.content.generator import Content, TensorKey  # noqa: PLC0415
+
+    part = bytearray(PART)
+    Content(1).fill(np.frombuffer(part, dtype=np.uint8), TensorKey(checkpoint=1, rank=0, tensor=0))
+    return part
+
+
 class Nothing(BaseHTTPRequestHandler):
-    """Takes every body, keeps none, and sends zeros."""
+    """Takes every body, keeps none, and sends one part for all."""
 
     protocol_version = "HTTP/1.1"
-    zeros = memoryview(bytearray(PART))
+    part = memoryview(bytearray(PART))
 
     def log_message(self, *_words: object) -> None:
         pass
@@ -73,23 +85,37 @@ class Nothing(BaseHTTPRequestHandler):
         left = last - first + 1
         while left:
             step = min(left, PART)
-            self.connection.sendall(self.zeros[:step])
+            self.connection.sendall(self.part[:step])
             left -= step
 
 
-def ours(url: str, data: memoryview, slots: SimpleQueue[memoryview]) -> tuple[Act, Act]:
+def ours(url: str, data: memoryview, slots: SimpleQueue[memoryview], *, content: bool = False) -> tuple[Act, Act]:
     # Each process imports one client: what it takes is part of the figures.
+    import numpy as np  # noqa: PLC0415
+
     from pytest_ckpt.facts.targets import Access  # noqa: PLC0415
+    from pytest_ckpt.ranks.content.generator import Content, TensorKey  # noqa: PLC0415
     from pytest_ckpt.targets.objects.client import Bucket  # noqa: PLC0415
     from pytest_ckpt.targets.objects.keys import read_prefix  # noqa: PLC0415
 
     bucket = Bucket(read_prefix("test"), Access(endpoints=(url,), part_bytes=PART))
+    # One for each part in flight, as a rank has them: each has memory of its own to compare in.
+    makers: SimpleQueue[Content] = SimpleQueue()
+    for number in range(DEPTH):
+        makers.put(Content(1))
+        place = TensorKey(checkpoint=1, rank=0, tensor=number)
+        if content:
+            with_maker(makers, lambda maker, place=place: maker.differing_pages(np.zeros(PART, dtype=np.uint8), place))
 
     def up() -> None:
         upload = bucket.begin_upload("k")
 
         def send(number: int) -> tuple[int, str, int]:
-            return (number + 1, *bucket.put_part("k", upload, number + 1, data[number * PART : (number + 1) * PART]))
+            part = data[number * PART : (number + 1) * PART]
+            if content:
+                place = TensorKey(checkpoint=1, rank=0, tensor=number)
+                with_maker(makers, lambda maker: maker.fill(np.frombuffer(part, dtype=np.uint8), place))
+            return (number + 1, *bucket.put_part("k", upload, number + 1, part))
 
         bucket.end_upload("k", upload, at_once(send))
         bucket.head("k")
@@ -97,9 +123,25 @@ def ours(url: str, data: memoryview, slots: SimpleQueue[memoryview]) -> tuple[Ac
     def get(number: int) -> None:
         slot = slots.get()
         bucket.read_into("k", number * PART, slot, lambda _count: None)
+        if content:
+            place = TensorKey(checkpoint=1, rank=0, tensor=0)
+            seen = np.frombuffer(slot, dtype=np.uint8)
+            assert not with_maker(makers, lambda maker: maker.differing_pages(seen, place))
         slots.put(slot)
 
     return up, lambda: at_once(get) and None
+
+
+def with_maker(makers: SimpleQueue, act: Callable) -> object:
+    maker = makers.get()
+    try:
+        return act(maker)
+    finally:
+        makers.put(maker)
+
+
+def with_content(url: str, data: memoryview, slots: SimpleQueue[memoryview]) -> tuple[Act, Act]:
+    return ours(url, data, slots, content=True)
 
 
 def obstore(url: str, data: memoryview, slots: SimpleQueue[memoryview]) -> tuple[Act, Act]:
@@ -177,7 +219,8 @@ def measure(who: str, url: str) -> None:
     print(json.dumps(found | {"memory MiB": peak_mib() - before}))
 
 
-CLIENTS = {"ours": ours, "obstore": obstore, "boto3": boto3}
+OURS, WITH_CONTENT = "ours", "ours, content made and compared"
+CLIENTS = {OURS: ours, WITH_CONTENT: with_content, "obstore": obstore, "boto3": boto3}
 
 
 def main() -> None:
@@ -187,13 +230,15 @@ def main() -> None:
     parser.add_argument("--serve", action="store_true")
     asked = parser.parse_args()
     if asked.serve:
+        Nothing.part = memoryview(sent_part())
         server = ThreadingHTTPServer(("127.0.0.1", 0), Nothing)
         print(server.server_address[1], flush=True)
         server.serve_forever()
     if asked.measure:
         measure(*asked.measure)
         return
-    there = [name for name in CLIENTS if name == "ours" or importlib.util.find_spec(name)]
+    others = [name for name in CLIENTS if name not in {OURS, WITH_CONTENT} and importlib.util.find_spec(name)]
+    there = [OURS, WITH_CONTENT, *others]
     server = subprocess.Popen([sys.executable, __file__, "--serve"], stdout=subprocess.PIPE, text=True)
     url = f"http://127.0.0.1:{server.stdout.readline().strip()}"
     rows: dict[str, dict[str, list[float]]] = {name: defaultdict(list) for name in there}
@@ -207,15 +252,17 @@ def main() -> None:
     finally:
         server.kill()
         server.wait()
-    figures = list(rows["ours"])
+    figures = list(rows[OURS])
     print(f"| client | {' | '.join(figures)} |\n{'|---' * (len(figures) + 1)}|")
     for name, row in rows.items():
         print(f"| {name} | {' | '.join(f'{statistics.median(row[figure]):.3g}' for figure in figures)} |")
     print("\nours ÷ another, of the rounds of this run: median (lowest to highest)")
-    for name in there[1:]:
-        for figure in ("save MB/s", "load MB/s"):
-            shares = sorted(own / other for own, other in zip(rows["ours"][figure], rows[name][figure], strict=True))
-            print(f"{name} {figure}: {statistics.median(shares):.2f} ({shares[0]:.2f} to {shares[-1]:.2f})")
+    for own in (OURS, WITH_CONTENT):
+        for name in others:
+            for figure in ("save MB/s", "load MB/s"):
+                pairs = zip(rows[own][figure], rows[name][figure], strict=True)
+                shares = sorted(mine / other for mine, other in pairs)
+                print(f"{own} ÷ {name} {figure}: {statistics.median(shares):.2f} ({shares[0]:.2f} to {shares[-1]:.2f})")
 
 
 if __name__ == "__main__":
