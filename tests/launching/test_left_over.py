@@ -81,7 +81,7 @@ def test_other_hosts_are_asked_where_a_launch_did_not_end_by_itself(
     ended(context.folder, how)
     names: list[str] = []
 
-    def answer(_launcher: object, others: list[str], _run_id: str) -> str:
+    def answer(_launcher: object, others: list[str], _run_id: str, _seconds: float) -> str:
         names.extend(others)
         return SILENT
 

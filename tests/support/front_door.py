@@ -42,8 +42,8 @@ REQUIRED = ("SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS")
 
 _MARK = "PYTEST_CKPT_RUN"
 # Tests have hypothesis; users do not, and its plugin takes a quarter of a second of every start.
-_PLUGIN = ("-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider", "-p", "no:hypothesispytest",
-           "-p", "tests.support.kept_templates")  # fmt: skip
+_PLUGIN = ("-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+_KEPT = ("-p", "tests.support.kept_templates")
 _CLUSTER = 64
 _RUN_SECONDS = 240.0
 
@@ -226,6 +226,8 @@ class FrontDoor:
             words.append("--ckpt-gates=speed-only")
         if "CKPT_SABOTAGE" not in (environment or {}):
             words.append(STREAM)
+        if python == sys.executable and str(CHECKOUT) in (environment or {}).get("PYTHONPATH", str(CHECKOUT)):
+            words += _KEPT
         output = self.home / f"output-{len(self._started) + 1}.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(
