@@ -13,6 +13,8 @@ from tests.support.front_door import FrontDoor, opened_door
 from tests.support.machine import Mounts, file_system_of, need
 
 pytest_plugins = ["pytester", "tests.support.selection"]
+# Tests that three launchers share: a failure shows what was found.
+pytest.register_assert_rewrite("tests.support.hosts.bad_luck")
 
 
 @pytest.fixture(scope="session", autouse=True)
