@@ -14,7 +14,7 @@ from tests.support.machine import Mounts, file_system_of, need
 
 pytest_plugins = ["pytester", "tests.support.selection"]
 # Tests that three launchers share: a failure shows what was found.
-pytest.register_assert_rewrite("tests.support.hosts.bad_luck")
+pytest.register_assert_rewrite("tests.support.hosts.bad_luck", "tests.support.hosts.reached")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from tests.support import CHECKOUT
 from tests.support.front_door import TINY
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.mpich import python_of_mpich
+from tests.support.hosts.reached import assert_that_a_large_job_came, assert_that_a_second_client_listed
 
 OPTIONS = (*TINY, "--ckpt-hosts=h2:1,h3:1", "--ckpt-engine=stream")
 NAMES = ("--ckpt-gates=posix-shared", "--ckpt-suite=conformance", "-k", "second-client")
@@ -44,15 +44,9 @@ def test_ranks_of_mpich_run_on_other_hosts_than_the_controller(done: dict[str, D
 
 @pytest.mark.thorough
 def test_a_job_of_a_megabyte_reaches_ranks_that_hydra_starts(done: dict[str, Done]) -> None:
-    assert json.loads(done["large"].text.splitlines()[-1]) == {"failure": None, "hosts": [["h2", [0, 1]]]}
-    assert (done["large"].secrets, done["large"].shown) == (1, ())
+    assert_that_a_large_job_came(done["large"])
 
 
 @pytest.mark.thorough
 def test_hydra_starts_the_second_client_that_lists_a_thousand_names(done: dict[str, Done]) -> None:
-    run = done["names"].run
-    assert run.document["environment"]["second_client"] == "host h3", run.text
-    found = {o["subject"]: (o["anomalies"], o["not_run"]) for o in run.document["observations"]}
-    assert any("second" in name for name in found), found
-    assert {name: of for name, of in found.items() if "second" in name and of != ([], "")} == {}
-    assert (done["names"].left, done["names"].shown) == ((), ())
+    assert_that_a_second_client_listed(done["names"])

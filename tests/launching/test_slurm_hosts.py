@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from tests.support.doc_pages import DOCS
 from tests.support.front_door import TINY, Run
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.mpich import folder_of_mpich, python_of_mpich
+from tests.support.hosts.reached import assert_that_a_large_job_came, assert_that_a_second_client_listed
 from tests.support.hosts.slurm import need_slurm
 
 SRUN = "--ckpt-launcher=srun --mpi=pmix --kill-on-bad-exit=1"
@@ -128,18 +128,12 @@ def test_ranks_that_slurm_places_by_its_own_rules_are_told(done: dict[str, Done]
 
 @pytest.mark.thorough
 def test_a_job_of_a_megabyte_reaches_ranks_that_srun_starts(done: dict[str, Done]) -> None:
-    assert json.loads(done["large"].text.splitlines()[-1]) == {"failure": None, "hosts": [["h2", [0, 1]]]}
-    assert (done["large"].secrets, done["large"].shown) == (1, ())
+    assert_that_a_large_job_came(done["large"])
 
 
 @pytest.mark.thorough
 def test_srun_starts_the_second_client_that_lists_a_thousand_names(done: dict[str, Done]) -> None:
-    run = done["names"].run
-    assert run.document["environment"]["second_client"] == "host h3", run.text
-    found = {o["subject"]: (o["anomalies"], o["not_run"]) for o in run.document["observations"]}
-    assert any("second" in name for name in found), found
-    assert {name: of for name, of in found.items() if "second" in name and of != ([], "")} == {}
-    assert (done["names"].left, done["names"].shown) == ((), ())
+    assert_that_a_second_client_listed(done["names"])
 
 
 @pytest.mark.thorough
