@@ -79,6 +79,9 @@ def _start(folder: Path, home: Path, number: int, storage: Storage) -> None:
     options = ",".join(filter(None, ("mfsproxy=127.0.0.1,mfsnice=0", storage.mounted)))
     subprocess.Popen(["mfsmount", "-f", "-H", ADDRESS, "-o", options, str(point)])
     until(lambda: is_mounted(point) and os.statvfs(point).f_bavail, "the storage is mounted", None, log)
+    if number == 1:
+        # What is removed would stay for a day; new folders take it from the one above them.
+        run("mfssettrashtime", "0", point)
 
 
 def main() -> None:

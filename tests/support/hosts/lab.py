@@ -45,7 +45,7 @@ _END_SECONDS = 30.0
 _POLL_SECONDS = 0.1
 _BRIDGE = "lab"
 _NEEDED = ("sshd", "ssh", "ssh-keygen", "ip", "nsenter", "unshare")
-_OF_MOOSEFS = ("mfsmaster", "mfschunkserver", "mfsmount")
+_OF_MOOSEFS = ("mfsmaster", "mfschunkserver", "mfsmount", "mfssettrashtime")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
