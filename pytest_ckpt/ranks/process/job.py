@@ -60,11 +60,11 @@ class Task:
 
     ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. Where the strategy does not block,
     steps of ``step_seconds``, the share ``step_cpu`` of them work of a core, go on beside each save. The ranks of an
-    engine that ``is_collective`` save and load together only; ``rank_file``, ``shared_files``, ``rank_file_bytes``,
-    ``rank_writers``, ``consolidated_file``, ``commit_file`` say what files a checkpoint has where a library names them
-    (`facts.file_rules.FileRule`), ``pattern`` where a recorded job does. With ``contention`` and ``endurance`` the
-    patterns of `measurement.Patterns` are measured too; the volume is filled where ``near_full_bytes`` says what a
-    checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that a client has on disks.
+    engine that ``is_collective`` save and load together only; ``rank_file``, ``shared_files``, ``passing_files``,
+    ``rank_file_bytes``, ``rank_writers``, ``consolidated_file``, ``commit_file`` say what files a checkpoint has where
+    a library names them (`facts.file_rules.FileRule`), ``pattern`` where a recorded job does. With ``contention`` and
+    ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
+    ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that a client has on disks.
     ``beside_commands`` names the one pattern that is measured instead of all else: saves and loads in which the
     controller runs commands. The limits are those of one operation: what would take many times as long is ended.
     ``kills`` is how many saves in the background are killed. ``deltas`` says which saves hold only what changed;
@@ -120,6 +120,7 @@ class Task:
     is_collective: bool = False
     rank_file: str = ""
     shared_files: tuple[str, ...] = ()
+    passing_files: tuple[str, ...] = ()
     rank_file_bytes: int = 0
     rank_writers: int = 1
     consolidated_file: str = ""
@@ -140,6 +141,7 @@ class Task:
         return FileRule(
             of_rank=self.rank_file,
             shared=self.shared_files,
+            passing=self.passing_files,
             maximum_bytes=self.rank_file_bytes,
             pattern=pattern,
             writers=self.rank_writers,
@@ -167,6 +169,7 @@ class Task:
             "is_collective": planned.engine.is_collective,
             "rank_file": planned.engine.files.of_rank,
             "shared_files": planned.engine.files.shared,
+            "passing_files": planned.engine.files.passing,
             "rank_file_bytes": planned.engine.files.maximum_bytes,
             "rank_writers": planned.engine.files.writers,
             "consolidated_file": planned.engine.files.consolidated,
