@@ -64,7 +64,8 @@ class Task:
     ``rank_file_bytes``, ``rank_writers``, ``consolidated_file``, ``commit_file`` say what files a checkpoint has where
     a library names them (`facts.file_rules.FileRule`), ``pattern`` where a recorded job does. With ``contention`` and
     ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
-    ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that a client has on disks.
+    ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
+    a client has on disks.
     ``beside_commands`` names the one pattern that is measured instead of all else: saves and loads in which the
     controller runs commands. The limits are those of one operation: what would take many times as long is ended.
     ``kills`` is how many saves in the background are killed. ``deltas`` says which saves hold only what changed;
