@@ -76,7 +76,13 @@ def _value(hint: Any, value: Any) -> Any:
         return hint.from_text(value)
     if dataclasses.is_dataclass(hint):
         return from_plain(typing.cast("type[Any]", hint), value)
+    if _is_named_tuple(hint) and isinstance(value, list):
+        return hint(*map(_value, _hints(hint).values(), value))
     return value
+
+
+def _is_named_tuple(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
 
 
 def shared(kind: type, *sources: object) -> dict[str, Any]:
@@ -111,7 +117,9 @@ def _misfits(hint: Any, value: Any, place: str) -> Iterator[str]:
     elif origin is dict and isinstance(value, dict):
         for name, item in value.items():
             yield from _misfits(args[1], item, f"{place}.{name}")
-    elif dataclasses.is_dataclass(hint) and isinstance(value, typing.cast("type[Any]", hint)):
+    elif (dataclasses.is_dataclass(hint) or _is_named_tuple(hint)) and isinstance(
+        value, typing.cast("type[Any]", hint)
+    ):
         yield from misfits(value, place)
     elif not _fits(hint, value, args if origin is Literal else None):
         yield f"{place} is {value!r:.40}"

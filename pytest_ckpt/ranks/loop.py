@@ -53,7 +53,7 @@ class MeasurementLoop:
         self._group = group
         self._activity = activity
         self._task = task
-        rule = task.file_rule
+        rule = task.files
         self._options = job.options
         if rule.pattern:
             is_paced = rule.pattern.pace == AS_RECORDED
@@ -67,7 +67,7 @@ class MeasurementLoop:
         self._layout = task.layout()
         self._shard = self._layout.rank(group.rank)
         self._do = Operations(
-            group, activity, task.subject, self._shard, self._store, rule=task.file_rule, deltas=task.deltas
+            group, activity, task.subject, self._shard, self._store, rule=task.files, deltas=task.deltas
         )
         self._own = SavesRetained(self._do, retain=task.retain)
         self._expected_bytes = task.loaded_bytes(self._layout)
@@ -234,7 +234,7 @@ class MeasurementLoop:
             drop=lambda files: self._drop(cache, files, again=True),
             after=task.operations,
             maximum=0 if task.keep else len(kept),
-            files=task.file_rule,
+            files=task.files,
             judged=() if task.deltas or task.codec else kept,
             make_room=(lambda: None) if task.keep else lambda: self._own.delete_all(of_subject=False),
         ).measure()

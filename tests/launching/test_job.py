@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import from_plain, misfits, to_plain
-from pytest_ckpt.facts.engines import BUILT_IN
+from pytest_ckpt.facts.engines import BUILT_IN, built_in
+from pytest_ckpt.facts.file_rules import AS_RECORDED, FileRule, JobPattern
 from pytest_ckpt.ranks.process.job import Task
 from pytest_ckpt.sizing.plan import plan_run
 from tests.support.made_target import mounted
@@ -36,10 +38,15 @@ def test_a_task_has_the_layout_of_the_plan_and_the_rest_of_the_settings():
     assert from_plain(Task, to_plain(task)) == task
 
 
-@pytest.mark.parametrize("engine", BUILT_IN, ids=lambda engine: engine.name)
+REPLAY = built_in("replay")
+OF_JOB = REPLAY._replace(files=FileRule(pattern=JobPattern(file="job.json", sha256="0", text="{}", pace=AS_RECORDED)))
+
+
+@pytest.mark.parametrize("engine", [*BUILT_IN, OF_JOB], ids=lambda engine: engine.name)
 def test_ranks_know_every_name_that_the_engine_s_rule_has(engine):
     """What a save that is killed may leave is removed by name: no rank may miss one."""
     settings = resolve({"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}, {})
     (planned,) = plan_run(settings, mounted("ext4")).checkpoints
     task = Task.of(replace(planned, engine=engine), settings, seed=7)
-    assert from_plain(Task, to_plain(task)).file_rule == engine.files
+    assert list(misfits(task)) == []
+    assert from_plain(Task, json.loads(json.dumps(to_plain(task)))).files == engine.files

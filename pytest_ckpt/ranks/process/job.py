@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import shared
-from pytest_ckpt.facts.file_rules import FileRule, JobPattern
+from pytest_ckpt.facts.file_rules import OF_LAYOUT, FileRule
 from pytest_ckpt.facts.models import Model
 from pytest_ckpt.facts.network import Streams
 from pytest_ckpt.facts.sights import Sign
@@ -60,14 +60,12 @@ class Task:
 
     ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. Where the strategy does not block,
     steps of ``step_seconds``, the share ``step_cpu`` of them work of a core, go on beside each save. The ranks of an
-    engine that ``is_collective`` save and load together only; ``rank_file``, ``shared_files``, ``passing_files``,
-    ``rank_file_bytes``, ``rank_writers``, ``consolidated_file``, ``commit_file`` say what files a checkpoint has where
-    a library names them (`facts.file_rules.FileRule`), ``pattern`` where a recorded job does. With ``contention`` and
-    ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
+    engine that ``is_collective`` save and load together only; ``files`` says what files a checkpoint has. With
+    ``contention`` and ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
     ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
-    a client has on disks.
-    ``beside_commands`` names the one pattern that is measured instead of all else: saves and loads in which the
-    controller runs commands. The limits are those of one operation: what would take many times as long is ended.
+    a client has on disks. ``beside_commands`` names the one pattern that is measured instead of all else: saves and
+    loads in which the controller runs commands. The limits are those of one operation: what would take many times as
+    long is ended.
     ``kills`` is how many saves in the background are killed. ``deltas`` says which saves hold only what changed;
     ``deletes_chain``: a chain of its own must outlive the deletion of the others. ``compares_tiers``: saves to the
     local tier are timed alone and beside drains, and restores are tried from both; ``tiers``: there is a local tier.
@@ -119,14 +117,7 @@ class Task:
     scaling: bool = False
     ceilings: tuple[float, float] = (0.0, 0.0)
     is_collective: bool = False
-    rank_file: str = ""
-    shared_files: tuple[str, ...] = ()
-    passing_files: tuple[str, ...] = ()
-    rank_file_bytes: int = 0
-    rank_writers: int = 1
-    consolidated_file: str = ""
-    commit_file: str = ""
-    pattern: tuple[str, ...] = ()
+    files: FileRule = OF_LAYOUT
     definition: Model | None = None
 
     def layout(self, scale: float | None = None) -> Layout:
@@ -134,21 +125,6 @@ class Task:
         processes = self.processes if self.mode == "open" else None
         of = self.definition or self.model
         return layout(of, mode=self.mode, processes=processes, scale=self.scale if scale is None else scale)
-
-    @property
-    def file_rule(self) -> FileRule:
-        """Which files a checkpoint has."""
-        pattern = JobPattern(*self.pattern) if self.pattern else None
-        return FileRule(
-            of_rank=self.rank_file,
-            shared=self.shared_files,
-            passing=self.passing_files,
-            maximum_bytes=self.rank_file_bytes,
-            pattern=pattern,
-            writers=self.rank_writers,
-            consolidated=self.consolidated_file,
-            commit=self.commit_file,
-        )
 
     @property
     def full_saves(self) -> int:
@@ -168,14 +144,7 @@ class Task:
             "engine": planned.engine.name,
             "make": planned.engine.make,
             "is_collective": planned.engine.is_collective,
-            "rank_file": planned.engine.files.of_rank,
-            "shared_files": planned.engine.files.shared,
-            "passing_files": planned.engine.files.passing,
-            "rank_file_bytes": planned.engine.files.maximum_bytes,
-            "rank_writers": planned.engine.files.writers,
-            "consolidated_file": planned.engine.files.consolidated,
-            "commit_file": planned.engine.files.commit,
-            "pattern": tuple(planned.engine.files.pattern or ()),
+            "files": planned.engine.files,
             "strategy": planned.strategy.make,
             "blocks": planned.strategy.blocks,
             "stages": planned.strategy.stages,

@@ -46,7 +46,7 @@ def measure_crashes(
     small = task.layout(task.scale * share)
     shard = small.rank(group.rank)
     store: Store = load(area.opener)(area)
-    do = Operations(group, activity, task.subject, shard, store, rule=task.file_rule)
+    do = Operations(group, activity, task.subject, shard, store, rule=task.files)
     if store.wants_entries:
         do.send(PatternMeasured(subject=task.subject, name="crashes", not_run=_BY_LIST))
         store.close()
@@ -65,7 +65,7 @@ def measure_crashes(
         way = ByDrain(
             group=group,
             activity=activity,
-            do=Operations(group, activity, task.subject, shard, tier, rule=task.file_rule, is_local=True),
+            do=Operations(group, activity, task.subject, shard, tier, rule=task.files, is_local=True),
             tier=tier,
             make=make,
             attach=lambda: load(local.opener)(local),
@@ -83,6 +83,6 @@ def measure_crashes(
         after=task.operations,
         bytes=small.bytes,
         planned=task.kills,
-        passing=passing_names(shard, task.file_rule),
+        passing=passing_names(shard, task.files),
     ).measure()
     store.close()

@@ -62,7 +62,7 @@ class TierScenario:
         start = time.perf_counter()
         task = self.task
         self._local = Operations(
-            self.group, self.activity, task.subject, self.shard, self.tier, rule=task.file_rule, is_local=True
+            self.group, self.activity, task.subject, self.shard, self.tier, rule=task.files, is_local=True
         )
         on_target, newest = self._take_turns()
         near = HostCache(self.group, self.activity, self.tier, task.subject.slug)
@@ -176,7 +176,7 @@ class TierScenario:
         )
 
     def _names_of_load(self, number: int) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self._sizes[number], *self.task.shared_files)))
+        return tuple(dict.fromkeys((*self._sizes[number], *self.task.files.shared)))
 
     def _newest_whole(self) -> tuple[Tier, int]:
         """Return, on all ranks, the newest checkpoint of which every rank's files are there, the local tier first."""

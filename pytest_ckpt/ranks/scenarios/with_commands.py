@@ -53,7 +53,7 @@ class RunWithCommands(ABC):
         self._store: Store = load(job.area.opener)(job.area)
         shards = task.layout()
         self._bytes, self._shard = shards.bytes, shards.rank(group.rank)
-        self._do = Operations(group, activity, task.subject, self._shard, self._store, rule=task.file_rule)
+        self._do = Operations(group, activity, task.subject, self._shard, self._store, rule=task.files)
         content = content_of(task, self._shard, aside=name)
         self._engine = made_engine(task, self._shard, content, group, activity, job.options)
         # The same on all ranks.
@@ -79,7 +79,7 @@ class RunWithCommands(ABC):
             cache=self._cache,
             policy=task.drop_caches,
             layout_bytes=self._bytes,
-            names=tuple(file.name for file in files_of(self._shard, task.file_rule)),
+            names=tuple(file.name for file in files_of(self._shard, task.files)),
             role=self._name,
         )
         is_well = self._measure()
