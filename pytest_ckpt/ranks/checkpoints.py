@@ -52,8 +52,9 @@ class Checkpoints:
 
     def ref(self, checkpoint: int) -> CheckpointRef:
         """Return the reference of a checkpoint as it was saved last; another process saved it but once."""
-        of_another = CheckpointRef(subject=self.subject.slug, number=checkpoint, commit=self._rule.commit)
-        return self._refs.get(checkpoint) or of_another
+        if checkpoint in self._refs:
+            return self._refs[checkpoint]
+        return CheckpointRef(subject=self.subject.slug, number=checkpoint, commit=self._rule.commit)
 
     def files_of_load(self, checkpoint: int, names: Iterable[str] | None = None) -> list[Files]:
         """Return the files that this rank reads to restore a checkpoint: those of its whole chain."""

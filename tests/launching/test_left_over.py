@@ -9,16 +9,13 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.facts.targets import TARGETS
 from pytest_ckpt.launching import launch_context
 from pytest_ckpt.launching.launch_context import LaunchContext
-from pytest_ckpt.launching.launcher import Launcher
 from pytest_ckpt.run.close import _clean
 from pytest_ckpt.run.context import RunContext
 from pytest_ckpt.run.hosts import Seen
 from pytest_ckpt.run.open import open_run, preflight
-from pytest_ckpt.sizing.plan import plan_run
-from pytest_ckpt.targets.posix.target import PosixTarget
+from tests.support.made_launch import made_context
 
 SAID = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke", "ckpt_mode": "open",
         "ckpt_processes": "2", "ckpt_gates": "speed-only"}  # fmt: skip
@@ -31,22 +28,7 @@ def over(tmp_path: Path) -> Callable[[str], LaunchContext]:
     """Make the context of a run over these hosts, or on this one."""
 
     def make(hosts: str) -> LaunchContext:
-        (tmp_path / "target").mkdir()
-        (tmp_path / "run").mkdir()
-        said = SAID | {"ckpt_target": str(tmp_path / "target")} | ({"ckpt_hosts": hosts} if hosts else {})
-        settings = resolve(said, {})
-        target = PosixTarget(str(tmp_path / "target"))
-        return LaunchContext(
-            run_id="made-up",
-            seed=1,
-            settings=settings,
-            plan=plan_run(settings, target.check()),
-            folder=tmp_path / "run",
-            spec=TARGETS[""],
-            target=target.check(),
-            launcher=Launcher(template=("no-such-launcher",), version="none", hosts=()),
-            area=target.create_area("made-up"),
-        )
+        return made_context(tmp_path, SAID | ({"ckpt_hosts": hosts} if hosts else {}))
 
     return make
 

@@ -8,19 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.check_row import Check
 from pytest_ckpt.facts.checks import in_room
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.facts.settings import Settings
-from pytest_ckpt.facts.targets import TARGETS
 from pytest_ckpt.launching import launch_context, measurements, observations
 from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.launching.launch_hooks import LaunchHooks
-from pytest_ckpt.launching.launcher import Launcher
 from pytest_ckpt.launching.observer import Observer
-from pytest_ckpt.sizing.plan import plan_run
-from pytest_ckpt.targets.posix.target import PosixTarget
+from tests.support.made_launch import made_context
 
 SAID = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke", "ckpt_mode": "open",
         "ckpt_processes": "2"}  # fmt: skip
@@ -28,21 +23,8 @@ SAID = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"
 
 @pytest.fixture
 def context(tmp_path: Path) -> LaunchContext:
-    (tmp_path / "target").mkdir()
-    (tmp_path / "run").mkdir()
-    settings: Settings = resolve(SAID | {"ckpt_target": str(tmp_path / "target")}, {})
-    target = PosixTarget(str(tmp_path / "target"))
-    return LaunchContext(
-        run_id="made-up",
-        seed=1,
-        settings=dataclasses.replace(settings, suites=("performance", "conformance")),
-        plan=plan_run(settings, target.check()),
-        folder=tmp_path / "run",
-        spec=TARGETS[""],
-        target=target.check(),
-        launcher=Launcher(template=("no-such-launcher",), version="none", hosts=()),
-        area=target.create_area("made-up"),
-    )
+    made = made_context(tmp_path, SAID)
+    return dataclasses.replace(made, settings=dataclasses.replace(made.settings, suites=("performance", "conformance")))
 
 
 def test_two_workers_that_want_one_check_make_it_once(context: LaunchContext, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,32 @@
+"""The run as its launches see it, made up: on a real folder, with a launcher that starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.targets import TARGETS
+from pytest_ckpt.launching.launch_context import LaunchContext
+from pytest_ckpt.launching.launcher import Launcher
+from pytest_ckpt.sizing.plan import plan_run
+from pytest_ckpt.targets.posix.target import PosixTarget
+
+
+def made_context(home: Path, options: Mapping[str, str]) -> LaunchContext:
+    """Return the context of a run with these options, whose target and folder are made in ``home``."""
+    (home / "target").mkdir()
+    (home / "run").mkdir()
+    settings = resolve({**options, "ckpt_target": str(home / "target")}, {})
+    target = PosixTarget(str(home / "target"))
+    return LaunchContext(
+        run_id="made-up",
+        seed=1,
+        settings=settings,
+        plan=plan_run(settings, target.check()),
+        folder=home / "run",
+        spec=TARGETS[""],
+        target=target.check(),
+        launcher=Launcher(template=("no-such-launcher",), version="none", hosts=()),
+        area=target.create_area("made-up"),
+    )
