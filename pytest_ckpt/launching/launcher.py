@@ -100,8 +100,11 @@ class Launcher:
         if not any("{processes}" in w for w in self.template):
             words += ["-n", str(processes)]
         if self.is_open_mpi:
-            # Ranks may outnumber cores, and must not be bound to one that another rank also has.
-            words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+            # Ranks may outnumber cores, and must not be bound to one that another rank also has. What the user says of
+            # it holds: said twice, it ends the launcher.
+            said = {word.lstrip("-").partition("=")[0] for word in self.template if word.startswith("-")}
+            words += [] if "map-by" in said else ["--map-by", ":OVERSUBSCRIBE"]
+            words += [] if "bind-to" in said else ["--bind-to", "none"]
             if self.hosts and not any("{hosts}" in w for w in self.template):
                 words += ["--host", hosts]
             if self.hosts:
@@ -171,17 +174,20 @@ def find_launcher(
 ) -> Launcher:
     """Return the launcher to use: the user's command, else the mpiexec beside this Python, else one on PATH.
 
-    ``where`` is added to the command in errors. Raises UsageError when there is none or it does not run.
+    A command that is not on PATH may lie beside this Python, too. ``where`` is added to the command in errors. Raises
+    UsageError when there is none or it does not run.
     """
+    beside = str(Path(sys.executable).parent)
     if command:
         words = shlex.split(command)
+        if words and not shutil.which(words[0]) and (found := shutil.which(words[0], path=beside)):
+            words[0] = found
         if not words or not shutil.which(words[0]):
             raise UsageError(
                 f"--ckpt-launcher {command}{where}: there is no command '{words[0] if words else ''}'.",
                 "Name a launcher that is on PATH, such as mpirun, or 'srun --mpi=pmix'.",
             )
         return Launcher(template=tuple(words), version=_version(words[0]), hosts=hosts, ports=ports)
-    beside = str(Path(sys.executable).parent)
     found = shutil.which("mpiexec", path=beside) or shutil.which("mpiexec")
     if not found:
         raise UsageError(

@@ -15,7 +15,7 @@ from pytest_ckpt.support.die_with_parent import die_with_parent
 from pytest_ckpt.support.processes import SEGMENTS, SESSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.controller import Controller
@@ -43,11 +43,14 @@ def main() -> int:
         from pytest_ckpt.ranks.process.mpi_group import MpiGroup  # noqa: PLC0415 - starts MPI
 
         group = MpiGroup(activity)
+        from pytest_ckpt.ranks.process.numa import bind_to_numa_node  # noqa: PLC0415
+
+        bound = bind_to_numa_node(group)
     except Exception as error:
         _give_up(activity, controller, error)
         return 1
     try:
-        while _do_job(group, activity, controller):
+        while _do_job(group, activity, controller, bound):
             pass
         controller.finish()
         group.leave()
@@ -67,7 +70,7 @@ def _keep_segments_in_session() -> None:
             os.environ.setdefault(name, session)
 
 
-def _do_job(group: Group, activity: Activity, controller: Controller) -> bool:
+def _do_job(group: Group, activity: Activity, controller: Controller, bound: Mapping[str, str]) -> bool:
     """Do the job that rank 0 is told; return whether another one follows, which is waited for."""
     from pytest_ckpt.facts.events import Ready  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import beat_seconds  # noqa: PLC0415
@@ -89,7 +92,7 @@ def _do_job(group: Group, activity: Activity, controller: Controller) -> bool:
     else:
         from pytest_ckpt.ranks.process.probe import probe  # noqa: PLC0415
 
-        probe(group, activity, job)
+        probe(group, activity, job, bound)
     # Nobody listens while ranks wait: their reports would fill the connection.
     activity.stop()
     return job.is_followed and controller.is_followed()

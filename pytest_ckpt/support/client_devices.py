@@ -62,11 +62,7 @@ def numa_state(nic: str, cores: Collection[int], root: Path = _ROOT) -> dict[str
 
     ``cores_near_nic`` is ``all``, ``some`` or ``none``. ``nic`` is empty where the link to the storage is not known.
     """
-    nodes = {
-        int(folder.name.removeprefix("node")): set(_numbers(_read(folder / "cpulist")))
-        for folder in root.glob("sys/devices/system/node/node[0-9]*")
-        if folder.name.removeprefix("node").isdecimal()
-    }
+    nodes = numa_nodes(root)
     if not nodes:
         return {}
     own = sorted(node for node, of in nodes.items() if of & set(cores))
@@ -77,9 +73,18 @@ def numa_state(nic: str, cores: Collection[int], root: Path = _ROOT) -> dict[str
     node = _read(root / "sys/class/net" / nic / "device/numa_node") if nic else ""
     if node.isdecimal():
         found["nic_numa"] = node
-        near = set(cores) & nodes.get(int(node), set())
+        near = set(cores) & nodes.get(int(node), frozenset())
         found["cores_near_nic"] = "all" if near == set(cores) else "some" if near else "none"
     return found
+
+
+def numa_nodes(root: Path = _ROOT) -> dict[int, frozenset[int]]:
+    """Return the cores of each NUMA node, by the number of the node; nothing where the kernel tells no nodes."""
+    return {
+        int(folder.name.removeprefix("node")): frozenset(_numbers(_read(folder / "cpulist")))
+        for folder in root.glob("sys/devices/system/node/node[0-9]*")
+        if folder.name.removeprefix("node").isdecimal()
+    }
 
 
 def cores_of_this_process() -> set[int]:

@@ -29,6 +29,14 @@ def test_open_mpi_is_told_the_hosts_with_their_slots_and_what_to_hand_on():
     assert command[command.index("-x") : command.index("-x") + 2] == ["-x", "PYTHONPATH"]
 
 
+@pytest.mark.parametrize(("word", "other"), [("--map-by", "--bind-to"), ("--bind-to", "--map-by")])
+def test_what_the_user_says_of_places_and_cores_is_not_said_to_open_mpi_a_second_time(word, other):
+    launcher = Launcher(template=("mpiexec", word, "core"), version="mpiexec (Open MPI) 5.0.11", hosts=HOSTS)
+    command = launcher.command(16)
+    assert (command.count(word), command.count(other)) == (1, 1)
+    assert command[command.index(word) + 1] == "core"
+
+
 def test_another_launcher_is_told_nothing_but_what_its_template_asks_for():
     assert SRUN.command(16) == ["srun", "--mpi=pmix", "--nodelist=node1,node2", "-n", "16", *RANKS]
     counted = dataclasses.replace(SRUN, template=("aprun", "-n{processes}", "{hosts}"))

@@ -72,9 +72,12 @@ class MpiGroup:
         """
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise RuntimeError("this MPI takes no calls from several threads, which a save in the background needs")
-        twin, request = self._world.Idup()
+        world, request = self._world.Idup()
         self._finish(request)
-        return MpiGroup(activity, twin)
+        twin = MpiGroup(activity, world)
+        # Ranks may have been bound to some of the cores that they all share.
+        twin._longest_poll = self._longest_poll
+        return twin
 
     def wait(self) -> None:
         """Return when all ranks are here. On return the ranks are at most a poll apart."""

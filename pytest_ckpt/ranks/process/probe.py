@@ -22,6 +22,8 @@ from pytest_ckpt.support.memory_limits import memory_available_bytes, memory_of_
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import Job
@@ -33,10 +35,14 @@ _PATIENCE_SECONDS = 15.0
 _AND = " and "
 
 
-def probe(group: Group, activity: Activity, job: Job) -> None:
-    """Tell the controller, from rank 0, the facts of every host, which ranks are on it, and what it sees of others."""
+def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) -> None:
+    """Tell the controller, from rank 0, the facts of every host, which ranks are on it, and what it sees of others.
+
+    ``bound`` says how this rank was bound to cores, as a fact of its client.
+    """
     store = load(job.area.opener)(job.area)
-    answers = group.gather(host_facts(group.host, group.rank, store))
+    own = host_facts(group.host, group.rank, store)
+    answers = group.gather(replace(own, client={**own.client, **bound}))
     clocks = _clocks(group) if group.spans_hosts else {}
     lacking = group.gather((group.host, tuple(name for name in job.libraries if find_spec(name) is None)))
     sights: list[Sight] = []

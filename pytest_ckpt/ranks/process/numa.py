@@ -1,0 +1,66 @@
+"""Binds the ranks of a host to its NUMA nodes, in blocks, as jobs have theirs beside the accelerators.
+
+A rank that wanders between nodes reads its own memory through the other node's, which a training job does not: its
+saves and loads would be slower than the job's, and scatter. Who starts ranks may have bound them, and is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.support.client_devices import cores_of_this_process, numa_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_ckpt.ranks.process.group import Group
+
+BINDING = "numa_binding"
+ONE_NODE_A_RANK, AS_STARTED = "one node a rank", "as started"
+
+Cores = frozenset[int]
+
+
+def bind_to_numa_node(group: Group) -> dict[str, str]:
+    """Bind this rank to its node, if it is to have one; return that as a fact of a client, nothing on one node.
+
+    All ranks call it together, before they allocate what they save.
+    """
+    nodes = numa_nodes()
+    if not group.any_of(len(nodes) > 1):
+        return {}
+    own = (group.rank, group.host, frozenset(cores_of_this_process()))
+    ranks: list[tuple[int, str, Cores]] = group.share(group.gather(own))
+    of_host = {rank: cores for rank, host, cores in ranks if host == group.host}
+    if len(nodes) < 2:
+        return {}
+    place = list(of_host).index(group.rank)
+    cores = cores_of_rank(place, list(of_host.values()), nodes)
+    return {BINDING: ONE_NODE_A_RANK if cores and _are_taken(cores) else AS_STARTED}
+
+
+def cores_of_rank(place: int, of_ranks: Sequence[Cores], nodes: Mapping[int, Cores]) -> Cores | None:
+    """Return the cores of the node that a rank is to have; None where it stays as it was started.
+
+    ``of_ranks`` are the cores that each rank of a host may use, of which this one is at ``place``. A rank alone has the
+    whole host; and where the ranks may not all use the same cores, or those of one node alone, somebody has bound them.
+    """
+    mine = of_ranks[place]
+    usable = [cores & mine for _, cores in sorted(nodes.items()) if cores & mine]
+    if len(of_ranks) < 2 or len(usable) < 2 or set(of_ranks) != {mine}:
+        return None
+    return usable[place * len(usable) // len(of_ranks)]
+
+
+def _are_taken(cores: Cores) -> bool:
+    """Return whether all threads of this process run on these cores from now on."""
+    with contextlib.suppress(OSError):
+        for thread in Path("/proc/self/task").iterdir():
+            # One that has just ended needs none.
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread.name), cores)
+        return True
+    return False

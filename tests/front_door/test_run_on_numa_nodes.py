@@ -1,0 +1,54 @@
+"""Real ranks on a host with two NUMA nodes: each is bound to one, unless the launcher has bound them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.front_door import TINY, Run, opened_door
+from tests.support.machine import need
+
+# The kernel tells of one node: this process sees another folder, and whatever it starts.
+WITH_NODES = ("unshare", "--mount", "sh", "-euc", 'mount --bind "$0" /sys/devices/system/node; exec "$@"')
+
+
+@pytest.fixture(scope="module")
+def run_on_nodes(make_home: Callable[[str], Path]) -> Callable[..., Run]:
+    """Return a function that runs two ranks where the first core is a node, and all others are the second."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    need(os.geteuid() == 0 and others, "needs root, to mount, and two cores")
+    home = make_home("nodes")
+    for number, cores in enumerate(([first], others)):
+        node = home / "sys" / f"node{number}"
+        node.mkdir(parents=True)
+        (node / "cpulist").write_text(",".join(map(str, cores)) + "\n")
+
+    def run(*options: str) -> Run:
+        folder = home / f"run-{len(list(home.iterdir()))}"
+        folder.mkdir()
+        with opened_door(folder) as door:
+            return door.run(*TINY, *options, around=(*WITH_NODES, str(home / "sys")))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("options", "binding", "nodes"),
+    [
+        ((), "one node a rank", "0 and 1"),
+        (("--ckpt-launcher=mpiexec --bind-to core",), "as started", "0 and 1"),
+        (("--ckpt-processes=1",), "as started", "0,1"),
+    ],
+    ids=["two ranks", "bound by the launcher", "a rank alone"],
+)
+def test_where_ranks_run_is_as_jobs_have_it_and_told(
+    run_on_nodes: Callable[..., Run], options: tuple[str, ...], binding: str, nodes: str
+) -> None:
+    run = run_on_nodes(*options)
+    assert run.code == 0, run.text
+    (host,) = run.document["environment"]["hosts"]
+    assert (host["client"]["numa_binding"], host["client"]["cores_numa"]) == (binding, nodes)
+    assert host["client"]["numa_nodes"] == "2"
