@@ -6,10 +6,11 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Literal, TypeVar
 
 Record = TypeVar("Record")
+Reader = Callable[[Any], Any]
 
 # What is plain already, by its very type; a long run has lists of hundreds of thousands of such values.
 _PLAIN = frozenset({str, int, float, bool, types.NoneType})
@@ -48,9 +49,12 @@ def from_plain(kind: type[Record], data: Any) -> Record:
 
     Raises TypeError when a field without a default is missing, ValueError for a text that its record does not have.
     """
-    hints = _hints(typing.cast("Hashable", kind))
-    known = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    return kind(**{name: _value(hints[name], value) for name, value in data.items() if name in known})
+    readers = _readers(typing.cast("Hashable", kind))
+    return kind(**{name: _read(readers[name], value) for name, value in data.items() if name in readers})
+
+
+def _read(reader: Reader | None, value: Any) -> Any:
+    return value if reader is None or value is None else reader(value)
 
 
 @functools.cache
@@ -58,27 +62,36 @@ def _hints(kind: Hashable) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _value(hint: Any, value: Any) -> Any:
-    if value is None:
-        return None
+@functools.cache
+def _readers(kind: Hashable) -> dict[str, Reader | None]:
+    """Return what reads the values of a record's fields: ranks tell a controller the same few kinds by thousands."""
+    hints = _hints(kind)
+    return {f.name: _reader(hints[f.name]) for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
+
+
+@functools.cache
+def _reader(hint: Any) -> Reader | None:
+    """Return what makes a value of this type from a plain one; None where it stays as it is."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
-        return _value(next(a for a in args if a is not types.NoneType), value)
-    if origin is tuple and args[0] in _FITTING:
-        return tuple(value)
-    if origin is tuple:
-        return tuple(_value(args[0], item) for item in value)
-    if origin is frozenset:
-        return frozenset(_value(args[0], item) for item in value)
-    if origin is dict and isinstance(value, dict):
-        return {key: _value(args[1], item) for key, item in value.items()}
+        return _reader(next(a for a in args if a is not types.NoneType))
+    if origin in (tuple, frozenset):
+        reader = None if args[0] in _FITTING else _reader(args[0])
+        return origin if reader is None else lambda value: origin(_read(reader, item) for item in value)
+    if origin is dict:
+        return functools.partial(_read_dict, _reader(args[1]))
     if hasattr(hint, "from_text"):
-        return hint.from_text(value)
+        return typing.cast("Reader", hint.from_text)
     if dataclasses.is_dataclass(hint):
-        return from_plain(typing.cast("type[Any]", hint), value)
-    if _is_named_tuple(hint) and isinstance(value, list):
-        return hint(*map(_value, _hints(hint).values(), value))
-    return value
+        return functools.partial(from_plain, typing.cast("type[Any]", hint))
+    if _is_named_tuple(hint):
+        readers = tuple(map(_reader, _hints(hint).values()))
+        return lambda value: hint(*map(_read, readers, value)) if isinstance(value, list) else value
+    return None
+
+
+def _read_dict(reader: Reader | None, value: Any) -> Any:
+    return {key: _read(reader, item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _is_named_tuple(hint: Any) -> bool:

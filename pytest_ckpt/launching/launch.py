@@ -5,10 +5,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import json
-import os
 import select
 import selectors
-import shlex
 import shutil
 import socket
 import time
@@ -17,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, Ready, event_from_plain, event_to_plain, from_line
 from pytest_ckpt.facts.failure import Failure
-from pytest_ckpt.launching.kept_log import KeptLog, bytes_of_log
+from pytest_ckpt.launching.kept_log import KeptLogs, keep_command
 from pytest_ckpt.launching.pace import allowances_of
 from pytest_ckpt.launching.rank_watchdog import RankWatchdog
 from pytest_ckpt.launching.scratch import scratch_folder
@@ -59,8 +57,7 @@ class Launch:
         self._run_id = run_id
         self._folder = folder
         self._redactor = redactor
-        self._logs: dict[str, KeptLog] = {}
-        self._log_bytes = 0
+        self._logs: KeptLogs | None = None
         self._launcher_says: collections.deque[str] = collections.deque(maxlen=_MAXIMUM_SAID)
         self._ranks: StartedRanks | None = None
         self._tries = 0
@@ -86,9 +83,8 @@ class Launch:
         launcher's log. A KeyboardInterrupt is let through when no rank is left.
         """
         if not self._logs:
-            self._folder.mkdir(parents=True)
-            self._log_bytes = bytes_of_log(job.processes)
-            self._logs = {"launcher": KeptLog(self._folder / "launcher.log", self._log_bytes)}
+            self._logs = KeptLogs(self._folder, job.processes)
+            self._logs.log("launcher")
         if self._ranks:
             failure = self._go_on(job, listener, tick)
             if failure is None or self._all_have_the_job:
@@ -121,8 +117,8 @@ class Launch:
         folder.parent.mkdir(exist_ok=True)
         shutil.move(self._folder, folder)
         self._folder = folder
-        for name, log in self._logs.items():
-            log.is_now(folder / f"{name}.log")
+        if self._logs:
+            self._logs.are_now_in(folder)
 
     def end(self) -> None:
         """End ranks that wait: they are asked to, then made to. Nothing happens where none do."""
@@ -151,7 +147,8 @@ class Launch:
             callers = listener_of(self._launcher, processes)
             command = self._launcher.command(processes)
             environment = self._launcher.environment(self._run_id, scratch)
-            self._keep(command, environment | {CONTROLLER: callers.environment[CONTROLLER]})
+            told = environment | {CONTROLLER: callers.environment[CONTROLLER]}
+            keep_command(self._folder, self._redactor, command, told)
             self._ranks = started(command, environment, callers, scratch)
         except BaseException:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -180,6 +177,8 @@ class Launch:
         except BaseException:
             self._end(is_whole=False)
             raise
+        finally:
+            self._flush_logs()
         if failure is None and self.waiting:
             return None
         stuck = self._end(is_whole=failure is None)
@@ -196,6 +195,7 @@ class Launch:
         try:
             return ranks.end(self._run_id)
         finally:
+            self._flush_logs()
             seconds = time.monotonic() - ranks.began
             ended = {"exit_code": ranks.process.poll(), "is_whole": is_whole, "seconds": seconds, "tries": self._tries}
             (self._folder / "exit.json").write_text(json.dumps(ended) + "\n")
@@ -220,6 +220,7 @@ class Launch:
                 # Not after each word of thousands of ranks: both look at all of them.
                 if time.monotonic() - looked > _TICK_SECONDS:
                     looked = time.monotonic()
+                    self._flush_logs()
                     tick()
                     if hung := watch.hung():
                         return hung
@@ -283,17 +284,12 @@ class Launch:
         say(self._redactor.text(text))
 
     def _log(self, name: str, line: str) -> None:
-        if name not in self._logs:
-            self._logs[name] = KeptLog(self._folder / f"{name}.log", self._log_bytes)
-        self._logs[name].write(line)
+        if self._logs:
+            self._logs.write(name, line)
 
-    def _keep(self, command: list[str], environment: dict[str, str]) -> None:
-        """Keep the command and what was set for it; the rest of the environment may hold secrets."""
-        (self._folder / "command").write_text(shlex.join(self._redactor.plain(command)) + "\n")
-        added = sorted(k for k, v in environment.items() if os.environ.get(k) != v)
-        removed = sorted(k for k in os.environ if k not in environment)
-        lines = [f"{k}={self._redactor.text(environment[k])}" for k in added] + [f"unset {k}" for k in removed]
-        (self._folder / "environment").write_text("\n".join(lines) + "\n")
+    def _flush_logs(self) -> None:
+        if self._logs:
+            self._logs.flush()
 
 
 def _watch(job: Job) -> RankWatchdog:

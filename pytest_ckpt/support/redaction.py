@@ -8,6 +8,7 @@ secret belongs into an environment variable or a file, not into an option of its
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 import re
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 HIDDEN = "***"
 # Shorter values cannot be hidden wherever they stand without destroying other text; only where they are given.
 _SHORTEST = 6
+# Longer ones are seldom the same again.
+_SHORT_TEXT = 120
 
 _TELLING = re.compile(
     r"password|passwd|passphrase|passcode|secret|credential|authorization|api_?key|access_?key|token$|key$",
@@ -60,6 +63,9 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return a text without secrets."""
+        return _known(self, text) if len(text) <= _SHORT_TEXT else self._cleaned(text)
+
+    def _cleaned(self, text: str) -> str:
         for secret in self.secrets:
             if secret in text:
                 text = text.replace(secret, HIDDEN)
@@ -89,6 +95,12 @@ class Redactor:
                 after = after.replace(form, HIDDEN.encode())
             if after != before:
                 file.write_bytes(after)
+
+
+@functools.lru_cache(maxsize=4096)
+def _known(redactor: Redactor, text: str) -> str:
+    """What ranks tell holds the same words again and again."""
+    return redactor._cleaned(text)
 
 
 def is_telling(name: str) -> bool:

@@ -143,6 +143,7 @@ def test_a_log_keeps_its_beginning_and_its_end(tmp_path):
     log = KeptLog(tmp_path / "rank-0.log", 10_000)
     for number in range(20_000):
         log.write(f'{{"event": "beat", "number": {number}}}')
+        log.flush()
         assert log._file.stat().st_size <= 10_050
     lines = log._file.read_text().splitlines()
     listed = [n for n, line in enumerate(lines) if not line.startswith("{")]

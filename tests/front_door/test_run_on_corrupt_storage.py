@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -39,7 +40,8 @@ def damaged_files(make_home: Callable[[str], Path]) -> Run:
         ("flipped", 1, 0, MODEL, "layer_0/0", 8192, "1 bit differs in 1 byte, the first at byte 8200"),
         ("zeros", 1, 1, OPTIMIZER, "optimizer/0", 8192, "the page holds zeros"),
         ("stale", 2, 0, OPTIMIZER, "optimizer/2", 20480, "that of checkpoint 1 at the same place"),
-        ("torn", 2, 1, OPTIMIZER, "optimizer/4", 28672, "right up to byte 30720 and holds zeros behind it"),
+        # The first bytes behind it may be zeros by right: the content is another one in each run.
+        ("torn", 2, 1, OPTIMIZER, "optimizer/4", 28672, r"right up to byte 3072\d and holds zeros behind it"),
     ],
     ids=["flipped", "zeros", "stale", "torn"],
 )
@@ -50,7 +52,7 @@ def test_a_damaged_page_is_named_by_kind_file_tensor_and_offset(
     assert (fault["checkpoint"], fault["rank"]) == (checkpoint, rank)
     assert (fault["file"], fault["tensor"], fault["offset"]) == (file.format(rank), tensor, offset)
     assert fault["bytes"] == 4096
-    assert words in fault["detail"]
+    assert re.search(words, fault["detail"]), fault["detail"]
     line = f"{kind}: checkpoint {checkpoint}, rank {rank} on {fault['host']}, {fault['file']}, tensor {tensor}, "
     assert line + f"offset {offset:,}" in damaged_pages.text
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -30,7 +31,7 @@ def need_open_mpi_4() -> None:
 
 def installed() -> str:
     """Return the line of a shell that has it in /usr of a host."""
-    return f"mount -t overlay -o lowerdir={folder_of_open_mpi_4()}/usr:/usr overlay /usr"
+    return f"mount -t overlay -o {shlex.quote(f'lowerdir={folder_of_open_mpi_4()}/usr:/usr')} overlay /usr"
 
 
 def python_without_mpi(home: Path) -> tuple[str, Mapping[str, str]]:
