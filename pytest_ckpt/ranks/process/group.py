@@ -30,7 +30,7 @@ class Group(Protocol):
         """Return the same ranks for work beside this one, told to ``activity``; made before the first save."""
 
     def wait(self) -> None:
-        """Return when all ranks are here. On return the ranks are at most a poll apart."""
+        """Return when all ranks are here. On return the ranks are a poll or two apart."""
 
     def start_together(self) -> None:
         """Return on all ranks at once."""

@@ -30,8 +30,11 @@ _SHORTEST_POLL_SECONDS = 0.00005
 # A poll takes 25 microseconds. With a core for each rank, or with many ranks a core that poll the more seldom, that is
 # a twentieth of the cores.
 _POLL_SECONDS = 0.0005
-# To tell a moment to all ranks of a host.
-_POLLS_OF_NOTICE = 4
+# Who has waited that long waits for a save, and not for the last of the ranks: it may be told a little later.
+_LONG_WAIT_SECONDS = 0.25
+_LONG_WAIT_POLLS = 2
+# To tell a moment to all ranks of a host, some of which have waited long.
+_POLLS_OF_NOTICE = 2 * _LONG_WAIT_POLLS
 _MOMENT_TAG, _VALUE_TAG, _SUM_TAG, _COPY_TAG, _SIZE_TAG = 1, 2, 3, 4, 5
 
 
@@ -80,13 +83,13 @@ class MpiGroup:
         return twin
 
     def wait(self) -> None:
-        """Return when all ranks are here. On return the ranks are at most a poll apart."""
+        """Return when all ranks are here. On return the ranks are a poll or two apart."""
         self._finish(self._world.Ibarrier())
 
     def start_together(self) -> None:
         """Return on all ranks at once: when all are here, the ranks of a host agree on a moment of their one clock.
 
-        Hosts do not compare clocks: they are a poll apart.
+        Hosts do not compare clocks: they are a poll or two apart.
         """
         self.wait()
         moment = array.array("d", [time.monotonic() + _POLLS_OF_NOTICE * self._longest_poll])
@@ -164,10 +167,12 @@ class MpiGroup:
         A request does not keep its buffers: who makes it has names for them until this returns.
         """
         with self._activity.wait():
-            poll = _SHORTEST_POLL_SECONDS
+            poll, waited = _SHORTEST_POLL_SECONDS, 0.0
             while not MPI.Request.Testall(list(requests)):
                 time.sleep(poll)
-                poll = min(2 * poll, self._longest_poll)
+                waited += poll
+                longest = self._longest_poll * (_LONG_WAIT_POLLS if waited > _LONG_WAIT_SECONDS else 1)
+                poll = min(2 * poll, longest)
 
     def _gathered(self, value: Any) -> list[Any]:
         """By a tree of two levels: of a thousand ranks rank 0 hears those of its host, and one of each other host."""
