@@ -72,6 +72,14 @@ class MovedBytes:
     minimum_bytes: int
 
 
+def is_served_by_process(kind: str) -> bool:
+    """Return whether a process serves a mount of this kind: the kernel drops and counts its own pages there, no others.
+
+    What that process keeps of files, in memory or on a disk of its own, no gauge shows.
+    """
+    return kind.startswith("fuse")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CacheFacts:
     """What was done about the clients' page caches, and what was seen of it.
@@ -79,9 +87,10 @@ class CacheFacts:
     ``gauge`` is the call that counted resident pages; empty when a file that had just been read showed no
     resident page with any gauge, so that residency cannot be known. ``resident_fraction`` is the largest over the
     loads, None when it could not be measured. ``is_declared_cold`` says that nothing was counted since the target
-    declares that its clients keep no cache of what they read. The others are there where there is no gauge:
-    ``by_other_hosts`` says that every file was loaded, once, by a host that had not written it. ``client_cache_bytes``
-    is what the user stated of caches on disks of a client, None where nothing was.
+    declares that its clients keep no cache of what they read. The others are there where there is no gauge, timed reads
+    also where a gauge does not count all and another client is there to compare with. ``by_other_hosts`` says that
+    every file was loaded, once, by a host that had not written it. ``client_cache_bytes`` is what the user stated of
+    caches on disks of a client, None where nothing was.
     """
 
     required: bool

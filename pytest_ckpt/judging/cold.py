@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from pytest_ckpt.facts.proofs import CacheFacts, CanaryReads, ColdBasis, MovedBytes
+from pytest_ckpt.facts.proofs import CacheFacts, CanaryReads, ColdBasis, MovedBytes, is_served_by_process
 from pytest_ckpt.support.units import format_bytes
 
 FASTER = 0.8
@@ -59,9 +59,9 @@ def prove_cold(cache: CacheFacts) -> Proof:
     if cache.by_other_hosts:
         because = "every file was loaded by a host that had neither written nor read it before"
         return Proof(found="proven", because=because, basis="other client")
-    canaries = [of_canaries(reads) for reads in cache.canaries]
-    if cached := next((each for each in canaries if each.found == "cached"), None):
+    if cached := refuted(cache):
         return cached
+    canaries = [of_canaries(reads) for reads in cache.canaries]
     open_ = next((each for each in canaries if each.found == "unknown"), None)
     if canaries and not open_:
         return canaries[0]
@@ -77,13 +77,24 @@ def uncounted(kind: str, caches: Iterable[CacheFacts | None]) -> list[str]:
     A process serves a mount of FUSE, and the kernel drops and counts its own pages alone. What other hosts loaded
     needs no count.
     """
-    if not kind.startswith("fuse") or all(c is None or not c.gauge or c.by_other_hosts for c in caches):
+    if not is_served_by_process(kind) or not any(map(_rests_on_count, caches)):
         return []
     return [
         f"COLD rests on the kernel's count of cached pages: what the process that serves this mount ({kind}) keeps in "
         "memory or on a disk of its own is neither dropped nor counted; loads on other hosts would show it "
-        "(--ckpt-hosts)"
+        "(--ckpt-hosts), and timed reads beside a second client (--ckpt-second-mount)"
     ]
+
+
+def _rests_on_count(cache: CacheFacts | None) -> bool:
+    if cache is None or not cache.gauge or cache.by_other_hosts:
+        return False
+    return not is_drop_proven(cache) and refuted(cache) is None
+
+
+def refuted(cache: CacheFacts) -> Proof | None:
+    """Return what shows that a cache survived a drop although the kernel counts nothing; None where nothing does."""
+    return next((proof for proof in map(of_canaries, cache.canaries) if proof.found == "cached"), None)
 
 
 def is_drop_proven(cache: CacheFacts) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.cold import BASIS_WORDS, prove_cold
+from pytest_ckpt.judging.cold import BASIS_WORDS, is_drop_proven, prove_cold, refuted
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided, undecided
 from pytest_ckpt.judging.wording import describe_fault
 from pytest_ckpt.support.units import counted, format_bytes, format_count, format_percent, format_rate
@@ -86,6 +86,9 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
             f"{method}, so its time is not the storage's."
         )
         return measured_as("cached", fraction, MAXIMUM_RESIDENT, "fraction", because, detail)
+    if cache and (kept := refuted(cache)):
+        because = f"The kernel counts none of it, and yet loads are no proof of the storage: {kept.because}."
+        return Decision(outcome="failed", reason="cached", because=because, detail=detail)
     every = measurement.of_kind("load")
     if len(every) < measurement.operations_planned:
         return undecided(measurement, "load")
@@ -94,6 +97,8 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         return not_decided("unproven", f"The cached share before load {unknown} was not measured.")
     cached = f"At most {format_percent(fraction)}" if fraction else "None"
     because = f"{cached} of the data to be read was cached{method}."
+    if cache and is_drop_proven(cache):
+        because += f" What the kernel does not count, timed reads show: {prove_cold(cache).because}."
     met = measured_as("met", fraction, MAXIMUM_RESIDENT, "fraction", because, detail)
     return replace(met, basis="seen")
 

@@ -111,7 +111,9 @@ class MeasurementLoop:
         # What the engine holds must be free before another one takes its place.
         del engine, strategy
         self._measure_beside(cache)
-        if cache.is_blind and not self._found.by_other_hosts:
+        # What is not counted at all, timed reads may prove; what is counted in part, another client may refute.
+        is_comparable = self._second is not None or self._group.spans_hosts
+        if not self._found.by_other_hosts and (cache.is_blind or (cache.is_counted_in_part and is_comparable)):
             self._time_canaries(cache)
         if task.endurance:
             self._last_long()
@@ -220,7 +222,7 @@ class MeasurementLoop:
         return engine
 
     def _time_canaries(self, cache: HostCache) -> None:
-        """Time reads of more checkpoints where nothing else shows what is cached; they take the others' place."""
+        """Time reads of more checkpoints where no count shows all that is cached; they take the others' place."""
         task, do, kept = self._task, self._do, tuple(self._own.kept)
         second: Store | None = load(self._second.opener)(self._second) if self._second else None
         self._found.canaries = Canaries(

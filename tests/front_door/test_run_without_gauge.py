@@ -1,4 +1,4 @@
-"""Runs on a target whose cache the kernel does not show: COLD rests on timed reads, or says what they lack."""
+"""Runs on targets whose cache the kernel does not show, or not whole: COLD rests on timed reads, or says why not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.front_door import TINY, FrontDoor, Run
 from tests.support.hidden_hosts import UNDER_A_NAME
-from tests.support.machine import need_fuse
+from tests.support.machine import Mounts, need_fuse
 from tests.support.matrix import OF_CANARIES
 from tests.support.targets.misbehaving import Target, misbehaving
 
@@ -47,6 +47,15 @@ def mounted(make_home: Callable[[str], Path]) -> Iterator[Target]:
     need_fuse()
     with misbehaving(make_home("blind"), second=True, direct_io=True) as target:
         yield target
+
+
+@pytest.fixture(scope="module")
+def in_memory(make_home: Callable[[str], Path]) -> Iterator[Path]:
+    """A file system below a target whose pages no test beside this one drops: what is timed is the target alone."""
+    need_fuse()
+    mounts = Mounts(make_home)
+    yield mounts("tmpfs", 3 << 10)
+    mounts.unmount_all()
 
 
 @pytest.fixture
@@ -87,11 +96,13 @@ def test_a_cache_that_the_given_command_drops_is_proven_cold_by_timed_reads(targ
 
 @pytest.mark.thorough
 def test_a_cache_that_keeps_the_judged_checkpoints_and_drops_the_others_proves_nothing(
-    target: Target, door: FrontDoor
+    in_memory: Path, door: FrontDoor
 ) -> None:
     """It knows by number which ones are saved to be timed."""
-    target.fault(CACHE, survives=False, drops_from=2)
-    run = door.run(*TINY, *OF_CANARIES, f"--ckpt-drop-caches={shlex.join(target.drop_command)}", target=target.path)
+    (in_memory / "blind").mkdir()
+    with misbehaving(in_memory / "blind", second=True, direct_io=True) as target:
+        target.fault(CACHE, survives=False, drops_from=2)
+        run = door.run(*TINY, *OF_CANARIES, f"--ckpt-drop-caches={shlex.join(target.drop_command)}", target=target.path)
     assert run.code == 8, run.text
     verdict = run.verdict("COLD", SUBJECT)
     assert (verdict["outcome"], verdict["reason"], verdict["basis"]) == ("not run", "unproven", "")
@@ -120,6 +131,30 @@ def test_without_any_cache_a_second_client_proves_it(target: Target, door: Front
     assert (verdict["outcome"], verdict["basis"]) == ("met", "timed canary")
     assert "no cache of this client helps" in verdict["because"]
     assert len(canaries(run)["elsewhere_seconds"]) == 10
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("survives", [True, False])
+def test_what_the_process_of_a_mount_keeps_is_found_by_a_second_client_although_the_kernel_counts_nothing(
+    in_memory: Path, door: FrontDoor, survives: bool
+) -> None:
+    """The kernel keeps, drops and counts pages of the mount, as those of most file systems by FUSE."""
+    home = in_memory / f"counted-{survives}"
+    home.mkdir()
+    with misbehaving(home, second=True, keep_cache=True) as target:
+        target.fault(CACHE, survives=survives)
+        drop = door.home / "drop"
+        drop.write_text(f"#!/bin/sh -e\necho 3 > /proc/sys/vm/drop_caches\n{shlex.join(target.drop_command)}\n")
+        drop.chmod(0o755)
+        options = (f"--ckpt-second-mount={target.second}", f"--ckpt-drop-caches={drop}")
+        run = door.run(*TINY, *OF_CANARIES, *options, target=target.path)
+        target.empty()
+    verdict = run.verdict("COLD", SUBJECT)
+    assert run.measurement(SUBJECT)["cache"]["gauge"]
+    says = "The kernel counts none of it, and yet" if survives else "What the kernel does not count, timed reads show"
+    assert says in verdict["because"], run.text
+    assert (run.code, verdict["outcome"]) == ((1, "failed") if survives else (0, "met"))
+    assert "is neither dropped nor counted" not in " ".join(run.document["disclosures"])
 
 
 @pytest.mark.thorough

@@ -333,9 +333,31 @@ COUNTED = dataclasses.replace(BLIND, gauge="cachestat", resident_fraction=0.0, d
         ("fuse.sshfs", BLIND, False),
         ("fuse.glusterfs", dataclasses.replace(COUNTED, by_other_hosts=True), False),
         ("fuse.glusterfs", None, False),
+        # Timed reads of another client show what the process keeps.
+        ("fuse.glusterfs", dataclasses.replace(COUNTED, canaries=(canaries(SLOW, FAST, SLOW, SLOW),)), False),
+        ("fuse.glusterfs", dataclasses.replace(COUNTED, canaries=(canaries(FAST, FAST, FAST),)), True),
     ],
 )
 def test_what_a_process_of_fuse_keeps_is_said_to_be_uncounted(kind, cache, says):
     found = uncounted(kind, [cache])
     assert bool(found) is says
     assert all(kind in sentence and "--ckpt-hosts" in sentence for sentence in found)
+
+
+@pytest.mark.parametrize(
+    ("reads", "outcome", "basis", "words"),
+    [
+        ((), "met", "seen", ""),
+        ((canaries(FAST, FAST, FAST, SLOW),), "failed", "", "The kernel counts none of it, and yet"),
+        ((canaries(SLOW, FAST, SLOW, SLOW),), "met", "seen", "What the kernel does not count, timed reads show"),
+        ((canaries(FAST, FAST, FAST),), "met", "seen", ""),
+        ((canaries(SLOW, FAST, SLOW, SLOW), canaries(FAST, FAST, FAST, SLOW)), "failed", "", "yet loads are no proof"),
+    ],
+    ids=["not timed", "a cache survives", "none survives", "not told apart", "one survives on a host of two"],
+)
+def test_timed_reads_refute_what_the_kernel_counts(reads, outcome, basis, words):
+    cache = dataclasses.replace(COUNTED, canaries=reads)
+    decision = judged("COLD", measurement(resident=0.0, cache=cache))
+    assert (decision.outcome, decision.basis) == (outcome, basis)
+    assert decision.reason == ("cached" if outcome == "failed" else "met")
+    assert words in decision.because

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -85,8 +86,9 @@ def test_others_are_given_none(asked: Launcher) -> None:
 def test_ranks_start_on_another_host_from_a_path_with_a_space(make_home: Callable[[str], Path]) -> None:
     need_hosts(HONEST_FUSE)
     place = "/run/a folder"
-    mounted = f'mkdir "{place}"; mount --bind "{sys.prefix}" "{place}"'
-    job = f"{mounted}; ssh h2 '{mounted}'; exec \"{place}/bin/python\" -m tests.support.hosts.large_job h2:2 1000"
+    mounted = f"mkdir '{place}'; mount --bind {shlex.quote(sys.prefix)} '{place}'"
+    started = f"exec '{place}/bin/python' -m tests.support.hosts.large_job h2:2 1000"
+    job = f"{mounted}; ssh h2 {shlex.quote(mounted)}; {started}"
     (done,) = on_hosts(make_home("hosts"), 2, Step(words=("sh", "-euc", job)), storage=HONEST_FUSE)
     assert done.text.splitlines()[-1] == '{"failure": null, "hosts": [["h2", [0, 1]]]}', done.text
 

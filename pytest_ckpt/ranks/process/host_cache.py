@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 import subprocess
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, MovedBytes
+from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, MovedBytes, is_served_by_process
 from pytest_ckpt.facts.targets import CheckpointRef
 from pytest_ckpt.sizing.caches import cache_readings
 from pytest_ckpt.support.memory_limits import memory_of_host
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.targets.protocol import Store
+    from pytest_ckpt.targets.protocol_of_paths import Sighting
 
 _COMMAND_SECONDS = 600
 
@@ -46,6 +47,8 @@ class HostCache:
         self.is_declared_cold = "page cache" not in store.capabilities
         # Whether some host has no gauge: then something else must prove that loads come from the storage.
         self.is_blind = group.any_of(self.gauge is None and not self.is_declared_cold)
+        # Or has one that counts the kernel's own pages, of a mount where they are not all.
+        self.is_counted_in_part = group.any_of(self.gauge is not None and is_served_by_process(_kind(store)))
         # What is declared is proven besides, where that costs nothing.
         self.wants_proof = self.is_blind or self.is_declared_cold
 
@@ -103,6 +106,12 @@ class HostCache:
             if done.returncode:
                 says = (done.stderr or done.stdout).strip()[-500:]
                 raise RuntimeError(f"the command that drops caches ended with {done.returncode}: {command}: {says}")
+
+
+def _kind(store: Store) -> str:
+    """Return the kind of file system of the mount that a store is on; of one without paths there is none."""
+    sighting = getattr(store, "sighting", None)
+    return cast("Sighting", sighting()).mount.kind if sighting else ""
 
 
 def cache_facts(
