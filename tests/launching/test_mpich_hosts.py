@@ -11,7 +11,12 @@ from tests.support import CHECKOUT
 from tests.support.front_door import TINY
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.mpich import python_of_mpich
-from tests.support.hosts.reached import assert_that_a_large_job_came, assert_that_a_second_client_listed
+from tests.support.hosts.reached import (
+    assert_that_a_large_job_came,
+    assert_that_a_second_client_listed,
+    assert_that_last_words_came,
+    last_words_of,
+)
 
 OPTIONS = (*TINY, "--ckpt-hosts=h2:1,h3:1", "--ckpt-engine=stream")
 NAMES = ("--ckpt-gates=posix-shared", "--ckpt-suite=conformance", "-k", "second-client")
@@ -28,6 +33,7 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
         "run": Step(options=(*OPTIONS, "--ckpt-gates=speed-only"), **how),
         "names": Step(options=(*OPTIONS, *NAMES), **how),
         "large": Step(words=large, environment=how["environment"]),
+        **last_words_of(how["python"], environment=how["environment"]),
     }
     return dict(zip(steps, on_hosts(home, 3, *steps.values()), strict=True))
 
@@ -45,6 +51,13 @@ def test_ranks_of_mpich_run_on_other_hosts_than_the_controller(done: dict[str, D
 @pytest.mark.thorough
 def test_a_job_of_a_megabyte_reaches_ranks_that_hydra_starts(done: dict[str, Done]) -> None:
     assert_that_a_large_job_came(done["large"])
+
+
+@pytest.mark.thorough
+def test_what_ranks_that_hydra_starts_tell_right_before_they_end_arrives_or_fails_the_launch(
+    done: dict[str, Done],
+) -> None:
+    assert_that_last_words_came(done)
 
 
 @pytest.mark.thorough

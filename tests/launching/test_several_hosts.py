@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.front_door import TINY
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
+from tests.support.hosts.reached import assert_that_last_words_came, last_words_of
 from tests.support.hosts.storage import HONEST_FUSE
 
 REMOTE = "--ckpt-hosts=h2:1,h3:1"
@@ -45,6 +46,7 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
             )
         ),
         "suites": Step(options=(*TINY, "--ckpt-hosts=h1:1,h2:1", "--ckpt-gates=posix-shared", *SUITES)),
+        **last_words_of(sys.executable),
     }
     return dict(zip(steps, on_hosts(make_home("hosts"), 3, *steps.values()), strict=True))
 
@@ -64,6 +66,13 @@ def test_a_job_of_a_megabyte_reaches_ranks_on_another_host(make_home: Callable[[
     (large,) = on_hosts(make_home("hosts"), 2, Step(words=words), storage=HONEST_FUSE)
     assert json.loads(large.text.splitlines()[-1]) == {"failure": None, "hosts": [["h2", [0, 1]]]}, large.text
     assert (large.secrets, large.shown) == (1, ())
+
+
+@pytest.mark.thorough
+def test_what_ranks_of_other_hosts_tell_right_before_they_end_arrives_or_fails_the_launch(
+    done: dict[str, Done],
+) -> None:
+    assert_that_last_words_came(done)
 
 
 @pytest.mark.thorough

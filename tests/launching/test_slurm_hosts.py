@@ -13,7 +13,12 @@ from tests.support.doc_pages import DOCS
 from tests.support.front_door import TINY, Run
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.mpich import folder_of_mpich, python_of_mpich
-from tests.support.hosts.reached import assert_that_a_large_job_came, assert_that_a_second_client_listed
+from tests.support.hosts.reached import (
+    assert_that_a_large_job_came,
+    assert_that_a_second_client_listed,
+    assert_that_last_words_came,
+    last_words_of,
+)
 from tests.support.hosts.slurm import need_slurm
 
 SRUN = "--ckpt-launcher=srun --mpi=pmix --kill-on-bad-exit=1"
@@ -64,6 +69,7 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
         "uneven": Step(options=(*TINY, "--ckpt-processes=4", "--ckpt-hosts=h2:3,h3:1", PLACED)),
         "large": Step(words=(sys.executable, *LARGE, PLACED.partition("=")[2])),
         "names": Step(options=(*TINY, "--ckpt-hosts=h2:1,h3:1", PLACED, *NAMES)),
+        **last_words_of(sys.executable, PLACED.partition("=")[2]),
         "job": sent_off(home, "job", operations=2),
         "limit": sent_off(home, "limit", operations=400, then=NEAR_ITS_LIMIT),
     }
@@ -129,6 +135,13 @@ def test_ranks_that_slurm_places_by_its_own_rules_are_told(done: dict[str, Done]
 @pytest.mark.thorough
 def test_a_job_of_a_megabyte_reaches_ranks_that_srun_starts(done: dict[str, Done]) -> None:
     assert_that_a_large_job_came(done["large"])
+
+
+@pytest.mark.thorough
+def test_what_ranks_that_srun_starts_tell_right_before_they_end_arrives_or_fails_the_launch(
+    done: dict[str, Done],
+) -> None:
+    assert_that_last_words_came(done)
 
 
 @pytest.mark.thorough

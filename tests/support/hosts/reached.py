@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
-from tests.support.hosts.lab import Done
+from tests.support.hosts.lab import Done, Step
+from tests.support.hosts.last_words import WORDS
 
 
 def assert_that_a_large_job_came(done: Done) -> None:
@@ -21,3 +23,20 @@ def assert_that_a_second_client_listed(done: Done) -> None:
     assert any("second" in name for name in found), found
     assert {name: of for name, of in found.items() if "second" in name and of != ([], "")} == {}
     assert (done.left, done.shown) == ((), ())
+
+
+def last_words_of(python: str, *launcher: str, environment: Mapping[str, str] | None = None) -> dict[str, Step]:
+    """Return the steps in which ranks of h2 and h3 tell 6 MB right before they end, and one has not told all."""
+    program = (python, "-m", "tests.support.hosts.last_words", "h2:1,h3:1")
+    return {
+        f"last words, {how_much}": Step(words=(*program, how_much, *launcher), environment=environment or {})
+        for how_much in ("all", "less")
+    }
+
+
+def assert_that_last_words_came(done: Mapping[str, Done]) -> None:
+    """All that ranks told right before they ended came whole; where one had not told all, the launch failed."""
+    found = {name: json.loads(of.text.splitlines()[-1]) for name, of in done.items() if name.startswith("last words")}
+    assert found["last words, all"] == {"failure": None, "whole": {"h2": WORDS, "h3": WORDS}}
+    ended = "1 rank ended without having told all, and the launcher says that all is well"
+    assert found["last words, less"]["failure"] == ["killed", ended]

@@ -1,0 +1,88 @@
+"""``python -m`` this module HOSTS all|less [LAUNCHER]: start ranks that tell much right before they end, print what came.
+
+With ``less`` the last rank ends well, but has not told all. A rank is this module, too, started with that word alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+from pytest_ckpt.config.parsers import read_hosts
+from pytest_ckpt.facts.events import Event, HostsSeen
+from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.launching.launch import Launch
+from pytest_ckpt.launching.launcher import Launcher, find_launcher
+from pytest_ckpt.ranks.process.job import Job
+from pytest_ckpt.support.redaction import Redactor
+from pytest_ckpt.wire.caller import call
+
+WORDS, BYTES = 30, 200_000
+_MODULE = "tests.support.hosts.last_words"
+_LESS = "less"
+
+
+class _OfThisModule(Launcher):
+    """Starts this module instead of ranks, and tells it how much it is to say."""
+
+    def command(self, processes: int, module: str = _MODULE, *, calls_back: bool = True) -> list[str]:
+        return [*Launcher.command(self, processes, module, calls_back=calls_back), sys.argv[2]]
+
+
+def _be_a_rank(how_much: str) -> None:
+    from mpi4py import MPI  # a launcher waits for ranks that began MPI to end it
+
+    rank, ranks = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+    caller = call()
+    caller.send({"event": "hello", "rank": rank, "host": socket.gethostname(), "pid": 1})
+    if rank == 0:
+        caller.receive()
+    # None ends before all have come so far: the launcher would end the others.
+    MPI.COMM_WORLD.Barrier()
+    facts = {
+        "host": f"{socket.gethostname()} ".ljust(BYTES, "x"),
+        "ranks": [rank],
+        "cpu": "",
+        "cores": 1,
+        "memory_bytes": 1,
+        "memory_available_bytes": 1,
+        "kernel": "",
+        "os": "",
+        "python": "",
+        "target_is_reached": True,
+    }
+    for _ in range(WORDS):
+        caller.send({"event": "hosts", "hosts": [facts]})
+    if how_much == _LESS and rank == ranks - 1:
+        return
+    caller.send("end")
+    caller.receive()
+
+
+def _launch() -> None:
+    hosts = read_hosts(sys.argv[1])
+    found = find_launcher(sys.argv[3] if len(sys.argv) > 3 else None, hosts)
+    launcher = _OfThisModule(**{field.name: getattr(found, field.name) for field in dataclasses.fields(found)})
+    area = AreaRef(scheme="", location="/", run_id="last-words", opener="pytest_ckpt.targets.posix.store:open_store")
+    job = Job(processes=sum(host.slots for host in hosts), area=area, deadline_seconds=30, tasks=())
+    told: dict[str, list[int]] = {}
+
+    def hear(event: Event) -> None:
+        if isinstance(event, HostsSeen):
+            told.setdefault(event.hosts[0].host.split()[0], []).append(len(event.hosts[0].host))
+
+    with tempfile.TemporaryDirectory() as folder:
+        failure = Launch(launcher, area.run_id, Path(folder) / "launch", Redactor.of({}, ())).run(job, hear)
+    whole = {host: sizes.count(BYTES) for host, sizes in sorted(told.items())}
+    print(json.dumps({"failure": failure and [failure.kind, failure.message], "whole": whole}))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        _be_a_rank(sys.argv[1])
+    else:
+        _launch()
