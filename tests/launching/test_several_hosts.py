@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ckpt.facts.checks_of_posix import CHECKS_OF_POSIX
+from pytest_ckpt.facts.settings import SUITES as EVERY_SUITE
 from tests.support.front_door import TINY
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.reached import assert_that_last_words_came, last_words_of
@@ -26,6 +28,14 @@ SUITES = (
     "--ckpt-break=true",
     "--ckpt-mend=true",
 )
+CONFORMANCE = "--ckpt-suite=conformance"
+MAINTENANCE = "--ckpt-suite=performance,maintenance"
+CONTENTION = "--ckpt-suite=performance,contention"
+SHARED = ("--ckpt-hosts=h1:1,h2:1", "--ckpt-gates=posix-shared")
+# What needs commands and folders that this step does not have.
+NOT_RUN = {"DURABLE.power-cut", "ERRORS.full", "FULL.mid-save", "COMMIT-FULL.each-phase"}
+# MooseFS keeps whole seconds.
+NOT_MET = {"CAPABILITIES.mtime"}
 FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 
 
@@ -33,22 +43,28 @@ FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
     """What came of each step on three hosts."""
     need_hosts()
-    names = ("--ckpt-hosts=h1:1,h2:1", "--ckpt-gates=posix-shared", "--ckpt-suite=conformance", "-k", "second-client")
+    home = make_home("hosts")
     steps = {
         "run": Step(options=(*TINY, REMOTE)),
-        "names": Step(options=(*TINY, *names)),
-        "contention": Step(
-            options=(
-                *TINY,
-                "--ckpt-hosts=h1:1,h2:1",
-                "--ckpt-suite=performance,contention",
-                "--ckpt-gates=posix-shared",
-            )
-        ),
-        "suites": Step(options=(*TINY, "--ckpt-hosts=h1:1,h2:1", "--ckpt-gates=posix-shared", *SUITES)),
+        "behaviour": Step(options=(*TINY, *SHARED, CONFORMANCE)),
+        "contention": Step(options=(*TINY, *SHARED, CONTENTION)),
+        "suites": Step(options=(*TINY, *SHARED, *SUITES)),
+        "maintenance": Step(options=(*TINY, *SHARED, MAINTENANCE, *maintaining(home / "array", step=5))),
         **last_words_of(sys.executable),
     }
-    return dict(zip(steps, on_hosts(make_home("hosts"), 3, *steps.values()), strict=True))
+    return dict(zip(steps, on_hosts(home, 3, *steps.values()), strict=True))
+
+
+def maintaining(array: Path, step: int) -> tuple[str, ...]:
+    """Return commands for that step's target: MooseFS takes the snapshots."""
+    clone = array / "clone"
+    take = f"mfsmakesnapshot {array}/target-{step} {clone} >&2; echo {clone}"
+    return ("--ckpt-during=sleep 0.5", f"--ckpt-snapshot=sh -ec '{take}'", "--ckpt-remove-snapshot=rm -r")
+
+
+def test_there_is_a_step_for_every_suite() -> None:
+    asked = (option for option in (CONFORMANCE, MAINTENANCE, CONTENTION, *SUITES) if option.startswith("--ckpt-suite="))
+    assert {suite for option in asked for suite in option.partition("=")[2].split(",")} == set(EVERY_SUITE)
 
 
 @pytest.mark.thorough
@@ -76,14 +92,29 @@ def test_what_ranks_of_other_hosts_tell_right_before_they_end_arrives_or_fails_t
 
 
 @pytest.mark.thorough
-def test_the_second_host_as_a_client_lists_a_thousand_names(done: dict[str, Done]) -> None:
-    run = done["names"].run
+def test_every_check_of_behaviour_runs_with_another_host_as_second_client(done: dict[str, Done]) -> None:
+    run = done["behaviour"].run
     found = {f"{o['requirement']}.{o['subject']}": o for o in run.document["observations"]}
-    second = [name for name in found if "second" in name]
-    assert second, found
-    assert {name: found[name]["anomalies"] for name in second} == {name: [] for name in second}
-    assert {name: found[name]["not_run"] for name in second} == dict.fromkeys(second, "")
-    assert done["names"].left == ()
+    assert {name for name in found if name.endswith("second-client")} == {
+        c.name for c in CHECKS_OF_POSIX if c.name.endswith("second-client")
+    }
+    assert {name for name, of in found.items() if of["not_run"]} <= NOT_RUN, run.text
+    assert {name for name, of in found.items() if of["anomalies"]} <= NOT_MET, run.text
+    assert done["behaviour"].left == ()
+
+
+@pytest.mark.thorough
+def test_storage_is_maintained_while_ranks_of_two_hosts_save(done: dict[str, Done]) -> None:
+    run = done["maintenance"].run
+    measured = run.measurement()
+    assert (measured["failure"], measured["hosts"]) == (None, ["h1", "h2"]), run.text
+    upgrade, snapshots = measured["patterns"]["upgrade"], measured["patterns"]["snapshots"]
+    assert upgrade["run"]["exit_code"] == 0
+    assert snapshots["trials"]
+    assert {trial["removed"]["exit_code"] for trial in snapshots["trials"]} == {0}
+    for found in (upgrade["integrity"], snapshots["integrity"]):
+        assert found["bytes_checked"] == found["bytes_expected"] > 0
+    assert done["maintenance"].left == ()
 
 
 @pytest.mark.thorough
@@ -111,7 +142,7 @@ def test_every_other_suite_is_measured_over_hosts(done: dict[str, Done]) -> None
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("step", ["run", "names"])
+@pytest.mark.parametrize("step", ["run", "behaviour"])
 def test_no_process_on_any_host_shows_the_secret_of_a_launch(done: dict[str, Done], step: str) -> None:
     assert done[step].secrets > 0
     assert done[step].shown == ()

@@ -1,4 +1,4 @@
-"""``python -m`` this module HOSTS all|less [LAUNCHER]: start ranks that tell much right before they end, print what came.
+"""``python -m`` this module HOSTS all|less [LAUNCHER]: start ranks that tell much as they end, and print what came.
 
 With ``less`` the last rank ends well, but has not told all. A rank is this module, too, started with that word alone.
 """
@@ -34,7 +34,7 @@ class _OfThisModule(Launcher):
 
 
 def _be_a_rank(how_much: str) -> None:
-    from mpi4py import MPI  # a launcher waits for ranks that began MPI to end it
+    from mpi4py import MPI  # noqa: PLC0415 - importing it starts MPI, without which a launcher takes ranks for lost
 
     rank, ranks = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
     caller = call()
