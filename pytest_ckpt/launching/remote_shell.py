@@ -1,7 +1,10 @@
-"""A remote shell that quotes paths which Open MPI's launcher does not: ``python remote_shell.py HOST WORD…``.
+"""A remote shell that has sh run what Open MPI's launcher asks of another host: ``python remote_shell.py HOST WORD…``.
 
-It hands the place of its own programs to the shell of another host as it is, so that a space ends it (seen with Open
-MPI 5.0.11). The environment names those places, and the shell that the user has: this program becomes it.
+The launcher writes its commands for a login shell like the user's own here, or for one that it asks for beforehand
+(seen with Open MPI 5.0.11). Here it is told sh, and the command is handed over as one quoted word, which shells of all
+kinds hand on to sh: so hosts may have any, each another one. It also hands the places of its own programs over as they
+are, so that a space ends them: they are quoted. The environment names those places, and the shell that the user has:
+this program becomes it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ AGENT = "PRTE_MCA_plm_ssh_agent"
 _PYTHON, _PROGRAM = "PYTEST_CKPT_PYTHON", "PYTEST_CKPT_REMOTE_SHELL"
 _PLACES, _SHELL = "PYTEST_CKPT_SPACED", "PYTEST_CKPT_SHELL"
 SSH = "ssh"
+_ASKED, _ANSWER = "echo $SHELL", "/bin/sh"
 # The launcher splits its agent at spaces, and at nothing else: what holds a space comes from the environment.
 _OURS = f'sh -c exec\t"${_PYTHON}"\t-I\t-S\t"${_PROGRAM}"\t"$0"\t"$@"'
 
@@ -28,10 +32,11 @@ def spaced(program: str) -> list[str]:
     return sorted((folder for folder in folders if re.search(r"\s", folder)), key=lambda folder: (-len(folder), folder))
 
 
-def asking_for_quotes(places: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+def asking_for_sh(places: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
     """Return what is added to the environment of a launcher so that it uses this remote shell."""
     return {
         AGENT: _OURS,
+        "PRTE_MCA_plm_ssh_assume_same_shell": "0",
         # Other hosts would start hosts themselves, and know nothing of this.
         "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
         _PYTHON: sys.executable,
@@ -57,10 +62,20 @@ def quoted(words: Iterable[str], places: Iterable[str]) -> list[str]:
     return found
 
 
+def for_sh(command: str) -> str:
+    """Return a command of sh for a login shell of any kind: one of csh takes ``!`` for its own also between quotes."""
+    return f"{_ANSWER} -c '" + command.replace("'", r"'\''").replace("!", r"'\!'") + "'"
+
+
 def main() -> None:
-    """Become the remote shell."""
+    """Answer for the host which shell runs there, or become the remote shell."""
+    host, *command = sys.argv[1:]
+    if " ".join(command) == _ASKED:
+        print(_ANSWER)
+        return
     shell = shlex.split(os.environ[_SHELL])
-    os.execvp(shell[0], [*shell, *quoted(sys.argv[1:], json.loads(os.environ[_PLACES]))])
+    asked = " ".join(quoted(command, json.loads(os.environ[_PLACES])))
+    os.execvp(shell[0], [*shell, host, for_sh(asked)])
 
 
 if __name__ == "__main__":

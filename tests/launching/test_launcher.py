@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 import shutil
 import subprocess
@@ -13,10 +14,11 @@ import pytest
 
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.launching.launcher import Launcher
-from pytest_ckpt.launching.remote_shell import AGENT, quoted, spaced
+from pytest_ckpt.launching.remote_shell import AGENT, for_sh, quoted, spaced
 from tests.support.front_door import TINY
 from tests.support.hosts.lab import Step, need_hosts, on_hosts
 from tests.support.hosts.storage import HONEST_FUSE
+from tests.support.machine import need
 
 LOGS_IN_WITH = (
     "sed 's#^root:.*#root:x:0:0:root:/root:{shell}#' /etc/passwd > /run/passwd-{number}; "
@@ -60,6 +62,14 @@ def test_what_is_quoted_already_stays_as_it_is() -> None:
     assert quoted([f'"{PLACE}/bin/prted"', f"'{PLACE}'"], [PLACE]) == [f'"{PLACE}/bin/prted"', f"'{PLACE}'"]
 
 
+@pytest.mark.parametrize("shell", ["sh", "bash", "tcsh"])
+def test_a_command_for_sh_means_the_same_to_login_shells_of_all_kinds(shell: str) -> None:
+    need(shutil.which(shell), f"there is no {shell}")
+    command = """A='a b'; export A; printf '%s|' "$A" 'it'\\''s!' "!x" '$A' "\\\\" `echo c`"""
+    shown = subprocess.run([shell, "-c", for_sh(command)], capture_output=True, text=True, check=True, env={}).stdout
+    assert shown == r"a b|it's!|!x|$A|\|c|"
+
+
 def test_open_mpi_is_given_a_shell_that_quotes_and_that_calls_the_user_s() -> None:
     inherited = {"PRTE_MCA_plm_ssh_agent": "ssh -F /etc/config"}
     environment = launcher("node2").environment("run", "/tmp", inherited)
@@ -71,11 +81,10 @@ def test_open_mpi_is_given_a_shell_that_quotes_and_that_calls_the_user_s() -> No
 @pytest.mark.parametrize(
     "asked",
     [
-        launcher("node2", program=PROGRAM.replace(" ", "-")),
         launcher(),
         launcher("node2", version="HYDRA build details: Version: 4.0"),
     ],
-    ids=["no space", "no hosts", "another launcher"],
+    ids=["no hosts", "another launcher"],
 )
 def test_others_are_given_none(asked: Launcher) -> None:
     assert "PRTE_MCA_plm_ssh_agent" not in asked.environment("run", "/tmp", {})
@@ -103,15 +112,17 @@ def test_the_environment_reaches_ranks_whatever_the_login_shell_though_ssh_hands
     agent = home / "agent"
     agent.write_text(f'#!/bin/sh\nexec env -i PATH={home}/ssh:/usr/bin:/bin HOME=/root ssh "$@"\n')
     agent.chmod(0o755)
-    shells = ["/bin/sh", *filter(None, [shutil.which("tcsh")])]
+    shells = itertools.product(["/bin/sh", *filter(None, [shutil.which("tcsh")])], repeat=2)
     options = (*TINY, "--ckpt-engine=stream", "--ckpt-gates=speed-only", "--ckpt-hosts=h2:1,h3:1")
     steps = [
         Step(
             options=options,
             environment={AGENT: str(agent)},
-            before=tuple((host, LOGS_IN_WITH.format(shell=shell, number=number)) for host in (1, 2, 3)),
+            before=tuple(
+                (host, LOGS_IN_WITH.format(shell=own if host == 1 else theirs, number=number)) for host in (1, 2, 3)
+            ),
         )
-        for number, shell in enumerate(shells)
+        for number, (own, theirs) in enumerate(shells)
     ]
     for done in on_hosts(home, 3, *steps, storage=HONEST_FUSE):
         assert done.run.code == 0, done.text

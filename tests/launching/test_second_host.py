@@ -13,6 +13,7 @@ from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.launching import second_client
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
+from pytest_ckpt.launching.slurm_components import components_of
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.target import target
 
@@ -44,6 +45,44 @@ def test_another_launcher_is_told_nothing_but_what_its_template_asks_for():
     placed = dataclasses.replace(SRUN, template=("srun", "--nodelist={ranks}"))
     assert placed.command(10)[1] == "--nodelist=" + ",".join(["node1"] * 8 + ["node2"] * 2)
     assert dataclasses.replace(SRUN, template=("srun",)).command(16) == ["srun", "-n", "16", *RANKS]
+
+
+COMPONENTS = dataclasses.replace(
+    SRUN, template=("srun", "--mpi=pmix", "--nodelist={ranks}"), components=(("node2", "node3"), ("node1",), ("node4",))
+)
+
+
+def test_a_heterogeneous_job_of_slurm_has_a_part_for_each_component_with_ranks():
+    assert COMPONENTS.command(10) == [
+        "srun", "--mpi=pmix", "--nodelist=node2,node2", "--het-group=0", "-n", "2", *RANKS, ":",
+        "--mpi=pmix", f"--nodelist={','.join(['node1'] * 8)}", "--het-group=1", "-n", "8", *RANKS,
+    ]  # fmt: skip
+    alone = dataclasses.replace(COMPONENTS, hosts=HOSTS[:1])
+    assert alone.command(1) == ["srun", "--mpi=pmix", "--nodelist=node1", "--het-group=1", "-n", "1", *RANKS]
+
+
+def test_hosts_that_no_component_has_are_refused():
+    with pytest.raises(UsageError, match="No component of this job of Slurm has a host of --ckpt-hosts"):
+        dataclasses.replace(COMPONENTS, components=(("node7",),)).command(2)
+
+
+@pytest.mark.parametrize(("answers", "found"), [("echo n1; echo n2", (("n1", "n2"), ("n1", "n2"))), ("exit 1", None)])
+def test_hosts_of_components_are_those_that_slurm_names(answers, found, tmp_path, monkeypatch):
+    program = tmp_path / "scontrol"
+    program.write_text(f"#!/bin/sh\n{answers}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    job = {
+        "SLURM_HET_SIZE": "2",
+        "SLURM_JOB_NODELIST_HET_GROUP_0": "n[1-2]",
+        "SLURM_JOB_NODELIST_HET_GROUP_1": "n[1-2]",
+    }
+    if found:
+        assert components_of(job) == found
+    else:
+        with pytest.raises(UsageError, match="scontrol show hostnames"):
+            components_of(job)
+    assert components_of({}) == ()
 
 
 def test_open_mpi_is_asked_to_yield_unless_the_user_has_said_otherwise():

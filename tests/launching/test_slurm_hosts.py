@@ -35,8 +35,10 @@ scancel --batch --signal=TERM "$job"
 """
 WAITED = """
 until ended; do sleep 0.1; done
-code=$(scontrol show job "$job" | sed -n 's/.* ExitCode=\\([0-9]*\\):.*/\\1/p')
+code=$(scontrol show job "$job" | sed -n 's/.* ExitCode=\\([0-9]*\\):.*/\\1/p' | head -n 1)
 """
+TWO_NODES = "--nodes=2 --nodelist=h2,h3 --ntasks-per-node=2"
+TWO_COMPONENTS = "--nodes=1 --nodelist=h2 --ntasks-per-node=2 : --nodes=1 --nodelist=h3 --ntasks-per-node=1"
 # A megabyte, for two ranks on another host than rank 0's controller.
 LARGE = ("-m", "tests.support.hosts.large_job", "h2:2", "1000000")
 NAMES = ("--ckpt-gates=posix-shared", "--ckpt-suite=conformance", "-k", "second-client")
@@ -71,6 +73,7 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
         "names": Step(options=(*TINY, "--ckpt-hosts=h2:1,h3:1", PLACED, *NAMES)),
         **last_words_of(sys.executable, PLACED.partition("=")[2]),
         "job": sent_off(home, "job", operations=2),
+        "components": sent_off(home, "components", operations=2, nodes=TWO_COMPONENTS),
         "limit": sent_off(home, "limit", operations=400, then=NEAR_ITS_LIMIT),
     }
     if folder_of_mpich():
@@ -84,13 +87,13 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
     return dict(zip(steps, on_hosts(home, 3, *steps.values(), slurm=True), strict=True))
 
 
-def sent_off(home: Path, name: str, *, operations: int, then: str = "") -> Step:
+def sent_off(home: Path, name: str, *, operations: int, then: str = "", nodes: str = TWO_NODES) -> Step:
     """Return the step that sends the recipe off, does ``then`` and waits; what is left on the target is printed."""
     terms, target = home / f"{name}.toml", home / "array" / f"of-{name}"
     terms.write_text(TERMS.replace("TARGET", str(target)).replace("OPERATIONS", str(operations)))
     job = (
         f"mkdir {target}; cp {terms} acceptance.toml; export CKPT_BIN={shlex.quote(str(Path(sys.executable).parent))}\n"
-        "job=$(sbatch --parsable --nodes=2 --nodelist=h2,h3 --ntasks-per-node=2 "
+        f"job=$(sbatch --parsable {nodes} "
         f"{shlex.quote(str(DOCS / 'recipes' / 'slurm.sbatch'))})\n"
         f"{ENDS}{then}{WAITED}find {target} -mindepth 1; exit $code"
     )
@@ -166,6 +169,17 @@ def test_the_recipe_runs_as_a_job_with_its_controller_on_the_jobs_first_node(don
     assert [host["ranks"] for host in run.document["environment"]["hosts"]] == [[0, 1], [2, 3]]
     # Nothing that the job made is found on the target.
     assert done["job"].text == ""
+
+
+@pytest.mark.thorough
+def test_the_recipe_runs_as_a_heterogeneous_job_with_one_world_over_its_components(done: dict[str, Done]) -> None:
+    run = run_of(done["components"])
+    assert run.code == 0, done["components"].text + run.text
+    assert [host["ranks"] for host in run.document["environment"]["hosts"]] == [[0, 1], [2]]
+    assert run.measurement("llama3-8b-open-3")["hosts"] == ["h2", "h3"]
+    assert run.document["environment"]["second_client"] == "host h3"
+    assert "placed ranks otherwise" not in run.text
+    assert done["components"].text == ""
 
 
 @pytest.mark.thorough
