@@ -1,0 +1,67 @@
+"""A host of the lab whose time of day is wrong: libfaketime is loaded into what ssh or Slurm starts there.
+
+Its monotonic clock is the namespace's, and times of files are the server's, as on a host whose clock is wrong.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.support.hosts.host import name_of
+from tests.support.machine import need
+
+_LIBRARIES = tuple(Path(f"/usr/lib/{machine}-linux-gnu/faketime/libfaketime.so.1") for machine in ("x86_64", "aarch64"))
+# What it keeps for each process, and leaves of one that is killed or ends without the C library.
+LEFT = ("/dev/shm/faketime_shm_", "/dev/shm/sem.faketime_sem_")
+
+
+def need_faketime() -> None:
+    """Skip where there is no libfaketime; on CI, where there is, fail."""
+    need(_library() and shutil.which("gcc"), "needs the packages faketime and gcc")
+
+
+def _library() -> Path | None:
+    return next((path for path in _LIBRARIES if path.exists()), None)
+
+
+class WrongClock:
+    """The clock of one host is so many seconds ahead, for what is started as this says; its files lie in ``home``."""
+
+    def __init__(self, home: Path, number: int, seconds: int) -> None:
+        shim = home / "wrong_clock.so"
+        source = Path(__file__).with_suffix(".c")
+        subprocess.run(["gcc", "-shared", "-fPIC", "-o", shim, source], check=True)
+        variables = {
+            "LD_PRELOAD": f"{shim} {_library()}",
+            "FAKETIME": f"+{seconds}",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+            "NO_FAKE_STAT": "1",
+        }
+        said = [f"{name}={value}" for name, value in variables.items()]
+        self._passwd = home / "passwd"
+        self._shell = home / "login"
+        exported = "".join(f'export "{each}"\n' for each in said)
+        _program(self._shell, f'{exported}exec /bin/sh "$@"\n')
+        told = "".join(f'echo "export {each}"\n' for each in said)
+        self._prolog = home / "prolog"
+        _program(self._prolog, f'[ "$(hostname)" = {name_of(number)} ] || exit 0\n{told}')
+
+    def begin(self) -> str:
+        """Return the line of the host's shell after which whoever logs in there has the wrong time."""
+        line = f"root:x:0:0:root:/root:{self._shell}"
+        return f"sed 's#^root:.*#{line}#' /etc/passwd > {self._passwd}; mount --bind {self._passwd} /etc/passwd"
+
+    def end(self) -> str:
+        """Return the line after which nobody has."""
+        return "umount /etc/passwd"
+
+    def of_slurm(self, launcher: str) -> str:
+        """Return a command of srun whose tasks on that host have the wrong time."""
+        return f"{launcher} --task-prolog={self._prolog}"
+
+
+def _program(path: Path, lines: str) -> None:
+    path.write_text(f"#!/bin/sh\n{lines}")
+    path.chmod(0o755)
