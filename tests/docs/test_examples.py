@@ -36,6 +36,7 @@ NOT_RUN = {
         "export CKPT_BIN=/opt/ckpt/bin",
         "ckpt note: the launcher placed ranks otherwise than --ckpt-hosts says: 3 on h2, 1 on h3 instead of "
         "2 on h2, 2 on h3; tell it the place of each rank with",
+        "sbatch --nodes=2 --ntasks-per-node=8 : --nodes=2 --ntasks-per-node=4 --exclusive --mem=0 slurm.sbatch",
         "   pytest --ckpt-target=/mnt/array/ckpt --cluster=16000 --ckpt-hosts=node1:8,node2:8 --ckpt-model=llama3-8b "
         "--ckpt-profile=smoke",
         "   pytest --ckpt-target=/mnt/array/ckpt --cluster=16000 --ckpt-hosts=@hosts --ckpt-model=llama3-70b "
