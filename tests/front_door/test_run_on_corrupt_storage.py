@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Callable
@@ -19,7 +18,8 @@ MODEL, OPTIMIZER = "zero_pp_rank_{}_mp_rank_0_model_states.pt", "zero_pp_rank_{}
 def corrupted(door: FrontDoor, *kinds: str) -> Run:
     """Run, and let the command that drops caches damage what was saved."""
     command = shlex.join([sys.executable, str(HERE / "corrupt.py"), str(door.target), *kinds])
-    return door.run(*SMALLEST, TORCH, f"--ckpt-drop-caches={command}")
+    # Of other content a byte behind a torn page's middle may be zero by right, and the page is then right up to there.
+    return door.run(*SMALLEST, TORCH, "--ckpt-seed=1", f"--ckpt-drop-caches={command}")
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +40,7 @@ def damaged_files(make_home: Callable[[str], Path]) -> Run:
         ("flipped", 1, 0, MODEL, "layer_0/0", 8192, "1 bit differs in 1 byte, the first at byte 8200"),
         ("zeros", 1, 1, OPTIMIZER, "optimizer/0", 8192, "the page holds zeros"),
         ("stale", 2, 0, OPTIMIZER, "optimizer/2", 20480, "that of checkpoint 1 at the same place"),
-        # The first bytes behind it may be zeros by right: the content is another one in each run.
-        ("torn", 2, 1, OPTIMIZER, "optimizer/4", 28672, r"right up to byte 3072\d and holds zeros behind it"),
+        ("torn", 2, 1, OPTIMIZER, "optimizer/4", 28672, "right up to byte 30720 and holds zeros behind it"),
     ],
     ids=["flipped", "zeros", "stale", "torn"],
 )
@@ -52,7 +51,7 @@ def test_a_damaged_page_is_named_by_kind_file_tensor_and_offset(
     assert (fault["checkpoint"], fault["rank"]) == (checkpoint, rank)
     assert (fault["file"], fault["tensor"], fault["offset"]) == (file.format(rank), tensor, offset)
     assert fault["bytes"] == 4096
-    assert re.search(words, fault["detail"]), fault["detail"]
+    assert words in fault["detail"]
     line = f"{kind}: checkpoint {checkpoint}, rank {rank} on {fault['host']}, {fault['file']}, tensor {tensor}, "
     assert line + f"offset {offset:,}" in damaged_pages.text
 

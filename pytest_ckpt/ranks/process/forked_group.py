@@ -32,6 +32,7 @@ class ForkedGroup:
         self._connection = connection
         self.rank, self.size, self.host = ranks.rank, ranks.size, ranks.host
         self.leads_host, self.spans_hosts = ranks.leads_host, ranks.spans_hosts
+        self.ranks_of_host = ranks.ranks_of_host
 
     def duplicate(self, activity: Activity) -> ForkedGroup:
         """Return this group: nothing is waited for beside a save."""

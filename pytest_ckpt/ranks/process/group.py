@@ -23,6 +23,10 @@ class Group(Protocol):
         """Whether this rank is the one that acts for its host."""
 
     @property
+    def ranks_of_host(self) -> Sequence[int]:
+        """The ranks of this rank's host, in their order."""
+
+    @property
     def spans_hosts(self) -> bool:
         """Whether there are ranks on other hosts."""
 

@@ -64,6 +64,11 @@ class MpiGroup:
         return self._of_host[0] == self.rank
 
     @property
+    def ranks_of_host(self) -> Sequence[int]:
+        """The ranks of this rank's host, in their order."""
+        return self._of_host
+
+    @property
     def spans_hosts(self) -> bool:
         """Whether there are ranks on other hosts."""
         return len(self._of_host) < self.size

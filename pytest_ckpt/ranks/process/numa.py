@@ -32,13 +32,11 @@ def bind_to_numa_node(group: Group) -> dict[str, str]:
     nodes = numa_nodes()
     if not group.any_of(len(nodes) > 1):
         return {}
-    own = (group.rank, group.host, frozenset(cores_of_this_process()))
-    ranks: list[tuple[int, str, Cores]] = group.share(group.gather(own))
-    of_host = {rank: cores for rank, host, cores in ranks if host == group.host}
+    of_all: list[Cores] = group.share(group.gather(frozenset(cores_of_this_process())))
     if len(nodes) < 2:
         return {}
-    place = list(of_host).index(group.rank)
-    cores = cores_of_rank(place, list(of_host.values()), nodes)
+    ranks = group.ranks_of_host
+    cores = cores_of_rank(ranks.index(group.rank), [of_all[rank] for rank in ranks], nodes)
     return {BINDING: ONE_NODE_A_RANK if cores and _are_taken(cores) else AS_STARTED}
 
 

@@ -5,27 +5,38 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from pytest_ckpt.config.parsers import read_hosts
 from pytest_ckpt.facts.events import Event, HostsSeen
+from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.launching.launch import Launch
-from pytest_ckpt.launching.launcher import find_launcher
+from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.support.redaction import Redactor
 
 
+def launched(launcher: Launcher, area_id: str, listener: Callable[[Event], None]) -> Failure | None:
+    """Launch ranks on all slots of a launcher's hosts that only look at them; return why that failed."""
+    area = AreaRef(scheme="", location="/", run_id=area_id, opener="pytest_ckpt.targets.posix.store:open_store")
+    job = Job(processes=sum(host.slots for host in launcher.hosts), area=area, deadline_seconds=30, tasks=())
+    with tempfile.TemporaryDirectory() as folder:
+        launch = Launch(launcher, "large-job", Path(folder) / "launch", Redactor.of({}, ()))
+        return launch.run(job, listener)
+
+
+def asked_launcher(hosts: str, *command: str) -> Launcher:
+    """Return the launcher of this command, or the one beside this Python, for hosts as an option names them."""
+    return find_launcher(command[0] if command else None, read_hosts(hosts))
+
+
 def main() -> None:
     """Launch once."""
-    hosts, count = read_hosts(sys.argv[1]), int(sys.argv[2])
-    command = sys.argv[3] if len(sys.argv) > 3 else None
-    area = AreaRef(scheme="", location="/", run_id="x" * count, opener="pytest_ckpt.targets.posix.store:open_store")
-    job = Job(processes=sum(host.slots for host in hosts), area=area, deadline_seconds=30, tasks=())
+    hosts, count, *command = sys.argv[1:]
     seen: list[Event] = []
-    with tempfile.TemporaryDirectory() as folder:
-        launch = Launch(find_launcher(command, hosts), "large-job", Path(folder) / "launch", Redactor.of({}, ()))
-        failure = launch.run(job, seen.append)
+    failure = launched(asked_launcher(hosts, *command), "x" * int(count), seen.append)
     found = [(host.host, host.ranks) for event in seen if isinstance(event, HostsSeen) for host in event.hosts]
     print(json.dumps({"failure": failure and failure.message, "hosts": found}))
 

@@ -9,17 +9,11 @@ import dataclasses
 import json
 import socket
 import sys
-import tempfile
-from pathlib import Path
 
-from pytest_ckpt.config.parsers import read_hosts
 from pytest_ckpt.facts.events import Event, HostsSeen
-from pytest_ckpt.facts.targets import AreaRef
-from pytest_ckpt.launching.launch import Launch
-from pytest_ckpt.launching.launcher import Launcher, find_launcher
-from pytest_ckpt.ranks.process.job import Job
-from pytest_ckpt.support.redaction import Redactor
+from pytest_ckpt.launching.launcher import Launcher
 from pytest_ckpt.wire.caller import call
+from tests.support.hosts.large_job import asked_launcher, launched
 
 WORDS, BYTES = 30, 200_000
 _MODULE = "tests.support.hosts.last_words"
@@ -64,19 +58,16 @@ def _be_a_rank(how_much: str) -> None:
 
 
 def _launch() -> None:
-    hosts = read_hosts(sys.argv[1])
-    found = find_launcher(sys.argv[3] if len(sys.argv) > 3 else None, hosts)
+    hosts, _, *command = sys.argv[1:]
+    found = asked_launcher(hosts, *command)
     launcher = _OfThisModule(**{field.name: getattr(found, field.name) for field in dataclasses.fields(found)})
-    area = AreaRef(scheme="", location="/", run_id="last-words", opener="pytest_ckpt.targets.posix.store:open_store")
-    job = Job(processes=sum(host.slots for host in hosts), area=area, deadline_seconds=30, tasks=())
     told: dict[str, list[int]] = {}
 
     def hear(event: Event) -> None:
         if isinstance(event, HostsSeen):
             told.setdefault(event.hosts[0].host.split()[0], []).append(len(event.hosts[0].host))
 
-    with tempfile.TemporaryDirectory() as folder:
-        failure = Launch(launcher, area.run_id, Path(folder) / "launch", Redactor.of({}, ())).run(job, hear)
+    failure = launched(launcher, "last-words", hear)
     whole = {host: sizes.count(BYTES) for host, sizes in sorted(told.items())}
     print(json.dumps({"failure": failure and [failure.kind, failure.message], "whole": whole}))
 
