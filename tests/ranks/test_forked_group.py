@@ -18,7 +18,15 @@ def of_ranks(work: Callable[[Any], object]) -> list[Forked]:
     """Fork one process for each of three ranks on two hosts, in this process; each tells what ``work`` returned."""
     children = []
     for rank, host in enumerate(HOSTS):
-        ranks: Any = SimpleNamespace(rank=rank, size=len(HOSTS), host=host, leads_host=rank in {0, 2}, spans_hosts=True)
+        of_host = [number for number, other in enumerate(HOSTS) if other == host]
+        ranks: Any = SimpleNamespace(
+            rank=rank,
+            size=len(HOSTS),
+            host=host,
+            leads_host=rank == of_host[0],
+            spans_hosts=True,
+            ranks_of_host=of_host,
+        )
         children.append(Forked(ranks, lambda tell, _hear, group: tell(json.dumps(work(group)))))
     return children
 
