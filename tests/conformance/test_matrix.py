@@ -15,7 +15,9 @@ from pytest_ckpt.facts.checks import in_room
 from pytest_ckpt.facts.verdict import Verdict
 from tests.support.docs_pages import conformance_page
 from tests.support.machine import Mounts, need_fuse
-from tests.support.matrix import ALL, MATRIX, OF_SPEED, ONE_OF_EACH, OPERATIONS_FILE, OPERATIONS_OF, Row, kind_of
+from tests.support.matrix import MATRIX, ONE_OF_EACH, kind_of
+from tests.support.matrix_of_speed import OF_SPEED
+from tests.support.matrix_rows import ALL, OPERATIONS_FILE, OPERATIONS_OF, Row
 from tests.support.observing import EFFORT, Pair, observe
 from tests.support.targets.misbehaving import FAULTS, misbehaving
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.front_door import TINY, FrontDoor, processes_of
 from tests.support.machine import need_fuse
-from tests.support.matrix import OF_SPEED, SpeedRow
+from tests.support.matrix_of_speed import OF_SPEED, SpeedRow
 from tests.support.targets.misbehaving import Target, misbehaving
 
 pytestmark = pytest.mark.alone

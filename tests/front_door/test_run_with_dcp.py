@@ -18,7 +18,7 @@ from tests.support.bare_dcp import load_bare, whole_tensors
 from tests.support.front_door import REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door
 from tests.support.hidden_hosts import AS_HOST
 from tests.support.machine import need_fuse, patience
-from tests.support.matrix import OF_CANARIES
+from tests.support.matrix_of_speed import OF_CANARIES
 from tests.support.targets.memory import memory_server
 from tests.support.targets.misbehaving import misbehaving
 

@@ -13,7 +13,7 @@ import pytest
 from tests.support.front_door import TINY, FrontDoor, Run
 from tests.support.hidden_hosts import UNDER_A_NAME
 from tests.support.machine import Mounts, need_fuse
-from tests.support.matrix import OF_CANARIES
+from tests.support.matrix_of_speed import OF_CANARIES
 from tests.support.targets.misbehaving import Target, misbehaving
 
 SUBJECT = "llama3-8b-open-1"

@@ -7,6 +7,8 @@ import random
 from typing import Any
 
 from pytest_ckpt.facts.targets import MOUNTED
+from tests.support.made_up_measurements import measurement_of
+from tests.support.made_up_verdicts import CATALOGUE, reasons_of, sizes_of, training_of, verdicts_of
 
 Document = dict[str, Any]
 
@@ -32,59 +34,6 @@ FULL_BYTES = {
 }
 CLIENT_LOCAL = ("llama3-8b-full", "llama3-70b-subset", "llama3-405b-subset", "llama3-1t-subset")
 FULL_SIZE = ("llama3-8b-full", "llama3-70b-full", "llama3-405b-full", "llama3-1t-full")
-
-CATALOGUE = [
-    (
-        "SAVE",
-        "save meets the budget",
-        "required",
-        "Every save, from the barrier until the slowest rank is done and the checkpoint is committed, takes no longer "
-        "than the save limit of the cluster. One slow save stops the whole cluster, so each of the ten counts.",
-        "the overhead budget over the checkpoint interval",
-    ),
-    (
-        "LOAD",
-        "cold restore meets the budget",
-        "required",
-        "Every load, from the barrier until the slowest rank holds its state, takes no longer than the load limit.",
-        "the restore budget over the mean time between failures",
-    ),
-    (
-        "INTEGRITY",
-        "every byte of every shard",
-        "required",
-        "Every byte that was read is compared with what was written. Zero tolerance; each fault is classified.",
-        "",
-    ),
-    (
-        "COLD",
-        "loads come from storage",
-        "required",
-        "At most 1 % of what is about to be read is resident in the clients' page caches when the clock starts.",
-        "MLPerf Storage Rules 4.7",
-    ),
-    (
-        "DURABLE-CALLS",
-        "saves are synced before they count",
-        "required",
-        "Every file and every directory of a checkpoint was fsynced, and the calls returned, before the save ended.",
-        "IO500 rule 6",
-    ),
-    (
-        "STRAGGLER",
-        "rank skew",
-        "advisory",
-        "Slowest rank over median rank is at most 1.5 in every operation.",
-        "our own proposal",
-    ),
-    (
-        "REPEAT",
-        "repeatability",
-        "advisory",
-        "The coefficient of variation over the saves, and over the loads, is at most 10 %.",
-        "our own proposal",
-    ),
-]
 
 
 def cluster(accelerators: int = 16_000) -> Document:
@@ -190,7 +139,7 @@ def document(
         failed_early = fail_after is not None and position == 0
         ran = None
         if reason is None:
-            ran = _measurement(
+            ran = measurement_of(
                 rng,
                 subject,
                 model,
@@ -208,10 +157,10 @@ def document(
                 fail_after if failed_early else None,
             )
             measurements.append(ran)
-        verdicts += _verdicts(subject, ran, save_limit, load_limit, scale, reason, text)
-        sizes.append(_sizes(subject, ran, accelerators, save_limit, load_limit, scale))
+        verdicts += verdicts_of(subject, ran, save_limit, load_limit, scale, reason, text)
+        sizes.append(sizes_of(subject, ran, accelerators, save_limit, load_limit, scale))
         if ran and not ran["failure"]:
-            training.append(_training(ran, limits, scale))
+            training.append(training_of(ran, limits, scale))
     result: Document = {
         "schema": "pytest-ckpt/report/2",
         "run": {
@@ -224,7 +173,7 @@ def document(
             "folder": f"/srv/reports/ckpt-report{text}",
         },
         "grade": grade,
-        "grade_reasons": _grade_reasons(grade, verdicts, scale),
+        "grade_reasons": reasons_of(grade, verdicts, scale),
         "exit_code": {"certified": 0, "rehearsal": 0, "not certified": 1, "incomplete": 8}[grade],
         "cluster": limits,
         "checkpoints": checkpoints,
@@ -352,339 +301,3 @@ def bare() -> Document:
             operation["rank_seconds"], operation["phases"] = [], {}
             operation.pop("bytes")
     return slim
-
-
-def _measurement(
-    rng: random.Random,
-    subject: str,
-    model: str,
-    mode: str,
-    processes: int,
-    hosts: list[str],
-    size: int,
-    full: int,
-    scale: float,
-    operations: int,
-    files: int,
-    save: float,
-    load: float,
-    text: str,
-    fail_after: int | None,
-) -> Document:
-    done = []
-    for kind, target in (("save", save), ("load", load)):
-        for index in range(1, operations + 1):
-            base = target * rng.uniform(0.86, 0.97)
-            seconds = [base * rng.triangular(0.78, 1.0, 0.93) for _ in range(processes)]
-            slow = rng.randrange(processes)
-            seconds[slow] = base * 1.02
-            commit = base * 0.004 if kind == "save" else 0.0
-            mine = seconds[slow]
-            phases = (
-                {
-                    "open": mine * 0.01,
-                    "write": mine * 0.62,
-                    "fsync": mine * 0.33,
-                    "close": mine * 0.01,
-                    "directory": mine * 0.03,
-                    "commit": commit,
-                }
-                if kind == "save"
-                else {"open": mine * 0.02, "read": mine * 0.97, "close": mine * 0.01}
-            )
-            done.append(
-                {
-                    "kind": kind,
-                    "index": index,
-                    "seconds": mine + commit,
-                    "slowest_rank": slow,
-                    "rank0_seconds": seconds[0],
-                    "rank_seconds": seconds,
-                    "phases": phases,
-                    "bytes": size,
-                    "mapped_bytes": size if kind == "load" else None,
-                    "resident_bytes": int(size * 0.0004) if kind == "load" else None,
-                }
-            )
-    failure = None
-    if fail_after is not None:
-        done = done[:fail_after]
-        failure = {
-            "kind": "error",
-            "message": f"No space left on device{text}",
-            "rank": 3,
-            "host": hosts[0],
-            "operation": {
-                "subject": subject,
-                "scenario": "",
-                "action": "save",
-                "index": fail_after + 1,
-                "stage": "operation",
-                "level": 0.0,
-            },
-            "phase": "write",
-            "file": f"zero_pp_rank_3_mp_rank_00_model_states.pt{text}",
-            "errno": "ENOSPC",
-            "stack": f'File "engine.py", line 12, in save\n  os.write(file, view){text}',
-        }
-    ended = failure is None
-    return {
-        "subject": subject,
-        "model": model,
-        "mode": mode,
-        "processes": processes,
-        "hosts": hosts,
-        "engine": "torch",
-        "scale": scale,
-        "seed": 421,
-        "bytes": size,
-        "full_bytes": full,
-        "rank_bytes": [size // processes] * processes,
-        "basis": "all ranks",
-        "operations_planned": operations,
-        "operations": done,
-        "cache": {
-            "required": True,
-            "readings": [
-                {
-                    "rule": f"one checkpoint of the host x 3 < memory{text}",
-                    "host": hosts[0],
-                    "memory_bytes": 1_622_722_613_248,
-                    "bytes_compared": 3 * size,
-                    "requires_drop": True,
-                },
-                {
-                    "rule": "all checkpoints of the host < 3 x memory",
-                    "host": hosts[0],
-                    "memory_bytes": 1_622_722_613_248,
-                    "bytes_compared": 10 * size,
-                    "requires_drop": True,
-                },
-            ],
-            "policy": "auto",
-            "method": "drop_caches",
-            "gauge": "cachestat",
-            "resident_fraction": 0.0004,
-            "detail": text,
-        }
-        if ended
-        else None,
-        "integrity": {
-            "bytes_expected": size * operations,
-            "bytes_checked": size * operations,
-            "fault_count": 0,
-            "faults": [],
-        }
-        if ended
-        else None,
-        "durability": {
-            "files": files * operations,
-            "files_synced": files * operations,
-            "directories": operations,
-            "directories_synced": operations,
-            "saves": operations,
-            "commits": operations,
-        }
-        if ended
-        else None,
-        "stages": {"save": 10 * save, "load": 10 * load, "drop": 3.0, "verify": 22.0, "content": 12.0},
-        "ranks": [
-            {
-                "rank": r,
-                "host": hosts[min(r // 8, len(hosts) - 1)],
-                "pid": 1000 + r,
-                "peak_memory_bytes": size // processes * 2,
-            }
-            for r in range(processes)
-        ],
-        "engine_facts": {"torch": "2.13.0", "note": text},
-        "patterns": _patterns(done, processes, size, text) if done and processes > 1 and operations > 3 else None,
-        "failure": failure,
-        "launch": "launches/1",
-    }
-
-
-def _patterns(done: list[Document], processes: int, size: int, text: str) -> Document:
-    """Return loads of other ranks' files; one pattern could not be measured."""
-    load = {
-        "reads": f"each of {processes} ranks reads the files of the rank that is 8 further{text}",
-        "rank_bytes": [size // processes] * processes,
-        "operations": [{**done[-1], "kind": "load", "index": n, "bytes": size} for n in (1, 2, 3)],
-        "integrity": {"bytes_expected": 3 * size, "bytes_checked": 3 * size, "fault_count": 0, "faults": []},
-    }
-    neighbour = {
-        "ranks": processes // 2,
-        "neighbour_ranks": processes - processes // 2,
-        "bytes": size // 2,
-        "alone_seconds": [10.0, 11.0, 10.5],
-        "contended_seconds": [12.0, 12.5, 12.2],
-        "bursts": 12,
-        "neighbour_bytes": size,
-    }
-    mixed = {
-        "reads": f"4 readers a host{text}",
-        "alone_p99_seconds": [0.004, 0.005, 0.0045],
-        "contended_p99_seconds": [0.006, 0.0065, 0.007],
-        "alone_reads": [3_000, 3_010, 3_005],
-        "contended_reads": [2_900, 2_870, 2_880],
-        "save_seconds": [13.0, 13.2, 13.4],
-    }
-    endurance = {
-        "requested_seconds": 14_400.0,
-        "seconds": 14_412.0,
-        "kept": 2,
-        "start_seconds": [40.0 * n for n in range(360)],
-        "save_seconds": [13.0 + n % 3 for n in range(360)],
-    }
-    levels = [{"requested": a, "used": a or 0.01, "ballast_bytes": int(a * 1e12), "save_seconds": [13.0, 13.1, 13.2]}
-              for a in (0.0, 0.8, 0.9)]  # fmt: skip
-    near_full = {"capacity_bytes": 10**12, "levels": levels}
-    beside = {"neighbour": neighbour, "mixed": mixed, "endurance": endurance, "near_full": near_full}
-    return beside | {
-        "storm": load,
-        "shifted": load,
-        "joined": None,
-        "split": load,
-        "not_run": {"joined": f"One rank{text}."},
-    }
-
-
-def _verdicts(
-    subject: str,
-    ran: Document | None,
-    save_limit: float,
-    load_limit: float,
-    scale: float,
-    reason: str | None,
-    text: str,
-) -> list[Document]:
-    def verdict(
-        name: str,
-        measured: float | None,
-        limit: float | None,
-        unit: str,
-        because: str,
-        *,
-        severity: str = "required",
-        outcome: str = "",
-    ) -> Document:
-        margin = None if measured is None or not limit else (limit - measured) / limit
-        outcome = outcome or ("met" if measured is None or limit is None or measured <= limit else "failed")
-        return {
-            "id": name,
-            "subject": subject,
-            "severity": severity,
-            "outcome": outcome,
-            "reason": {"met": "met", "failed": "over limit"}.get(outcome, "run ended"),
-            "measured": measured,
-            "limit": limit,
-            "unit": unit,
-            "margin": margin,
-            "because": because + text,
-            "detail": "limit: 5 % of the interval\nslowest: rank 5 on client01, in write" + text
-            if outcome == "failed"
-            else "",
-        }
-
-    advisory = {"STRAGGLER", "REPEAT"}
-    failure = ran and ran["failure"]
-    if ran is None or failure:
-        found = []
-        for name, *_ in CATALOGUE:
-            blamed = bool(failure) and name == "SAVE"
-            why = f"Rank 3 on client01 failed in save, write: {failure['message']}." if failure else str(reason)
-            found.append(
-                verdict(
-                    name,
-                    None,
-                    save_limit if name == "SAVE" else None,
-                    "s" if name == "SAVE" else "",
-                    why if blamed or not failure else "The run ended before this was measured: " + why,
-                    severity="advisory" if name in advisory else "required",
-                    outcome="failed" if blamed else "not run",
-                )
-            )
-        return found
-    saves = [o["seconds"] for o in ran["operations"] if o["kind"] == "save"]
-    loads = [o["seconds"] for o in ran["operations"] if o["kind"] == "load"]
-    skew = max(
-        max(o["rank_seconds"]) / sorted(o["rank_seconds"])[len(o["rank_seconds"]) // 2] for o in ran["operations"]
-    )
-    mean = sum(saves) / len(saves)
-    variation = math.sqrt(sum((s - mean) ** 2 for s in saves) / len(saves)) / mean
-    return [
-        verdict("SAVE", max(saves), save_limit, "s", f"The slowest of {len(saves)} saves took {max(saves):.4g} s."),
-        verdict("LOAD", max(loads), load_limit, "s", f"The slowest of {len(loads)} loads took {max(loads):.4g} s."),
-        verdict("INTEGRITY", 0.0, 0.0, "faults", "All loaded bytes matched what was saved."),
-        verdict(
-            "COLD", 0.0004, 0.01, "fraction", "At most 0.04 % of what a load was about to read lay in a page cache."
-        ),
-        verdict("DURABLE-CALLS", 160.0, 160.0, "files", "fsync returned for all 160 files and 10 folders."),
-        verdict(
-            "STRAGGLER",
-            skew,
-            1.5,
-            "slowest / median",
-            f"At worst slowest / median {skew:.2f} (at most 1.5).",
-            severity="advisory",
-        ),
-        verdict(
-            "REPEAT",
-            variation * 2.2,
-            0.10,
-            "fraction",
-            "Coefficient of variation: high over the saves (at most 10 %).",
-            severity="advisory",
-        ),
-    ]
-
-
-def _sizes(
-    subject: str, ran: Document | None, accelerators: int, save_limit: float, load_limit: float, scale: float
-) -> Document:
-    if ran is None or ran["failure"]:
-        return {"subject": subject, "save": None, "load": None, "overall": None, "projected": False}
-    slowest = {k: max(o["seconds"] for o in ran["operations"] if o["kind"] == k) for k in ("save", "load")}
-    save, load = int(accelerators * save_limit / slowest["save"]), int(accelerators * load_limit / slowest["load"])
-    return {"subject": subject, "save": save, "load": load, "overall": min(save, load), "projected": scale < 1}
-
-
-def _training(ran: Document, limits: Document, scale: float) -> Document:
-    slowest = {k: max(o["seconds"] for o in ran["operations"] if o["kind"] == k) / scale for k in ("save", "load")}
-    mttf = limits["mttf_seconds"]
-    young = math.sqrt(2 * slowest["save"] * mttf)
-    intervals = {"rule": limits["interval_seconds"], "Young": young, "Daly": young * 1.02 - slowest["save"]}
-    return {
-        "subject": ran["subject"],
-        "save_seconds": slowest["save"],
-        "load_seconds": slowest["load"],
-        "projected": scale < 1,
-        "intervals": [
-            {
-                "name": n,
-                "interval_seconds": i,
-                "effective_training_time_ratio": 1 - slowest["save"] / i - (i / 2 + slowest["load"] + 60) / mttf,
-            }
-            for n, i in intervals.items()
-        ],
-    }
-
-
-def _grade_reasons(grade: str, verdicts: list[Document], scale: float) -> list[str]:
-    failed = [
-        f"{v['id']} failed for {v['subject']}: {v['because']}"
-        for v in verdicts
-        if v["outcome"] == "failed" and v["severity"] == "required"
-    ]
-    missing = {
-        (v["subject"], v["because"]): f"SAVE, LOAD did not run for {v['subject']}: {v['because']}"
-        for v in verdicts
-        if v["outcome"] == "not run"
-    }
-    if grade == "certified":
-        return ["Every required requirement was met, at full scale, with at least 10 saves and 10 loads."]
-    rehearsal = [
-        f"The run was at {scale:.4g} of the full size; limits were judged by bandwidth.",
-        "The run had 3 saves and loads; acceptance needs 10 of each.",
-    ]
-    return failed + list(missing.values()) + (rehearsal if grade == "rehearsal" else [])

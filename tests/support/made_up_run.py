@@ -58,6 +58,11 @@ OPTIONS_OF_A_SMALL_RUN = {
 }
 
 
+def day_of(number: int) -> str:
+    """Return when the run of a day began."""
+    return f"2031-05-{number:02d}T07:08:09+00:00"
+
+
 def make_run(
     folder: Path,
     *,

@@ -7,124 +7,8 @@ verdict of a check must contain.
 
 from __future__ import annotations
 
-import fnmatch
-import json
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
-
-from pytest_ckpt.facts.checks import in_room
+from tests.support.matrix_rows import ALL, CONTENT, Row, damage, names, row
 from tests.support.targets.misbehaving import FAULTS
-
-ALL = frozenset(c.name for c in in_room("posix"))
-# Which operations each check asks of the honest target. test_matrix.py holds it against what they ask, and makes it.
-OPERATIONS_FILE = Path(__file__).with_name("operations_of_checks.json")
-OPERATIONS_OF: dict[str, list[str]] = json.loads(OPERATIONS_FILE.read_text()) if OPERATIONS_FILE.exists() else {}
-# What reads no byte back, or none that a fault of content could meet.
-WITHOUT_CONTENT = frozenset(
-    c.name
-    for c in in_room("posix")
-    if c.requirement in ("EXCLUSIVE", "MKDIR", "NAMES", "LIVE")
-    or c.name in ("COMMIT.folder", "COMMIT.folder-second-client", "STALE.negative-names")
-)
-CONTENT = ALL - WITHOUT_CONTENT
-# They compare every byte of files of some size, written before and read from storage.
-WHOLE_FILES = frozenset(
-    [
-        *(
-            "COMMIT.file",
-            "COMMIT.file-second-client",
-            "MMAP.private",
-            "MMAP.shared",
-            "DIRECT.aligned",
-            "DIRECT.coherent",
-        ),
-        *("UNLINK.open-reader", "UNLINK.second-client", "SPARSE.disjoint-writers"),
-        *("SPARSE.disjoint-writers-second-client", "DURABLE.rank-killed", "DURABLE.power-cut", "ERRORS.acknowledged"),
-        *("ERRORS.full", "FULL.mid-save", "COMMIT-FULL.each-phase"),
-        *("PUBLISH.marker", "PUBLISH.folder", "PUBLISH.pointer"),
-    ]
-)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """One fault, switched on with ``parameters``, and what it does to the checks."""
-
-    fault: str
-    fails: frozenset[str]
-    says: dict[str, str]
-    may_fail: frozenset[str] = frozenset()
-    parameters: dict[str, Any] = field(default_factory=dict)
-    # After which a check counts as blocked.
-    seconds: float = 150.0
-    # A capability that is missing is reported, as words in the facts of a check, and fails nothing.
-    reported: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def sentence(self) -> str:
-        """What the fault does."""
-        return FAULTS[self.fault].sentence
-
-    @property
-    def meets(self) -> frozenset[str]:
-        """The checks that the fault can meet: in their folders it acts, and on an operation that they ask for.
-
-        Without those that may fail besides: what luck decides proves nothing.
-        """
-        path, acts_on = self.parameters.get("path", "*"), set(FAULTS[self.fault].operations)
-        reached = {name for name in ALL if fnmatch.fnmatch(f"{name}-1/file", path)}
-        asking = {name for name in reached if acts_on & set(OPERATIONS_OF.get(name, acts_on))}
-        return self.fails | asking - self.may_fail
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SpeedRow:
-    """One fault that only a run can show (none: the honest target), and the requirements that fail."""
-
-    title: str
-    fault: str
-    fails: frozenset[str]
-    says: dict[str, str] = field(default_factory=dict)
-    may_fail: frozenset[str] = frozenset()
-    parameters: dict[str, Any] = field(default_factory=dict)
-    options: tuple[str, ...] = ()
-    # The smallest has limits that no load of the machine reaches.
-    cluster: int = 1
-    # On a mount whose cache the kernel does not show, with a second client.
-    without_gauge: bool = False
-
-    @property
-    def sentence(self) -> str:
-        """What the fault does."""
-        return FAULTS[self.fault].sentence if self.fault else "Nothing."
-
-
-def row(
-    fault: str, fails: str, says: dict[str, str] | None = None, may: str = "", seconds: float = 150.0, **parameters: Any
-) -> Row:
-    """Return a row whose checks are written as words."""
-    return Row(
-        seconds=seconds, fault=fault, fails=_names(fails), says=says or {}, may_fail=_names(may), parameters=parameters
-    )
-
-
-def _names(words: str) -> frozenset[str]:
-    names = frozenset(words.split())
-    assert names <= ALL, names - ALL
-    return names
-
-
-def damage(fault: str, word: str, *, without: str = "") -> Row:
-    """Return a row for a fault that damages content wherever it is."""
-    fails = WHOLE_FILES - _names(without)
-    return Row(
-        fault=fault,
-        fails=fails,
-        says={"MMAP.private": word} if "MMAP.private" in fails else {},
-        may_fail=CONTENT - fails,
-    )
-
 
 # Faults that a volume or quota has for some files only: those of the check that is about errors.
 ERRORS = "ERRORS.*"
@@ -158,7 +42,7 @@ MATRIX = (
     ),
     Row(
         fault="overwrite in place is not atomic",
-        fails=_names("POINTER.overwrite POINTER.overwrite-second-client"),
+        fails=names("POINTER.overwrite POINTER.overwrite-second-client"),
         says={"POINTER.overwrite": "b'\\xa5"},
         may_fail=CONTENT,
     ),
@@ -395,65 +279,3 @@ def _one_of_each() -> tuple[Row, ...]:
 KINDS = frozenset(kind_of(fault) for fault in FAULTS)
 # What the fast set holds of the matrix.
 ONE_OF_EACH = _one_of_each()
-
-EVENLY = frozenset(("STRAGGLER", "REPEAT"))  # advisory: a machine with other work beside it is uneven
-# One rank whose checkpoint holds ten parts of 64 MiB.
-OF_CANARIES = ("--ckpt-processes=1", "--ckpt-scale=1/148", "--ckpt-operations=1", "--ckpt-request=1MiB")
-OF_SPEED = (
-    SpeedRow(title="honest", fault="", fails=frozenset(), may_fail=EVENLY),
-    SpeedRow(
-        title="slow",
-        fault="slow",
-        parameters={"bytes_per_second": 10e6},
-        cluster=256,
-        fails=frozenset(("SAVE", "LOAD")),
-        says={"SAVE": "limit"},
-        may_fail=EVENLY,
-    ),
-    SpeedRow(
-        title="writes trickle",
-        fault="writes trickle",
-        options=("--ckpt-engine=torch", "--ckpt-deadline=3s"),
-        cluster=16_000,
-        # Elsewhere the kernel itself goes on with what is left of a large write.
-        without_gauge=True,
-        fails=frozenset(("SAVE",)),
-        says={"SAVE": "was far too slow"},
-    ),
-    SpeedRow(
-        title="slow file",
-        fault="slow file",
-        parameters={"path": "*rank_2_*", "seconds": 0.02},
-        options=("--ckpt-processes=4",),
-        fails=frozenset(("STRAGGLER",)),
-        says={"STRAGGLER": "rank 2"},
-        may_fail=frozenset(("REPEAT", "SAVE", "LOAD")),
-    ),
-    SpeedRow(
-        title="fast for duplicate data",
-        fault="fast for duplicate data",
-        parameters={"bytes_per_second": 20e6},
-        options=("--ckpt-data-pairs=1",),
-        fails=frozenset(("DATA",)),
-        says={"DATA": "constant"},
-        may_fail=EVENLY | {"SAVE"},
-    ),
-    SpeedRow(
-        title="fast when cached",
-        fault="fast when cached",
-        parameters={"bytes_per_second": 20e6, "cache_bytes": 17 << 20, "takes_reads": False},
-        options=("--ckpt-operations=3",),
-        fails=frozenset(("REPEAT",)),
-        says={"REPEAT": "a cache behind the client may have held what they read"},
-        may_fail=EVENLY,
-    ),
-    SpeedRow(
-        title="client cache survives the drop",
-        fault="client cache survives the drop",
-        options=OF_CANARIES,
-        without_gauge=True,
-        fails=frozenset(("COLD",)),
-        says={"COLD": "a cache of the client survived the drop"},
-        may_fail=EVENLY,
-    ),
-)

@@ -86,7 +86,7 @@ def test_all_saves_together_meet_the_budget(subject: str, judge: Judge) -> None:
 ''',
             ),
             (
-                "tests/judging/test_golden_texts.py",
+                "tests/support/golden_cases.py",
                 '    "COLD": {\n',
                 """    "TOTAL": {
         "met": measurement(),

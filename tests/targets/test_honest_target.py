@@ -1,16 +1,12 @@
-"""The FUSE target without a fault behaves as an ordinary folder does, and a power cut takes what it should."""
+"""The FUSE target without a fault behaves as an ordinary folder does, and leaves nothing mounted."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import errno
 import fcntl
 import mmap
 import os
 import random
 import shutil
-import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -19,138 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.machine import eventually
+from tests.support.targets.deeds import Deeds, picture, sync_folder, write
 from tests.support.targets.misbehaving import FAULTS, misbehaving
 
 GIB = 1 << 30
-NAMES = ["a", "b", "c", "d", "sub", "sub/a", "sub/b", "sub/deep", "sub/deep/a", "other", "other/b"]
-
-
-def picture(folder: Path) -> dict[str, object]:
-    """Return all that can be told of the files of a folder."""
-    found: dict[str, object] = {}
-    for path in sorted(folder.rglob("*")):
-        seen = path.lstat()
-        content: object = None
-        if stat.S_ISLNK(seen.st_mode):
-            content = os.readlink(path)
-        elif stat.S_ISREG(seen.st_mode):
-            content = path.read_bytes()
-        links = seen.st_nlink if stat.S_ISREG(seen.st_mode) else None
-        size = seen.st_size if stat.S_ISREG(seen.st_mode) else None
-        found[str(path.relative_to(folder))] = (oct(seen.st_mode), links, size, content)
-    return found
 
 
 # --- a random comparison with a folder -------------------------------------------------------------------------------
-
-
-class Deeds:
-    """One random deed, the same on whatever folder it is done to."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
-
-    def __call__(self, root: Path, opened: dict[int, int]) -> object:
-        """Do it and return what came of it: a value or the number of an error."""
-        luck = random.Random(self.seed)
-        deed = luck.choice([name for name in sorted(vars(type(self))) if name.startswith("do_")])
-        first, second = (root / luck.choice(NAMES) for _ in range(2))
-        try:
-            return deed, getattr(self, deed)(luck, first, second, opened)
-        except OSError as error:
-            return deed, errno.errorcode[error.errno]
-
-    def do_write(self, luck, path, _, opened):
-        flags = os.O_RDWR | luck.choice([0, os.O_CREAT, os.O_CREAT | os.O_EXCL, os.O_CREAT | os.O_TRUNC, os.O_APPEND])
-        fd = os.open(path, flags, 0o640)
-        try:
-            data = luck.randbytes(luck.choice([1, 100, 4096, 70_000, 300_000]))
-            os.lseek(fd, luck.choice([0, 0, 1, 4095, 100_000]), os.SEEK_SET)
-            return os.write(fd, data), os.fstat(fd).st_size
-        finally:
-            os.close(fd)
-
-    do_write_again = do_write
-
-    def do_keep_open(self, luck, path, _, opened):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT)
-        where = luck.randrange(4)
-        if where in opened:
-            os.close(opened[where])
-        opened[where] = fd
-
-    def do_write_kept(self, luck, path, _, opened):
-        fd = opened.get(luck.randrange(4))
-        return fd is not None and (os.pwrite(fd, luck.randbytes(5000), luck.randrange(20_000)), os.fstat(fd).st_nlink)
-
-    def do_read_kept(self, luck, path, _, opened):
-        fd = opened.get(luck.randrange(4))
-        return fd is not None and (os.pread(fd, 10_000, luck.randrange(20_000)), os.fstat(fd).st_size)
-
-    def do_truncate(self, luck, path, _, opened):
-        os.truncate(path, luck.choice([0, 10, 5000, 200_000]))
-
-    def do_allocate(self, luck, path, _, opened):
-        fd = os.open(path, os.O_RDWR)
-        try:
-            os.posix_fallocate(fd, luck.randrange(10_000), 1 + luck.randrange(50_000))
-        finally:
-            os.close(fd)
-
-    def do_map(self, luck, path, _, opened):
-        with open(path, "r+b") as file, contextlib.suppress(ValueError), mmap.mmap(file.fileno(), 0) as mapped:
-            where = luck.randrange(len(mapped))
-            mapped[where] ^= 0x55
-            mapped.flush()
-            return bytes(mapped[:5000])
-
-    def do_rename(self, luck, path, second, opened):
-        os.rename(path, second)
-
-    do_rename_again = do_rename
-
-    def do_exchange(self, luck, path, second, opened):
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.renameat2(-100, os.fsencode(path), -100, os.fsencode(second), luck.choice([1, 2])) != 0:
-            raise OSError(ctypes.get_errno(), "renameat2")
-
-    def do_unlink(self, luck, path, _, opened):
-        os.unlink(path)
-
-    def do_rmdir(self, luck, path, _, opened):
-        os.rmdir(path)
-
-    def do_mkdir(self, luck, path, _, opened):
-        os.mkdir(path, 0o750)
-
-    do_mkdir_again = do_mkdir
-
-    def do_link(self, luck, path, second, opened):
-        os.link(path, second)
-
-    def do_symlink(self, luck, path, second, opened):
-        os.symlink(second.name, path)
-
-    def do_chmod(self, luck, path, _, opened):
-        os.chmod(path, luck.choice([0o600, 0o644, 0o755]))
-
-    def do_times(self, luck, path, _, opened):
-        os.utime(path, ns=(1_700_000_000_123_456_789, luck.randrange(10**18)))
-        return path.stat().st_mtime_ns
-
-    def do_attribute(self, luck, path, _, opened):
-        os.setxattr(path, "user.some", luck.randbytes(20))
-        return os.listxattr(path), os.getxattr(path, "user.some")
-
-    def do_sync(self, luck, path, _, opened):
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-    def do_list(self, luck, path, _, opened):
-        return sorted(os.listdir(path))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -332,127 +203,6 @@ def test_a_file_that_is_replaced_all_the_time_is_always_there_and_whole(target):
         watching = [pool.submit(watch, root / "file") for root in (target.path, target.second)]
         replacing.result()
         assert all(one.result() for one in watching)
-
-
-# --- power cuts ------------------------------------------------------------------------------------------------------
-
-
-def write(path: Path, content: bytes, sync: bool = True) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    os.fsync(fd)
-    os.close(fd)
-
-
-def test_a_power_cut_keeps_what_was_fsynced_and_takes_the_rest(target):
-    kept = os.urandom(2_000_000)
-    write(target.path / "kept", kept)
-    write(target.path / "replaced", b"old")
-    write(target.path / "unlinked", b"still there")
-    sync_folder(target.path)
-    write(target.path / "lost", b"lost", sync=False)
-    with (target.path / "kept").open("r+b") as file:
-        os.pwrite(file.fileno(), b"x" * 100_000, 500_000)
-        os.ftruncate(file.fileno(), 600_000)
-        os.pwrite(file.fileno(), b"y" * 100, 3_000_000)
-    write(target.path / "tmp", b"new", sync=False)
-    os.replace(target.path / "tmp", target.path / "replaced")
-    (target.path / "unlinked").unlink()
-    target.power_cut()
-    assert {path.name: path.read_bytes() for path in target.path.iterdir()} == {
-        "kept": kept,
-        "replaced": b"old",
-        "unlinked": b"still there",
-    }
-
-
-def test_a_commit_by_rename_survives_a_power_cut_once_its_folder_is_fsynced(target):
-    (target.path / "checkpoint.partial").mkdir()
-    write(target.path / "checkpoint.partial" / "shard", b"shard")
-    sync_folder(target.path / "checkpoint.partial")
-    os.rename(target.path / "checkpoint.partial", target.path / "checkpoint")
-    target.power_cut()
-    assert os.listdir(target.path) == ["checkpoint.partial"]
-    os.rename(target.path / "checkpoint.partial", target.path / "checkpoint")
-    sync_folder(target.path)
-    target.power_cut()
-    assert (target.second / "checkpoint" / "shard").read_bytes() == b"shard"
-
-
-def test_bytes_that_were_not_fsynced_go_even_if_their_name_is_durable(target):
-    write(target.path / "file", b"bytes", sync=False)
-    sync_folder(target.path)
-    target.power_cut()
-    assert (target.path / "file").read_bytes() == b""
-
-
-def test_the_power_is_cut_from_another_process_and_who_has_a_file_open_loses_it(target):
-    fd = os.open(target.path / "file", os.O_WRONLY | os.O_CREAT)
-    os.write(fd, b"some")
-    subprocess.run(target.power_cut_command, check=True)
-    with pytest.raises(OSError, match=r"not connected|aborted"):
-        os.write(fd, b"more")
-    with contextlib.suppress(OSError):
-        os.close(fd)
-    assert os.listdir(target.path) == []
-
-
-def test_a_removed_link_into_the_target_is_not_followed_by_the_target(target):
-    trap, link = target.path / "trap", target.path / "link"
-    trap.touch()
-    link.symlink_to(trap)
-    sync_folder(target.path)
-    # Until that is durable, the target keeps the link, and counts what it takes.
-    link.unlink()
-    target.fault("hang", path="trap", operation="lookup")
-    try:
-        subprocess.run(["stat", "--file-system", target.path], check=True, stdout=subprocess.DEVNULL, timeout=30)
-        assert target.hits("hang") == 0
-    finally:
-        target.clear()
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_after_random_deeds_a_power_cut_leaves_what_the_last_fsync_of_everything_saw(target, seed):
-    luck = random.Random(1000 + seed)
-    opened: dict[int, int] = {}
-    for _ in range(150):
-        Deeds(luck.randrange(10**9))(target.path, opened)
-    for path in [target.path, *target.path.rglob("*")]:
-        if path.is_dir() or (path.is_file() and not path.is_symlink()):
-            sync_folder(path) if path.is_dir() else write_through(path)
-    before = picture(target.path)
-    deeds = [deed for deed in (Deeds(luck.randrange(10**9)) for _ in range(300)) if not syncs(deed)]
-    for deed in deeds:
-        deed(target.path, opened)
-    assert picture(target.path) != before
-    for fd in opened.values():
-        os.close(fd)
-    target.power_cut()
-    after = picture(target.path)
-    assert without_modes(after) == without_modes(before)
-
-
-def write_through(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def syncs(deed: Deeds) -> bool:
-    luck = random.Random(deed.seed)
-    return luck.choice([name for name in sorted(vars(Deeds)) if name.startswith("do_")]) in ("do_sync", "do_map")
-
-
-def without_modes(seen: dict[str, object]) -> dict[str, object]:
-    """Leave out what a power cut does not take: permissions."""
-    return {name: known[1:] for name, known in seen.items()}
 
 
 # --- the process -----------------------------------------------------------------------------------------------------

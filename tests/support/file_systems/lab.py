@@ -23,7 +23,7 @@ from tests.support.file_systems.serving import ADDRESS, Mounted, made, run
 from tests.support.file_systems.table import BY_NAME
 from tests.support.front_door import SMALLEST, Run, opened_door, processes_of, read_events, started_operation
 from tests.support.machine import leave_mounts_of_others, patience
-from tests.support.matrix import OF_CANARIES
+from tests.support.matrix_of_speed import OF_CANARIES
 from tests.support.small_memory import join, meminfo, small_memory
 
 REPRODUCE = Path(__file__).with_name("reproduce.py")

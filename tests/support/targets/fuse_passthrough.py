@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.support.targets.fuse_channel import Call
 from tests.support.targets.fuse_nodes import Attributes, Handle, Node, Nodes
-from tests.support.targets.fuse_protocol import Call
 from tests.support.targets.fuse_volatile import KEEP_SIZE, PUNCH_HOLE, Volatile, allocate
 
 _ZERO_RANGE = 0x10

@@ -5,49 +5,32 @@
         …
         target.clear()
 
-``python -m`` this module ``FOLDER MOUNTPOINT [SECOND]`` is the process. Needs root and /dev/fuse.
+The process is ``misbehaving_process``. Needs root and /dev/fuse.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import ctypes
-import faulthandler
 import json
 import os
-import resource
-import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.support import CHECKOUT
-from tests.support.targets import (
-    fuse_faults_data,
-    fuse_faults_durable,
-    fuse_faults_errors,
-    fuse_faults_names,
-    fuse_faults_time,
-)
-from tests.support.targets.fuse_faults import FAULTS, Fault, Faulty
-from tests.support.targets.fuse_passthrough import Passthrough
-from tests.support.targets.fuse_protocol import OPEN_DIRECT_IO, OPEN_KEEP_CACHE, Session, unmount
+from tests.support.targets.fuse_channel import unmount
+from tests.support.targets.fuse_faults import FAULTS, Fault
+from tests.support.targets.misbehaving_process import SAY_WHERE
 
 __all__ = ["FAULTS", "Fault", "Target", "misbehaving"]
 
-# Each has put its faults into the table.
-SUBJECTS = (fuse_faults_data, fuse_faults_names, fuse_faults_durable, fuse_faults_errors, fuse_faults_time)
-
 # Works from any folder and in any environment.
-_COMMAND = ["env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "tests.support.targets.misbehaving"]
+_COMMAND = ["env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "tests.support.targets.misbehaving_process"]
 _LIGHT = """
 import socket, sys
 channel = socket.socket(socket.AF_UNIX)
@@ -66,11 +49,7 @@ while True:
             break
     time.sleep(0.02)
 """
-_PR_SET_PDEATHSIG = 1
-_PR_SET_IO_FLUSHER = 57
 _END_SECONDS = 30
-# Has the process print the stack of each of its threads.
-_SAY_WHERE = signal.SIGUSR2
 
 
 @dataclass(slots=True)
@@ -130,7 +109,7 @@ class Target:
 
     def say_where(self) -> None:
         """Have the target print what each of its threads does: should it not answer, that tells why."""
-        os.kill(self.pid, _SAY_WHERE)
+        os.kill(self.pid, SAY_WHERE)
 
     def empty(self) -> None:
         """Remove all files, for good: also after a power cut they are gone."""
@@ -198,7 +177,7 @@ def misbehaving(
             if failures := target.failures():
                 raise AssertionError("the target itself has failed:\n" + "\n".join(failures))
         except BaseException:
-            process.send_signal(_SAY_WHERE)
+            process.send_signal(SAY_WHERE)
             raise
         finally:
             process.stdin.close()  # asks it to unmount and end
@@ -220,190 +199,3 @@ def _ask(name: str, what: str, /, **arguments: Any) -> Any:
     if "error" in answer:
         raise ValueError(answer["error"])
     return answer["value"]
-
-
-# --- the process -----------------------------------------------------------------------------------------------------
-
-
-class _Server:
-    """The mounts of one backing folder, and what can be asked of them."""
-
-    def __init__(self, folder: Path, points: list[Path], open_flags: int, cache_seconds: float) -> None:
-        self._folder, self._points = folder, points
-        self._open_flags, self._cache_seconds = open_flags, cache_seconds
-        self._failures: list[str] = []
-        self._lock = threading.Lock()
-        self._mount(Faulty(Passthrough(folder)))
-
-    def _mount(self, faulty: Faulty) -> None:
-        self._faulty = faulty
-        self._sessions: list[Session] = []
-        for client, point in enumerate(self._points):
-            session = Session(faulty.run, faulty.fs.nodes, point, client, self._open_flags, self._cache_seconds)
-            session.peers = self._sessions
-            self._sessions.append(session)
-
-    def _unmount(self) -> None:
-        for session in self._sessions:
-            session.unmount()
-        self._faulty.switch_off()  # what hangs or is slow goes on
-        for session in self._sessions:
-            session.end()
-            self._failures += session.failures
-
-    def fault(self, name: str, parameters: dict[str, Any]) -> None:
-        if name not in FAULTS:
-            raise ValueError(f"there is no fault {name!r}")
-        self._faulty.switch_on(name, parameters, self._sessions)
-        self._invalidate()
-
-    def clear(self) -> None:
-        self._faulty.switch_off()
-        self._invalidate()
-
-    def record(self) -> None:
-        self._faulty.operations = {}
-
-    def operations(self) -> dict[str, list[str]]:
-        return {folder: sorted(names) for folder, names in list((self._faulty.operations or {}).items())}
-
-    def release(self) -> None:
-        for fault in self._faulty.active:
-            fault.release()
-
-    def drop_caches(self) -> None:
-        for fault in self._faulty.active:
-            fault.drop_caches()
-
-    def hits(self, name: str) -> int:
-        now = sum(fault.hits for fault in self._faulty.active if fault.name == name)
-        return now + self._faulty.hits.get(name, 0)
-
-    def failures(self) -> list[str]:
-        return self._failures + [one for session in self._sessions for one in session.failures]
-
-    def power_cut(self) -> None:
-        if any(fault.keeps_the_power for fault in self._faulty.active):
-            return
-        active = self._faulty.active
-        self._unmount()
-        self._faulty.fs.cut()
-        hits, operations = self._faulty.hits, self._faulty.operations
-        self._mount(Faulty(Passthrough(self._folder)))
-        self._faulty.hits, self._faulty.operations = hits, operations
-        for fault in active:
-            self.fault(fault.name, fault.parameters)
-            self._faulty.active[-1].hits = fault.hits
-
-    def _invalidate(self) -> None:
-        for session in self._sessions:
-            session.invalidate()
-
-    def end(self) -> None:
-        self._unmount()
-        self._faulty.fs.close()
-
-    def listen(self, listener: socket.socket) -> None:
-        """Answer questions, one after the other."""
-        while True:
-            channel, _ = listener.accept()
-            with channel, channel.makefile() as lines:
-                for line in lines:
-                    channel.sendall(json.dumps(self._reply(json.loads(line))).encode() + b"\n")
-
-    def _reply(self, asked: dict[str, Any]) -> dict[str, Any]:
-        what = asked.pop("what")
-        if what not in (
-            "fault",
-            "clear",
-            "release",
-            "power_cut",
-            "drop_caches",
-            "hits",
-            "record",
-            "operations",
-            "failures",
-        ):
-            return {"error": f"nobody can be asked for {what!r}"}
-        try:
-            with self._lock:
-                return {"value": getattr(self, what)(**asked)}
-        except Exception as error:
-            return {"error": f"{type(error).__name__}: {error}"}
-
-
-def _guard(points: list[Path]) -> Callable[[], None]:
-    """Leave a process behind that unmounts when this one dies; the result sends it away when all is done."""
-    reading, writing = os.pipe()
-    if guard := os.fork():
-        os.close(reading)
-
-        def send_away() -> None:
-            os.write(writing, b".")
-            os.waitpid(guard, 0)
-
-        return send_away
-    os.setsid()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2, writing):
-        os.dup2(null, descriptor)
-    if not os.read(reading, 1):
-        for point in points:
-            unmount(point)
-    os._exit(0)
-
-
-def _serve(folder: Path, points: list[Path], open_flags: int, cache_seconds: float) -> None:
-    parent = os.getppid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    # The kernel speaks of the thread that started us; the process it belongs to may live on.
-    signal.signal(signal.SIGUSR1, lambda *_: os.getppid() == parent or sys.exit(1))
-    faulthandler.register(_SAY_WHERE)
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGUSR1)
-    # We write what the kernel holds back for us: when memory is scarce it must not let us wait for that same writing.
-    libc.prctl(_PR_SET_IO_FLUSHER, 1, 0, 0, 0)
-    _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
-    os.umask(0)
-    # Threads that take turns at the interpreter cost twice the CPU on two cores of what they do on one.
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
-    send_away = _guard(points)
-    name = f"pytest-ckpt-misbehaving-{os.getpid()}-{secrets.token_hex(4)}"
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"\0{name}")
-        listener.listen()
-        server = _Server(folder, points, open_flags, cache_seconds)
-        try:
-            threading.Thread(target=server.listen, args=(listener,), daemon=True).start()
-            print(json.dumps(name), flush=True)
-            sys.stdin.buffer.read()
-        finally:
-            server.end()
-            send_away()
-    # What still waits is a thread of ours alone: nobody is served any more.
-    os._exit(0)
-
-
-def _main() -> None:
-    parser = argparse.ArgumentParser(description="Mount a target until standard input ends.")
-    parser.add_argument("--direct-io", action="store_true", help="bypass the page cache of the kernel")
-    parser.add_argument("--keep-cache", action="store_true", help="keep what is cached when a file is opened")
-    parser.add_argument(
-        "--cache-seconds", type=float, default=0, help="how long the kernel believes names and attributes"
-    )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("mountpoint", type=Path, nargs="+")
-    arguments = parser.parse_args()
-    flags = (OPEN_DIRECT_IO if arguments.direct_io else 0) | (OPEN_KEEP_CACHE if arguments.keep_cache else 0)
-    _serve(
-        arguments.folder.resolve(), [point.resolve() for point in arguments.mountpoint], flags, arguments.cache_seconds
-    )
-
-
-if __name__ == "__main__":
-    _main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import json
 import re
 import shutil
@@ -16,57 +15,20 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.facts.engines import built_in
 from pytest_ckpt.facts.file_rules import SAFETENSORS_FILES
-from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, TensorKey
-from pytest_ckpt.ranks.engines.safetensors.engine import make
-from pytest_ckpt.ranks.engines.safetensors.header import header_end, places_in
-from pytest_ckpt.ranks.engines.safetensors.index_file import INDEX, index_of, stored_name, weight_map
-from pytest_ckpt.ranks.process.activity import Activity
-from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.ranks.content.generator import PAGE_BYTES
+from pytest_ckpt.ranks.engines.safetensors.header import header_end
+from pytest_ckpt.ranks.engines.safetensors.index_file import INDEX, index_of
 from pytest_ckpt.sizing.files import largest_file_bytes, shard_files
-from pytest_ckpt.sizing.models import Tensor, layout
-from tests.support import posix_files
-from tests.support.bare_safetensors import load_bare, save_bare
-from tests.support.one_rank import Alone, area_in, as_one_rank, checkpoint_in
+from pytest_ckpt.sizing.models import layout
+from tests.support.one_rank import area_in, as_one_rank, checkpoint_in
 from tests.support.posix_files import CHECKPOINT, clock_of, draft_in
+from tests.support.safetensors_files import SHARD, WHOLE, engine_of, expected, load, right, save
 
-# Of eight ranks, as the model is full: what a rank has of it is cut into files as at full size.
-WHOLE = layout("llama3-8b", mode="full", scale=1e-5)
-SHARD = WHOLE.rank(0)
 FILES = shard_files(SHARD, SAFETENSORS_FILES)
 TENSORS = [tensor for file in FILES for tensor in file.tensors]
-CONTENT = Content(7)
 MODEL = FILES[0].name
 OPTIMIZER = FILES[1].name
 BIG = "optimizer/0"
-
-
-def engine_of(shard=SHARD, **options):
-    return make(shard=shard, content=CONTENT, group=Alone(), activity=Activity(), options=EngineOptions(**options))
-
-
-def save(folder, number=CHECKPOINT, engine=None):
-    return posix_files.save(engine or engine_of(), folder, number)
-
-
-def load(folder, number=CHECKPOINT, engine=None):
-    """Load as all ranks do; return (loaded bytes, comparison)."""
-    return posix_files.load(engine or engine_of(), folder, number)
-
-
-def expected(number, tensor, rank=0):
-    return CONTENT.expected(TensorKey(checkpoint=CHECKPOINT, rank=rank, tensor=number), 0, tensor.bytes).tobytes()
-
-
-def tensors_of(shard=SHARD):
-    """What bare library calls of a rank would be given, by file and name."""
-    given_to, number = {}, 0
-    for file in shard_files(shard, SAFETENSORS_FILES):
-        given_to[file.name] = {}
-        for tensor in file.tensors:
-            data = expected(number, tensor, shard.rank)
-            given_to[file.name][stored_name(tensor.name, shard.rank)] = (tensor.dtype, data)
-            number += 1
-    return given_to
 
 
 def start_of(file: Path, name: str) -> int:
@@ -79,28 +41,6 @@ def change(file: Path, offset: int, data: bytes) -> None:
     with file.open("r+b") as out:
         out.seek(offset)
         out.write(data)
-
-
-@functools.cache
-def right():
-    """The files of a checkpoint, by name."""
-    files = {place: bytes(_bare_file(tensors)) for place, tensors in tensors_of().items()}
-    return files | {INDEX: index_of(SHARD)}
-
-
-def _bare_file(tensors):
-    import numpy as np  # noqa: PLC0415 - with the library, which not all workers need
-    from safetensors.numpy import save as bytes_of_file  # noqa: PLC0415
-
-    return bytes_of_file(
-        {name: np.frombuffer(data, dtype=kind) for name, (kind, data) in tensors.items()}, {"format": "pt"}
-    )
-
-
-@pytest.fixture
-def saved(tmp_path):
-    save(tmp_path)
-    return tmp_path
 
 
 def test_each_file_is_the_library_s_and_the_index_names_them_all(tmp_path):
@@ -274,44 +214,6 @@ def _find_flipped(factory, name, place, bit):
     assert loaded == check.bytes_checked
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-)
-ONE = {"w": Tensor(name="w", dtype="float16", elements=3)}
-ENTRY = {"dtype": "F16", "shape": [3], "data_offsets": [0, 6]}
-
-
-@given(JSON, JSON)
-def test_a_header_of_anything_else_is_refused(entry, metadata):
-    for header in (entry, {"__metadata__": metadata, "w": ENTRY}, {"__metadata__": {"format": "pt"}, "w": entry}):
-        if header != {"__metadata__": {"format": "pt"}, "w": ENTRY}:
-            with pytest.raises(ValueError, match=r"header|tensor"):
-                places_in(json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode(), ONE)
-
-
-@pytest.mark.parametrize(
-    ("header", "says"),
-    [
-        (b"[" * 100_000, "nested"),
-        (b'{"__metadata__":{"format":"pt"},"w":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}}\n', "not what"),
-        (b'{"__metadata__":{"format":"pt"},"w":{"dtype":"F16","shape":[3],"data_offsets":[0, 6]}}', "not what"),
-        (b'{"__metadata__":{"format":"pt"},"w":{"dtype":"F16","shape":[3],"data_offsets":[1,6]}}', "not the tensor"),
-        (b'{"__metadata__":{"format":"pt"}}', "other tensors"),
-    ],
-)
-def test_a_header_that_is_no_header_of_these_tensors_says_why(header, says):
-    with pytest.raises(ValueError, match=says):
-        places_in(header, ONE)
-
-
-@given(JSON)
-def test_an_index_of_anything_else_is_refused(found):
-    if not (isinstance(found, dict) and isinstance(found.get("weight_map"), dict)):
-        with pytest.raises(ValueError, match="weight_map"):
-            weight_map(json.dumps(found).encode())
-
-
 def test_a_target_that_takes_no_bytes_is_an_error_with_its_number(tmp_path):
     engine = engine_of()
     engine.fill(CHECKPOINT)
@@ -338,34 +240,6 @@ def test_the_report_is_told_what_is_the_library_s_and_what_is_added():
     assert set(facts) == {"safetensors", "save", "load", "added"}
     assert "fsync of the folder" in facts["added"]
     assert "safetensors.numpy.save" in facts["save"]
-
-
-def test_the_library_alone_finds_every_tensor_by_the_index(tmp_path):
-    """Of two ranks, by a program that knows nothing of this package."""
-    whole = layout("llama3-8b", mode="open", processes=2, scale=1e-5)
-    folder, scratch = tmp_path / "saved", tmp_path / "scratch"
-    scratch.mkdir()
-    for shard in whole.ranks():
-        save(folder, engine=engine_of(shard))
-    wanted = {
-        name: (kind, data, place)
-        for shard in whole.ranks()
-        for place, tensors in tensors_of(shard).items()
-        for name, (kind, data) in tensors.items()
-    }
-    assert load_bare(folder, scratch) == wanted
-
-
-def test_what_the_library_alone_saves_is_the_same_to_the_byte_and_is_loaded(tmp_path):
-    folder, scratch = tmp_path / "bare", tmp_path / "scratch"
-    folder.mkdir()
-    scratch.mkdir()
-    save_bare(folder, scratch, tensors_of())
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} | {INDEX: index_of(SHARD)} == right()
-    (folder / INDEX).write_bytes(index_of(SHARD))
-    loaded, check = load(folder)
-    assert loaded == check.bytes_checked == SHARD.bytes
-    assert check.faults == ()
 
 
 def test_it_needs_the_memory_that_its_row_states_and_no_torch(tmp_path):

@@ -1,0 +1,272 @@
+"""What each option takes, and what is said of a value that it does not take."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import shlex
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.config import parsers
+from pytest_ckpt.config.codecs import check_codec_installed
+from pytest_ckpt.config.engines import check_installed, known_engines
+from pytest_ckpt.config.options import command_words, resolve
+from pytest_ckpt.facts.engines import BUILT_IN, EngineSpec, MemoryRule
+from pytest_ckpt.facts.options import OPTIONS
+from pytest_ckpt.facts.settings import HostSlots
+from pytest_ckpt.sizing.models import MODELS
+from pytest_ckpt.support.errors import UsageError
+from tests.support.said_in_three_places import KEYS, VALUES, named, settings_of
+from tests.support.selection import examples
+
+# --- what each takes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "texts", "value"),
+    [
+        ("cluster", ["16000", "16,000", "16_000", " 16000 "], 16_000),
+        ("overhead", ["3%", "0.03", "3/100", "3 %"], 0.03),
+        ("restore_budget", ["0.5%", "5e-3", "1/200"], 0.005),
+        ("deadline", ["90", "90s", "1.5min", "90 seconds", "90000ms", "0.025h"], 90.0),
+        ("scale", ["1%", "0.01", "1/100"], 0.01),
+        ("seed", ["255", "0xff", "0b11111111"], 255),
+        ("model", ["llama3-8b,llama3-70b", "llama3-70b, llama3-8b", "llama3-8b,,llama3-70b,llama3-8b"],
+         (MODELS["llama3-8b"], MODELS["llama3-70b"])),
+        ("model", ["all", " all "], tuple(MODELS.values())),
+        ("hosts", ["n1:8,n2", "n1:8, n2:1", "n1:8,n2:"],
+         (HostSlots(name="n1", slots=8), HostSlots(name="n2", slots=1))),
+        ("hosts", ["localhost"], ()),
+        ("keep", ["on", "true", "True"], True),
+        ("keep", ["off", "false"], False),
+    ],
+)  # fmt: skip
+def test_ways_to_write_the_same(key, texts, value):
+    field = VALUES[key][1]
+    assert [getattr(settings_of({key: text}), field) for text in texts] == [value] * len(texts)
+
+
+def test_hosts_come_from_a_file_of_open_mpi_or_slurm(tmp_path):
+    file = tmp_path / "hosts"
+    file.write_text("# the rack\nn1 slots=4\nn2:2   # old\n\nn3\n")
+    assert [(h.name, h.slots) for h in settings_of({"hosts": f"@{file}"}).hosts] == [("n1", 4), ("n2", 2), ("n3", 1)]
+
+
+def test_processes_are_the_slots_of_the_hosts_unless_said():
+    assert settings_of({"hosts": "n1:4,n2:2"}).processes == 6
+    assert settings_of({"hosts": "n1:4,n2:2", "processes": "3"}).processes == 3
+
+
+def test_scale_and_operations_take_the_place_of_the_profile_s():
+    of = settings_of({"profile": "smoke", "scale": "1/8"})
+    assert (of.scale, of.operations) == (0.125, 3)
+    of = settings_of({"profile": "smoke", "operations": "5"})
+    assert (of.scale, of.operations) == (0.001, 5)
+
+
+anything = st.one_of(
+    st.text(max_size=12),
+    st.builds(
+        "{}{}{}".format,
+        st.sampled_from(["", "mttf:", "node-days:", "observed:419/54d@", "observed:1/1d@", "n1:", "@", "-"]),
+        st.one_of(st.integers(-10, 10**12), st.floats(), st.sampled_from(["1e-300", "1e300", "0", "9" * 400])),
+        st.sampled_from(["", "%", "s", "h", "d", "GB", "/3", " "]),
+    ),
+)
+
+
+@settings(deadline=None, max_examples=examples(400))
+@given(option=st.sampled_from([o.flag for o in OPTIONS]), text=anything)
+def test_whatever_is_typed_gives_a_plan_or_a_usage_error(option, text):
+    stated, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(stated), contextlib.redirect_stderr(errors):
+        try:
+            code = main(["plan", "--cluster=16000", "--ckpt-model=llama3-8b", f"{option}={text}"])
+        except SystemExit as end:
+            code = end.code
+    assert code in {0, 4}
+    # A plan of what would not start on this host is printed all the same.
+    assert stated.getvalue() or code == 4
+    assert ("error: " in errors.getvalue()) == (code == 4)
+
+
+@settings(deadline=None, max_examples=examples(60))
+@given(keys=st.sets(st.sampled_from([k for k in KEYS if k not in {"cluster", "mode", "processes"}])))
+def test_the_words_for_another_command_give_the_same_settings(keys):
+    of = settings_of({key: VALUES[key][0] for key in keys})
+    words = shlex.split(command_words(of))
+    stated = {}
+    for word in words:
+        flag, _, value = word.partition("=")
+        stated[flag.removeprefix("--ckpt-").replace("-", "_")] = value or "on"
+    assert dataclasses.replace(settings_of(stated), origins=()) == dataclasses.replace(of, origins=())
+    # There is no such target here: it is planned for, and the run is said not to start.
+    stated, errors = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(stated), contextlib.redirect_stderr(errors):
+        main(["plan", "--cluster=16000", *words])
+    assert "cluster of 16,000 accelerators" in stated.getvalue()
+
+
+# --- typing errors ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [("--ckpt-targt=x", "--ckpt-target"), ("--ckpt-overhed=3%", "--ckpt-overhead"), ("--clustr=3", "--cluster")],
+)
+def test_a_typing_error_in_an_option_gets_a_suggestion(front_door, capsys, typo, meant):
+    result = front_door(typo)
+    assert result.ret == 4
+    assert f"did you mean '{meant}'?" in result.stderr.str()
+    with pytest.raises(SystemExit) as end:
+        main(["plan", "--ckpt-model=llama3-8b", typo])
+    assert end.value.code == 4
+    assert f"did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_an_option_of_another_plugin_that_begins_like_ours_is_its_own(front_door, pytester):
+    pytester.makeconftest("def pytest_addoption(parser): parser.addoption('--ckpt-colour')")
+    pytester.makepyfile("def test_nothing(): pass")
+    front_door("--ckpt-colour=red").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("key", "typo", "meant"),
+    [("model", "70b", "llama3-70b"), ("model", "lama3-8b", "llama3-8b"), ("suite", "perf", "performance"),
+     ("engine", "torhc", "torch"), ("profile", "accept", "acceptance"), ("keep", "onn", "on")],
+)  # fmt: skip
+def test_a_typing_error_in_a_value_gets_a_suggestion(key, typo, meant):
+    with pytest.raises(UsageError, match=f"did you mean '{meant}'"):
+        settings_of({key: typo})
+
+
+# --- through pytest --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slots", ["²8", "٣", "0", "-1", "1_0", "9" * 5000, " 8x"])
+def test_slots_are_digits_that_anybody_reads(slots):
+    """`str.isdigit` is true of a small 2, which `int` does not read."""
+    with pytest.raises(ValueError, match="is not host:slots, such as node1:8"):
+        parsers.read_hosts(f"node1:{slots}")
+
+
+def test_slots_may_begin_with_zeros():
+    assert parsers.read_hosts("node1:008,node2") == (HostSlots(name="node1", slots=8), HostSlots(name="node2", slots=1))
+
+
+# --- options that an engine cannot serve -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", ["break", "during", "snapshot"])
+def test_an_engine_whose_ranks_save_together_is_not_asked_to_let_single_ranks_fail(option):
+    stated = {option: "true", "engine": "torch,dcp"} | ({"mend": "true"} if option == "break" else {})
+    with pytest.raises(
+        UsageError, match=f"(?s)--ckpt-{option} with --ckpt-engine dcp: .*Take torch or stream"
+    ) as caught:
+        settings_of(stated)
+    assert "save and load together only" in str(caught.value)
+    assert settings_of(stated | {"engine": "torch,stream"}).engines == BUILT_IN[:2]
+
+
+def test_an_engine_that_saves_the_state_itself_takes_no_strategy_that_needs_a_copy():
+    own = EngineSpec(name="own", help="", make="a:b", memory=MemoryRule(process_bytes=1))
+    engines = known_engines([own])
+    with pytest.raises(UsageError, match=r"(?s)--ckpt-strategy async with --ckpt-engine own: .*Take torch or stream"):
+        resolve(named({"strategy": "async", "engine": "own"}), {}, engines=engines)
+
+
+def test_an_engine_whose_library_is_missing_names_what_brings_it(monkeypatch):
+    monkeypatch.setattr(
+        "pytest_ckpt.config.engines.missing_packages", lambda spec: [n for n in spec.packages if n == "safetensors"]
+    )
+    says = r"(?s)needs the package safetensors, which is not installed.*pip install 'pytest-ckpt\[safetensors\]'"
+    with pytest.raises(UsageError, match=says):
+        check_installed(next(spec for spec in BUILT_IN if spec.name == "safetensors"))
+
+
+@pytest.mark.parametrize(("stated", "endpoints"), [
+    ("https://s3.array.example:9000", ("https://s3.array.example:9000",)),
+    ("http://10.0.0.1/, http://10.0.0.2:80,http://10.0.0.1", ("http://10.0.0.1", "http://10.0.0.2:80")),
+    ("embedded", ("embedded",)),
+])  # fmt: skip
+def test_endpoints_are_urls_each_once(stated, endpoints):
+    assert resolve({"ckpt_endpoint": stated}, {}).endpoints == endpoints
+
+
+@pytest.mark.parametrize("stated", [
+    "s3.array.example:9000", "ftp://host", "http://host/path", "http://host?a=b", "http://host:port", "http://",
+    "http://me:word@host", "embedded,http://host", "http://a b", "http://[::1",
+])  # fmt: skip
+def test_what_is_no_endpoint_is_refused(stated):
+    with pytest.raises(UsageError) as refused:
+        resolve({"ckpt_endpoint": stated}, {})
+    assert "--ckpt-endpoint" in refused.value.what
+
+
+def test_a_range_of_ports_is_two_that_users_may_have_the_lower_first():
+    assert parsers.read_ports("20000-20100") == (20_000, 20_100)
+    for wrong in ("20000", "20100-20000", "80-90", "60000-70000", "a-b", "-", "1-2-3"):
+        with pytest.raises(ValueError, match="two ports from 1024 to 65535 are expected"):
+            parsers.read_ports(wrong)
+
+
+def test_the_rate_of_a_network_is_in_bytes_or_in_bits():
+    rates = [resolve({"ckpt_nic_rate": given}, {}).nic_rate for given in ("25GB/s", "200Gbit/s", "200Gbit")]
+    assert rates == [25e9, 25e9, 25e9]
+    assert resolve({}, {}).nic_rate is None
+
+
+@pytest.mark.parametrize("given", ["0GB/s", "fast", "200Gb/s", "-1GB/s", "bit"])
+def test_what_is_no_rate_of_a_network_is_refused(given):
+    with pytest.raises(UsageError, match="--ckpt-nic-rate"):
+        resolve({"ckpt_nic_rate": given}, {})
+
+
+@pytest.mark.parametrize(
+    ("stated", "ceilings"),
+    [("60GB/s", (6e10, 6e10)), ("60GB/s,120GB/s", (6e10, 1.2e11)), ("1KiB, 2KiB", (1024.0, 2048.0))],
+)
+def test_a_ceiling_is_of_saves_and_of_loads(stated, ceilings):
+    assert resolve({"ckpt_ceiling": stated}, {}).ceilings == ceilings
+
+
+@pytest.mark.parametrize("stated", ["0GB/s", "fast", "1GB,2GB,3GB", "1GB,", "-1GB"])
+def test_what_is_no_ceiling_is_refused(stated):
+    with pytest.raises(UsageError, match="--ckpt-ceiling"):
+        resolve({"ckpt_ceiling": stated}, {})
+
+
+CODECS = {"zstd": "zstd:1", "zstd:19": "zstd:19", "lz4": "lz4:0", "lz4:012": "lz4:12"}
+NO_CODECS = ("", "zst", "zstd:", "zstd:0", "zstd:-1", "zstd:1.5", "lz4:13", "zstd:99999999999", "zstd:1:2")
+
+
+@pytest.mark.parametrize("text", CODECS)
+def test_a_codec_has_a_level(text):
+    assert parsers.read_codec(text) == CODECS[text]
+
+
+@pytest.mark.parametrize("text", NO_CODECS)
+def test_a_codec_that_there_is_not_says_which_there_are(text):
+    with pytest.raises(ValueError, match="expected"):
+        parsers.read_codec(text)
+
+
+def test_a_codec_whose_library_is_missing_names_what_brings_it(monkeypatch):
+    monkeypatch.setattr("pytest_ckpt.config.codecs.importlib.util.find_spec", lambda _: None)
+    says = r"(?s)--ckpt-compress lz4:0 needs the package lz4, .*pip install 'pytest-ckpt\[compressed\]'"
+    with pytest.raises(UsageError, match=says):
+        check_codec_installed(settings_of({"strategy": "compressed", "compress": "lz4", "engine": "stream"}))
+    # What is not asked for needs nothing.
+    check_codec_installed(settings_of({"engine": "stream"}))
+
+
+def test_an_engine_that_a_user_may_look_for_is_refused_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-engine=gds"]) == 4
+    shown = capsys.readouterr().err
+    assert "there is no engine for GPUDirect Storage" in shown
+    assert "--ckpt-engine=torch" in shown

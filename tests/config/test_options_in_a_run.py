@@ -1,0 +1,81 @@
+"""Options through pytest: its own files are read, and the report says where each value came from."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from tests.support.said_in_three_places import settings_of
+
+TINY = "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=1", "--ckpt-profile=smoke"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("pytest.ini", "[pytest]\nckpt_target = {target}\nckpt_cluster = 0\n"),
+        ("tox.ini", "[pytest]\nckpt_target = {target}\nckpt_cluster = 0\n"),
+        ("pyproject.toml", '[tool.pytest.ini_options]\nckpt_target = "{target}"\nckpt_cluster = 0\n'),
+    ],
+)
+def test_pytest_s_own_files_are_read(front_door, pytester, name, text):
+    target = pytester.mkdir("target")
+    (pytester.path / name).write_text(text.format(target=target))
+    result = front_door()
+    assert result.ret == 4
+    assert "--ckpt-cluster 0 (in pytest configuration)" in result.stderr.str()
+
+
+def test_a_target_in_the_toml_file_is_enough(front_door, pytester):
+    (pytester.path / "array.toml").write_text('ckpt_target = "missing"\nckpt_cluster = 16000\n')
+    result = front_door("--ckpt-config=array.toml")
+    assert result.ret == 4
+    assert "missing does not exist" in result.stderr.str()
+
+
+def test_an_empty_line_of_the_configuration_says_nothing(front_door, pytester):
+    pytester.mkdir("target")
+    (pytester.path / "pytest.ini").write_text("[pytest]\nckpt_overhead =\nckpt_target =\n")
+    assert front_door().ret == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_the_report_says_where_every_value_came_from_and_discloses_what_is_not_usual(front_door, pytester):
+    """The ranks are started once, to see their host; no test is run, so nothing is measured."""
+    pytester.mkdir("target")
+    (pytester.path / "array.toml").write_text('ckpt_overhead = "3%"\nckpt_restore_budget = "3%"\n')
+    (pytester.path / "pytest.ini").write_text(
+        "[pytest]\nckpt_cluster = 24000\nckpt_overhead = 4%\nckpt_restore_budget = 4%\nckpt_config = array.toml\n"
+    )
+    result = front_door("-k", "no_test_has_this_name", "--ckpt-target=target", "--ckpt-restore-budget=2%", *TINY)
+    assert result.ret == 8
+    report = json.loads((pytester.path / "ckpt-report" / "report.json").read_text())
+    stated = {s["option"]: (s["value"], s["source"]) for s in report["settings"]}
+    assert stated["--ckpt-target"] == ("target", "command line")
+    assert stated["--ckpt-cluster"] == ("24000", "pytest configuration")
+    assert stated["--ckpt-overhead"] == ("3%", "array.toml")
+    assert stated["--ckpt-restore-budget"] == ("2%", "command line")
+    assert stated["--ckpt-failures"] == ("llama3", "default")
+    assert (report["cluster"]["accelerators"], report["cluster"]["overhead"]) == (24_000, 0.03)
+    assert report["cluster"]["restore_budget"] == 0.02
+    assert set(report["disclosures"]) == {
+        "--ckpt-overhead 3% (default 5%; from array.toml)",
+        "--ckpt-restore-budget 2% (default 1%; from command line)",
+        "--ckpt-model llama3-8b (default all; from command line)",
+        "--ckpt-mode open (default auto; from command line)",
+        "--ckpt-processes 1 (default none; from command line)",
+        "--ckpt-profile smoke (default acceptance; from command line)",
+    }
+
+
+def test_listing_the_tests_launches_nothing_and_writes_nothing(front_door, pytester):
+    target = pytester.mkdir("target")
+    asked = sum(r.suite == "performance" and r.is_asked(settings_of()) for r in REQUIREMENTS.values())
+    result = front_door(
+        "--collect-only", "-q", "--ckpt-target=target", "--cluster=16000", "--ckpt-gates=speed-only", *TINY
+    )
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*test_every_save_meets_the_budget?llama3-8b-open-1?", f"{asked} tests collected*"])
+    assert list(target.iterdir()) == []
+    assert not (pytester.path / "ckpt-report").exists()

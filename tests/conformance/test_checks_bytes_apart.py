@@ -1,0 +1,147 @@
+"""Checks of bytes: what is refused, too small or between two clients is told apart from what misbehaves."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import pytest
+
+from tests.support.checks_of_bytes import LIES
+from tests.support.machine import file_system_of
+from tests.support.made_check import kinds, made
+
+
+@pytest.mark.thorough
+def test_free_space_that_never_changes_is_told(make_home):
+    code = (
+        "import os, pytest_ckpt.conformance.posix.checks.accounts as accounts, dataclasses\n"
+        "real = os.statvfs\n"
+        "first = real('/')\n"
+        "os.statvfs = lambda path: first\n"
+        "name = 'CAPABILITIES.statfs'\n"
+        "accounts.BY_NAME[name] = dataclasses.replace(accounts.BY_NAME[name], limit=1.0)"
+    )
+    seen = made("CAPABILITIES.statfs", make_home("space"), sabotage=code)
+    assert kinds(seen) == {"free space does not fall"}
+    assert seen.measured is not None
+    assert seen.measured > 1
+
+
+def test_a_volume_that_is_nearly_full_is_no_place_to_measure_free_space(mount):
+    seen = made("CAPABILITIES.statfs", mount("tmpfs", 16))
+    assert "bytes are free" in seen.not_run
+
+
+def test_a_truncating_open_that_hangs_is_named_with_what_the_kernel_says(make_home):
+    """The file has become a pipe that nobody reads: open waits in the kernel, for ever."""
+    code = (
+        "import os\n"
+        "real, calls = os.open, []\n"
+        "def lie(path, flags, *mode, **more):\n"
+        "    if flags & os.O_TRUNC and len(calls) == 5:\n"
+        "        os.mkfifo(f'{path}.pipe'); path = f'{path}.pipe'\n"
+        "    calls.append(path)\n"
+        "    return real(path, flags, *mode, **more)\n"
+        "os.open = lie\n"
+        "os.mkfifo = lambda path, real=os.mkfifo: os.path.exists(path) or real(path)"
+    )
+    seen = made("TRUNCATE.concurrent", make_home("hang"), "--patience=5", sabotage=code)
+    assert kinds(seen) == {"a call hangs"}
+    assert seen.anomaly_count == 8
+    assert seen.anomalies[0].where.startswith("open with O_TRUNC: ")
+    assert "state S" in seen.anomalies[0].seen
+    assert "wait_for_partner" in seen.anomalies[0].seen or "fifo_open" in seen.anomalies[0].seen
+    assert seen.measured is not None
+    assert seen.measured >= 1
+
+
+def test_direct_io_that_is_refused_is_no_reason_to_call_it_incoherent(make_home):
+    _, code, _ = LIES["no O_DIRECT"]
+    assert "O_DIRECT is refused" in made("DIRECT.coherent", make_home("refused"), sabotage=code).not_run
+
+
+def test_a_file_system_that_ends_below_an_offset_says_so(mount):
+    """ext4 with blocks of 1 KiB ends at 4 TiB: a limit that is told is no fault."""
+    point = mount("ext4", 100)
+    assert file_system_of(point) == "ext2/ext3"
+    (point / "folder").mkdir()
+    seen = made("LARGE.offsets", point / "folder")
+    assert seen.anomalies == ()
+    assert any(name.startswith("declared limit below 8 TiB") for name in seen.facts), seen.facts
+
+
+def test_a_volume_that_is_too_small_for_a_file_without_holes_is_named_and_not_blamed(mount):
+    point = mount("ext4", 100)
+    (point / "folder").mkdir()
+    code = "import errno, os\ndef truncate(*_):\n    raise OSError(errno.ENOSPC, 'full')\nos.truncate = truncate"
+    seen = made("LARGE.offsets", point / "folder", sabotage=code)
+    assert seen.anomalies == ()
+    assert "keeps no holes in files" in seen.not_run
+
+
+# Two clients that do not see the same storage in the same way.
+SECOND_LIES = {
+    "the other client's stripes are lost": (
+        "SPARSE.disjoint-writers-second-client",
+        "from pytest_ckpt.conformance.posix.checks import sparse\nsparse.write_odd_stripes = lambda path, **k: None",
+        "zeros instead of data",
+    ),
+    "locks are each client's own": (
+        "CAPABILITIES.flock-second-client",
+        "import fcntl\nfcntl.flock = lambda descriptor, mode: None",
+        "exclusive lock given twice",
+    ),
+    "a removed file reads as another": (
+        "UNLINK.second-client",
+        "import pytest_ckpt.conformance.actions as actions, os\n"
+        "real = actions.read_at\n"
+        "def lie(path, *, descriptor, **k):\n"
+        "    if not os.path.exists(path): return real(path, descriptor=descriptor, **k)\n"
+        "    with open(path, 'rb') as file: return real(path, descriptor=file.fileno(), **k)\n"
+        "actions.read_at = lie",
+        "wrong bytes",
+    ),
+    "a removed file fails in another way than ESTALE": (
+        "UNLINK.second-client",
+        "import pytest_ckpt.conformance.actions as actions, os, errno\n"
+        "real = actions.read_at\n"
+        "def lie(path, **k):\n"
+        "    if not os.path.exists(path): raise OSError(errno.EIO, 'Input/output error', path)\n"
+        "    return real(path, **k)\n"
+        "actions.read_at = lie",
+        "a call failed",
+    ),
+}
+
+
+@pytest.mark.parametrize("lie", SECOND_LIES)
+def test_what_misbehaves_between_two_clients_is_named(lie, make_home, tmp_path):
+    check, code, kind = SECOND_LIES[lie]
+    agent = tmp_path / "agent.py"
+    agent.write_text(f"{code}\nfrom pytest_ckpt.conformance.posix.agent import main\nmain()\n")
+    home = make_home("two")
+    seen = made(check, home, f"--second-folder={home}", f"--second-command={shlex.join([sys.executable, str(agent)])}")
+    assert kind in kinds(seen), seen.anomalies
+
+
+def test_a_stale_handle_is_allowed_and_reported(make_home, tmp_path):
+    agent = tmp_path / "agent.py"
+    agent.write_text(
+        "import pytest_ckpt.conformance.actions as actions, os, errno\n"
+        "real = actions.read_at\n"
+        "def stale(path, *, offset, length, **k):\n"
+        "    if length > 1 << 17: raise OSError(errno.ESTALE, 'Stale file handle', path)\n"
+        "    return real(path, offset=offset, length=length, **k)\n"
+        "actions.read_at = stale\n"
+        "from pytest_ckpt.conformance.posix.agent import main\nmain()\n"
+    )
+    home = make_home("stale")
+    seen = made(
+        "UNLINK.second-client",
+        home,
+        f"--second-folder={home}",
+        f"--second-command={shlex.join([sys.executable, str(agent)])}",
+    )
+    assert seen.anomalies == ()
+    assert seen.facts == {"reads answered with ESTALE": "27 of 27"}

@@ -1,0 +1,69 @@
+"""A target, and a run that must be refused before it writes anything."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import CHECKOUT
+from tests.support.refusals import INSIDE_MPI, is_refusal, succeeds
+
+
+@pytest.fixture(autouse=True)
+def outside_mpi(monkeypatch):
+    for name in INSIDE_MPI:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def target(pytester):
+    folder = pytester.path / "target"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def refused(front_door, pytester, target):
+    """Run pytest and hold what is the same for every refusal; the words must all be in what it says."""
+
+    def run(*arguments, says, cluster="16000"):
+        before = everything_in(pytester.path)
+        result = front_door(f"--ckpt-target={target}", f"--cluster={cluster}", *arguments)
+        is_refusal(result.ret, result.stderr.str(), says)
+        assert "Traceback" not in result.stdout.str()
+        assert everything_in(pytester.path) == before
+        return result.stderr.str()
+
+    return run
+
+
+def everything_in(folder):
+    """Return every path below a folder, without what pytester and Python themselves keep there."""
+    ours = (p.relative_to(folder).parts for p in folder.rglob("*"))
+    others = {"stdout", "stderr", "__pycache__"}
+    return {parts for parts in ours if parts[0] not in others and not parts[0].startswith("runpytest-")}
+
+
+@pytest.fixture
+def mounted(pytester, target, monkeypatch):
+    """Run pytest where only it can see a file system in memory, mounted on the target; list what it left there."""
+    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
+    ways = (["unshare", "--mount"], ["unshare", "--map-root-user", "--mount"])
+    mount = ["mount", "-t", "tmpfs", "ckpt-test", str(target)]
+    way = next((w for w in ways if shutil.which("unshare") and succeeds([*w, *mount])), None)
+    if way is None:
+        pytest.skip("this user cannot mount anything, not even in a namespace")
+    script = 'mount -t tmpfs -o "$1" ckpt-test target && shift && "$@"; code=$?; echo left:; ls -A target; exit $code'
+
+    def run(options, *arguments):
+        words = [sys.executable, "-m", "pytest", "-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider",
+                 "--ckpt-target=target", "--cluster=16000", *arguments]  # fmt: skip
+        return subprocess.run(
+            [*way, "sh", "-c", script, "sh", options, *words],
+            cwd=pytester.path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    return run

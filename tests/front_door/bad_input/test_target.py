@@ -1,0 +1,143 @@
+"""A target that cannot be written to, or that nobody named, is refused before anything is written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+
+import pytest
+
+from tests.support import CHECKOUT
+from tests.support.refusals import SMALL, is_refusal, succeeds
+from tests.support.selection import first_few
+
+
+def test_a_cluster_without_a_target_is_refused(front_door):
+    result = front_door("--cluster=16000")
+    is_refusal(result.ret, result.stderr.str(), ["--ckpt-cluster without --ckpt-target", "--ckpt-target=/mnt/array"])
+
+
+def test_a_value_that_steers_a_terminal_is_printed_as_text(refused):
+    message = refused("--ckpt-processes=\x1b[2J\u202e8", says=["--ckpt-processes", "a whole number is expected"])
+    assert not {"\x1b", "\u202e"} & set(message)
+
+
+def test_every_option_without_a_target_is_named(front_door):
+    result = front_door("--ckpt-overhead=3%", "--ckpt-keep")
+    is_refusal(result.ret, result.stderr.str(), ["--ckpt-overhead", "--ckpt-keep", "without --ckpt-target"])
+
+
+def test_the_suites_without_a_target_are_refused(front_door):
+    result = front_door("--pyargs", "pytest_ckpt.suites")
+    if "module or package not found" in result.stderr.str():
+        result = front_door(CHECKOUT / "suites")
+    is_refusal(result.ret, result.stderr.str(), ["--ckpt-target=/mnt/array --cluster=16000"])
+
+
+def test_a_marker_of_the_same_name_belongs_to_whoever_uses_it(front_door, pytester):
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.requirement("REQ-17")
+        @pytest.mark.parametrize("subject", ["brake"])
+        def test_it_stops(subject): pass
+        """
+    )
+    front_door().assert_outcomes(passed=1)
+
+
+def test_what_nothing_mends_is_not_broken(refused):
+    refused("--ckpt-break=true", says=["--ckpt-break is given and --ckpt-mend is not", "Give both, or neither"])
+    refused("--ckpt-mend=true", says=["--ckpt-mend is given and --ckpt-break is not"])
+
+
+def test_a_break_command_without_its_suite_is_refused(refused):
+    both = ("--ckpt-break=true", "--ckpt-mend=true")
+    refused(
+        *both, "--ckpt-suite=performance", says=["belongs to the suite failover", "--ckpt-suite=performance,failover"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "suite"),
+    [
+        ("--ckpt-serving-limit=60s", "serving"),
+        ("--ckpt-consolidate-limit=2h", "serving"),
+        ("--ckpt-notice=60s", "strategies"),
+    ],
+)
+def test_an_option_of_a_suite_that_is_not_run_is_refused(refused, option, suite):
+    says = [f"belongs to the suite {suite}", f"--ckpt-suite=performance,{suite}"]
+    refused(option, "--ckpt-suite=performance", says=says)
+
+
+def test_a_system_that_must_be_described_and_is_not_is_refused(refused):
+    refused("--ckpt-require-system", says=["--ckpt-system does not tell system.vendor", "doctor --write-system"])
+
+
+def test_a_snapshot_that_nothing_removes_is_not_taken(refused):
+    refused("--ckpt-snapshot=true", says=["--ckpt-snapshot is given and --ckpt-remove-snapshot is not"])
+    refused("--ckpt-remove-snapshot=true", says=["--ckpt-remove-snapshot is given and --ckpt-snapshot is not"])
+
+
+@pytest.mark.parametrize("given", [["--ckpt-during=true"], ["--ckpt-snapshot=true", "--ckpt-remove-snapshot=true"]])
+def test_a_command_of_maintenance_without_its_suite_is_refused(refused, given):
+    says = ["belongs to the suite maintenance", "--ckpt-suite=performance,maintenance"]
+    refused(*given, "--ckpt-suite=performance", says=says)
+
+
+def test_a_target_that_is_missing_is_refused(refused, pytester):
+    missing = pytester.path / "no such place"
+    refused(f"--ckpt-target={missing}", says=["--ckpt-target", str(missing), "does not exist", "Mount the storage"])
+
+
+def test_a_target_that_is_a_file_is_refused(refused, pytester):
+    file = pytester.path / "file"
+    file.write_text("mine")
+    refused(f"--ckpt-target={file}", says=["--ckpt-target", str(file), "is not a folder", "Name a folder"])
+    assert file.read_text() == "mine"
+
+
+def test_a_target_that_leads_nowhere_is_refused(refused, pytester):
+    link = pytester.path / "link"
+    link.symlink_to("nowhere")
+    refused(f"--ckpt-target={link}", says=["--ckpt-target", str(link), "does not exist"])
+
+
+@pytest.mark.parametrize("root", first_few(["/", "//", "/tmp/.."]))
+def test_the_root_folder_is_refused(refused, root):
+    refused(f"--ckpt-target={root}", says=["--ckpt-target is the root folder", "Name a folder"])
+
+
+def test_a_link_to_the_root_folder_is_refused(refused, pytester):
+    (pytester.path / "link").symlink_to("/")
+    refused(f"--ckpt-target={pytester.path / 'link'}", says=["--ckpt-target is the root folder"])
+
+
+def test_a_target_that_is_not_writable_is_refused(pytester, target, monkeypatch):
+    """Where this test runs as root, without what lets root write everywhere."""
+    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT))
+    powerless = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    if powerless and not (shutil.which("setpriv") and succeeds([*powerless, "true"])):
+        pytest.skip("root can write everywhere here")
+    target.chmod(0o555)
+    words = ["-m", "pytest", "-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider"]
+    result = pytester.run(*powerless, sys.executable, *words, f"--ckpt-target={target}", "--cluster=16000")
+    says = ["--ckpt-target", str(target), f"not writable for user {os.geteuid()}", "chown"]
+    is_refusal(result.ret, result.stderr.str(), says)
+    assert not any(target.iterdir())
+    assert not (pytester.path / "ckpt-report").exists()
+
+
+def test_a_target_that_is_mounted_read_only_is_refused(mounted):
+    found = mounted("ro", "--ckpt-profile=smoke")
+    is_refusal(found.returncode, found.stderr, ["--ckpt-target", "mounted read-only", "remount,rw"])
+    assert found.stdout.endswith("left:\n")
+
+
+def test_a_target_that_takes_no_folder_is_refused_and_leaves_no_report(mounted, pytester):
+    found = mounted("size=8g,nr_inodes=1", *SMALL)
+    is_refusal(found.returncode, found.stderr, ["No folder can be made on the target", "No space left", "writable"])
+    assert not (pytester.path / "ckpt-report").exists()

@@ -1,0 +1,36 @@
+"""``pytest-ckpt judge`` on published results: for scripts, and for people."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pytest_ckpt.cli import main as cli
+from pytest_ckpt.evidence.schemas import faults
+
+
+@pytest.fixture
+def judge(capsys):
+    """Run the command and return (exit code, document, what it said on standard error)."""
+
+    def run(folder, *words, cluster=16000):
+        code = cli.main(["judge", str(folder), f"--cluster={cluster}", "--json", *words])
+        output = capsys.readouterr()
+        document = json.loads(output.out, parse_constant=pytest.fail) if output.out else None
+        if document:
+            assert not faults(document, "report" if "grade" in document else "published")
+        return code, document, output.err
+
+    return run
+
+
+@pytest.fixture
+def lines(capsys):
+    """Run the command and return what it prints for people, unwrapped."""
+
+    def run(folder, *words, cluster=16000):
+        cli.main(["judge", str(folder), f"--cluster={cluster}", *words])
+        return " ".join(capsys.readouterr().out.split())
+
+    return run

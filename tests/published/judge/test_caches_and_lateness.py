@@ -1,0 +1,104 @@
+"""``pytest-ckpt judge`` on published results: loads from caches and last saves that may be late are told."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from tests.support.judged import because, outcomes
+from tests.support.made_results import BYTES, GIB, MadeRun, published
+
+
+def test_loads_from_a_cache_are_flagged_on_repeat_and_cold_with_their_numbers(judge, lines, tmp_path):
+    run = MadeRun(seconds=lambda kind, n, _r: 5.0 if kind == "save" else (9.0 if n < 6 else 3.0))
+    folder = run.write(tmp_path / "run")
+    document = judge(folder)[1]
+    for requirement, outcome in (("REPEAT", "failed"), ("COLD", "not run")):
+        assert outcomes(document)[requirement] == outcome
+        assert "Loads 6 to 10 took at most 3 s, loads 1 to 5 at least 9 s" in because(document, requirement)
+    assert "advisory failed: REPEAT" in lines(folder)
+
+
+def test_an_operation_of_which_only_rank_0_is_known_is_not_compared_with_the_others(judge, tmp_path):
+    run = MadeRun(seconds=lambda _kind, _n, rank: 20.0 if rank == 3 else 5.0)
+    document = judge(run.write(tmp_path / "run", ranks=[0]))[1]
+    assert document["published"]["signs"] == []
+    assert outcomes(document)["REPEAT"] == "not run"
+    assert because(document, "REPEAT") == (
+        "Coefficient of variation: 0.00226 % for saves and 0.00161 % for loads (limit 10 %). The slowest process of 2 "
+        "of 20 operations is not known."
+    )
+
+
+def test_even_loads_are_not_flagged(judge, tmp_path):
+    document = judge(MadeRun().write(tmp_path / "run"))[1]
+    assert document["published"]["signs"] == []
+    assert because(document, "COLD").endswith(
+        "Saves and loads are of one run, in which nothing clears them in between."
+    )
+
+
+LARGE, SMALL = 4 * BYTES["llama3-8b", 8] / GIB, 0.2 * BYTES["llama3-8b", 8] / GIB
+
+
+@pytest.mark.parametrize(
+    ("memory", "says"),
+    [
+        (
+            [LARGE],
+            "MLPerf Storage's rule asks for clearing them between saves and loads (3 x one checkpoint of the node",
+        ),
+        ([1.5 * SMALL], "MLPerf Storage's rule asks for no clearing"),
+        ([], "cannot be told: the clients' number and memory are not recorded"),
+        ([LARGE, LARGE], "cannot be told: the clients' number and memory are not recorded"),
+    ],
+)
+def test_what_the_rule_asks_of_caches_is_said_by_memory_and_checkpoint(judge, tmp_path, memory, says):
+    folder = MadeRun().write(tmp_path / "run")
+    summary = json.loads((folder / "summary.json").read_text()) | {"host_memory_GB": memory}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    document = judge(folder)[1]
+    assert says in because(document, "COLD")
+    assert outcomes(document)["COLD"] == "not run"
+    detail = next(v["detail"] for v in document["requirements"] if v["id"] == "COLD")
+    assert len(detail.splitlines()) == (2 if len(memory) == 1 else 0)
+
+
+def test_what_the_page_caches_held_as_the_loads_began_is_said(judge, tmp_path):
+    write = MadeRun(loads=0).write(published(tmp_path, "M", "a", "llama3-8b", "1"), parts=("metadata",))
+    read = MadeRun(saves=0, started=MadeRun().started + timedelta(hours=1))
+    folder = read.write(published(tmp_path, "M", "a", "llama3-8b", "2"), parts=("metadata",))
+    (file,) = folder.glob("*_metadata.json")
+    metadata = json.loads(file.read_text())
+    metadata["cluster_snapshots"] = {"start": {"hosts": [{"memory": {"cached": BYTES["llama3-8b", 8] // 50}}]}}
+    file.write_text(json.dumps(metadata))
+    message = because(judge(tmp_path)[1], "COLD")
+    assert "Saves and loads are of different runs; no file says whether they were cleared in between." in message
+    assert "held 2.09 GiB as the loads' run began, 2 % of one checkpoint." in message
+    for name in write.iterdir():
+        name.unlink()
+    assert "The saves are another run's, and no file says whether they were cleared" in because(
+        judge(tmp_path)[1], "COLD"
+    )
+
+
+def test_a_last_save_that_is_late_at_most_is_no_failure_and_not_met(judge, tmp_path):
+    """Between what rank 0 took and what the first load waited for lies the limit."""
+    folder = MadeRun(listing=30.0).write(tmp_path / "run", ranks=[0])
+    code, document, _ = judge(folder)
+    assert (code, outcomes(document)["SAVE"]) == (8, "not run")
+    assert because(document, "SAVE") == (
+        "All others met 27.8 s. Save 10, the last, took at least 5 s and, by when the first load started, at most "
+        "35.3 s."
+    )
+    assert document["certified_cluster"][0]["save"] < 16000
+
+
+def test_a_last_save_that_is_late_at_most_beside_others_that_are_is_said(judge, tmp_path):
+    run = MadeRun(listing=30.0, seconds=lambda kind, n, r: 40.0 if (kind, n, r) == ("save", 2, 3) else 5.0)
+    code, document, _ = judge(run.write(tmp_path / "run", ranks=[0]))
+    assert (code, outcomes(document)["SAVE"]) == (1, "failed")
+    assert because(document, "SAVE").startswith("2 of 10 saves exceeded the limit of 27.8 s; slowest: save 2, 40 s")
+    assert because(document, "SAVE").endswith("at least 5 s and, by when the first load started, at most 35 s.")

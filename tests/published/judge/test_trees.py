@@ -1,0 +1,150 @@
+"""``pytest-ckpt judge`` on trees of published results, and the command itself."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.judged import because, texts
+from tests.support.made_results import MadeRun, published, steady
+
+HEAVY = ("torch", "mpi4py", "numpy", "psutil", "jinja2")
+
+
+# --- trees -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """Three systems, one with two models, one too slow, one broken; and runs of other benchmarks."""
+    MadeRun().write(published(tmp_path, "Maker", "fast array", "llama3-8b", "20260301_120000"))
+    big = MadeRun(model="llama3-70b", processes=64, seconds=steady(12.0, 11.0))
+    big.write(published(tmp_path, "Maker", "fast array", "llama3-70b", "20260302_120000"), ranks=[0, 9])
+    slow = MadeRun(seconds=lambda kind, n, r: 90.0 if r == 3 else 20.0)
+    slow.write(published(tmp_path, "Other", "slow <array> & more", "llama3-8b", "20260301_120000"), ranks=[0])
+    broken = MadeRun().write(published(tmp_path, "Third", "broken", "llama3-8b", "20260301_120000"), ranks=[0])
+    (broken / "0_per_epoch_stats.json").write_text("{")
+    training = tmp_path / "closed" / "Maker" / "results" / "fast array" / "training" / "unet3d" / "run" / "20260301"
+    training.mkdir(parents=True)
+    (training / "training_20260301_metadata.json").write_text('{"benchmark_type": "training"}')
+    cache = tmp_path / "closed" / "Maker" / "results" / "fast array" / "kv_cache" / "llama3.1-70b" / "run" / "20260301"
+    cache.mkdir(parents=True)
+    (cache / "kv_cache_20260301_metadata.json").write_text('{"benchmark_type": "kv_cache"}')
+    return tmp_path
+
+
+def test_a_tree_gives_one_row_a_system_and_model(judge, tree):
+    code, document, _ = judge(tree)
+    assert (code, document["schema"]) == (1, "pytest-ckpt/published/1")
+    rows = {(r["system"], r["subject"]): r for r in document["results"]}
+    assert list(rows) == [
+        ("Maker fast array", "llama3-8b-full"),
+        ("Maker fast array", "llama3-70b-full"),
+        ("Other slow <array> & more", "llama3-8b-full"),
+    ]
+    fast, big, slow = rows.values()
+    assert (fast["verdict"], fast["basis"], fast["grade"]) == ("both in time", "all ranks", "incomplete")
+    assert (big["verdict"], big["basis"], big["grade"]) == (
+        "both in time as far as recorded",
+        "inferred from rank 0",
+        "rehearsal",
+    )
+    assert (slow["verdict"], slow["grade"]) == ("save too slow", "rehearsal")
+    assert slow["figures"][0]["published_seconds"] == pytest.approx(20.0)
+    assert slow["figures"][0]["judged_seconds"] == pytest.approx(90.0, abs=0.002)
+    assert fast["certified_cluster"]["overall"] > big["certified_cluster"]["overall"]
+    assert document["passed_over"] == 2
+    broken = "closed/Third/results/broken/checkpointing/llama3-8b/20260301_120000"
+    assert "cut off" in texts(document)[f"{broken}/0_per_epoch_stats.json"]
+
+
+def test_for_people_the_tree_is_a_table(lines, tree):
+    output = lines(tree)
+    assert "system checkpoint published judged published judged serves up to at 16,000" in output
+    assert "Maker fast array llama3-8b-full 5 s 5.3 s 4 s 4.3 s" in output
+    assert "20 s 90 s 20 s 90 s" in output
+    assert "save too slow" in output
+    assert "None is certified" in output
+    assert "2 runs of other benchmarks were passed over" in output
+
+
+def test_both_pages_are_written_and_escape_what_comes_from_outside(judge, tree, tmp_path):
+    table, certificate = tmp_path / "table.html", tmp_path / "certificate.html"
+    judge(tree, f"--html={table}")
+    page = table.read_text()
+    assert "slow &lt;array&gt; &amp; more" in page
+    assert "<array>" not in page
+    assert "<script" not in page
+    assert "save too slow" in page
+    judge(tree / "closed" / "Other", f"--html={certificate}")
+    page = certificate.read_text()
+    assert "As published, and as judged" in page
+    assert "9 inferred from rank 0, 1 rank 0 only" in page
+    assert "REHEARSAL" in page
+    assert "<array>" not in page
+
+
+def test_runs_of_one_system_are_pooled_and_every_operation_counts(judge, tmp_path):
+    MadeRun().write(published(tmp_path, "M", "a", "llama3-8b", "1"))
+    slow = MadeRun(started=MadeRun().started + timedelta(hours=2), seconds=steady(50.0, 4.0))
+    slow.write(published(tmp_path, "M", "a", "llama3-8b", "2"))
+    code, document, _ = judge(tmp_path)
+    assert code == 1
+    assert len(document["measurements"][0]["operations"]) == 40
+    assert "10 of 20 saves exceeded the limit" in because(document, "SAVE")
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_it_imports_nothing_heavy(tmp_path):
+    folder = MadeRun().write(tmp_path / "run")
+    code = (
+        "import sys; from pytest_ckpt.cli.main import main; "
+        f"main(['judge', {str(folder)!r}, '--cluster=16000']); print([m for m in {HEAVY!r} if m in sys.modules])"
+    )
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert output.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_terminal_sees_a_progress_bar_and_a_file_does_not(tmp_path):
+    MadeRun(model="llama3-70b", processes=64).write(tmp_path / "a")
+    command = [sys.executable, "-m", "pytest_ckpt.cli.main", "judge", str(tmp_path), "--cluster=16000"]
+    plain = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert plain.stderr == ""
+    ours, theirs = pty.openpty()
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=theirs, check=False)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            part = os.read(ours, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        shown += part
+    os.close(ours)
+    assert b"reading [" in shown
+    assert b"1 of 1 run, 64 files" in shown
+
+
+def test_a_folder_with_neither_names_both(judge, tmp_path):
+    code, _, error = judge(tmp_path)
+    assert code == 4
+    assert "report.json" in error
+    assert "results of DLIO" in error
+
+
+def test_our_own_run_folder_is_not_taken_for_one_of_theirs(judge, tmp_path):
+    MadeRun().write(tmp_path)
+    Path(tmp_path / "report.json").write_text("{")
+    code, _, error = judge(tmp_path)
+    assert code == 4
+    assert "report.json is not JSON" in error

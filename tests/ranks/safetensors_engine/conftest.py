@@ -1,0 +1,13 @@
+"""A checkpoint that the engine safetensors saved."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.safetensors_files import save
+
+
+@pytest.fixture
+def saved(tmp_path):
+    save(tmp_path)
+    return tmp_path

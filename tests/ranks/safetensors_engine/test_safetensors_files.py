@@ -1,0 +1,80 @@
+"""Files of safetensors: headers and indexes that are none are refused, and the library reads what the engine wrote."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ckpt.ranks.engines.safetensors.header import places_in
+from pytest_ckpt.ranks.engines.safetensors.index_file import INDEX, index_of, weight_map
+from pytest_ckpt.sizing.models import Tensor, layout
+from tests.support.bare_safetensors import load_bare, save_bare
+from tests.support.safetensors_files import SHARD, engine_of, load, right, save, tensors_of
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+)
+ONE = {"w": Tensor(name="w", dtype="float16", elements=3)}
+ENTRY = {"dtype": "F16", "shape": [3], "data_offsets": [0, 6]}
+
+
+@given(JSON, JSON)
+def test_a_header_of_anything_else_is_refused(entry, metadata):
+    for header in (entry, {"__metadata__": metadata, "w": ENTRY}, {"__metadata__": {"format": "pt"}, "w": entry}):
+        if header != {"__metadata__": {"format": "pt"}, "w": ENTRY}:
+            with pytest.raises(ValueError, match=r"header|tensor"):
+                places_in(json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode(), ONE)
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        (b"[" * 100_000, "nested"),
+        (b'{"__metadata__":{"format":"pt"},"w":{"dtype":"F16","shape":[3],"data_offsets":[0,6]}}\n', "not what"),
+        (b'{"__metadata__":{"format":"pt"},"w":{"dtype":"F16","shape":[3],"data_offsets":[0, 6]}}', "not what"),
+        (b'{"__metadata__":{"format":"pt"},"w":{"dtype":"F16","shape":[3],"data_offsets":[1,6]}}', "not the tensor"),
+        (b'{"__metadata__":{"format":"pt"}}', "other tensors"),
+    ],
+)
+def test_a_header_that_is_no_header_of_these_tensors_says_why(header, says):
+    with pytest.raises(ValueError, match=says):
+        places_in(header, ONE)
+
+
+@given(JSON)
+def test_an_index_of_anything_else_is_refused(found):
+    if not (isinstance(found, dict) and isinstance(found.get("weight_map"), dict)):
+        with pytest.raises(ValueError, match="weight_map"):
+            weight_map(json.dumps(found).encode())
+
+
+def test_the_library_alone_finds_every_tensor_by_the_index(tmp_path):
+    """Of two ranks, by a program that knows nothing of this package."""
+    whole = layout("llama3-8b", mode="open", processes=2, scale=1e-5)
+    folder, scratch = tmp_path / "saved", tmp_path / "scratch"
+    scratch.mkdir()
+    for shard in whole.ranks():
+        save(folder, engine=engine_of(shard))
+    wanted = {
+        name: (kind, data, place)
+        for shard in whole.ranks()
+        for place, tensors in tensors_of(shard).items()
+        for name, (kind, data) in tensors.items()
+    }
+    assert load_bare(folder, scratch) == wanted
+
+
+def test_what_the_library_alone_saves_is_the_same_to_the_byte_and_is_loaded(tmp_path):
+    folder, scratch = tmp_path / "bare", tmp_path / "scratch"
+    folder.mkdir()
+    scratch.mkdir()
+    save_bare(folder, scratch, tensors_of())
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} | {INDEX: index_of(SHARD)} == right()
+    (folder / INDEX).write_bytes(index_of(SHARD))
+    loaded, check = load(folder)
+    assert loaded == check.bytes_checked == SHARD.bytes
+    assert check.faults == ()

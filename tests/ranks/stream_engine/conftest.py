@@ -1,0 +1,26 @@
+"""A checkpoint that was saved rightly, and a copy of it for each test."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
+from pytest_ckpt.ranks.process.activity import Activity
+from tests.support.streaming import CONTENT, ODD, bytes_of, everything, load, save, streaming
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory):
+    """The files of one checkpoint as they have to be."""
+    folder = tmp_path_factory.mktemp("right")
+    save(streaming(ODD), folder)
+    assert load(TorchEngine(ODD, CONTENT, Activity()), folder) == everything(ODD)
+    return bytes_of(folder)
+
+
+@pytest.fixture
+def saved(tmp_path, right):
+    """A checkpoint to damage."""
+    for name, data in right.items():
+        (tmp_path / name).write_bytes(data)
+    return tmp_path

@@ -1,0 +1,179 @@
+"""The engine stream finds what the torch engine finds in files that storage changed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_ckpt.ranks.content.generator import PAGE_BYTES, TensorKey
+from pytest_ckpt.ranks.engines.stream.container_layout import container_of
+from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
+from pytest_ckpt.ranks.process.activity import Activity
+from tests.support.posix_files import clock_of, committed_in
+from tests.support.streaming import (
+    CONTENT,
+    MIDDLE,
+    MIDDLE_NUMBER,
+    MIDDLE_TENSOR,
+    ODD,
+    REQUEST,
+    failure_of,
+    load,
+    streaming,
+)
+
+
+def flip(folder, tensor_number, position, bit=0, shard=ODD):
+    """Flip one bit of a tensor of the first file."""
+    file = folder / shard.files[0].name
+    record = container_of(shard.files[0].tensors).records[tensor_number]
+    change(file, record.offset + position, lambda byte: byte ^ 1 << bit)
+
+
+def change(file, offset, how):
+    with file.open("r+b") as both:
+        both.seek(offset)
+        (old,) = both.read(1)
+        both.seek(offset)
+        both.write(bytes([how(old)]))
+
+
+def found_by_both(folder):
+    """Return what both engines find in a folder."""
+    return [load(engine, folder)[2] for engine in (TorchEngine(ODD, CONTENT, Activity()), streaming(ODD))]
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data(), bit=st.integers(0, 7))
+def test_both_engines_locate_any_flipped_bit_alike(tmp_path_factory, right, data, bit):
+    number = data.draw(st.integers(0, len(MIDDLE.tensors) - 1))
+    position = data.draw(st.integers(0, MIDDLE.tensors[number].bytes - 1))
+    folder = tmp_path_factory.getbasetemp() / "flipped"
+    folder.mkdir(exist_ok=True)
+    for name, content in right.items():
+        (folder / name).write_bytes(content)
+    flip(folder, number, position, bit)
+    by_torch, by_stream = found_by_both(folder)
+    assert by_torch == by_stream
+    (fault,) = by_stream
+    assert (fault.kind, fault.file, fault.tensor) == ("flipped", MIDDLE.name, MIDDLE.tensors[number].name)
+    assert fault.offset == position // PAGE_BYTES * PAGE_BYTES
+    assert f"the first at byte {position}" in fault.detail
+
+
+@pytest.mark.parametrize(
+    ("page", "kind"),
+    [
+        (bytes(PAGE_BYTES), "zeros"),
+        (bytes(range(256)) * 16, "foreign"),
+        (CONTENT.expected(TensorKey(checkpoint=1, rank=2, tensor=3), 0, PAGE_BYTES).tobytes(), "misplaced"),
+        (CONTENT.expected(TensorKey(checkpoint=9, rank=2, tensor=3), 31 * PAGE_BYTES, PAGE_BYTES).tobytes(), "stale"),
+    ],
+)
+def test_both_engines_call_a_wrong_page_the_same(saved, page, kind):
+    start = container_of(MIDDLE.tensors).records[MIDDLE_NUMBER].offset + 31 * PAGE_BYTES
+    with (saved / MIDDLE.name).open("r+b") as file:
+        file.seek(start)
+        file.write(page)
+    by_torch, by_stream = found_by_both(saved)
+    assert by_torch == by_stream
+    (fault,) = by_stream
+    assert (fault.kind, fault.tensor, fault.offset) == (kind, MIDDLE_TENSOR.name, 31 * PAGE_BYTES)
+
+
+@pytest.mark.parametrize("left", [0, 1, 5_000, REQUEST, 2 * REQUEST, 2 * REQUEST + 700])
+def test_a_file_that_was_cut_off_is_short_once_and_says_where_it_ends(saved, left):
+    size = container_of(MIDDLE.tensors).bytes
+    os.truncate(saved / MIDDLE.name, left)
+    _, _, (fault,) = load(streaming(ODD), saved)
+    assert (fault.kind, fault.file, fault.tensor) == ("short", MIDDLE.name, "")
+    assert (fault.offset, fault.bytes) == (left, size - left)
+    assert fault.detail == f"the file ends at byte {left} of {size}"
+
+
+@pytest.mark.parametrize("left", [0, 1, 5_000, REQUEST, 2 * REQUEST + 700])
+def test_both_engines_call_a_file_short_that_was_cut_off(saved, left):
+    os.truncate(saved / MIDDLE.name, left)
+    for (fault,) in found_by_both(saved):
+        assert (fault.kind, fault.file) == ("short", MIDDLE.name)
+
+
+def test_a_file_that_lacks_its_last_byte_is_a_fault_to_both_engines(saved):
+    size = container_of(MIDDLE.tensors).bytes
+    os.truncate(saved / MIDDLE.name, size - 1)
+    by_torch, by_stream = found_by_both(saved)
+    assert [f.file for f in by_torch] == [MIDDLE.name]
+    assert [(f.kind, f.file, f.offset, f.bytes) for f in by_stream] == [("short", MIDDLE.name, size - 1, 1)]
+
+
+def test_what_a_cut_off_file_still_has_is_read_and_compared(saved):
+    os.truncate(saved / MIDDLE.name, 2 * REQUEST + 700)
+    flip(saved, MIDDLE_NUMBER, 40)
+    loaded, checked, faults = load(streaming(ODD), saved)
+    assert loaded == checked
+    assert ODD.bytes - MIDDLE.bytes < loaded < ODD.bytes
+    assert sorted(f.kind for f in faults) == ["flipped", "short"]
+
+
+@pytest.mark.parametrize("more", [1, PAGE_BYTES, 3 * REQUEST])
+def test_a_file_that_is_longer_than_it_was_written_is_a_fault(saved, more):
+    size = container_of(MIDDLE.tensors).bytes
+    os.truncate(saved / MIDDLE.name, size + more)
+    loaded, checked, (fault,) = load(streaming(ODD), saved)
+    assert (loaded, checked) == (ODD.bytes, ODD.bytes)
+    assert (fault.kind, fault.file, fault.offset, fault.bytes) == ("foreign", MIDDLE.name, size, more)
+    assert fault.detail == f"the file has {size + more} bytes, {size} were written"
+
+
+@pytest.mark.parametrize("where", [0, -200], ids=["header", "directory"])
+def test_both_engines_call_a_file_with_a_broken_container_unreadable(saved, where):
+    file = saved / MIDDLE.name
+    data = bytearray(file.read_bytes())
+    start = where % len(data)
+    data[start : start + 200] = bytes(range(55, 255))
+    file.write_bytes(data)
+    by_torch, by_stream = found_by_both(saved)
+    for faults in (by_torch, by_stream):
+        assert {(f.kind, f.file) for f in faults} == {("unreadable", MIDDLE.name)}
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data(), bit=st.integers(0, 7))
+def test_no_bit_of_a_file_can_be_wrong_unseen(tmp_path_factory, right, data, bit):
+    """torch.load looks at few of the bytes around the tensors; the stream engine at all."""
+    name = data.draw(st.sampled_from(sorted(right)))
+    offset = data.draw(st.integers(0, len(right[name]) - 1))
+    folder = tmp_path_factory.getbasetemp() / "any-bit"
+    folder.mkdir(exist_ok=True)
+    for other, content in right.items():
+        (folder / other).write_bytes(content)
+    change(folder / name, offset, lambda byte: byte ^ 1 << bit)
+    _, _, (fault,) = load(streaming(ODD), folder)
+    assert fault.file == name
+    assert fault.kind in ("flipped", "unreadable", "zeros", "foreign")
+    if not fault.tensor:
+        assert fault.offset <= offset < fault.offset + fault.bytes
+
+
+def test_of_very_many_faults_the_first_are_told_and_all_are_counted(saved):
+    (saved / MIDDLE.name).write_bytes(bytes(len((saved / MIDDLE.name).read_bytes())))
+    engine = streaming(ODD)
+    engine.load(committed_in(saved), 0, clock_of())
+    check = engine.verify(1)
+    engine.release()
+    assert len(check.faults) == 20
+    assert check.fault_count > 200
+
+
+def test_a_missing_file_is_an_error_that_names_it(saved, capfd):
+    (saved / MIDDLE.name).unlink()
+    failure = failure_of(lambda activity: load_with(activity, saved), capfd)
+    assert (failure["phase"], failure["file"], failure["errno"]) == ("open", MIDDLE.name, "ENOENT")
+
+
+def load_with(activity, folder):
+    clock = clock_of(activity)
+    streaming(ODD).load(committed_in(folder, clock), 0, clock)

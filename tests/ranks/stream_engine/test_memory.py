@@ -1,0 +1,156 @@
+"""The engine stream saves and loads in bounded memory, and what it says of its buffers is true."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.ranks.content.generator import PAGE_BYTES
+from pytest_ckpt.ranks.engines.stream import engine as stream
+from pytest_ckpt.ranks.engines.stream.container_layout import container_of
+from pytest_ckpt.ranks.process.job import EngineOptions
+from tests.support.streaming import ODD, save, shard_of, streaming
+
+RANK = """
+import json, pathlib, re, resource, sys
+
+asked = json.load(sys.stdin)
+if asked["maximum_bytes"]:
+    resource.setrlimit(resource.RLIMIT_AS, (asked["maximum_bytes"],) * 2)
+
+import numpy as np
+from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.ranks.content.generator import Content
+from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
+from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
+from pytest_ckpt.targets.posix.store import open_store
+from pytest_ckpt.sizing.models import RankLayout
+
+shard, options = from_plain(RankLayout, asked["shard"]), from_plain(EngineOptions, asked["options"])
+try:
+    np.empty(shard.bytes, np.uint8)
+    state_fits = True
+except MemoryError:
+    state_fits = False
+clock = Clock(activity=Activity())
+store = open_store(AreaRef(scheme="", location=asked["folder"], run_id="", opener=""))
+ref = CheckpointRef(subject="s", number=1)
+store.prepare("s")
+engine = StreamEngine(shard, Content(7), Activity(), options)
+engine.fill(1)
+draft = store.begin(ref, clock)
+engine.save(draft, clock)
+store.commit(ref, draft.seal()[0], clock)
+committed = store.open(ref, clock)
+loaded, checks = 0, []
+for step in range(engine.load_steps()):
+    loaded += engine.load(committed, step, clock)
+    checks.append(engine.verify(1))
+engine.release()
+(peak_kib,) = re.findall(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())
+print(json.dumps({
+    "state_fits": state_fits,
+    "loaded": loaded,
+    "checked": sum(c.bytes_checked for c in checks),
+    "faults": sum(c.fault_count for c in checks),
+    "peak_bytes": int(peak_kib) * 1024,
+    "modules": sorted(m for m in ("torch", "mpi4py", "jinja2", "pytest") if m in sys.modules),
+}))
+"""
+
+
+def as_a_rank(shard, folder, *, maximum_bytes=0, front=()):
+    """Save, load and compare in a process of its own, as a rank does; return what it tells."""
+    asked = {
+        "shard": to_plain(shard),
+        "options": to_plain(EngineOptions()),
+        "folder": str(folder),
+        "maximum_bytes": maximum_bytes,
+    }
+    done = subprocess.run(
+        [*front, sys.executable, "-c", RANK],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(stream.__file__).parents[3],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_state_that_does_not_fit_into_memory_is_saved_and_loaded(tmp_path):
+    """512 MiB of state, in a process that may not even promise itself that much."""
+    shard = shard_of(0, [("float32", 100 << 20), ("float16", 1)], [("float16", (56 << 20) + 1)])
+    found = as_a_rank(shard, tmp_path, maximum_bytes=400 << 20)
+    assert not found["state_fits"]
+    assert (found["loaded"], found["checked"], found["faults"]) == (shard.bytes, shard.bytes, 0)
+    assert found["peak_bytes"] < 100e6
+
+
+def test_the_memory_of_a_rank_does_not_grow_with_its_state(tmp_path):
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.mkdir()
+    large.mkdir()
+    few = as_a_rank(shard_of(0, [("float32", 16 << 20)]), small)["peak_bytes"]
+    many = as_a_rank(shard_of(0, [("float32", 64 << 20)]), large)["peak_bytes"]
+    assert many - few < 4 << 20
+
+
+def test_a_rank_that_has_little_takes_no_more_memory_than_that(tmp_path):
+    """Of 1,024 ranks many share a host: a window of 32 MiB for each would be most of what they take."""
+    buffers = streaming(shard_of(0, [("float32", 1 << 10)], [("float32", 1)]), request=4 << 20).facts()["buffers"]
+    assert buffers.startswith("2 MiB a rank, ")
+    whole = streaming(shard_of(0, [("float32", 16 << 20)]), request=4 << 20).facts()["buffers"]
+    assert whole.startswith("32 MiB a rank, ")
+
+
+def test_a_rank_imports_neither_torch_nor_what_only_the_controller_needs(tmp_path):
+    assert as_a_rank(shard_of(0, [("float32", 1)]), tmp_path)["modules"] == []
+
+
+def test_requests_that_signals_interrupt_are_made_again(tmp_path):
+    """The kernel's own answer, put in front of the real calls by strace."""
+    strace = shutil.which("strace")
+    front = (strace, "-f", "-q", "-o", str(tmp_path / "trace"), "-e", "trace=pwrite64,preadv,preadv2")
+    if not strace or subprocess.run([*front, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no strace that may trace")
+    inject = [f"inject={call}:error=EINTR:when=2+2" for call in ("pwrite64", "preadv", "preadv2")]
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    shard = shard_of(0, [("float32", 5 << 20), ("float16", 1)])
+    found = as_a_rank(shard, folder, front=(*front, *(word for i in inject for word in ("-e", i))))
+    assert (found["loaded"], found["checked"], found["faults"]) == (shard.bytes, shard.bytes, 0)
+    trace = (tmp_path / "trace").read_text()
+    interrupted = [line for line in trace.splitlines() if "EINTR" in line]
+    # Where another thread's call stands between, the answer has a line of its own: "<... pwrite64 resumed>".
+    assert any("pwrite64" in line for line in interrupted)
+    assert any("preadv" in line for line in interrupted)
+
+
+def test_what_it_says_of_its_buffers_is_true():
+    facts = streaming(ODD, request=4 << 20).facts()
+    assert facts["requests"] == "4096 KiB, 2 in flight for each rank"
+    size, _, share = facts["buffers"].partition(" MiB a rank, ")
+    # Three files, of a request each, and the largest is smaller than a MiB.
+    assert int(size) == 3
+    assert share in {f"{n}% in huge pages" for n in range(101)}
+
+
+def test_a_file_has_no_byte_more_than_its_container(tmp_path):
+    """Its last request is filled up to a whole block, and that is cut off."""
+    save(streaming(ODD), tmp_path)
+    sizes = {file.name: container_of(file.tensors).bytes for file in ODD.files}
+    assert {p.name: p.stat().st_size for p in tmp_path.iterdir()} == sizes
+    assert all(size % PAGE_BYTES for size in sizes.values())

@@ -1,0 +1,220 @@
+"""The engine stream goes on where a target refuses direct requests or ends them short."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import tempfile
+import threading
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_ckpt.ranks.content.generator import PAGE_BYTES
+from pytest_ckpt.targets.posix.direct_io import DirectFile
+from tests.support.streaming import (
+    MIDDLE,
+    ODD,
+    REQUEST,
+    bytes_of,
+    everything,
+    failure_of,
+    load,
+    save,
+    save_with,
+    streaming,
+    transfers,
+)
+
+
+@pytest.fixture
+def direct(tmp_path):
+    """A folder whose file system takes direct requests."""
+    try:
+        os.close(os.open(tmp_path / "probe", os.O_WRONLY | os.O_CREAT | os.O_DIRECT))
+    except OSError as error:
+        pytest.skip(f"the temporary folder takes no direct requests: {error.strerror}")
+    (tmp_path / "probe").unlink()
+    return tmp_path
+
+
+def is_direct(descriptor):
+    return bool(fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_DIRECT)
+
+
+@contextlib.contextmanager
+def refusing_direct_opens(*, after_making=False, number=errno.EINVAL):
+    """A target without O_DIRECT; some have made the file before they refuse."""
+    real = os.open
+
+    def refuse(path, flags, *rest, **how):
+        if flags & os.O_DIRECT:
+            if after_making:
+                os.close(real(path, flags & ~os.O_DIRECT, *rest, **how))
+            raise OSError(number, os.strerror(number))
+        return real(path, flags, *rest, **how)
+
+    with mock.patch.object(os, "open", refuse):
+        yield
+
+
+def part_of_write(length):
+    """Write only the first bytes of each request, through the page cache, as no direct request could be so short."""
+
+    def write(_number, real, descriptor, data, offset):
+        count = max(1, min(length(), len(data)))
+        other = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY)
+        try:
+            return real(other, data[:count], offset)
+        finally:
+            os.close(other)
+
+    return write
+
+
+def part_of_read(length):
+    def read(_number, real, descriptor, parts, offset):
+        (data,) = parts
+        count = max(1, min(length(), len(data)))
+        other = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY)
+        try:
+            return real(other, [data[:count]], offset)
+        finally:
+            os.close(other)
+
+    return read
+
+
+def comes_and_goes(folder, right, engine=None):
+    """Save and load; every byte must be there both ways. Return what the engine says of direct requests."""
+    engine = engine or streaming(ODD)
+    save(engine, folder)
+    assert bytes_of(folder) == right
+    assert load(engine, folder) == everything(ODD)
+    return engine.facts()["direct"]
+
+
+def test_where_direct_requests_are_taken_it_says_so(direct, right):
+    flags = []
+
+    def write(_number, real, descriptor, *rest):
+        flags.append(is_direct(descriptor))
+        return real(descriptor, *rest)
+
+    with transfers(write):
+        assert comes_and_goes(direct, right) == "O_DIRECT, around the client's page cache"
+    assert all(flags)
+
+
+@pytest.mark.parametrize("after_making", [False, True])
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP])
+def test_a_target_without_direct_requests_is_written_through_its_cache(tmp_path, right, after_making, number):
+    with refusing_direct_opens(after_making=after_making, number=number):
+        found = comes_and_goes(tmp_path, right)
+    assert found == f"no: the target refuses O_DIRECT: {os.strerror(number)}"
+
+
+def test_an_open_that_fails_for_another_reason_is_an_error(tmp_path):
+    with refusing_direct_opens(number=errno.EACCES), pytest.raises(PermissionError):
+        save(streaming(ODD), tmp_path)
+
+
+@pytest.mark.parametrize("nth", [1, 3])
+@pytest.mark.parametrize("kind", ["write", "read"])
+def test_a_direct_request_that_is_refused_in_the_middle_is_made_again_through_the_cache(direct, right, kind, nth):
+    def refuse(number, real, descriptor, *rest):
+        if number >= nth and is_direct(descriptor):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return real(descriptor, *rest)
+
+    with transfers(**{kind: refuse}):
+        found = comes_and_goes(direct, right)
+    assert found == "no: the target refuses a direct request: Invalid argument"
+
+
+@pytest.mark.parametrize("block", [16 << 10, 32 << 10])
+def test_a_target_with_larger_blocks_is_written_through_its_cache_where_requests_do_not_fit_them(direct, right, block):
+    def refuse(_number, real, descriptor, data, offset):
+        (part,) = data if isinstance(data, list) else (data,)
+        if is_direct(descriptor) and (len(part) % block or offset % block):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return real(descriptor, data, offset)
+
+    with transfers(refuse, refuse):
+        assert comes_and_goes(direct, right) == "no: the target refuses a direct request: Invalid argument"
+
+
+def test_two_direct_requests_that_are_refused_at_once_are_both_made_again(direct, right, monkeypatch):
+    both_refused, left = threading.Barrier(2), threading.Event()
+    leave = DirectFile._leave_direct
+
+    def leave_and_tell(*arguments):
+        leave(*arguments)
+        left.set()
+
+    def refuse(number, real, *rest):
+        if number <= 2:
+            if both_refused.wait(60):
+                # The second learns of it when the first has left the direct way already.
+                left.wait(60)
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return real(*rest)
+
+    monkeypatch.setattr(DirectFile, "_leave_direct", leave_and_tell)
+    with transfers(refuse):
+        assert comes_and_goes(direct, right).startswith("no: the target refuses a direct request")
+
+
+def test_a_request_that_is_invalid_through_the_cache_too_is_an_error(tmp_path):
+    def refuse(_number, _real, *_rest):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    with transfers(refuse), pytest.raises(OSError, match="Invalid argument"):
+        save(streaming(ODD), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["write", "read"])
+def test_requests_that_end_short_at_a_block_go_on_directly(direct, right, kind):
+    part = {"write": part_of_write, "read": part_of_read}[kind]
+    with transfers(**{kind: part(lambda: 3 * PAGE_BYTES)}) as counts:
+        assert comes_and_goes(direct, right) == "O_DIRECT, around the client's page cache"
+    assert counts[{"write": "pwrite", "read": "preadv"}[kind]] > ODD.bytes // (3 * PAGE_BYTES)
+
+
+@pytest.mark.parametrize("kind", ["write", "read"])
+def test_requests_that_end_inside_a_block_go_on_through_the_cache(direct, right, kind):
+    part = {"write": part_of_write, "read": part_of_read}[kind]
+    with transfers(**{kind: part(lambda: 5_001)}):
+        found = comes_and_goes(direct, right)
+    assert found == "no: the target ended a direct request inside a block"
+
+
+@settings(deadline=None, max_examples=15)
+@given(lengths=st.lists(st.integers(1, 2 * REQUEST), min_size=1, max_size=8), has_direct=st.booleans())
+def test_short_writes_and_reads_of_any_length_are_continued(tmp_path_factory, right, lengths, has_direct):
+    turn = iter(range(1 << 30))
+
+    def length():
+        return max(512, lengths[next(turn) % len(lengths)])
+
+    refusing = contextlib.nullcontext() if has_direct else refusing_direct_opens()
+    short = transfers(part_of_write(length), part_of_read(length))
+    with tempfile.TemporaryDirectory(dir=tmp_path_factory.getbasetemp()) as name, refusing, short:
+        comes_and_goes(Path(name), right)
+
+
+def test_a_target_that_takes_nothing_and_says_nothing_is_an_error(tmp_path, capfd):
+    with transfers(lambda *_: 0):
+        failure = failure_of(lambda activity: save_with(activity, tmp_path), capfd)
+    assert (failure["phase"], failure["file"], failure["errno"]) == ("write", MIDDLE.name, "EIO")
+
+
+def test_a_file_that_ends_while_it_is_read_is_short(saved):
+    with transfers(read=lambda number, real, *rest: 0 if number == 2 else real(*rest)):
+        _, _, (fault,) = load(streaming(ODD, depth=1), saved)
+    assert (fault.kind, fault.file, fault.offset) == ("short", MIDDLE.name, REQUEST)

@@ -1,0 +1,61 @@
+"""A bucket for the tests of the store: names, a save and a load."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from pytest_ckpt.facts.targets import Access, AreaRef, CheckpointRef, Names
+from pytest_ckpt.targets.objects import parts
+from pytest_ckpt.targets.objects.store import ObjectStore
+from pytest_ckpt.targets.objects.target import ObjectTarget, target
+from tests.support.targets.object_server import (
+    BUCKET,
+)
+
+REF = CheckpointRef(subject="m", number=1)
+NAMES = Names(files={"m": frozenset(("a.pt", "b.pt"))})
+PART = parts.MINIMUM_PART_BYTES
+THOROUGH = pytest.mark.thorough
+
+
+class Phases:
+    """Phases of which only the bytes count."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def phase(self, name: str, file: str = "") -> Iterator[None]:
+        yield
+
+    def moved(self, count: int) -> None:
+        with self._lock:
+            self.bytes += count
+
+
+def made(endpoint: str, run_id: str, prefix: str = "ckpt") -> tuple[ObjectTarget, AreaRef]:
+    storage = target(f"{BUCKET}/{prefix}", Access(endpoints=(endpoint,)))
+    return storage, storage.create_area(run_id)
+
+
+def save(store: ObjectStore, data: bytes, name: str = "a.pt", ref: CheckpointRef = REF, *, order: int = 1):
+    """Save one object by parts from three threads, last part first where ``order`` is -1."""
+    draft = store.begin(ref, Phases())
+    sink = draft.create(name, len(data))
+    memory, step = bytearray(data), sink.part_bytes or 1
+    with ThreadPoolExecutor(3) as threads:
+        offsets = range(0, len(data), step)[::order]
+        list(threads.map(lambda at: sink.write_at(at, memoryview(memory)[at : at + step]), offsets))
+    return draft, sink
+
+
+def loaded(store: ObjectStore, name: str = "a.pt", ref: CheckpointRef = REF) -> bytes:
+    source = store.open(ref, Phases()).source(name)
+    buffer = bytearray(source.size + 10)
+    return bytes(buffer[: source.read_into(0, buffer)])

@@ -1,0 +1,9 @@
+"""The checks that need a small volume, and a job that gives a checkpoint its final name too early."""
+
+from __future__ import annotations
+
+SMALL = ["ERRORS.full", "FULL.mid-save", "COMMIT-FULL.each-phase"]
+SAVED_UNDER_THE_FINAL_NAME = """
+from pytest_ckpt.conformance.posix.checkpoints import Checkpoint
+Checkpoint.partial = Checkpoint.name
+"""

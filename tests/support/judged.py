@@ -1,0 +1,20 @@
+"""What the tests of ``judge`` on published results read of its output."""
+
+from __future__ import annotations
+
+
+def outcomes(document):
+    return {v["id"]: v["outcome"] for v in document["requirements"]}
+
+
+def because(document, requirement):
+    return next(v["because"] for v in document["requirements"] if v["id"] == requirement)
+
+
+def texts(document):
+    messages = document["messages"] if "messages" in document else document["published"]["messages"]
+    return {m["path"]: m["text"] for m in messages}
+
+
+def figures(document):
+    return {f["kind"]: f for f in document["published"]["figures"]}

@@ -1,0 +1,95 @@
+"""The faults that only a run can show, and the requirements that each fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.targets.misbehaving import FAULTS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpeedRow:
+    """One fault that only a run can show (none: the honest target), and the requirements that fail."""
+
+    title: str
+    fault: str
+    fails: frozenset[str]
+    says: dict[str, str] = field(default_factory=dict)
+    may_fail: frozenset[str] = frozenset()
+    parameters: dict[str, Any] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    # The smallest has limits that no load of the machine reaches.
+    cluster: int = 1
+    # On a mount whose cache the kernel does not show, with a second client.
+    without_gauge: bool = False
+
+    @property
+    def sentence(self) -> str:
+        """What the fault does."""
+        return FAULTS[self.fault].sentence if self.fault else "Nothing."
+
+
+EVENLY = frozenset(("STRAGGLER", "REPEAT"))  # advisory: a machine with other work beside it is uneven
+
+# One rank whose checkpoint holds ten parts of 64 MiB.
+OF_CANARIES = ("--ckpt-processes=1", "--ckpt-scale=1/148", "--ckpt-operations=1", "--ckpt-request=1MiB")
+
+OF_SPEED = (
+    SpeedRow(title="honest", fault="", fails=frozenset(), may_fail=EVENLY),
+    SpeedRow(
+        title="slow",
+        fault="slow",
+        parameters={"bytes_per_second": 10e6},
+        cluster=256,
+        fails=frozenset(("SAVE", "LOAD")),
+        says={"SAVE": "limit"},
+        may_fail=EVENLY,
+    ),
+    SpeedRow(
+        title="writes trickle",
+        fault="writes trickle",
+        options=("--ckpt-engine=torch", "--ckpt-deadline=3s"),
+        cluster=16_000,
+        # Elsewhere the kernel itself goes on with what is left of a large write.
+        without_gauge=True,
+        fails=frozenset(("SAVE",)),
+        says={"SAVE": "was far too slow"},
+    ),
+    SpeedRow(
+        title="slow file",
+        fault="slow file",
+        parameters={"path": "*rank_2_*", "seconds": 0.02},
+        options=("--ckpt-processes=4",),
+        fails=frozenset(("STRAGGLER",)),
+        says={"STRAGGLER": "rank 2"},
+        may_fail=frozenset(("REPEAT", "SAVE", "LOAD")),
+    ),
+    SpeedRow(
+        title="fast for duplicate data",
+        fault="fast for duplicate data",
+        parameters={"bytes_per_second": 20e6},
+        options=("--ckpt-data-pairs=1",),
+        fails=frozenset(("DATA",)),
+        says={"DATA": "constant"},
+        may_fail=EVENLY | {"SAVE"},
+    ),
+    SpeedRow(
+        title="fast when cached",
+        fault="fast when cached",
+        parameters={"bytes_per_second": 20e6, "cache_bytes": 17 << 20, "takes_reads": False},
+        options=("--ckpt-operations=3",),
+        fails=frozenset(("REPEAT",)),
+        says={"REPEAT": "a cache behind the client may have held what they read"},
+        may_fail=EVENLY,
+    ),
+    SpeedRow(
+        title="client cache survives the drop",
+        fault="client cache survives the drop",
+        options=OF_CANARIES,
+        without_gauge=True,
+        fails=frozenset(("COLD",)),
+        says={"COLD": "a cache of the client survived the drop"},
+        may_fail=EVENLY,
+    ),
+)

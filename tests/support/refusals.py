@@ -1,0 +1,21 @@
+"""What makes a refusal: exit 4, what is wrong, what to do, and nothing written."""
+
+from __future__ import annotations
+
+import subprocess
+
+USAGE = 4
+INSIDE_MPI = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID")
+SMALL = ("--ckpt-profile=smoke", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2")
+
+
+def is_refusal(exit_code, stderr, says):
+    assert exit_code == USAGE
+    for word in says:
+        assert word in stderr
+    assert "Traceback" not in stderr
+    assert "INTERNALERROR" not in stderr
+
+
+def succeeds(command):
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0

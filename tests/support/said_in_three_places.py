@@ -1,0 +1,41 @@
+"""Every option of the contract with a value for it, and settings from what is said on a command line."""
+
+from __future__ import annotations
+
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.engines import BUILT_IN
+from pytest_ckpt.facts.settings import HostSlots
+from pytest_ckpt.sizing.models import MODELS
+
+# A value other than the default for each, what it means, and the field of the settings that it ends in.
+VALUES = {
+    "target": ("/mnt/array", "target", "/mnt/array"),
+    "cluster": ("24000", "cluster", 24_000),
+    "overhead": ("3%", "overhead", 0.03),
+    "restore_budget": ("2%", "restore_budget", 0.02),
+    "checkpoints_per_failure": ("10", "checkpoints_per_failure", 10),
+    "failures": ("mttf:50000h", "failures", "mttf:50000h"),
+    "model": ("llama3-8b", "models", (MODELS["llama3-8b"],)),
+    "mode": ("open", "mode", "open"),
+    "processes": ("16", "processes", 16),
+    "hosts": ("n1:4,n2:4", "hosts", (HostSlots(name="n1", slots=4), HostSlots(name="n2", slots=4))),
+    "launcher": ("srun --mpi=pmix", "launcher", "srun --mpi=pmix"),
+    "engine": ("stream", "engines", (BUILT_IN[1],)),
+    "profile": ("smoke", "profile", "smoke"),
+    "scale": ("1/8", "scale", 0.125),
+    "operations": ("7", "operations", 7),
+    "drop_caches": ("never", "drop_caches", "never"),
+    "deadline": ("2min", "deadline_seconds", 120.0),
+    "seed": ("42", "seed", 42),
+    "keep": ("on", "keep", True),
+    "report": ("/var/tmp/r", "report", "/var/tmp/r"),
+}
+KEYS = list(VALUES)
+
+
+def settings_of(command_line=(), ini=()):
+    return resolve(named(command_line), named(ini))
+
+
+def named(stated):
+    return {f"ckpt_{key}": value for key, value in dict(stated).items()}

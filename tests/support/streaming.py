@@ -1,0 +1,133 @@
+"""What the tests of the engine stream share: layouts, both engines on one content, a save and a load with one rank."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import threading
+import weakref
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from pytest_ckpt.facts.events import MARK
+from pytest_ckpt.ranks.content.generator import Content
+from pytest_ckpt.ranks.engines.stream import engine as stream
+from pytest_ckpt.ranks.engines.stream.container_layout import container_of
+from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
+from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.sizing.models import RankLayout, ShardFile, Tensor
+from pytest_ckpt.targets.posix.direct_io import DirectWay
+from tests.support.posix_files import clock_of, committed_in, draft_in
+
+# What was found out about direct requests holds for all that an engine does in a test.
+WAYS: weakref.WeakKeyDictionary[object, DirectWay] = weakref.WeakKeyDictionary()
+CONTENT = Content(7)
+# Small requests, so that small files have many.
+REQUEST = 64 << 10
+
+
+def shard_of(rank, *files):
+    """Return what a rank writes: files of (dtype, elements) each."""
+    made = []
+    for number, shapes in enumerate(files):
+        tensors = (Tensor(name=f"tensor/{n}", dtype=dtype, elements=count) for n, (dtype, count) in enumerate(shapes))
+        made.append(ShardFile(name=f"file-{number}.pt", tensors=tuple(tensors)))
+    return RankLayout(rank=rank, files=tuple(made))
+
+
+# Tensors of one element, odd sizes, sizes beside a block, and one of several requests.
+ODD = shard_of(
+    2,
+    [("float16", 1), ("float32", 1), ("float16", 2_047), ("float32", 200_001), ("float16", 2_049)],
+    [("float32", 1)],
+    [("float16", 77_777), ("float32", 16_384), ("float32", 3)],
+)
+MIDDLE, MIDDLE_TENSOR, MIDDLE_NUMBER = ODD.files[0], ODD.files[0].tensors[3], 3
+
+
+def streaming(shard, *, alignment=4096, request=REQUEST, depth=2, activity=None):
+    options = EngineOptions(request_bytes=request, depth=depth)
+    with mock.patch.object(stream, "container_of", functools.partial(container_of, alignment_bytes=alignment)):
+        return StreamEngine(shard, CONTENT, activity or Activity(), options)
+
+
+def save(engine, folder, checkpoint=1):
+    """Save into a folder; return what the draft counted, and the clock."""
+    engine.fill(checkpoint)
+    clock = clock_of()
+    draft = draft_in(folder, clock, WAYS.setdefault(engine, DirectWay()))
+    engine.save(draft, clock)
+    return draft.seal()[1], clock
+
+
+def load(engine, folder, checkpoint=1):
+    """Load in steps and compare after each; return loaded bytes, compared bytes, and all faults."""
+    clock = clock_of()
+    committed = committed_in(folder, clock, WAYS.setdefault(engine, DirectWay()))
+    loaded, checks = 0, []
+    for step in range(engine.load_steps()):
+        loaded += engine.load(committed, step, clock)
+        checks.append(engine.verify(checkpoint))
+    engine.release()
+    faults = [fault for check in checks for fault in check.faults]
+    assert sum(check.fault_count for check in checks) >= len(faults)
+    return loaded, sum(check.bytes_checked for check in checks), faults
+
+
+def everything(shard):
+    """Return what a load gives that brings all that was saved."""
+    return shard.bytes, shard.bytes, []
+
+
+def bytes_of(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def open_files():
+    """Return what this process has open, without what it takes to look."""
+    return {(p.name, str(p.readlink())) for p in Path("/proc/self/fd").iterdir() if p.is_symlink()}
+
+
+def failure_of(act, capfd):
+    """Return what a rank tells the controller of an error."""
+    activity = Activity()
+    with pytest.raises(OSError) as caught:  # noqa: PT011 - which one it is the caller looks at
+        act(activity)
+    activity.failed(caught.value)
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith(MARK))
+    return json.loads(line.removeprefix(MARK))
+
+
+@contextlib.contextmanager
+def transfers(write=None, read=None):
+    """Put ``write`` and ``read`` in front of pwrite and preadv: (number of the call, real call, its arguments)."""
+    counts = {"pwrite": 0, "preadv": 0}
+    lock = threading.Lock()
+
+    def front(name, act):
+        real = getattr(os, name)
+
+        def call(*arguments):
+            with lock:
+                counts[name] += 1
+                number = counts[name]
+            return act(number, real, *arguments)
+
+        return mock.patch.object(os, name, call) if act else contextlib.nullcontext()
+
+    with front("pwrite", write), front("preadv", read):
+        yield counts
+
+
+def save_with(activity, folder):
+    engine, clock = streaming(ODD, depth=4), clock_of(activity)
+    engine.fill(1)
+    try:
+        engine.save(draft_in(folder, clock), clock)
+    finally:
+        engine.release()

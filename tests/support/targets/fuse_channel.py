@@ -1,0 +1,283 @@
+"""A mount at /dev/fuse and the threads that serve it: they read requests, have them done, and write the answers."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import functools
+import itertools
+import mmap
+import os
+import struct
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.targets.fuse_messages import (
+    ANSWER,
+    ENTRY,
+    HEAD_BYTES,
+    OPEN_DIRECT_IO,
+    REQUEST,
+    NoAnswerError,
+    packed,
+)
+from tests.support.targets.fuse_nodes import Handle, Node, Nodes
+
+TYPE = "fuse.misbehaving"
+MAXIMUM_WRITE_BYTES = 1 << 20
+# A name that is only asked for to be interrupted.
+PRIMER = b".interrupts-are-not-served"
+_SPARE_THREADS, _MAXIMUM_THREADS = 16, 256
+_WRITE = 16
+
+_libc = ctypes.CDLL(None, use_errno=True)
+MNT_FORCE, MNT_DETACH = 1, 2
+_MS_NOSUID_NODEV = 2 | 4
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One request: who asks, through which mount, and where its bytes may be put."""
+
+    session: Channel
+    unique: int
+    pid: int
+    uid: int
+    gid: int
+    buffer: memoryview
+    answered: bool = False
+    afterwards: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def client(self) -> int:
+        """0 on the first mount, 1 on the second."""
+        return self.session.client
+
+    @property
+    def interrupted(self) -> bool:
+        return self.session.gone or self.unique in self.session.interrupted
+
+    def acknowledge(self) -> None:
+        """Answer with success now, though there is work left to do; only for requests whose answer is empty."""
+        self.session.send(self, 0)
+
+
+def unmount(mountpoint: Path) -> None:
+    """Take a mount away at once: what waits in it gets an error, what still holds it open cannot go on."""
+    while _libc.umount2(os.fsencode(mountpoint), MNT_FORCE | MNT_DETACH) == 0:
+        pass
+
+
+def _mount(mountpoint: Path) -> int:
+    device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+    options = f"fd={device},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()},default_permissions,allow_other"
+    words = (b"misbehaving", os.fsencode(mountpoint), TYPE.encode(), _MS_NOSUID_NODEV, options.encode())
+    if _libc.mount(*words) != 0:
+        number = ctypes.get_errno()
+        os.close(device)
+        raise OSError(number, os.strerror(number), str(mountpoint))
+    return device
+
+
+class Channel:
+    """A mount and the threads that serve it until it is gone."""
+
+    def __init__(
+        self,
+        run: Callable[..., Any],
+        nodes: Nodes,
+        mountpoint: Path,
+        client: int,
+        open_flags: int,
+        cache_seconds: float,
+    ) -> None:
+        self.client, self.mountpoint = client, mountpoint
+        self.interrupted: set[int] = set()
+        self.failures: list[str] = []
+        self.gone = False
+        self.takes_interrupts = True
+        self.primer_asks, self.refused = threading.Event(), threading.Event()
+        self.peers: list[Channel] = []  # all mounts of the same folder
+        self.run, self._nodes = run, nodes
+        self._open_flags = open_flags
+        self.valid = (int(cache_seconds), int(cache_seconds % 1 * 1e9))
+        self._known: dict[int, list[Any]] = {nodes.root.id: [nodes.pin(nodes.root), 1]}
+        self.handles: dict[int, Handle] = {}
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._idle = 0
+        self._threads: set[threading.Thread] = set()
+        self.device = _mount(mountpoint)
+        self._start_thread()
+
+    def unmount(self) -> None:
+        """Give an error to all who wait, and take the mount away."""
+        self.gone = True
+        unmount(self.mountpoint)
+
+    def end(self) -> None:
+        """When it is unmounted, wait for what is under way, and forget all handles and nodes."""
+        while threads := list(self._threads):
+            for thread in threads:
+                thread.join()
+        os.close(self.device)
+        for handle in self.handles.values():
+            handle.close()
+        for node, _ in self._known.values():
+            self._nodes.unpin(node)
+        self._known.clear()
+
+    def invalidate(self) -> None:
+        """Have the kernel drop the pages it keeps of every file."""
+        for number in list(self._known):
+            self.invalidate_node(number)
+
+    def invalidate_node(self, number: int) -> None:
+        """Have the kernel drop the pages of one file."""
+        self._notify(2, struct.pack("<Qqq", number, 0, 0))
+
+    def invalidate_name(self, number: int, name: bytes) -> None:
+        """Have the kernel forget what a name in a folder leads to."""
+        self._notify(3, struct.pack("<QII", number, len(name), 0) + name + b"\0")
+
+    def _notify(self, code: int, body: bytes) -> None:
+        with contextlib.suppress(OSError):  # the kernel has no such node any more
+            os.write(self.device, ANSWER.pack(ANSWER.size + len(body), code, 0) + body)
+
+    def name_goes(self, call: Call, number: int, name: bytes) -> None:
+        """When the call is answered, let the other mounts give back what they keep of a file that may be gone."""
+        for peer in self.peers:
+            if peer is not self:
+                call.afterwards.append(functools.partial(peer.invalidate_name, number, name))
+
+    def refuse_interrupts(self) -> None:
+        """Have the tasks that wait here show as D: when the kernel sends an interrupt it learns that none is served."""
+        if not self.takes_interrupts:
+            return
+        self.takes_interrupts = False
+        name = os.fsencode(self.mountpoint) + b"/" + PRIMER
+        with subprocess.Popen(["stat", name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as primer:
+            self.primer_asks.wait()
+            primer.terminate()
+
+    def operation(self, opcode: int) -> Callable[[Call, int, Any], Any] | None:
+        """Return what serves a kind of request; None where nothing does."""
+        raise NotImplementedError
+
+    # --- the loop ----------------------------------------------------------------------------------------------------
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._work, daemon=True)
+        self._threads.add(thread)
+        self._idle += 1
+        thread.start()
+
+    def _work(self) -> None:
+        head, body = bytearray(HEAD_BYTES), memoryview(mmap.mmap(-1, MAXIMUM_WRITE_BYTES + mmap.PAGESIZE))
+        try:
+            while (count := self._receive(head, body)) is not None:
+                with self._lock:
+                    self._idle -= 1
+                    if not self._idle and len(self._threads) < _MAXIMUM_THREADS:
+                        self._start_thread()
+                self._answer(head, body, count)
+                with self._lock:
+                    if self._idle >= _SPARE_THREADS:
+                        return
+                    self._idle += 1
+        finally:
+            with self._lock:
+                self._threads.discard(threading.current_thread())
+
+    def _receive(self, head: bytearray, body: memoryview) -> int | None:
+        while True:
+            try:
+                return os.readv(self.device, [head, body])
+            except OSError as error:
+                # ENOENT: the asker gave up while the request was handed over.
+                if error.errno not in (errno.ENOENT, errno.EINTR, errno.EAGAIN):
+                    return None
+
+    def _answer(self, head: bytearray, body: memoryview, count: int) -> None:
+        _, opcode, unique, number, uid, gid, pid, _, _ = REQUEST.unpack_from(head)
+        call = Call(self, unique, pid, uid, gid, body)
+        operation = self.operation(opcode)
+        if operation is None:
+            self.send(call, -errno.ENOSYS)
+            return
+        if opcode == _WRITE:
+            data: Any = head, body[: count - HEAD_BYTES]
+        else:
+            data = bytes(head[REQUEST.size : min(count, HEAD_BYTES)]) + bytes(body[: max(count - HEAD_BYTES, 0)])
+        try:
+            parts = operation(call, number, data)
+        except NoAnswerError:
+            return
+        except OSError as error:
+            if call.answered:  # nobody can be told any more
+                self.failures.append(traceback.format_exc())
+            self.send(call, -(error.errno or errno.EIO))
+        except Exception:  # a fault of ours must not pass for one of the target
+            self.failures.append(traceback.format_exc())
+            print(self.failures[-1], file=sys.stderr, flush=True)
+            self.send(call, -errno.EIO)
+        else:
+            self.send(call, 0, *parts)
+        self.interrupted.discard(unique)
+        for work in call.afterwards:
+            work()
+
+    def send(self, call: Call, error: int, *parts: Any) -> None:
+        """Answer a request, once."""
+        if call.answered:
+            return
+        call.answered = True
+        # Only when the mount is gone does the kernel no longer want an answer; all is forgotten then anyway.
+        with contextlib.suppress(OSError):
+            os.writev(self.device, [ANSWER.pack(ANSWER.size + sum(map(len, parts)), error, call.unique), *parts])
+
+    # --- what stands behind the numbers ------------------------------------------------------------------------------
+
+    def node(self, number: int) -> Node:
+        return self._known[number][0]
+
+    def handle(self, number: int) -> Handle:
+        return self.handles[number]
+
+    def remember(self, handle: Handle) -> bytes:
+        number = next(self._numbers)
+        self.handles[number] = handle
+        flags = 0 if handle.is_folder else OPEN_DIRECT_IO if handle.bypasses_cache else self._open_flags
+        return struct.pack("<QII", number, flags, 0)
+
+    def forget(self, number: int, count: int) -> None:
+        with self._lock:
+            known = self._known[number]
+            known[1] -= count
+            gone = known[1] <= 0 and number != self._nodes.root.id
+            if gone:
+                del self._known[number]
+        if gone:
+            self._nodes.unpin(known[0])
+
+    def entry(self, call: Call, node: Node) -> bytes:
+        """Encode a node that was pinned for this answer."""
+        with self._lock:
+            known = self._known.setdefault(node.id, [node, 0])
+            known[1] += 1
+            again = known[1] > 1
+        if again:
+            self._nodes.unpin(node)
+        attributes = packed(self.run("attributes", call, node))
+        seconds, nanoseconds = self.valid
+        return ENTRY.pack(node.id, 0, seconds, seconds, nanoseconds, nanoseconds) + attributes
+
+    def attributes(self, call: Call, node: Node) -> tuple[bytes]:
+        return (struct.pack("<QII", *self.valid, 0) + packed(self.run("attributes", call, node)),)

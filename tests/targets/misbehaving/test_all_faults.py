@@ -1,0 +1,31 @@
+"""Every fault of the table has a test here, and several act at once."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from tests.support.targets.faulty import CONTENT, differing, write
+from tests.support.targets.misbehaving import FAULTS
+
+
+def faults_named_in(module: Path) -> set[str]:
+    """Return the faults that the tests of a module say that they are about."""
+    calls = (node for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Call))
+    of = (call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "of")
+    return {ast.literal_eval(word) for call in of for word in call.args}
+
+
+def test_every_fault_of_the_table_is_tested_here():
+    tested = {name for module in Path(__file__).parent.glob("test_*.py") for name in faults_named_in(module)}
+    assert tested == set(FAULTS)
+
+
+def test_several_faults_act_at_once_and_are_cleared_together(faulty, target):
+    faulty("torn write", path="torn")
+    faulty("flipped bit in reads", path="flipped")
+    for name in ("torn", "flipped", "whole"):
+        write(target.path / name, CONTENT)
+    assert (target.path / "torn").read_bytes() == CONTENT[:150_000] + bytes(150_000)
+    assert differing((target.path / "flipped").read_bytes(), CONTENT) == [150_000]
+    assert (target.path / "whole").read_bytes() == CONTENT

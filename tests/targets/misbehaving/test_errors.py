@@ -1,0 +1,150 @@
+"""Power cuts, errors and volumes that are full do what their sentences say, and stop when they are cleared."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support.targets.faulty import CONTENT, fails_with, of, sync, write
+
+# --- durability ------------------------------------------------------------------------------------------------------
+
+
+def commit(folder: Path) -> None:
+    """Do what careful checkpoint software does."""
+    write(folder / "tmp", CONTENT, sync=True)
+    os.rename(folder / "tmp", folder / "checkpoint")
+    sync(folder)
+
+
+@of("fsync of files is lost")
+def test_a_power_cut_takes_fsynced_bytes(faulty, target, fault):
+    faulty(fault)
+    commit(target.path)
+    target.power_cut()
+    assert (target.path / "checkpoint").read_bytes() == b""
+    commit(target.path)
+    target.clear()
+    commit(target.path)
+    target.power_cut()
+    assert (target.path / "checkpoint").read_bytes() == CONTENT
+
+
+@of("fsync of folders is lost")
+def test_a_power_cut_takes_names_of_fsynced_folders(faulty, target, fault):
+    faulty(fault)
+    commit(target.path)
+    target.power_cut()
+    assert os.listdir(target.path) == []
+    target.clear()
+    commit(target.path)
+    target.power_cut()
+    assert (target.path / "checkpoint").read_bytes() == CONTENT
+
+
+@of("power cut does not cut")
+def test_the_power_stays(faulty, target, fault):
+    faulty(fault)
+    write(target.path / "canary", CONTENT)
+    target.power_cut()
+    assert (target.path / "canary").read_bytes() == CONTENT
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+@of("EIO in write")
+def test_write_fails(faulty, target, fault):
+    faulty(fault, after=8192)
+    with (target.path / "file").open("wb", buffering=0) as file:
+        assert file.write(bytes(8192)) == 8192
+        with fails_with(errno.EIO):
+            file.write(bytes(8192))
+
+
+@of("EIO in fsync")
+def test_fsync_fails(faulty, target, fault):
+    faulty(fault)
+    with (target.path / "file").open("wb", buffering=0) as file:
+        assert file.write(CONTENT)
+        with fails_with(errno.EIO):
+            os.fsync(file.fileno())
+
+
+@of("EIO in close")
+def test_close_fails(faulty, target, fault):
+    faulty(fault)
+    fd = os.open(target.path / "file", os.O_WRONLY | os.O_CREAT)
+    os.write(fd, CONTENT)
+    os.fsync(fd)
+    with fails_with(errno.EIO):
+        os.close(fd)
+    assert (target.path / "file").read_bytes() == CONTENT  # what was not written to is closed in peace
+
+
+@of("EIO in read")
+def test_read_fails(faulty, target, fault):
+    write(target.path / "file", CONTENT)
+    faulty(fault)
+    with (target.path / "file").open("rb", buffering=0) as file, fails_with(errno.EIO):
+        file.read()
+
+
+@of("rename without space loses the name")
+def test_a_file_that_is_renamed_over_another_takes_it_along_where_there_is_no_space(faulty, target, fault):
+    old, new = target.path / "latest", target.path / "latest.tmp"
+    write(old, b"before")
+    write(new, b"after")
+    faulty(fault, minimum_free_bytes=1 << 60)
+    with pytest.raises(OSError, match="No space") as refused:
+        new.replace(old)
+    assert refused.value.errno == errno.ENOSPC
+    assert not old.exists()
+    new.replace(old)
+    assert old.read_bytes() == b"after"
+
+
+@of("ENOSPC in write", "EDQUOT in write")
+def test_there_is_only_so_much_room(faulty, target, fault):
+    faulty(fault, room=10_000)
+    with (target.path / "file").open("wb", buffering=0) as file:
+        assert file.write(CONTENT) == 10_000
+        with fails_with(getattr(errno, fault.split()[0])):
+            file.write(CONTENT)
+    assert (target.path / "file").read_bytes() == CONTENT[:10_000]
+    target.clear()
+    write(target.path / "file", CONTENT)
+    assert (target.path / "file").read_bytes() == CONTENT
+
+
+@of("ENOSPC is swallowed")
+def test_success_is_claimed_and_bytes_are_missing(faulty, target, fault):
+    faulty(fault, room=10_000)
+    write(target.path / "file", CONTENT, sync=True)
+    assert (target.path / "file").read_bytes() == CONTENT[:10_000]
+
+
+@of("error of write-back is lost")
+def test_success_is_claimed_and_zeros_are_read(faulty, target, fault):
+    faulty(fault)
+    write(target.path / "file", CONTENT, sync=True)
+    assert (target.path / "file").read_bytes() == bytes(len(CONTENT))
+
+
+@of("EROFS")
+def test_nothing_can_be_changed(faulty, target, fault):
+    write(target.path / "file", CONTENT)
+    faulty(fault)
+    for deed in (
+        lambda: (target.path / "file").open("wb").close(),
+        (target.path / "new").touch,
+        (target.path / "new").mkdir,
+        (target.path / "file").unlink,
+        lambda: os.rename(target.path / "file", target.path / "other"),
+    ):
+        with fails_with(errno.EROFS):
+            deed()
+    assert (target.path / "file").read_bytes() == CONTENT

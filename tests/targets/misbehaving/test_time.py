@@ -1,0 +1,162 @@
+"""What is slow or hangs does so as its sentence says, and goes on when it is cleared."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.support.machine import eventually
+from tests.support.targets.faulty import CONTENT, MIB, of, write
+
+
+def seconds_of(deed: Callable[[], object]) -> float:
+    begin = time.monotonic()
+    deed()
+    return time.monotonic() - begin
+
+
+@of("slow file")
+def test_the_files_that_match_are_slow(faulty, target, fault):
+    faulty(fault, path="*/rank1.*", seconds=0.2)
+    (target.path / "checkpoint").mkdir()
+    assert seconds_of(lambda: write(target.path / "checkpoint" / "rank1.pt", CONTENT)) >= 0.2
+    hits = target.hits(fault)
+    write(target.path / "checkpoint" / "rank0.pt", CONTENT)
+    assert target.hits(fault) == hits > 0
+
+
+@of("slow")
+def test_all_is_as_slow_as_the_rate_says(faulty, target, fault):
+    faulty(fault, bytes_per_second=20e6)
+    assert seconds_of(lambda: write(target.path / "file", bytes(4 * MIB))) >= 0.2
+    assert seconds_of((target.path / "file").read_bytes) >= 0.15
+
+
+@of("slow")
+def test_files_that_have_a_device_each_take_as_long_as_one(faulty, target, fault):
+    faulty(fault, bytes_per_second=20e6, is_by_file=True)
+    paths = [target.path / f"file-{number}" for number in range(8)]
+    with ThreadPoolExecutor(len(paths)) as pool:
+        seconds = seconds_of(lambda: list(pool.map(lambda path: write(path, bytes(4 * MIB)), paths)))
+    assert 0.2 <= seconds < 8 * 0.2
+
+
+@of("writes trickle")
+def test_a_write_takes_little_and_a_while(faulty, target, fault):
+    faulty(fault, bytes_per_second=20e3)
+    with (target.path / "file").open("wb", buffering=0) as file:
+        begin = time.monotonic()
+        assert file.write(bytes(20_000)) == 4096
+        assert time.monotonic() - begin >= 0.2
+    assert (target.path / "file").stat().st_size == 4096
+
+
+@of("fast for duplicate data")
+def test_what_was_written_before_costs_nothing(faulty, target, fault):
+    faulty(fault, bytes_per_second=10e6)
+    fresh = os.urandom(3 * MIB)
+    assert seconds_of(lambda: write(target.path / "one", fresh)) >= 0.3
+    hits = target.hits(fault)
+    write(target.path / "two", fresh)
+    assert target.hits(fault) == hits
+
+
+@of("fast when cached")
+def test_what_was_written_lately_is_read_fast_and_the_rest_is_not(faulty, target, fault):
+    write(target.path / "old", bytes(3 * MIB))
+    faulty(fault, bytes_per_second=10e6, cache_bytes=8 * MIB)
+    write(target.path / "new", bytes(3 * MIB))
+    (target.path / "new").read_bytes()
+    assert target.hits(fault) == 0
+    assert seconds_of((target.path / "old").read_bytes) >= 0.3
+    hits = target.hits(fault)
+    (target.path / "old").read_bytes()
+    assert target.hits(fault) == hits  # it is in the cache now
+
+
+@of("client cache survives the drop")
+@pytest.mark.parametrize("survives", [True, False])
+def test_each_client_reads_fast_what_it_wrote_or_read_until_it_drops_that(faulty, target, fault, survives):
+    write(target.path / "old", bytes(MIB))
+    faulty(fault, bytes_per_second=10e6, survives=survives)
+    assert seconds_of((target.path / "old").read_bytes) >= 0.1
+    write(target.path / "new", bytes(3 * MIB))
+    drop = subprocess.run(target.drop_command, check=False)
+    assert drop.returncode == 0
+    hits = target.hits(fault)
+    (target.path / "new").read_bytes()
+    assert (target.hits(fault) == hits) == survives
+    # Read once, it is in the cache of the client, whether or not that can be dropped.
+    hits = target.hits(fault)
+    (target.path / "new").read_bytes()
+    assert target.hits(fault) == hits
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+@of("hang")
+@pytest.mark.parametrize("operation", ["write", "read", "fsync", "open", "list", "rename", "attributes"])
+def test_an_operation_hangs_until_it_is_released(faulty, target, fault, operation):
+    programs = {
+        "write": "open(sys.argv[1], 'r+b', buffering=0).write(b'x')",
+        "read": "open(sys.argv[1], 'rb', buffering=0).read(10)",
+        "fsync": "f = open(sys.argv[1], 'r+b'); os.fsync(f.fileno())",
+        "open": "open(sys.argv[1])",
+        "list": "os.listdir(os.path.dirname(sys.argv[1]))",
+        "rename": "os.rename(sys.argv[1], sys.argv[1] + '.new')",
+        "attributes": "os.stat(sys.argv[1])",
+    }
+    (target.path / "sub").mkdir()
+    write(target.path / "sub" / "file", CONTENT)
+    write(target.path / "free", CONTENT)
+    faulty(fault, operation=operation, path="sub*")
+    words = [sys.executable, "-I", "-S", "-c", f"import os, sys; {programs[operation]}; print('done')"]
+    with subprocess.Popen([*words, str(target.path / "sub" / "file")], stdout=subprocess.PIPE) as process:
+        try:
+            eventually(lambda: target.hits(fault), "it hangs")
+            eventually(lambda: state_of(process.pid) == "D", "the task shows as D")
+            assert (target.path / "free").read_bytes() == CONTENT  # nobody else is held up
+            if operation == "write":
+                process.kill()
+                eventually(lambda: state_of(process.pid) == "D", "not even that ends it")
+                target.release()
+        finally:
+            target.clear()  # some programs do it more than once
+        assert process.communicate()[0] == (b"" if operation == "write" else b"done\n")
+
+
+@of("hang")
+def test_clearing_lets_everything_that_hangs_go_on(faulty, target, fault):
+    faulty(fault)
+    threads = [threading.Thread(target=write, args=(target.path / f"file-{number}", b"x")) for number in range(40)]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: target.hits(fault) == 40, "all hang")
+    target.clear()
+    for thread in threads:
+        thread.join()
+    assert {path.read_bytes() for path in target.path.iterdir()} == {b"x"}
+
+
+@of("concurrent O_TRUNC hangs")
+def test_opening_with_truncation_at_once_hangs(faulty, target, fault):
+    write(target.path / "file", CONTENT)
+    faulty(fault)
+    loop = "import os, sys\nwhile True: os.close(os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC))"
+    words = [sys.executable, "-I", "-S", "-c", loop, str(target.path / "file")]
+    with subprocess.Popen(words) as one, subprocess.Popen(words) as other:
+        eventually(lambda: target.hits(fault), "one of them hangs")
+        eventually(lambda: "D" in (state_of(one.pid), state_of(other.pid)), "it shows as D")
+        for process in (one, other):
+            process.kill()
+        target.release()

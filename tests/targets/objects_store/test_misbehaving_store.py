@@ -1,0 +1,206 @@
+"""A bucket that answers late, wrongly, busily or not at all: borne, told, or the save fails."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import socket
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.facts.targets import Access, Names
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.objects.errors import without_identities
+from pytest_ckpt.targets.objects.store import open_store
+from pytest_ckpt.targets.objects.target import target
+from tests.support.bucket import NAMES, PART, REF, THOROUGH, Phases, loaded, made, save
+from tests.support.certificates import write_certificate
+from tests.support.targets.object_faults import faulty_store
+from tests.support.targets.object_server import (
+    ACCOUNT,
+    BUCKET,
+    CREDENTIALS,
+    Fault,
+    bucket_of,
+    misbehaving_server,
+    what_lies_in,
+)
+
+
+def test_what_the_store_says_wrong_of_an_object_fails_its_save(server):
+    storage, area = made(server.endpoint, "r")
+    store = open_store(area)
+    server.faults.append(Fault(request="put", way="lose", key="a.pt"))
+    _, sink = save(store, b"bytes")
+    with pytest.raises(FileNotFoundError):
+        sink.finish()
+    storage.clean(area, NAMES, 60.0)
+
+
+def test_a_store_that_is_busy_for_a_moment_is_asked_again_and_counted(server):
+    storage, area = made(server.endpoint, "r")
+    store = open_store(area)
+    server.faults.append(Fault(request="put", way="slow down", key="a.pt", times=2))
+    _, sink = save(store, b"bytes")
+    sink.finish()
+    tally = store.requests()[server.endpoint, "put"]
+    assert (tally.sent, tally.again, tally.busy) == (3, 2, 2)
+    assert tally.waited_seconds > 0
+    assert storage.clean(area, NAMES, 60.0) == []
+
+
+def unused_endpoint() -> str:
+    """Return a URL at which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_where_an_endpoint_is_gone_the_next_one_is_used_for_all_that_follows(server):
+    storage, area = made(server.endpoint, "gone")
+    gone = unused_endpoint()
+    access = dataclasses.replace(area.access, endpoints=(gone, server.endpoint), embedded="both")
+    store = open_store(dataclasses.replace(area, access=access))
+    _, sink = save(store, b"bytes")
+    sink.finish()
+    counted = store.requests()
+    # The first request met the one that is gone, and all others went to the next.
+    assert [(kind, t.sent, len(t.times)) for (endpoint, kind), t in counted.items() if endpoint == gone] == [
+        ("head", 1, 0)
+    ]
+    assert counted[server.endpoint, "head"].again == 1
+    assert counted[server.endpoint, "put"].again == 0
+    assert storage.clean(area, NAMES, 60.0) == []
+
+
+@pytest.mark.parametrize(("busy_seconds", "refusals"), [(1000.0, 7), (0.0, 5)])
+def test_a_store_that_is_busy_is_borne_as_long_as_is_allowed_and_at_least_five_times(server, busy_seconds, refusals):
+    storage, area = made(server.endpoint, "r")
+    access = dataclasses.replace(area.access, busy_seconds=busy_seconds)
+    with contextlib.closing(open_store(dataclasses.replace(area, access=access))) as store:
+        server.faults.append(Fault(request="put", way="slow down", key="a.pt", times=refusals))
+        ends = contextlib.nullcontext() if busy_seconds else pytest.raises(OSError, match="SlowDown")
+        with ends:
+            save(store, b"bytes")
+        tally = store.requests()[server.endpoint, "put"]
+    assert tally.busy == refusals
+    storage.clean(area, NAMES, 60.0)
+
+
+def test_a_connection_that_is_cut_once_is_made_again_at_the_same_endpoint(server):
+    storage, area = made(server.endpoint, "cut")
+    access = dataclasses.replace(area.access, endpoints=(server.endpoint, unused_endpoint()), embedded="both")
+    store = open_store(dataclasses.replace(area, access=access))
+    server.faults.append(Fault(request="put", way="cut", key="a.pt", times=1))
+    _, sink = save(store, b"bytes")
+    sink.finish()
+    assert {endpoint for endpoint, _ in store.requests()} == {server.endpoint}
+    assert storage.clean(area, NAMES, 60.0) == []
+
+
+def test_a_store_without_checksums_is_taken_by_size_and_etag_and_it_is_told(server):
+    storage, area = made(server.endpoint, "told")
+    store = open_store(area)
+    server.faults += [Fault(request=request, way="no checksum", key="a.pt") for request in ("put", "head")]
+    draft, sink = save(store, b"bytes")
+    assert sink.finish().checksum.startswith("etag:")
+    assert draft.seal()[1].acknowledged == ("size and ETag alone",)
+    assert storage.clean(area, NAMES, 60.0) == []
+
+
+@pytest.mark.parametrize("size", [5, PART + 5])
+def test_another_checksum_than_that_of_what_was_sent_fails_the_save(server, size):
+    storage, area = made(server.endpoint, f"other-{size}")
+    store = open_store(area)
+    server.faults.append(Fault(request="head", way="other checksum", key="a.pt", skip=1))
+    _, sink = save(store, bytes(size))
+    with pytest.raises(OSError, match="the store has the CRC-32 AAAAAA==") as failed:
+        sink.finish()
+    assert failed.value.errno == errno.EIO
+    server.faults.clear()
+    assert storage.clean(area, NAMES, 60.0) == []
+
+
+@pytest.mark.parametrize(
+    "request_",
+    ["put", "end", *(pytest.param(r, marks=THOROUGH) for r in ("begin", "part", "head", "get", "delete", "abort"))],
+)
+def test_a_connection_that_is_cut_is_made_again(server, request_):
+    """The store has done what it was asked for, and nobody hears of it."""
+    storage, area = made(server.endpoint, f"cut-{request_}")
+    store = open_store(area)
+    server.faults.append(Fault(request=request_, way="cut", times=1))
+    for name, size in (("a.pt", PART + 5), ("b.pt", 5)):
+        _, sink = save(store, bytes(size), name)
+        sink.finish()
+    _, aborted = save(store, bytes(PART + 5), "c.pt")
+    aborted.abort()
+    draft, sink = save(store, bytes(5), "d.pt")
+    sink.finish()
+    store.commit(REF, draft.seal()[0], Phases())
+    assert loaded(store, "d.pt") == bytes(5)
+    store.delete(REF, ["d.pt"])
+    assert not server.faults[0].times
+    names = Names(files={"m": frozenset(("a.pt", "b.pt", "c.pt"))})
+    # An upload whose beginning nobody heard of is aborted with the others.
+    assert storage.clean(area, names, 60.0) == []
+
+
+def test_an_answer_that_a_cut_connection_makes_shorter_is_no_answer():
+    """A read of at most so many bytes does not say that the connection ended before the announced ones."""
+    with faulty_store("reset connections") as endpoint, contextlib.closing(bucket_of(endpoint)) as bucket:
+        bucket.put("large", bytes(PART))
+        with pytest.raises(OSError, match="the connection was cut"):
+            bucket.get("large")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory) -> Path:
+    """A certificate of localhost that only we know, and its key."""
+    return write_certificate(tmp_path_factory.mktemp("tls") / "both.pem")
+
+
+def test_tls_is_verified_by_the_certificates_that_are_named(certificate):
+    with misbehaving_server(certificate=certificate) as server:
+        for endpoint, bundle, says in (
+            (server.endpoint, "", "TLS failed"),
+            (server.endpoint.replace("localhost", "127.0.0.1"), str(certificate), "TLS failed"),
+        ):
+            with pytest.raises(UsageError, match=says) as refused:
+                target(BUCKET, Access(endpoints=(endpoint,), ca_bundle=bundle)).check()
+            assert "--ckpt-ca-bundle" in refused.value.remedy
+        access = Access(endpoints=(server.endpoint,), ca_bundle=str(certificate))
+        assert target(BUCKET, access).check().options.startswith("endpoint https://localhost:")
+        storage = target(f"{BUCKET}/ckpt", access)
+        store = open_store(area := storage.create_area("tls"))
+        draft, sink = save(store, bytes(PART + 5))
+        sink.finish()
+        store.commit(REF, draft.seal()[0], Phases())
+        assert loaded(store) == bytes(PART + 5)
+        assert storage.clean(area, NAMES, 60.0) == []
+
+
+@pytest.mark.parametrize(("request_", "says"), [
+    ("abort", "abort-multipart-upload"), ("delete", "s3 rm --recursive"),
+    pytest.param("put", "s3:PutObject", marks=THOROUGH), pytest.param("list", "s3:ListBucket", marks=THOROUGH),
+    pytest.param("begin", "s3:PutObject", marks=THOROUGH), pytest.param("get", "s3:GetObject", marks=THOROUGH),
+    pytest.param("uploads", "s3:ListBucketMultipartUploads", marks=THOROUGH),
+])  # fmt: skip
+def test_each_permission_that_lacks_is_named_before_a_run_without_anybody_s_identity(server, request_, says):
+    server.faults.append(Fault(request=request_, way="deny", key="TRIAL" if request_ == "get" else ""))
+    with pytest.raises(UsageError) as refused:
+        target(f"{BUCKET}/ckpt", Access(endpoints=(server.endpoint,))).create_area(f"denied-{request_}")
+    assert says in str(refused.value) or "permissions to put" in str(refused.value)
+    assert ACCOUNT not in str(refused.value)
+    assert CREDENTIALS["AWS_ACCESS_KEY_ID"] not in str(refused.value)
+    keys, uploads = what_lies_in(server.behind)
+    # What cannot be removed is named, and nothing else stays.
+    assert bool([key for key in keys if f"denied-{request_}/" in key]) == (request_ == "delete")
+    assert bool([key for key, _ in uploads if f"denied-{request_}/" in key]) == (request_ == "abort")
+
+
+def test_identities_are_no_part_of_what_a_store_said():
+    text = f"User arn:aws:iam::{ACCOUNT}:user/me of {ACCOUNT} with AKIAIOSFODNN7EXAMPLE?X-Amz-Signature=abcdef0123"
+    assert without_identities(text) == "User arn:*** of *** with ***?X-Amz-Signature=***"
