@@ -44,7 +44,7 @@ OWNERS = {
     "xdist": (),
     "jinja2": ("report/html.py",),
     "markupsafe": ("report/cards.py", "report/html.py", "report/pictures.py"),
-    "jsonschema": ("evidence/schemas.py",),
+    "jsonschema": (),
     "weasyprint": ("report/pdf.py",),
     "cryptography": ("evidence/signing.py",),
     "ruamel": ("published/folder.py", "cli/export.py"),

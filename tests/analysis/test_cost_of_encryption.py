@@ -8,8 +8,8 @@ import json
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.schemas import faults
 from tests.support import made_up_run
+from tests.support.by_the_library import faults
 
 TEN = {"ckpt_operations": "10"}
 OFF = {"encryption": {"at_rest": "none"}}

@@ -8,9 +8,9 @@ import pytest
 
 from pytest_ckpt.analysis.comparison import compare_reports
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.report.diff import diff_lines, diff_sections
 from tests.support import made_requests, made_up, made_up_run
+from tests.support.by_the_library import faults
 
 pytestmark = pytest.mark.covers(commands=("diff",))
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.history import append_run
-from pytest_ckpt.evidence.schemas import faults
 from tests.support import made_up_run
+from tests.support.by_the_library import faults
 from tests.support.forging import HOSTILE, NUMBERS, edit, places, put
 from tests.support.selection import examples
 

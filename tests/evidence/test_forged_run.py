@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.manifest import MANIFEST, write_manifest
-from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.run.close import write_report
 from tests.support import made_up_run
+from tests.support.by_the_library import faults
 from tests.support.forging import HOSTILE, NUMBERS, edit, places, put
 from tests.support.selection import examples
 

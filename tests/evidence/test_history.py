@@ -15,7 +15,7 @@ from pytest_ckpt.evidence.manifest import compare
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.report.trend import sparkline
 from pytest_ckpt.support.errors import UsageError
-from tests.support import made_requests, made_up_run
+from tests.support import by_the_library, made_requests, made_up_run
 
 pytestmark = pytest.mark.covers(commands=("trend",))
 
@@ -49,7 +49,7 @@ def write(folder, lines):
 def trend(folder, capsys, *words):
     code = main(["trend", str(folder), "--json", *words])
     document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
-    assert not faults(document, "trend")
+    assert not by_the_library.faults(document, "trend")
     return code, document
 
 

@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, compare, write_manifest
-from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.evidence.signing import Signer
 from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.run.close import write_report
 from tests.support import made_up_run
+from tests.support.by_the_library import faults
 
 pytestmark = pytest.mark.covers(commands=("verify",))
 

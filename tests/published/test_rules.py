@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 import pytest
 
 from pytest_ckpt.cli import main as cli
-from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.published.rules import RULES
 from tests.support import CHECKOUT
+from tests.support.by_the_library import faults
 from tests.support.made_results import GIB, MadeRun, published, steady
 from tests.support.made_up_run import make_run
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.targets.owner import owner_of
+from tests.support.by_the_library import faults
 from tests.support.machine import file_system_of
 
 pytestmark = pytest.mark.covers(commands=("doctor",))

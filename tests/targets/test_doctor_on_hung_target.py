@@ -8,8 +8,8 @@ import os
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.run.cache_sight import ANSWER_SECONDS
+from tests.support.by_the_library import faults
 from tests.support.machine import eventually, patience
 
 # No rank is started: what they do on a target that hangs is tested elsewhere.

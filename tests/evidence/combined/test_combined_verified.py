@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.manifest import write_manifest
-from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.evidence.signing import Signer, key_id, read_public_key
 from tests.support import made_up_run
+from tests.support.by_the_library import faults
 
 pytestmark = pytest.mark.covers(commands=("judge", "verify"))
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pytest_ckpt.cli import main as cli
-from pytest_ckpt.evidence.schemas import faults
+from tests.support.by_the_library import faults
 
 
 @pytest.fixture
