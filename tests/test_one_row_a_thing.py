@@ -19,7 +19,8 @@ from tests.support.vendor_folder import QUICK
 
 # What knows requirements, models, engines or options: judges, sizes, settings, pages, the plan, a run's tests.
 RELEVANT = (
-    "tests/judging", "tests/sizing", "tests/config", "tests/cli/test_cli_plan.py", "tests/docs/test_generated_pages.py",
+    "tests/judging", "tests/sizing", "tests/config", "tests/cli/plan/test_cli_plan.py",
+    "tests/docs/test_generated_pages.py",
     "tests/report/test_text.py", "tests/plugin/test_plugin_is_light.py", "tests/test_layers.py",
     "tests/test_fast_set.py",
 )  # fmt: skip

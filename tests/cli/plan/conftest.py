@@ -1,0 +1,20 @@
+"""``pytest-ckpt plan``, as text and as JSON."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ckpt.cli.main import main
+
+
+@pytest.fixture
+def plan(capsys):
+    """Run ``pytest-ckpt plan --cluster=16000 …`` and return what it printed."""
+
+    def run(*arguments, cluster="16000"):
+        code = main(["plan", *([f"--cluster={cluster}"] if cluster else []), *arguments])
+        output = capsys.readouterr()
+        assert (code, output.err) == (0, "")
+        return output.out
+
+    return run
