@@ -57,7 +57,7 @@ class Rules:
     """Makes the rules of one schema, in which references are inlined."""
 
     def __init__(self) -> None:
-        # By the id of a part of the schema, which lives as long as its rule.
+        # By the id of a part of the schema, which lives until all of its rules are made.
         self._made: dict[int, Rule] = {}
         self._keywords: Mapping[str, Callable[[Any, Mapping[str, Any]], Rule]] = {
             "type": lambda names, _: _of_type([names] if isinstance(names, str) else names),
@@ -103,8 +103,8 @@ class Rules:
             return type(value) is not dict or all(rule.holds(v) for name, v in value.items() if name not in named)
 
         def faults(value: Any, where: str) -> Iterator[Fault]:
-            for name in value.keys() - named.keys():
-                if not rule.holds(value[name]):
+            for name in value:
+                if name not in named and not rule.holds(value[name]):
                     yield from rule.faults(value[name], where + _step(name))
 
         return Rule(holds, faults)
