@@ -19,8 +19,6 @@ from tests.support.front_door import (
     Sabotage,
     counted_steps,
     progress_lines,
-    read_events,
-    started_operation,
 )
 
 MEBIBYTES = 200
@@ -81,13 +79,9 @@ def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
 @pytest.mark.thorough
 def test_the_ballast_goes_though_a_rank_is_killed_beside_it(door: FrontDoor, mount: Callable[..., Path]) -> None:
     volume = mount("ext4", MEBIBYTES)
-    sabotage = Sabotage(door.home, "slow", rank=0, where=" near_full 1 at 80%$")
+    sabotage = Sabotage(door.home, "pause", rank=0, where=" near_full 1 at 80%$")
     started = door.start(*FILLING, TORCH, target=volume, environment=sabotage.environment, cluster=1)
-
-    def is_filled() -> bool:
-        return any(started_operation(e).endswith(" near_full 1 at 80%") for e in read_events(started.report))
-
-    started.until(is_filled, "the volume is filled")
+    sabotage.wait_until_held(started)
     assert list(started.run_folder.glob("*/ballast-80-*"))
     os.kill(started.pid_of_rank(1), signal.SIGKILL)
     run = started.finish()

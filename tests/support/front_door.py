@@ -293,8 +293,8 @@ def opened_door(home: Path) -> Iterator[FrontDoor]:
 class Sabotage:
     """Makes one rank misbehave in one checkpoint; see ``sabotage/sitecustomize.py`` for the ways.
 
-    A rank that is held stands in the write of its first file until it is released, or killed. ``where`` names an
-    operation in place of a checkpoint.
+    A rank that is held stands in the write of its first file, one that pauses before its first call, until it is
+    released, or killed. ``where`` names an operation in place of a checkpoint.
     """
 
     def __init__(

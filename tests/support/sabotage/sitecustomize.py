@@ -2,7 +2,7 @@
 
 The ways: ``hold`` stops in the write of a file until the gate is opened, ``eio`` makes fsync fail as storage does that
 has lost a write, ``forget`` is an engine that does not call fsync, ``slow`` takes a second longer for a save or load
-in whose name the pattern ``where`` is found.
+in whose name the pattern ``where`` is found, ``pause`` begins it when the gate is opened.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def _patch_engine(plan: dict[str, str]) -> None:
                 return super().load(committed, step, clock)
 
             def _linger(self):
-                if plan["way"] == "slow" and re.search(plan["where"], str(self._activity.operation)):
-                    time.sleep(1.0)
+                if plan["way"] in ("slow", "pause") and re.search(plan["where"], str(self._activity.operation)):
+                    time.sleep(1.0) if plan["way"] == "slow" else _hold(plan)
 
             def save(self, draft, clock):
                 self._linger()
