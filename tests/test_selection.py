@@ -7,7 +7,7 @@ import os
 import re
 
 from tests.support.machine import patience
-from tests.support.selection import beside_others
+from tests.support.selection import TURNS, beside_others, is_for_later
 
 LOADED = 'pytest_plugins = ["tests.support.selection"]\n'
 
@@ -62,6 +62,31 @@ def test_when_the_minutes_are_over_no_thorough_test_begins_and_how_many_did_not_
             ["2 thorough tests were not run: 0 minutes were over (--minutes).", "  test_when*.py"]
         )
     assert "were not run" not in front_door("--minutes=0").stdout.str()
+
+
+def test_where_minutes_are_counted_a_third_of_the_cases_comes_first_another_one_each_day(front_door, pytester):
+    pytester.makeconftest(LOADED)
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.thorough
+        @pytest.mark.parametrize("case", range(30))
+        def test_case(case): pass
+
+        @pytest.mark.thorough
+        def test_alone(): pass
+        """
+    )
+    shown = front_door("--all", "--minutes=5", "-v")
+    shown.assert_outcomes(passed=31)
+    order = re.findall(r"::(test_case|test_alone)\b", shown.stdout.str())
+    assert 1 < order.index("test_alone") < 25, "what has no cases comes between those whose turn it is and the others"
+    front_door("--all", "--minutes=5", "-n", "2").assert_outcomes(passed=31)
+    turns = [[not is_for_later(f"a.py::test_case[{case}]", day) for case in range(90)] for day in range(TURNS)]
+    assert [sum(of) for of in zip(*turns, strict=True)] == [1] * 90
+    assert all(10 < sum(of) < 60 for of in turns)
+    assert not any(is_for_later("a.py::test_alone", day) for day in range(TURNS))
 
 
 def test_with_all_tests_a_failure_is_shown_when_it_happens(front_door, pytester):

@@ -1,8 +1,10 @@
 """Which of the project's own tests run, and beside which others: a plugin that tests/conftest.py loads.
 
 Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``; with ``--minutes=30`` no
-thorough test begins after that time, and how many did not is told. Where no file is named, the tests run in one process
-more than there are cores, with ``--all`` in two more, a module to a process: most of them wait for other processes.
+thorough test begins after that time, and how many did not is told: then a third of the cases of each test, another
+third each day, comes before the others, so that even a slow machine runs each within three days. Where no file is
+named, the tests run in one process more than there are cores, with ``--all`` in two more, a module to a process: most
+of them wait for other processes.
 Tests marked ``alone`` run while no other test does. A test that takes 15 minutes is ended and
 shows the stack of each thread.
 
@@ -16,7 +18,9 @@ import fcntl
 import os
 import sys
 import time
+import zlib
 from collections.abc import Generator, Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +37,12 @@ _MAXIMUM_PROCESSES = 8
 # The longest takes five minutes beside other load: whoever takes three times as long waits for what never comes.
 LIMIT_SECONDS = 900
 _FAST_EXAMPLES = 20
+_BEGAN = pytest.StashKey[int]()
 # What the processes of pytest-xdist are told by this name.
 HAS_FAST_SET = "has_fast_set"
+DAY = "day"
+# Cases have their turn on one of so many days.
+TURNS = 3
 
 MARKERS = (
     "thorough: takes long; runs only with --all",
@@ -142,6 +150,20 @@ def pytest_configure_node(node: Any) -> None:
     option = node.config.option
     is_cut = option.all_tests or option.keyword or option.markexpr or getattr(option, "lf", False)
     node.workerinput[HAS_FAST_SET] = _is_all_of_ours(node.config) and not is_cut
+    node.workerinput[DAY] = _day(node.config)
+
+
+def is_for_later(nodeid: str, day: int) -> bool:
+    """Whether this is a case of a test, and not its turn on this day."""
+    return "[" in nodeid and zlib.crc32(nodeid.encode()) % TURNS != day % TURNS
+
+
+def _day(config: pytest.Config) -> int:
+    """Return the day that this run belongs to, the same in each of its processes."""
+    if not hasattr(config, "workerinput"):
+        config.stash.setdefault(_BEGAN, datetime.now(UTC).date().toordinal())
+        return config.stash[_BEGAN]
+    return int(config.workerinput[DAY])
 
 
 def _is_of_the_product(config: pytest.Config) -> bool:
@@ -169,8 +191,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByModule(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             module = nodeid.partition("::")[0]
-            return nodeid if module in SPREAD else module
+            if module in SPREAD:
+                return nodeid
+            return f"{module}, later" if in_turn and is_for_later(nodeid, day) else module
 
+    in_turn, day = config.getoption("minutes") is not None, _day(config)
     config.option.loadscopereorder = False  # they are in the order that they should begin in
     return ByModule(config, log)
 
@@ -187,7 +212,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(LIMIT_SECONDS))
     alone = {_module(item) for item in items if item.get_closest_marker("alone")}
     order = {module: place for place, module in enumerate(SPREAD)}
-    items.sort(key=lambda item: (_module(item) in alone, order.get(_module(item), len(order))))
+    in_turn, day = config.getoption("minutes") is not None, _day(config)
+    items.sort(
+        key=lambda item: (
+            in_turn and is_for_later(item.nodeid, day),
+            _module(item) in alone,
+            order.get(_module(item), len(order)),
+        )
+    )
 
 
 def _module(item: pytest.Item) -> str:
