@@ -39,47 +39,48 @@ class Rule:
     faults: Callable[[Any, str], Iterator[Fault]]
 
 
-def inlined(schema: Any, definitions: Mapping[str, Any], done: dict[str, Any]) -> Any:
-    """Return a schema with its definitions in the place of references to them. None of our schemas holds itself."""
-    if isinstance(schema, list):
-        return [inlined(part, definitions, done) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if schema.keys() == {"$ref"}:
-        name = schema["$ref"].removeprefix(_REFERENCE)
-        if name not in done:
-            done[name] = inlined(definitions[name], definitions, done)
-        return done[name]
-    return {key: value if key == "$defs" else inlined(value, definitions, done) for key, value in schema.items()}
-
-
 class Rules:
-    """Makes the rules of one schema, in which references are inlined."""
+    """Makes the rules of a schema with these definitions. None of our schemas holds itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, definitions: Mapping[str, Any]) -> None:
+        self._definitions = definitions
         # By the id of a part of the schema, which lives until all of its rules are made.
         self._made: dict[int, Rule] = {}
-        self._keywords: Mapping[str, Callable[[Any, Mapping[str, Any]], Rule]] = {
-            "type": lambda names, _: _of_type([names] if isinstance(names, str) else names),
-            "enum": lambda values, _: _one_of(values, lambda value: f"{value!r} is not one of {values!r}"),
-            "const": lambda only, _: _one_of([only], lambda _value: f"{only!r} was expected"),
-            "required": lambda names, _: _required(names),
-            "properties": lambda parts, _: self._properties(parts),
-            "additionalProperties": lambda part, schema: self._rest(part, schema.get("properties", {})),
-            "items": lambda part, _: self._items(part),
-            "oneOf": lambda parts, _: self._one_only(parts),
-        }
 
     def of(self, schema: Mapping[str, Any]) -> Rule:
         """Return the rule of a part of the schema. Raises KeyError for a keyword that is not known here."""
+        schema = self._defined(schema)
         if id(schema) not in self._made:
             demands = [keyword for keyword in schema if keyword not in _DECIDES_NOTHING]
-            self._made[id(schema)] = _all([self._keyword(keyword, schema[keyword], schema) for keyword in demands])
+            self._made[id(schema)] = _all([self._keyword(keyword, schema) for keyword in demands])
         return self._made[id(schema)]
 
-    def _keyword(self, keyword: str, demanded: Any, schema: Mapping[str, Any]) -> Rule:
-        alone = _BOUNDS.get(keyword)
-        return alone(demanded) if alone else self._keywords[keyword](demanded, schema)
+    def _defined(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the definition that a reference leads to, or the schema that is none."""
+        if schema.keys() != {"$ref"}:
+            return schema
+        return self._defined(self._definitions[schema["$ref"].removeprefix(_REFERENCE)])
+
+    def _keyword(self, keyword: str, schema: Mapping[str, Any]) -> Rule:
+        demanded = schema[keyword]
+        match keyword:
+            case "type":
+                return _of_type([demanded] if isinstance(demanded, str) else demanded)
+            case "enum":
+                return _one_of(demanded, lambda value: f"{value!r} is not one of {demanded!r}")
+            case "const":
+                return _one_of([demanded], lambda _value: f"{demanded!r} was expected")
+            case "required":
+                return _required(demanded)
+            case "properties":
+                return self._properties(demanded)
+            case "additionalProperties":
+                return self._rest(demanded, schema.get("properties", {}))
+            case "items":
+                return self._items(self._defined(demanded))
+            case "oneOf":
+                return self._one_only(demanded)
+        return _BOUNDS[keyword](demanded)
 
     def _properties(self, parts: Mapping[str, Any]) -> Rule:
         rules = {name: self.of(part) for name, part in parts.items()}
@@ -137,19 +138,17 @@ def _all(rules: Sequence[Rule]) -> Rule:
     """Return the rule of which all of these are parts; most have one, or two: a type and a bound."""
     if len(rules) == 1:
         return rules[0]
-    checks = [rule.holds for rule in rules]
-    if len(checks) == 2:
-        one, other = checks
-        holds: Callable[[Any], bool] = lambda value: one(value) and other(value)  # noqa: E731 - beside its sibling
-    else:
-        holds = lambda value: all(check(value) for check in checks)  # noqa: E731
 
     def faults(value: Any, where: str) -> Iterator[Fault]:
         for rule in rules:
             if not rule.holds(value):
                 yield from rule.faults(value, where)
 
-    return Rule(holds, faults)
+    checks = [rule.holds for rule in rules]
+    if len(checks) == 2:
+        one, other = checks
+        return Rule(lambda value: one(value) and other(value), faults)
+    return Rule(lambda value: all(check(value) for check in checks), faults)
 
 
 def _says(holds: Callable[[Any], bool], sentence: Callable[[Any], str]) -> Rule:

@@ -7,7 +7,7 @@ import itertools
 import json
 from typing import Any
 
-from pytest_ckpt.evidence.schema_rules import Rule, Rules, inlined
+from pytest_ckpt.evidence.schema_rules import Rule, Rules
 from pytest_ckpt.support import resources
 
 _MAXIMUM_FAULTS = 100
@@ -30,7 +30,7 @@ def rule_of(name: str, part: str = "") -> Rule:
     """Return what a schema, or one of its definitions, demands."""
     schema = json.loads((resources.folder("templates") / f"{name}.schema.json").read_text(encoding="utf-8"))
     definitions = schema["$defs"]
-    return Rules().of(inlined(definitions[part] if part else schema, definitions, {}))
+    return Rules(definitions).of(definitions[part] if part else schema)
 
 
 def _cut(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
@@ -11,11 +10,10 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import jsonschema
 import pytest
 
 from pytest_ckpt.evidence.verification import verify_folder
-from pytest_ckpt.support import resources
+from tests.support import by_the_library
 from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, processes_of
 from tests.support.machine import eventually, need, need_fuse
 from tests.support.names_made import FoldersMade
@@ -58,8 +56,7 @@ def untouched(run: Run) -> dict[str, str]:
 
 def holds_what_it_says(run: Run) -> None:
     """Hold the report against its schema, and its folder against itself."""
-    schema = json.loads((resources.folder("templates") / "report.schema.json").read_text(encoding="utf-8"))
-    jsonschema.Draft202012Validator(schema).validate(run.document)
+    assert by_the_library.faults(run.document, "report") == []
     assert {c.name: c.outcome for c in verify_folder(run.report, None) if c.outcome != "not checked"} == dict.fromkeys(
         ("digests", "schema", "verdicts", "pages"), "holds"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -133,16 +134,15 @@ def test_ctrl_c_in_a_hook_leaves_a_report_and_no_measurement_to_rely_on(door: Fr
 
 
 @pytest.mark.thorough
-def test_a_worker_that_dies_in_a_hook_leaves_nothing_to_judge(door: FrontDoor) -> None:
+def test_a_worker_that_dies_in_a_hook_leaves_nothing_to_judge(run_with: Callable[..., Run], tmp_path: Path) -> None:
     """What the plugin has not seen whole is measured again by the next worker, which meets the same plugin."""
-    folder = door.home / "vendor"
-    folder.mkdir()
-    once = door.home / "once"
-    (folder / "conftest.py").write_text(
+    once = tmp_path / "once"
+    run = run_with(
         "import os\nfrom pathlib import Path\n\ndef pytest_ckpt_after_measure():\n"
-        f"    once = Path({str(once)!r})\n    if not once.exists():\n        once.touch()\n        os._exit(1)\n"
+        f"    once = Path({str(once)!r})\n    if not once.exists():\n        once.touch()\n        os._exit(1)\n",
+        "-n",
+        "1",
     )
-    run = door.run(*QUICK, "-n", "1", "--pyargs", "pytest_ckpt.suites", "vendor")
     assert run.code == 1, run.text
     assert "crashed while running" in run.text
     assert run.launches == ["1", "2"]

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 
-import jsonschema
 import pytest
 
-from pytest_ckpt.support import resources
+from tests.support import by_the_library
 from tests.support.front_door import CHECKOUT, REQUIRED, SUBJECT, FrontDoor, Run, opened_door
 from tests.support.vendor_folder import QUICK, SUITE, put_example
 
@@ -40,8 +39,7 @@ def test_both_suites_run_and_everything_required_is_met(acme: Run) -> None:
 
 
 def test_the_report_follows_its_schema(acme: Run) -> None:
-    schema = json.loads((resources.folder("templates") / "report.schema.json").read_text())
-    jsonschema.Draft202012Validator(schema).validate(acme.document)
+    assert by_the_library.faults(acme.document, "report") == []
 
 
 @pytest.mark.parametrize(("option", "word"), [("--ckpt-drop-caches", "acme_tool.py"), ("--ckpt-launcher", "mpiexec")])

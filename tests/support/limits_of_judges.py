@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from tests.support.front_door import REQUIRED
+
 CLOSE = 1e-9
-REQUIRED = ["SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"]
 ADVISORY = ["STRAGGLER", "REPEAT"]
 ALL = [*REQUIRED, *ADVISORY]

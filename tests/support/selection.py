@@ -19,7 +19,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ _MAXIMUM_PROCESSES = 8
 # The longest takes five minutes beside other load: whoever takes three times as long waits for what never comes.
 LIMIT_SECONDS = 900
 _FAST_EXAMPLES = 20
-_BEGAN = pytest.StashKey[int]()
+_DAY = pytest.StashKey[int]()
 # What the processes of pytest-xdist are told by this name.
 HAS_FAST_SET = "has_fast_set"
 DAY = "day"
@@ -74,6 +74,8 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("all", usual)
     settings.register_profile("fast", usual, max_examples=_FAST_EXAMPLES)
     settings.load_profile("all" if config.getoption("all_tests") else "fast")
+    # The day that the run began, also for processes that begin after midnight.
+    config.stash[_DAY] = getattr(config, "workerinput", {}).get(DAY, datetime.now(UTC).date().toordinal())
     if (minutes := config.getoption("minutes")) is not None:
         config.pluginmanager.register(_OutOfTime(minutes))
 
@@ -150,7 +152,7 @@ def pytest_configure_node(node: Any) -> None:
     option = node.config.option
     is_cut = option.all_tests or option.keyword or option.markexpr or getattr(option, "lf", False)
     node.workerinput[HAS_FAST_SET] = _is_all_of_ours(node.config) and not is_cut
-    node.workerinput[DAY] = _day(node.config)
+    node.workerinput[DAY] = node.config.stash[_DAY]
 
 
 def is_for_later(nodeid: str, day: int) -> bool:
@@ -158,12 +160,12 @@ def is_for_later(nodeid: str, day: int) -> bool:
     return "[" in nodeid and zlib.crc32(nodeid.encode()) % TURNS != day % TURNS
 
 
-def _day(config: pytest.Config) -> int:
-    """Return the day that this run belongs to, the same in each of its processes."""
-    if not hasattr(config, "workerinput"):
-        config.stash.setdefault(_BEGAN, datetime.now(UTC).date().toordinal())
-        return config.stash[_BEGAN]
-    return int(config.workerinput[DAY])
+def _for_later(config: pytest.Config) -> Callable[[str], bool]:
+    """Return what says of a test whether others come before it: where minutes are counted, cases may have to wait."""
+    if config.getoption("minutes") is None:
+        return lambda _nodeid: False
+    day = config.stash[_DAY]
+    return lambda nodeid: is_for_later(nodeid, day)
 
 
 def _is_of_the_product(config: pytest.Config) -> bool:
@@ -193,9 +195,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             module = nodeid.partition("::")[0]
             if module in SPREAD:
                 return nodeid
-            return f"{module}, later" if in_turn and is_for_later(nodeid, day) else module
+            return f"{module}, later" if for_later(nodeid) else module
 
-    in_turn, day = config.getoption("minutes") is not None, _day(config)
+    for_later = _for_later(config)
     config.option.loadscopereorder = False  # they are in the order that they should begin in
     return ByModule(config, log)
 
@@ -212,10 +214,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(LIMIT_SECONDS))
     alone = {_module(item) for item in items if item.get_closest_marker("alone")}
     order = {module: place for place, module in enumerate(SPREAD)}
-    in_turn, day = config.getoption("minutes") is not None, _day(config)
+    for_later = _for_later(config)
     items.sort(
         key=lambda item: (
-            in_turn and is_for_later(item.nodeid, day),
+            for_later(item.nodeid),
             _module(item) in alone,
             order.get(_module(item), len(order)),
         )

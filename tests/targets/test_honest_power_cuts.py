@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.targets.deeds import Deeds, picture, sync_folder, write
+from tests.support.targets.deeds import Deeds, picture
+from tests.support.targets.synced import sync_folder, write
 
 
 def test_a_power_cut_keeps_what_was_fsynced_and_takes_the_rest(target):

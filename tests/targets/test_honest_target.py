@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.machine import eventually
-from tests.support.targets.deeds import Deeds, picture, sync_folder, write
+from tests.support.targets.deeds import Deeds, picture
 from tests.support.targets.misbehaving import FAULTS, misbehaving
+from tests.support.targets.synced import sync_folder, write
 
 GIB = 1 << 30
 

@@ -14,6 +14,7 @@ import pytest
 from tests.support.machine import need
 from tests.support.targets.loop_devices import loop_mount, memory_mount, throttle
 from tests.support.targets.misbehaving import misbehaving
+from tests.support.targets.synced import sync_folder, write
 
 CONTENT = os.urandom(3_000_000)
 
@@ -22,20 +23,6 @@ CONTENT = os.urandom(3_000_000)
 def home(make_home):
     need(os.geteuid() == 0 and Path("/dev/loop-control").exists(), "loop devices need root and /dev/loop-control")
     return make_home("loop")
-
-
-def write(path: Path, content: bytes, sync: bool) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    os.fsync(fd)
-    os.close(fd)
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])

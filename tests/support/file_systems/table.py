@@ -120,7 +120,7 @@ FILE_SYSTEMS = (
         },
         may_fail={
             "COMMIT.folder": "A folder that is being renamed is listed without some of its files.",
-            "POINTER.overwrite": "Once in some ten thousand overwrites a reader gets EIO: it met half of a header.",
+            "POINTER.overwrite": "A reader may get EIO while it is overwritten: seen in two of ten runs.",
         },
         shows={"COMMIT.file": "replaced", "COMMIT.folder": "renamed_folder"},
         undecided=_UNSEEN,

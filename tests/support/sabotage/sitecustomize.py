@@ -48,8 +48,12 @@ def _patch_engine(plan: dict[str, str]) -> None:
                 return super().load(committed, step, clock)
 
             def _linger(self):
-                if plan["way"] in ("slow", "pause") and re.search(plan["where"], str(self._activity.operation)):
-                    time.sleep(1.0) if plan["way"] == "slow" else _hold(plan)
+                if not re.search(plan["where"], str(self._activity.operation)):
+                    return
+                if plan["way"] == "slow":
+                    time.sleep(1.0)
+                elif plan["way"] == "pause":
+                    _hold(plan)
 
             def save(self, draft, clock):
                 self._linger()

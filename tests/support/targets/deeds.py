@@ -137,17 +137,3 @@ class Deeds:
 
     def do_list(self, luck, path, _, opened):
         return sorted(os.listdir(path))
-
-
-def write(path: Path, content: bytes, sync: bool = True) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        if sync:
-            os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    os.fsync(fd)
-    os.close(fd)

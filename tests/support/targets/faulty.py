@@ -26,14 +26,6 @@ def write(path: Path, content: bytes, sync: bool = False) -> None:
             os.fsync(file.fileno())
 
 
-def sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def differing(seen: bytes, content: bytes) -> list[int]:
     assert len(seen) == len(content)
     return [place for place, (one, other) in enumerate(zip(seen, content, strict=True)) if one != other]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.targets.faulty import CONTENT, fails_with, of, sync, write
+from tests.support.targets.faulty import CONTENT, fails_with, of, write
+from tests.support.targets.synced import sync_folder
 
 # --- durability ------------------------------------------------------------------------------------------------------
 
@@ -17,7 +18,7 @@ def commit(folder: Path) -> None:
     """Do what careful checkpoint software does."""
     write(folder / "tmp", CONTENT, sync=True)
     os.rename(folder / "tmp", folder / "checkpoint")
-    sync(folder)
+    sync_folder(folder)
 
 
 @of("fsync of files is lost")
