@@ -20,7 +20,7 @@ PAGES = sorted((CHECKOUT / "templates").glob("*.j2"))
 PLACES = {
     "a process that dies with its parent": ("prctl", "", "support/die_with_parent.py"),
     "what a file system answers that has no direct I/O": ("EOPNOTSUPP", "", "targets/posix/direct_io.py"),
-    "the bytes that checks write": ("randbytes", "conformance/", "conformance/content.py"),
+    "the bytes that checks write": ("shake_128", "conformance/", "conformance/content.py"),
 }
 
 

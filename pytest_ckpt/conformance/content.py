@@ -5,7 +5,7 @@ All content is random and unique, so that bytes from elsewhere are recognised: a
 
 from __future__ import annotations
 
-import random
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ _STEP_BYTES = 1 << 16
 
 def random_bytes(length: int, *words: object) -> bytes:
     """Return ``length`` bytes that depend on the words (seed, file, version …) alone and occur nowhere else."""
-    return random.Random("/".join(map(str, words))).randbytes(length)
+    return hashlib.shake_128("/".join(map(str, words)).encode()).digest(length)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,8 @@
 """Ends what is left of a run on its own host: ``python -m pytest_ckpt.launching.host_sweep [SECONDS]``.
 
-The launcher starts it, or a rank that has lost its controller. The mark in its environment names the run; it waits for
-so many seconds first. The processes that could not be ended go to standard output.
+The launcher starts it, or a rank that has lost its controller. The mark in its environment names the run. With SECONDS
+it waits for so long first, and ends what its own launch has left: the run may have begun another launch by then. The
+processes that could not be ended go to standard output.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.support.processes import MARK, SESSION, SWEEP, end_marked, marked_processes
+from pytest_ckpt.support.processes import LAUNCH, MARK, SESSION, SWEEP, end_marked, marked_processes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,13 +31,14 @@ _DAEMONS = ("prted", "prterun", "mpiexec", "mpirun")
 def main() -> int:
     """End them, and say which stay."""
     run_id = os.environ[MARK].removesuffix(SWEEP)
-    sessions = _sessions_of(marked_processes(run_id))
+    launch = os.environ.get(LAUNCH, "") if len(sys.argv) > 1 else ""
+    sessions = _sessions_of(marked_processes(run_id, launch))
     if len(sys.argv) > 1:
         # A rank that has lost its controller gives the launcher the time to end by itself. Its own session is known
         # by the environment that it has handed on: it is gone itself.
         sessions |= _sessions_of(["self"])
         time.sleep(float(sys.argv[1]))
-    stuck = end_marked(run_id)
+    stuck = end_marked(run_id, launch=launch)
     for session in sessions:
         _end(session)
     print(json.dumps({"stuck": stuck}), flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shlex
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.launching.remote_shell import asking_for_sh, spaced
 from pytest_ckpt.launching.slurm_components import components_of
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.processes import MARK, SEGMENTS
+from pytest_ckpt.support.processes import LAUNCH, MARK, SEGMENTS
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.wire.frames import HANDED_ON
 
@@ -113,7 +114,7 @@ class Launcher:
             if self.hosts and not any("{hosts}" in w for w in self.template):
                 words += ["--host", hosts]
             if self.hosts:
-                names = ("PYTHONPATH", MARK, *(HANDED_ON if calls_back else ()))
+                names = ("PYTHONPATH", MARK, LAUNCH, *(HANDED_ON if calls_back else ()))
                 words += [word for name in names for word in ("-x", name)]
             else:
                 words += ["--mca", "pml", "ob1", "--mca", "btl", f"self,{'vader' if self.is_open_mpi_4 else 'sm'}"]
@@ -156,6 +157,7 @@ class Launcher:
         paths = [str(PACKAGE_HOME), *filter(None, [clean.get("PYTHONPATH")])]
         added = {
             MARK: run_id,
+            LAUNCH: secrets.token_hex(8),
             "PYTHONPATH": os.pathsep.join(paths),
             "PYTHONUNBUFFERED": "1",
             # One thread a rank: ranks are what the workload counts, and they share the cores.

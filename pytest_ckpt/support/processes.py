@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 MARK = "PYTEST_CKPT_RUN"
 """The variable in the environment of every process of a run; its value is the run's id."""
 
+LAUNCH = "PYTEST_CKPT_LAUNCH"
+"""The variable in the environment of every process of a launch; each launch of a run has a value of its own."""
+
 SWEEP = "/sweep"
 """Behind the run's id in the mark: what ends processes of a run is none of them."""
 
@@ -31,24 +34,27 @@ _TERM_SECONDS = 3.0
 _KILL_SECONDS = 15.0
 
 
-def marked_processes(run_id: str) -> list[int]:
-    """Return the processes of this host, other than this one, that carry the mark of a run in their environment."""
-    wanted = f"{MARK}={run_id}".encode()
+def marked_processes(run_id: str, launch: str = "") -> list[int]:
+    """Return the processes of this host, other than this one, that carry the mark of a run in their environment.
+
+    With ``launch`` only those of this launch of the run.
+    """
+    wanted = {f"{MARK}={run_id}".encode(), *([f"{LAUNCH}={launch}".encode()] if launch else [])}
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):
-                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                if wanted.issubset((entry / "environ").read_bytes().split(b"\0")):
                     found.append(int(entry.name))
     return found
 
 
-def end_marked(run_id: str, seconds: float = _KILL_SECONDS) -> list[int]:
-    """Kill every process of a run and return those that were still there after ``seconds``.
+def end_marked(run_id: str, seconds: float = _KILL_SECONDS, *, launch: str = "") -> list[int]:
+    """Kill every process of a run, or of a launch of it, and return those that were still there after ``seconds``.
 
     What stays is blocked in the kernel, in a call that the target has not answered.
     """
-    return _until_gone(lambda: marked_processes(run_id), signal.SIGKILL, seconds)
+    return _until_gone(lambda: marked_processes(run_id, launch), signal.SIGKILL, seconds)
 
 
 def processes_of_session(leader: int) -> list[int]:

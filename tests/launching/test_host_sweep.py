@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.support.processes import MARK, SESSION, SWEEP
+from pytest_ckpt.support.processes import LAUNCH, MARK, SESSION, SWEEP
 
 RUN = "a-test-of-a-sweep"
 GONE = 2**22 - 1
@@ -52,6 +52,28 @@ def test_a_rank_that_is_gone_has_handed_its_session_on(tmp_path: Path, name: str
     words = [sys.executable, "-m", "pytest_ckpt.launching.host_sweep", "0"]
     subprocess.run(words, env=environment, capture_output=True, check=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rank_that_is_gone_ends_nothing_of_the_next_launch(tmp_path: Path) -> None:
+    """A controller that was killed may have had another one beside it, which measures again."""
+    waiting = [
+        subprocess.Popen([sys.executable, "-c", WAITS], env=os.environ | {MARK: RUN, LAUNCH: launch},
+                         stdout=subprocess.PIPE)
+        for launch in ("first", "second")
+    ]  # fmt: skip
+    try:
+        for process in waiting:
+            assert process.stdout
+            process.stdout.readline()
+        words = [sys.executable, "-m", "pytest_ckpt.launching.host_sweep", "0"]
+        environment = os.environ | {MARK: RUN + SWEEP, LAUNCH: "first"}
+        subprocess.run(words, env=environment, cwd=tmp_path, capture_output=True, check=True)
+        assert waiting[0].wait() < 0
+        assert waiting[1].poll() is None
+    finally:
+        for process in waiting:
+            process.kill()
+            process.communicate()
 
 
 def test_a_process_that_only_has_the_number_of_a_daemon_goes_on(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from typing import Any
 from pytest_ckpt.facts.checks import BY_NAME, in_room
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.failure import BlockedCall
+from tests.support.forked_agents import fork_agents
 
 # Those beside which no other of their kind may be under way: they take the target away, or its space.
 ALONE = ("power cut", "small folder")
@@ -30,6 +31,7 @@ def main() -> None:
     asked = json.load(sys.stdin)
     for check in in_room(asked["room"]):
         importlib.import_module(f"pytest_ckpt.conformance.{asked['room']}.checks.{check.code.split(':')[0]}")
+    fork_agents()
     alone = [name for name in asked["checks"] if BY_NAME[name].needs in ALONE]
     rest = [name for name in asked["checks"] if name not in alone]
     end = time.monotonic() + asked["seconds_in_all"]
