@@ -27,7 +27,8 @@ COMPARED = ("id", "subject", "severity", "outcome", "measured", "limit", "unit",
 def folder_of(tmp_path):
     def unpack(name):
         with tarfile.open(STORED / f"{name}.tar.gz") as archive:
-            archive.extractall(tmp_path, filter="data")
+            # Python 3.11.2, which Debian has, knows no filters yet; later ones ask for one.
+        archive.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
         return tmp_path / name
 
     return unpack

@@ -92,7 +92,7 @@ def test_a_volume_larger_than_a_small_memory_decides_cold(row, make_home):
         assert cold["outcome"] == "met"
         return
     assert (cold["outcome"], cold["basis"]) == ("met", "volume"), seen["text"]
-    assert f"its memory and stated caches are {format_bytes(3 * lab.SMALL_MEMORY_BYTES)}" in cold["because"]
+    assert f"its memory and stated caches are {format_bytes(3 * row.small_memory_bytes)}" in cold["because"]
     assert lab.left_of(home) == []
 
 
@@ -103,7 +103,7 @@ def test_a_volume_no_larger_than_a_small_memory_leaves_cold_open(make_home):
     seen = lab.observe(row.name, make_home("file-system"), "too little")
     cold = seen["cold"]
     assert (cold["outcome"], cold["reason"], seen["exit_code"]) == ("not run", "unproven", 8)
-    assert f"its memory and stated caches are {format_bytes(3 * lab.SMALL_MEMORY_BYTES)}" in cold["because"]
+    assert f"its memory and stated caches are {format_bytes(3 * row.small_memory_bytes)}" in cold["because"]
 
 
 @pytest.mark.parametrize("row", SERVED, ids=lambda row: row.name)

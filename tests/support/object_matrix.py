@@ -19,6 +19,8 @@ from tests.support.targets.object_faults import FAULTS
 ALL = frozenset(check.name for check in in_room("objects"))
 LARGE = frozenset({"OBJECT-LARGE.ranges", "OBJECT-LIMITS.many"})
 """Those that make an object of 5 GiB."""
+# Those that ask for parts and ranges, too: a fault that they do not meet, an object of many parts does not meet either.
+_OF_PARTS_AND_RANGES = frozenset({"OBJECT-MULTIPART.parts", "OBJECT-LIMITS.parts", "OBJECT-RANGE.bytes"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +33,11 @@ class Row:
     may_fail: frozenset[str] = frozenset()
     # For which a store may be silent: those of these tests answer far sooner than a real one must.
     silent_seconds: float = 10.0
+
+    @property
+    def meets(self) -> list[str]:
+        """The checks that may meet the fault: to make objects of 5 GiB takes half of the time of all."""
+        return sorted(ALL if {*self.fails, *self.may_fail} & (_OF_PARTS_AND_RANGES | LARGE) else ALL - LARGE)
 
     @property
     def sentence(self) -> str:

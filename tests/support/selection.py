@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import os
 import sys
 import time
@@ -200,6 +201,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     for_later = _for_later(config)
     config.option.loadscopereorder = False  # they are in the order that they should begin in
     return ByModule(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leave what was collected to no collector of garbage: ten thousand tests stay, and cost each pass."""
+    if not _is_of_the_product(session.config):
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.cures import KNOWN, remedy_of
+from pytest_ckpt.support.units import format_bytes
 from tests.support import CHECKOUT
 from tests.support.file_systems.results import is_shown, recorded
 from tests.support.file_systems.row import FileSystem
@@ -15,10 +16,7 @@ from tests.support.file_systems.table import FILE_SYSTEMS
 PAGE = CHECKOUT / "docs" / "file_systems.md"
 BEGIN, END = "<!-- from the tests: begin -->\n", "<!-- from the tests: end -->\n"
 Row = Mapping[str, Any]
-_COLD_WAYS = {
-    "cold": "with one checkpoint of 760 MB",
-    "volume": "with 32 checkpoints of 112 MB on a host of 1 GiB of memory",
-}
+_COLD_WAYS = ("cold", "volume")
 
 
 def from_the_tests() -> str:
@@ -99,8 +97,9 @@ def _parts(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:
         for name, verdict in found["not_met"].items():
             if verdict["severity"] == "required" and not _is_not_given(verdict):
                 yield from _failure(row, name, verdict, found)
-        for way, condition in _COLD_WAYS.items():
+        for way in _COLD_WAYS:
             if cold := found.get(way):
+                condition = _condition(way, cold)
                 yield f"{condition[0].upper()}{condition[1:]}, COLD is {_cold_word(cold)}: {cold['because']}"
                 yield ""
         if row.leaves:
@@ -122,7 +121,15 @@ def _cold_word(cold: Row) -> str:
 
 def _proven_word(way: str, cold: Row | None) -> list[str]:
     """Return the cell of a proof; empty where it proves nothing."""
-    return [f"{_cold_word(cold)}, {_COLD_WAYS[way]}"] if cold and cold["outcome"] == "met" else []
+    return [f"{_cold_word(cold)}, {_condition(way, cold)}"] if cold and cold["outcome"] == "met" else []
+
+
+def _condition(way: str, cold: Row) -> str:
+    """Say with what COLD was tried in a way."""
+    if way == "cold":
+        return "with one checkpoint of 760 MB"
+    memory = format_bytes(cold["memory_bytes"])
+    return f"with {cold['checkpoints']} checkpoints of 112 MB on a host of {memory} of memory"
 
 
 def _is_advisory_failure(name: str, verdict: Row) -> bool:

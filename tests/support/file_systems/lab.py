@@ -30,16 +30,16 @@ REPRODUCE = Path(__file__).with_name("reproduce.py")
 _RUN_SECONDS = 600.0
 _DEADLINE_SECONDS = 30
 _SHARED, _LOCAL = "posix-shared", "posix-local"
-SMALL_MEMORY_BYTES = 1 << 30
-# Two files of 56 MB in a checkpoint: too small for timed reads, so that the volume alone decides.
-_OF_VOLUME, _ENOUGH = "1/1000", 32
+# Two files of 56 MB in a checkpoint: too small for timed reads, so that the volume alone decides. As many checkpoints as
+# a small memory has such units are more than three times what it holds.
+_OF_VOLUME, _A_CHECKPOINT_FOR_BYTES = "1/1000", 32 << 20
 
 
 def observe(name: str, home: Path, task: str) -> dict[str, Any]:
     """Mount a file system below ``home``, do a task of `TASKS` there, and return what was seen."""
     if task not in _OF_SMALL_MEMORY:
         return _observe(name, home, task)
-    with small_memory(SMALL_MEMORY_BYTES) as group:
+    with small_memory(BY_NAME[name].small_memory_bytes) as group:
         return _observe(name, home, task, "--group", str(group))
 
 
@@ -126,23 +126,30 @@ def _cold(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
     return _said_of_cold(done, target, "llama3-8b-open-1")
 
 
-def _volume(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
+def _volume(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
     """Save and load more than three times what this host's memory holds: no page of a checkpoint can be left."""
-    return _moved(place, home, _ENOUGH)
+    return _moved(row, place, home, enough(row))
 
 
-def _too_little(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
+def _too_little(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
     """Save and load less than that."""
-    return _moved(place, home, _ENOUGH // 4)
+    return _moved(row, place, home, enough(row) // 4)
 
 
-def _moved(place: Mounted, home: Path, operations: int) -> dict[str, Any]:
+def enough(row: FileSystem) -> int:
+    """Return how many checkpoints are more than three times what a small memory holds."""
+    return row.small_memory_bytes // _A_CHECKPOINT_FOR_BYTES
+
+
+def _moved(row: FileSystem, place: Mounted, home: Path, operations: int) -> dict[str, Any]:
     options = [*SMALLEST, f"--ckpt-scale={_OF_VOLUME}", f"--ckpt-operations={operations}", "--ckpt-client-cache=none"]
     options += ["--cluster=1", "--ckpt-suite=performance", "--ckpt-gates=speed-only"]
     target = made(place.first / "target")
     with opened_door(home) as door:
         done = door.run(*options, target=target)
-    return _said_of_cold(done, target, "llama3-8b-open-2")
+    said = _said_of_cold(done, target, "llama3-8b-open-2")
+    said["cold"] |= {"checkpoints": operations, "memory_bytes": row.small_memory_bytes}
+    return said
 
 
 def _said_of_cold(done: Run, target: Path, subject: str) -> dict[str, Any]:
@@ -222,7 +229,7 @@ def main() -> None:
     if asked.group:
         join(asked.group)
         little = asked.home / "meminfo"
-        little.write_text(meminfo(SMALL_MEMORY_BYTES))
+        little.write_text(meminfo(row.small_memory_bytes))
         run("mount", "--bind", little, "/proc/meminfo")
     run("ip", "link", "set", "lo", "up")
     run("ip", "address", "add", f"{ADDRESS}/32", "dev", "lo")

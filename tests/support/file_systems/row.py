@@ -19,6 +19,7 @@ class FileSystem:
     failure without our code, by check. ``cures`` names the row that fails without these options, ``cured_ways`` the
     ways that showed it there and show nothing here. ``is_served`` says that it has a server, or a client, to take away;
     ``gates`` are those of its kind, where they follow not from its clients. ``leaves`` says why a folder may stay.
+    ``small_memory_bytes`` is all that a host may have that runs servers, clients and ranks, where it has little.
     """
 
     name: str
@@ -35,6 +36,7 @@ class FileSystem:
     is_served: bool = False
     gates: str = ""
     leaves: str = ""
+    small_memory_bytes: int = 512 << 20
 
     @property
     def ways(self) -> list[str]:
