@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from pytest_ckpt.evidence import upgrade
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, write_manifest
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.evidence.upgrade import NOW, Schema, schema_of, upgraded
+from tests.support.unpacking import unpack
 
 STORED = Path(__file__).parent / "schema_1"
 KEY = STORED / "signed.pub.pem"
@@ -25,13 +25,11 @@ COMPARED = ("id", "subject", "severity", "outcome", "measured", "limit", "unit",
 
 @pytest.fixture
 def folder_of(tmp_path):
-    def unpack(name):
-        with tarfile.open(STORED / f"{name}.tar.gz") as archive:
-            # Python 3.11.2, which Debian has, knows no filters yet; later ones ask for one.
-        archive.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    def unpacked(name):
+        unpack(STORED / f"{name}.tar.gz", tmp_path)
         return tmp_path / name
 
-    return unpack
+    return unpacked
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import tarfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.support.fuzz.mutations import mutate
 from tests.support.fuzz.originals import make_published, make_runs
 from tests.support.fuzz.sandbox import Outcome, Sandbox
 from tests.support.made_up_run import make_run
+from tests.support.unpacking import unpack
 
 _USAGE = 4
 _STORED = CHECKOUT / "tests" / "evidence" / "schema_1"
@@ -93,8 +93,7 @@ class RunFolders(Family):
         """Make runs: good and bad ones, signed ones, one whose controller was killed, ones of an older version."""
         make_runs(originals)
         for file in sorted(_STORED.glob("*.tar.gz")):
-            with tarfile.open(file) as archive:
-                archive.extractall(originals, filter="data")
+            unpack(file, originals)
         self.originals = sorted(p for p in originals.iterdir() if p.is_dir() and p.name != "history")
         self.history = originals / "history"
         self.before, self.digests = {}, {folder.name: digests(folder) for folder in self.originals}
