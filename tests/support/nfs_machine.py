@@ -80,6 +80,7 @@ def seen(
             "share": share,
             "patience": patience,
             "check_seconds": check_seconds,
+            "deadline": deadline,
             "checkout": str(checkout),
         }
         out = Path(home, "out")

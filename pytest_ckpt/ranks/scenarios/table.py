@@ -1,4 +1,7 @@
-"""What is measured beside a subject's own saves and loads and takes no hours: one row each, in the order of a run."""
+"""What is measured beside a subject's own saves and loads and takes no hours: one row each, in the order of a run.
+
+A rank imports those that its task asks for, when it comes to them: they are a tenth of its start.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ckpt.ranks.content.generator import Content, content_seed
 from pytest_ckpt.ranks.process.job import OF_COMPRESSION, OF_DATA
-from pytest_ckpt.ranks.scenarios.chains import measure_chains
-from pytest_ckpt.ranks.scenarios.compression import measure_compression
-from pytest_ckpt.ranks.scenarios.crash_subject import measure_crashes
-from pytest_ckpt.ranks.scenarios.data_effect import measure_data
-from pytest_ckpt.ranks.scenarios.in_turns import InTurns
-from pytest_ckpt.ranks.scenarios.interference import InterferenceScenario
-from pytest_ckpt.ranks.scenarios.notice import measure_notice
-from pytest_ckpt.ranks.scenarios.restore_patterns import LoadPatterns
-from pytest_ckpt.ranks.scenarios.scaling import ScalingScenario
-from pytest_ckpt.ranks.scenarios.serving import ServingScenario
-from pytest_ckpt.ranks.scenarios.tiers import TierScenario
 from pytest_ckpt.sizing.serving import weights_of
 
 if TYPE_CHECKING:
@@ -77,6 +69,9 @@ class Row(NamedTuple):
 
 
 def _data(at: Bench) -> None:
+    from pytest_ckpt.ranks.scenarios.data_effect import measure_data  # noqa: PLC0415
+    from pytest_ckpt.ranks.scenarios.in_turns import InTurns  # noqa: PLC0415
+
     turns = InTurns(
         do=at.do,
         cache=at.cache,
@@ -90,6 +85,9 @@ def _data(at: Bench) -> None:
 
 
 def _compression(at: Bench) -> None:
+    from pytest_ckpt.ranks.scenarios.compression import measure_compression  # noqa: PLC0415
+    from pytest_ckpt.ranks.scenarios.in_turns import InTurns  # noqa: PLC0415
+
     turns = InTurns(
         do=at.do,
         cache=at.cache,
@@ -103,10 +101,14 @@ def _compression(at: Bench) -> None:
 
 
 def _crashes(at: Bench) -> None:
+    from pytest_ckpt.ranks.scenarios.crash_subject import measure_crashes  # noqa: PLC0415
+
     measure_crashes(at.group, at.activity, at.task, at.area, at.options, at.cache, at.drop, at.local)
 
 
 def _restores(at: Bench) -> None:
+    from pytest_ckpt.ranks.scenarios.restore_patterns import LoadPatterns  # noqa: PLC0415
+
     LoadPatterns(
         group=at.group,
         do=at.do,
@@ -119,6 +121,8 @@ def _restores(at: Bench) -> None:
 
 
 def _interference(at: Bench) -> None:
+    from pytest_ckpt.ranks.scenarios.interference import InterferenceScenario  # noqa: PLC0415
+
     InterferenceScenario(
         at.group,
         at.activity,
@@ -134,6 +138,8 @@ def _interference(at: Bench) -> None:
 
 
 def _tiers(at: Bench) -> None:
+    from pytest_ckpt.ranks.scenarios.tiers import TierScenario  # noqa: PLC0415
+
     assert at.tier is not None
     TierScenario(
         group=at.group,
@@ -151,16 +157,22 @@ def _tiers(at: Bench) -> None:
 
 
 def _notice(at: Bench) -> None:
+    from pytest_ckpt.ranks.scenarios.notice import measure_notice  # noqa: PLC0415
+
     strategy = at.strategy(aside="notice")
     measure_notice(at.group, at.activity, at.do, strategy, at.task, whole_bytes=at.layout.bytes)
 
 
 def _chains(at: Bench) -> None:
+    from pytest_ckpt.ranks.scenarios.chains import measure_chains  # noqa: PLC0415
+
     strategy = at.strategy(aside="chains")
     measure_chains(at.group, at.activity, at.do, at.store, strategy, at.cache, at.drop, at.task, at.own)
 
 
 def _serving(at: Bench) -> None:
+    from pytest_ckpt.ranks.scenarios.serving import ServingScenario  # noqa: PLC0415
+
     task = at.task
     ServingScenario(
         group=at.group,
@@ -176,6 +188,8 @@ def _serving(at: Bench) -> None:
 
 
 def _scaling(at: Bench) -> None:
+    from pytest_ckpt.ranks.scenarios.scaling import ScalingScenario  # noqa: PLC0415
+
     ScalingScenario(
         group=at.group,
         do=at.do,

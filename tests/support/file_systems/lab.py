@@ -30,8 +30,8 @@ REPRODUCE = Path(__file__).with_name("reproduce.py")
 _RUN_SECONDS = 600.0
 _DEADLINE_SECONDS = 30
 _SHARED, _LOCAL = "posix-shared", "posix-local"
-# Two files of 56 MB in a checkpoint: too small for timed reads, so that the volume alone decides. One for each 32 MiB of
-# a small memory is more than three times what that holds.
+# Two files of 56 MB in a checkpoint: too small for timed reads, so that the volume alone decides. One for each 32 MiB
+# of a small memory is more than three times what that holds.
 _OF_VOLUME, _A_CHECKPOINT_FOR_BYTES = "1/1000", 32 << 20
 
 
