@@ -3,7 +3,7 @@
 Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``; with ``--minutes=30`` no
 thorough test begins after that time, and how many did not is told: then a third of the cases of each test, another
 third each day, comes before the others, so that even a slow machine runs each within three days. Where no file is
-named, the tests run in one process more than there are cores, with ``--all`` in two more, a module to a process: most
+named, the tests run in one process more than there are cores, with ``--all`` in three more, a module to a process: most
 of them wait for other processes.
 Tests marked ``alone`` run while no other test does. A test that takes 15 minutes is ended and
 shows the stack of each thread.
@@ -33,6 +33,13 @@ SPREAD = (
     "tests/conformance/test_matrix.py",
     "tests/conformance/test_matrix_of_objects.py",
     "tests/conformance/test_matrix_of_speed.py",
+)
+# Modules that wait for several minutes: they begin next, so that none is alone at the end.
+LONG = (
+    "tests/launching/test_bad_luck_of_slurm.py",
+    "tests/nfs/test_real_nfs.py",
+    "tests/launching/test_bad_luck_on_hosts.py",
+    "tests/launching/test_bad_luck_of_mpich.py",
 )
 _MAXIMUM_PROCESSES = 8
 # The longest takes five minutes beside other load: whoever takes three times as long waits for what never comes.
@@ -143,7 +150,7 @@ def first_few(cases: Iterable[Any], fast: int = 1) -> list[Any]:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Spread the tests over processes before pytest-xdist looks how many are wanted."""
     if _is_all_of_ours(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
-        more = 2 if config.option.all_tests else 1
+        more = 3 if config.option.all_tests else 1
         config.option.numprocesses = min(_MAXIMUM_PROCESSES, (os.cpu_count() or 1) + more)
 
 
@@ -222,7 +229,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LIMIT_SECONDS))
     alone = {_module(item) for item in items if item.get_closest_marker("alone")}
-    order = {module: place for place, module in enumerate(SPREAD)}
+    order = {module: place for place, module in enumerate((*SPREAD, *LONG))}
     for_later = _for_later(config)
     items.sort(
         key=lambda item: (
