@@ -89,6 +89,30 @@ def test_where_minutes_are_counted_a_third_of_the_cases_comes_first_another_one_
     assert not any(is_for_later("a.py::test_alone", day) for day in range(TURNS))
 
 
+def test_cases_that_share_what_is_made_for_their_module_wait_for_no_other_day(front_door, pytester):
+    pytester.makeconftest(LOADED)
+    cases = """
+        import pytest
+
+        @pytest.fixture(scope="module")
+        def made():
+            with open("made", "a") as file:
+                file.write("once\\n")
+
+        @pytest.mark.thorough
+        @pytest.mark.parametrize("case", range(30))
+        def test_case(made, case): pass
+
+        @pytest.mark.thorough
+        @pytest.mark.parametrize("case", range(30))
+        def test_own(case): pass
+        """
+    pytester.makepyfile(test_first=cases, test_second=cases)
+    for times, spread in enumerate(((), ("-n", "2")), 1):
+        front_door("--all", "--minutes=5", *spread).assert_outcomes(passed=120)
+        assert (pytester.path / "made").read_text() == 2 * times * "once\n"
+
+
 def test_with_all_tests_a_failure_is_shown_when_it_happens(front_door, pytester):
     pytester.makeconftest(LOADED)
     pytester.makepyfile("def test_first(): assert 6 * 9 == 42\ndef test_second(): pass\n")

@@ -20,10 +20,11 @@ import os
 import sys
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -168,12 +169,21 @@ def is_for_later(nodeid: str, day: int) -> bool:
     return "[" in nodeid and zlib.crc32(nodeid.encode()) % TURNS != day % TURNS
 
 
-def _for_later(config: pytest.Config) -> Callable[[str], bool]:
-    """Return what says of a test whether others come before it: where minutes are counted, cases may have to wait."""
+def _for_later(config: pytest.Config) -> Callable[[pytest.Item], bool]:
+    """Return what says of a test whether others come before it: where minutes are counted, cases may have to wait.
+
+    Those that share what is made for their module do not: it would be made twice.
+    """
     if config.getoption("minutes") is None:
-        return lambda _nodeid: False
+        return lambda _item: False
     day = config.stash[_DAY]
-    return lambda nodeid: is_for_later(nodeid, day)
+    return lambda item: is_for_later(item.nodeid, day) and (_module(item) in SPREAD or not _shares(item))
+
+
+def _shares(item: pytest.Item) -> bool:
+    """Whether a fixture of a test is made once for several of them."""
+    known = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+    return any(definitions[-1].scope in ("class", "module", "package") for definitions in known.values())
 
 
 def _is_of_the_product(config: pytest.Config) -> bool:
@@ -199,13 +209,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - only where pytest-xdist is there
 
     class ByModule(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            module = nodeid.partition("::")[0]
-            if module in SPREAD:
-                return nodeid
-            return f"{module}, later" if for_later(nodeid) else module
+        # For each test its piece of work: the scheduler asks for the first time in the order of all tests.
+        pieces: ClassVar[dict[str, str]] = {}
+        times: ClassVar[Counter[str]] = Counter()
+        last = ""
 
-    for_later = _for_later(config)
+        def _split_scope(self, nodeid: str) -> str:
+            if nodeid not in self.pieces:
+                module = nodeid.partition("::")[0]
+                # Cases that come later are a piece of their own.
+                self.times[module] += module != self.last
+                self.last = module
+                self.pieces[nodeid] = nodeid if module in SPREAD else f"{module}, {self.times[module]}"
+            return self.pieces[nodeid]
+
     config.option.loadscopereorder = False  # they are in the order that they should begin in
     return ByModule(config, log)
 
@@ -233,7 +250,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for_later = _for_later(config)
     items.sort(
         key=lambda item: (
-            for_later(item.nodeid),
+            for_later(item),
             _module(item) in alone,
             order.get(_module(item), len(order)),
         )
