@@ -2,7 +2,8 @@
 
 Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``; with ``--minutes=30`` no
 thorough test begins after that time, and how many did not is told: then a third of the cases of each test, another
-third each day, comes before the others, so that even a slow machine runs each within three days. Where no file is
+third each day, comes before the others, so that even a slow machine runs each within three days. Cases that share what
+is made for their module stay together. Where no file is
 named, the tests run in one process more than there are cores, with ``--all`` in three more, a module to a process: most
 of them wait for other processes.
 Tests marked ``alone`` run while no other test does. A test that takes 15 minutes is ended and
