@@ -3,11 +3,11 @@
 Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``; with ``--minutes=30`` no
 thorough test begins after that time, and how many did not is told: then a third of the cases of each test, another
 third each day, comes before the others, so that even a slow machine runs each within three days. Cases that share what
-is made for their module stay together. Where no file is
-named, the tests run in one process more than there are cores, with ``--all`` in three more, a module to a process: most
-of them wait for other processes.
-Tests marked ``alone`` run while no other test does. A test that takes 15 minutes is ended and
-shows the stack of each thread.
+is made for their module stay together.
+
+Where no file is named, the tests run in one process more than there are cores, with ``--all`` in four more, a module to
+a process: most of them wait for other processes. Tests marked ``alone`` run while no other test does. A test that takes
+15 minutes is ended and shows the stack of each thread.
 
 A run of the product in a checkout loads this file too, in an environment without what the tests need: then it leaves.
 """
@@ -152,7 +152,7 @@ def first_few(cases: Iterable[Any], fast: int = 1) -> list[Any]:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Spread the tests over processes before pytest-xdist looks how many are wanted."""
     if _is_all_of_ours(config) and getattr(config.option, "numprocesses", 0) is None and not config.option.usepdb:
-        more = 3 if config.option.all_tests else 1
+        more = 4 if config.option.all_tests else 1
         config.option.numprocesses = min(_MAXIMUM_PROCESSES, (os.cpu_count() or 1) + more)
 
 
