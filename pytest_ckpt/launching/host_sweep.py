@@ -31,9 +31,10 @@ _DAEMONS = ("prted", "prterun", "mpiexec", "mpirun")
 def main() -> int:
     """End them, and say which stay."""
     run_id = os.environ[MARK].removesuffix(SWEEP)
-    launch = os.environ.get(LAUNCH, "") if len(sys.argv) > 1 else ""
+    of_a_rank = len(sys.argv) > 1
+    launch = os.environ.get(LAUNCH, "") if of_a_rank else ""
     sessions = _sessions_of(marked_processes(run_id, launch))
-    if len(sys.argv) > 1:
+    if of_a_rank:
         # A rank that has lost its controller gives the launcher the time to end by itself. Its own session is known
         # by the environment that it has handed on: it is gone itself.
         sessions |= _sessions_of(["self"])

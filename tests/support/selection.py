@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import gc
+import itertools
 import os
 import sys
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -210,19 +211,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - only where pytest-xdist is there
 
     class ByModule(LoadScopeScheduling):
-        # For each test its piece of work: the scheduler asks for the first time in the order of all tests.
-        pieces: ClassVar[dict[str, str]] = {}
-        times: ClassVar[Counter[str]] = Counter()
-        last = ""
+        @functools.cached_property
+        def _pieces(self) -> dict[str, str]:
+            """For each test its piece of work: those of a module that come later than its others are another one."""
+            follow = enumerate(itertools.groupby(self.collection or (), lambda nodeid: nodeid.partition("::")[0]))
+            return {
+                nodeid: nodeid if module in SPREAD else f"{module}, {number}"
+                for number, (module, nodeids) in follow
+                for nodeid in nodeids
+            }
 
         def _split_scope(self, nodeid: str) -> str:
-            if nodeid not in self.pieces:
-                module = nodeid.partition("::")[0]
-                # Cases that come later are a piece of their own.
-                self.times[module] += module != self.last
-                self.last = module
-                self.pieces[nodeid] = nodeid if module in SPREAD else f"{module}, {self.times[module]}"
-            return self.pieces[nodeid]
+            return self._pieces[nodeid]
 
     config.option.loadscopereorder = False  # they are in the order that they should begin in
     return ByModule(config, log)

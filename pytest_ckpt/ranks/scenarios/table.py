@@ -1,6 +1,6 @@
 """What is measured beside a subject's own saves and loads and takes no hours: one row each, in the order of a run.
 
-A rank imports those that its task asks for, when it comes to them: they are a tenth of its start.
+A rank imports those that its task asks for, when it comes to them: all are a tenth of a second at its start.
 """
 
 from __future__ import annotations

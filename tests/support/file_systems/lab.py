@@ -128,15 +128,15 @@ def _cold(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
 
 def _volume(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
     """Save and load more than three times what this host's memory holds: no page of a checkpoint can be left."""
-    return _moved(row, place, home, enough(row))
+    return _moved(row, place, home, _enough(row))
 
 
 def _too_little(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
     """Save and load less than that."""
-    return _moved(row, place, home, enough(row) // 4)
+    return _moved(row, place, home, _enough(row) // 4)
 
 
-def enough(row: FileSystem) -> int:
+def _enough(row: FileSystem) -> int:
     """Return how many checkpoints are more than three times what a small memory holds."""
     return row.small_memory_bytes // _A_CHECKPOINT_FOR_BYTES
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import faulthandler
-import gc
 import json
 import os
 import resource
@@ -217,9 +216,6 @@ def _main() -> None:
     parser.add_argument("mountpoint", type=Path, nargs="+")
     arguments = parser.parse_args()
     flags = (OPEN_DIRECT_IO if arguments.direct_io else 0) | (OPEN_KEEP_CACHE if arguments.keep_cache else 0)
-    # Each request makes and drops some hundred objects, and no cycle of them.
-    gc.freeze()
-    gc.set_threshold(100_000)
     _serve(
         arguments.folder.resolve(), [point.resolve() for point in arguments.mountpoint], flags, arguments.cache_seconds
     )
