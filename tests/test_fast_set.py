@@ -14,7 +14,7 @@ from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from tests.support import CHECKOUT
 from tests.support.listing import VARIABLE, held_by
 from tests.support.matrix import KINDS
-from tests.support.selection import HAS_FAST_SET
+from tests.support.selection import HAS_FAST_SET, IMPORTED
 
 ALL_OF = {"requirements": set(REQUIREMENTS), "commands": set(COMMANDS), "faults": set(KINDS)}
 
@@ -47,3 +47,8 @@ def test_the_fast_set_has_a_test_for_each(held, kind):
 
 def test_the_fast_set_goes_through_the_front_door(held):
     assert any(test.startswith("tests/front_door/test_run_that_meets.py::") for test in held)
+
+
+def test_no_module_of_tests_imports_what_takes_seconds_before_its_tests_run(request):
+    """Each process of the tests collects every module."""
+    assert request.config.stash[IMPORTED] == set()

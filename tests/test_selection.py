@@ -113,6 +113,29 @@ def test_cases_that_share_what_is_made_for_their_module_wait_for_no_other_day(fr
         assert (pytester.path / "made").read_text() == 2 * times * "once\n"
 
 
+def test_who_must_be_alone_comes_first_and_waits_for_no_other_day(front_door, pytester):
+    pytester.makeconftest(LOADED)
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.thorough
+        @pytest.mark.parametrize("case", range(30))
+        def test_case(case): pass
+
+        @pytest.mark.alone
+        @pytest.mark.thorough
+        @pytest.mark.parametrize("case", range(10))
+        def test_alone(case): pass
+        """
+    )
+    for minutes in ((), ("--minutes=5",)):
+        shown = front_door("--all", *minutes, "-v")
+        order = re.findall(r"::(test_case|test_alone)\b", shown.stdout.str())
+        assert order == 10 * ["test_alone"] + 30 * ["test_case"]
+        front_door("--all", *minutes, "-n", "2").assert_outcomes(passed=40)
+
+
 def test_with_all_tests_a_failure_is_shown_when_it_happens(front_door, pytester):
     pytester.makeconftest(LOADED)
     pytester.makepyfile("def test_first(): assert 6 * 9 == 42\ndef test_second(): pass\n")

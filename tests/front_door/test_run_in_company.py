@@ -162,7 +162,7 @@ def test_a_page_that_is_torn_is_found_by_whoever_reads_it(door: FrontDoor, engin
 @pytest.mark.thorough
 def test_a_replica_that_is_served_late_fails_the_storm(door: FrontDoor) -> None:
     sabotage = Sabotage(door.home, "slow", rank=2, where=" storm 3$")
-    run = door.run(*OPTIONS, TORCH, environment=sabotage.environment, cluster=1)
+    run = door.run(*OPTIONS, environment=sabotage.environment, cluster=1)
     verdict = run.verdict("STORM", SUBJECT)
     assert (verdict["outcome"], verdict["unit"]) == ("failed", "slowest / median")
     assert "Load 3: rank 2 took" in verdict["because"]
@@ -174,7 +174,7 @@ def test_a_replica_that_is_served_late_fails_the_storm(door: FrontDoor) -> None:
 def test_saves_that_other_work_holds_up_fail(door: FrontDoor) -> None:
     # Of the saves beside a second job the 2nd, 3rd and 6th are not alone.
     sabotage = Sabotage(door.home, "slow", rank=0, where=r" neighbour [236]$| mixed \d+$")
-    run = door.run(*OPTIONS, TORCH, environment=sabotage.environment)
+    run = door.run(*OPTIONS, environment=sabotage.environment)
     assert run.code == 1
     assert run.verdict("SAVE", SUBJECT)["outcome"] == "met"
     verdict = run.verdict("NEIGHBOUR", SUBJECT)

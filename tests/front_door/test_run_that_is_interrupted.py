@@ -15,10 +15,11 @@ import pytest
 
 from pytest_ckpt.ranks.content.generator import Content, TensorKey, content_seed
 from pytest_ckpt.sizing.models import layout
-from tests.support.front_door import REQUIRED, SUBJECT, TINY, FrontDoor, Run, Sabotage, Started, processes_of
+from tests.support.front_door import MEASURED, REQUIRED, TINY, FrontDoor, Run, Sabotage, Started, processes_of
 from tests.support.machine import eventually
 
 FIRST, SECOND = "llama3-8b-full", "llama3-70b-subset"
+FOLDER = MEASURED.replace("/", "+")
 
 
 def _hold(door: FrontDoor, *options: str, target: Path | None = None) -> Started:
@@ -33,7 +34,7 @@ def _damaged_tensors(folder: Path, *, checkpoint: int, seed: int) -> list[str]:
     """Load a checkpoint as its job would and return the tensors that are not what was saved."""
     import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
 
-    content = Content(content_seed(seed, SUBJECT))
+    content = Content(content_seed(seed, MEASURED))
     damaged = []
     for rank in layout("llama3-8b", mode="open", processes=2, scale=1e-4).ranks():
         number = 0
@@ -121,11 +122,11 @@ def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_
     eventually(lambda: not list(Path("/dev/shm").glob(of_launch)), "the folder of the launch is gone")
     left = started.run_folder
     # The save that was broken off has no final name, and the one before it loads as it was saved.
-    assert sorted(p.name for p in (left / SUBJECT).glob("checkpoint-*")) == [
+    assert sorted(p.name for p in (left / FOLDER).glob("checkpoint-*")) == [
         "checkpoint-0001",
         "checkpoint-0002.partial",
     ]
-    assert _damaged_tensors(left / SUBJECT / "checkpoint-0001", checkpoint=1, seed=started.session["seed"]) == []
+    assert _damaged_tensors(left / FOLDER / "checkpoint-0001", checkpoint=1, seed=started.session["seed"]) == []
 
     run = door.run(*TINY, "-k", "nothing_is_called_like_this", target=target)
     header = run.text.partition("collected ")[0]
@@ -148,7 +149,7 @@ def test_a_killed_controllers_run_is_judged_from_what_its_folder_holds(door: Fro
         "--ckpt-scale=1/10000",
         environment=sabotage.environment,
     )
-    started.until((started.report / "measurements" / f"{FIRST}.json").exists, "the first is measured")
+    started.until((started.report / "measurements" / f"{FIRST}+stream.json").exists, "the first is measured")
     sabotage.wait_until_held(started)
     started.process.kill()
     started.process.wait()
@@ -160,7 +161,9 @@ def test_a_killed_controllers_run_is_judged_from_what_its_folder_holds(door: Fro
     assert found.returncode == document["exit_code"] == 8, found.stderr
     assert document["grade"] == "incomplete"
     assert document["run"]["id"] == started.run_id
-    outcomes = {s: {v["outcome"] for v in document["requirements"] if v["subject"] == s} for s in (FIRST, SECOND)}
+    outcomes = {
+        s: {v["outcome"] for v in document["requirements"] if v["subject"] == f"{s}/stream"} for s in (FIRST, SECOND)
+    }
     assert outcomes[SECOND] == {"not run"}
     assert "met" in outcomes[FIRST]
     assert "not run" not in outcomes[FIRST]

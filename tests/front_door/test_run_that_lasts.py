@@ -80,7 +80,7 @@ def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
 def test_the_ballast_goes_though_a_rank_is_killed_beside_it(door: FrontDoor, mount: Callable[..., Path]) -> None:
     volume = mount("ext4", MEBIBYTES)
     sabotage = Sabotage(door.home, "pause", rank=0, where=" near_full 1 at 80%$")
-    started = door.start(*FILLING, TORCH, target=volume, environment=sabotage.environment, cluster=1)
+    started = door.start(*FILLING, target=volume, environment=sabotage.environment, cluster=1)
     sabotage.wait_until_held(started)
     assert list(started.run_folder.glob("*/ballast-80-*"))
     os.kill(started.pid_of_rank(1), signal.SIGKILL)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.sizing.models import layout
-from tests.support.front_door import SUBJECT, TINY, TORCH, FrontDoor, Run, Sabotage, opened_door, processes_of
+from tests.support.front_door import MEASURED, SUBJECT, TINY, TORCH, FrontDoor, Run, Sabotage, opened_door, processes_of
 from tests.support.machine import eventually, frozen, need_fuse, patience
 from tests.support.targets.misbehaving import misbehaving
 
@@ -51,7 +51,7 @@ def test_a_killed_rank_fails_the_save_and_is_named(killed: Run) -> None:
     assert killed.code == 1, killed.text
     assert killed.outcomes(FIRST) == ONLY_SAVE_FAILED
     because = killed.verdict("SAVE", FIRST)["because"]
-    assert because.startswith(f"Rank 5 on {HOST} was killed in {FIRST} save 2")
+    assert because.startswith(f"Rank 5 on {HOST} was killed in {FIRST}/stream save 2")
     assert "signal 9" in because
     assert because in killed.text
 
@@ -83,7 +83,7 @@ def test_a_stopped_rank_is_named_when_the_deadline_is_over(door: FrontDoor) -> N
     assert run.code == 1, run.text
     assert run.outcomes() == ONLY_SAVE_FAILED
     because = run.verdict("SAVE")["because"]
-    assert because.startswith(f"Rank 1 on {HOST} hung in {SUBJECT} save ")
+    assert because.startswith(f"Rank 1 on {HOST} hung in {MEASURED} save ")
     assert f"(--ckpt-deadline {seconds} s)" in because
     assert "state T" in run.verdict("SAVE")["detail"]
     assert processes_of(run.run_id) == []
@@ -96,7 +96,7 @@ def test_a_rank_that_makes_no_progress_is_named_with_its_phase_and_file(door: Fr
     run = door.run(*TINY, f"--ckpt-deadline={patience(DEADLINE_SECONDS):.0f}s", environment=sabotage.environment)
     assert run.code == 1, run.text
     because = run.verdict("SAVE")["because"]
-    assert because.startswith(f"Rank 1 on {HOST} hung in {SUBJECT} save 2 write of {MODEL_OF_RANK_1}: no progress")
+    assert because.startswith(f"Rank 1 on {HOST} hung in {MEASURED} save 2 write of {MODEL_OF_RANK_1}: no progress")
     assert run.measurement()["failure"]["phase"] == "write"
     assert run.left_on_target == []
 
@@ -130,8 +130,11 @@ def test_a_target_that_stops_answering_does_not_hold_the_run(
     target = point / "target"
     target.mkdir()
     sabotage = Sabotage(door.home, "hold", rank=1)
+    # With one thread a rank: the state that the verdict tells is that of the first.
     started = door.start(
-        *TINY, f"--ckpt-deadline={patience(DEADLINE_SECONDS):.0f}s", target=target, environment=sabotage.environment
+        *(*TINY, TORCH, f"--ckpt-deadline={patience(DEADLINE_SECONDS):.0f}s"),
+        target=target,
+        environment=sabotage.environment,
     )
     sabotage.wait_until_held(started)
     with frozen(point):
@@ -175,7 +178,7 @@ def test_a_target_that_fills_up_fails_the_save_with_its_error_and_file(
     assert failure["file"].startswith(f"zero_pp_rank_{failure['rank']}_mp_rank_0_")
     because = run.verdict("SAVE")["because"]
     assert because.startswith(
-        f"Rank {failure['rank']} on {HOST} failed in {SUBJECT} save 2 {failure['phase']} of zero_pp"
+        f"Rank {failure['rank']} on {HOST} failed in {MEASURED} save 2 {failure['phase']} of zero_pp"
     )
     assert "ENOSPC: No space left on device" in because
     assert processes_of(run.run_id) == []
@@ -188,13 +191,13 @@ def test_a_failed_fsync_fails_the_save_in_that_phase(door: FrontDoor) -> None:
     assert run.code == 1, run.text
     assert run.outcomes() == ONLY_SAVE_FAILED
     assert run.verdict("SAVE")["because"].startswith(
-        f"Rank 1 on {HOST} failed in {SUBJECT} save 2 fsync of {MODEL_OF_RANK_1}: EIO: Input/output error"
+        f"Rank 1 on {HOST} failed in {MEASURED} save 2 fsync of {MODEL_OF_RANK_1}: EIO: Input/output error"
     )
     assert run.left_on_target == []
 
 
 def test_an_engine_that_forgets_fsync_fails_durable_calls(door: FrontDoor) -> None:
-    sabotage = Sabotage(door.home, "forget", rank=1)
+    sabotage = Sabotage(door.home, "forget", rank=1, where=".*")
     run = door.run(*TINY, environment=sabotage.environment)
     assert run.code == 1, run.text
     assert run.outcomes()["DURABLE-CALLS"] == "failed"
@@ -205,7 +208,7 @@ def test_an_engine_that_forgets_fsync_fails_durable_calls(door: FrontDoor) -> No
 
 @pytest.mark.thorough
 def test_a_background_save_that_commits_before_its_data_are_durable_fails_durable_calls(door: FrontDoor) -> None:
-    sabotage = Sabotage(door.home, "forget", rank=1)
+    sabotage = Sabotage(door.home, "forget", rank=1, where=".*")
     run = door.run(*TINY, "--ckpt-strategy=async", environment=sabotage.environment)
     assert run.code == 1, run.text
     # It is committed in time and loads whole: without a power cut nothing else shows it.

@@ -17,7 +17,6 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.ranks.content.generator import Content, content_seed
-from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.sizing.models import MODELS, layout
 from pytest_ckpt.sizing.plan import plan_run
@@ -182,6 +181,8 @@ def test_a_target_without_direct_requests_is_measured_all_the_same_and_the_repor
 
 @pytest.mark.thorough
 def test_checkpoints_that_were_kept_are_read_by_torch(undirected: Run) -> None:
+    from pytest_ckpt.ranks.engines.torch.engine import TorchEngine  # noqa: PLC0415 - takes seconds
+
     planned = layout("llama3-8b", mode="open", processes=2, scale=1 / 10_000)
     content = Content(content_seed(undirected.measurement()["seed"], f"{SUBJECT}/stream"))
     for checkpoint in (1, 2):

@@ -13,9 +13,7 @@ from pytest_ckpt.facts.compression import FRAME_BYTES
 from pytest_ckpt.ranks.content.generator import BLOCK_PAGES, PAGE_BYTES, Content, TensorKey
 from pytest_ckpt.ranks.engines.compressed.engine import CompressedEngine
 from pytest_ckpt.ranks.engines.compressed.files import CompressingDraft, DecompressingCheckpoint
-from pytest_ckpt.ranks.engines.safetensors.engine import make as make_safetensors
-from pytest_ckpt.ranks.engines.stream.engine import make as make_stream
-from pytest_ckpt.ranks.engines.torch.engine import make as make_torch
+from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.models import layout
@@ -24,12 +22,12 @@ from tests.support.one_rank import Alone
 from tests.support.posix_files import clock_of, committed_in, draft_in
 
 SHARD = layout("llama3-8b", mode="full", scale=1 / 500).rank(0)
-MAKERS = {"torch": make_torch, "stream": make_stream, "safetensors": make_safetensors}
+ENGINES = ("torch", "stream", "safetensors")
 CODECS = ("zstd:1", "lz4:0")
 
 
 def compressed(engine="stream", codec="zstd:1", **options):
-    made = MAKERS[engine](
+    made = engine_maker(f"pytest_ckpt.ranks.engines.{engine}.engine:make")(
         shard=SHARD, content=Content(7, tensors=dtypes(SHARD.files)), group=Alone(), activity=Activity(),
         options=EngineOptions(request_bytes=256 << 10, **options),
     )  # fmt: skip
@@ -59,7 +57,7 @@ def restored(folder: Path, engine, checkpoint=1):
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("engine", MAKERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_every_byte_comes_back_and_is_compared(tmp_path, engine, codec):
     saver = compressed(engine, codec)
     entries, proof = save(tmp_path / "1", saver)
@@ -71,7 +69,7 @@ def test_every_byte_comes_back_and_is_compared(tmp_path, engine, codec):
     assert saver.codec_seconds > 0
 
 
-@pytest.mark.parametrize("engine", MAKERS)
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_part_of_every_file_is_read_through_the_codec(tmp_path, engine):
     save(tmp_path / "1", compressed(engine))
     parts = [restored(tmp_path / "1", compressed(engine, part=part, parts=3)) for part in range(3)]
@@ -90,7 +88,7 @@ def test_content_is_stored_as_the_measured_state_was(tmp_path):
             codec = zstandard.ZstdCompressor(level=level)
             assert sum(len(codec.compress(block)) for block in blocks) / len(data) == pytest.approx(expected, abs=0.03)
         assert sum(len(lz4.frame.compress(block)) for block in blocks) / len(data) == pytest.approx(1.0, abs=0.01)
-    for engine in MAKERS:
+    for engine in ENGINES:
         saver = compressed(engine)
         save(tmp_path / engine, saver)
         assert saver.stored_bytes / SHARD.bytes == pytest.approx(0.90, abs=0.01)
@@ -127,7 +125,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize(("engine", "codec"), [(engine, "zstd:1") for engine in MAKERS] + [("stream", "lz4:0")])
+@pytest.mark.parametrize(("engine", "codec"), [(engine, "zstd:1") for engine in ENGINES] + [("stream", "lz4:0")])
 def test_damage_in_a_compressed_file_is_found(tmp_path, engine, codec, damage):
     save(tmp_path / "1", compressed(engine, codec))
     file = max((tmp_path / "1").iterdir(), key=lambda file: file.stat().st_size)

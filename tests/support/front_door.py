@@ -38,6 +38,7 @@ TINY = (*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1")
 # Runs of a front door use stream where they name no engine: importing torch is half of the time of a small run.
 TORCH = "--ckpt-engine=torch"
 STREAM = "--ckpt-engine=stream"
+MEASURED = f"{SUBJECT}/stream"
 REQUIRED = ("SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS")
 
 _MARK = "PYTEST_CKPT_RUN"
@@ -214,7 +215,7 @@ class FrontDoor:
         of one to write to, in place of a file; ``around`` is a command that runs the one behind it.
         """
         target = target or self.target
-        words = [f"--ckpt-target={target}", *_PLUGIN]
+        words = [f"--ckpt-target={target}", STREAM, *_PLUGIN]
         if cluster is not None:
             options = (*options, f"--cluster={cluster}")
         elif not any(option.startswith("--cluster=") for option in options):
@@ -224,8 +225,6 @@ class FrontDoor:
         if not any(option.startswith(("--ckpt-gates", "--ckpt-suite")) for option in options):
             # Behaviour of the target is asked where a test is about that.
             words.append("--ckpt-gates=speed-only")
-        if "CKPT_SABOTAGE" not in (environment or {}):
-            words.append(STREAM)
         if python == sys.executable and str(CHECKOUT) in (environment or {}).get("PYTHONPATH", str(CHECKOUT)):
             words += _KEPT
         output = self.home / f"output-{len(self._started) + 1}.txt"
@@ -294,7 +293,8 @@ class Sabotage:
     """Makes one rank misbehave in one checkpoint; see ``sabotage/sitecustomize.py`` for the ways.
 
     A rank that is held stands in the write of its first file, one that pauses before its first call, until it is
-    released, or killed. ``where`` names an operation in place of a checkpoint.
+    released, or killed. ``subject`` is its layout, whatever engine measures it; ``where`` is a pattern of an operation
+    in place of a checkpoint.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class Sabotage:
         plan = {
             "way": way,
             "rank": rank,
-            "where": where or f"/{subject}/checkpoint-{checkpoint:04d}.partial",
+            "where": where or rf"^{subject}(/\S+)? save {checkpoint}$",
             "held": str(self._held),
             "gate": str(self._gate),
         }

@@ -6,8 +6,8 @@ third each day, comes before the others, so that even a slow machine runs each w
 is made for their module stay together.
 
 Where no file is named, the tests run in one process more than there are cores, with ``--all`` in four more, a module to
-a process: most of them wait for other processes. Tests marked ``alone`` run while no other test does. A test that takes
-15 minutes is ended and shows the stack of each thread.
+a process: most of them wait for other processes. Tests marked ``alone`` run first, while no other test does. A test
+that takes 15 minutes is ended and shows the stack of each thread.
 
 A run of the product in a checkout loads this file too, in an environment without what the tests need: then it leaves.
 """
@@ -49,6 +49,9 @@ _MAXIMUM_PROCESSES = 8
 LIMIT_SECONDS = 900
 _FAST_EXAMPLES = 20
 _DAY = pytest.StashKey[int]()
+# Of what takes seconds to import: what a test module imported as it was collected.
+IMPORTED = pytest.StashKey[set[str]]()
+_TAKE_SECONDS = ("torch", "mpi4py.MPI")
 # What the processes of pytest-xdist are told by this name.
 HAS_FAST_SET = "has_fast_set"
 DAY = "day"
@@ -174,12 +177,15 @@ def is_for_later(nodeid: str, day: int) -> bool:
 def _for_later(config: pytest.Config) -> Callable[[pytest.Item], bool]:
     """Return what says of a test whether others come before it: where minutes are counted, cases may have to wait.
 
-    Those that share what is made for their module do not: it would be made twice.
+    Those that share what is made for their module do not: it would be made twice. Nor do those that must be alone: in
+    the middle they would wait for all others.
     """
     if config.getoption("minutes") is None:
         return lambda _item: False
     day = config.stash[_DAY]
-    return lambda item: is_for_later(item.nodeid, day) and (_module(item) in SPREAD or not _shares(item))
+    return lambda item: (
+        is_for_later(item.nodeid, day) and not _is_alone(item) and (_module(item) in SPREAD or not _shares(item))
+    )
 
 
 def _shares(item: pytest.Item) -> bool:
@@ -232,13 +238,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave what was collected to no collector of garbage: ten thousand tests stay, and cost each pass."""
     if not _is_of_the_product(session.config):
+        session.config.stash[IMPORTED] = {name for name in _TAKE_SECONDS if name in sys.modules}
         gc.collect()
         gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the set does not run; begin with what takes longest, end with who is alone."""
+    """Leave out what the set does not run; begin with who is alone, and then with what takes longest.
+
+    Nobody who runs for minutes is waited for then: who waits to be alone is let in before those who come behind him.
+    """
     other_set = "in_short" if config.getoption("all_tests") else "thorough"
     if left_out := [item for item in items if item.get_closest_marker(other_set)]:
         config.hook.pytest_deselected(items=left_out)
@@ -246,16 +256,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LIMIT_SECONDS))
-    alone = {_module(item) for item in items if item.get_closest_marker("alone")}
     order = {module: place for place, module in enumerate((*SPREAD, *LONG))}
     for_later = _for_later(config)
     items.sort(
         key=lambda item: (
+            not _is_alone(item),
             for_later(item),
-            _module(item) in alone,
             order.get(_module(item), len(order)),
         )
     )
+
+
+def _is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
 
 
 def _module(item: pytest.Item) -> str:
@@ -268,7 +281,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     # Each process has a folder below the run's.
     folder = item.config._tmp_path_factory.getbasetemp().parent  # type: ignore[attr-defined]
-    with beside_others(folder, alone=item.get_closest_marker("alone") is not None):
+    with beside_others(folder, alone=_is_alone(item)):
         return (yield)
 
 

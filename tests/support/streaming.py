@@ -31,6 +31,13 @@ CONTENT = Content(7)
 REQUEST = 64 << 10
 
 
+def by_torch(shard):
+    """Return the engine torch of a shard, imported here: every worker imports this module, and torch takes seconds."""
+    from pytest_ckpt.ranks.engines.torch.engine import TorchEngine  # noqa: PLC0415
+
+    return TorchEngine(shard, CONTENT, Activity())
+
+
 def shard_of(rank, *files):
     """Return what a rank writes: files of (dtype, elements) each."""
     made = []

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
-from pytest_ckpt.ranks.process.activity import Activity
-from tests.support.streaming import CONTENT, ODD, bytes_of, everything, load, save, streaming
+from tests.support.streaming import ODD, by_torch, bytes_of, everything, load, save, streaming
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +12,7 @@ def right(tmp_path_factory):
     """The files of one checkpoint as they have to be."""
     folder = tmp_path_factory.mktemp("right")
     save(streaming(ODD), folder)
-    assert load(TorchEngine(ODD, CONTENT, Activity()), folder) == everything(ODD)
+    assert load(by_torch(ODD), folder) == everything(ODD)
     return bytes_of(folder)
 
 

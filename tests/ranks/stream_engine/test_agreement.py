@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES
 from pytest_ckpt.ranks.engines.protocol import Comparison
-from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.sizing.models import MODELS, layout
 from tests.support.posix_files import clock_of, committed_in, draft_in
 from tests.support.streaming import (
-    CONTENT,
     ODD,
     REQUEST,
+    by_torch,
     bytes_of,
     everything,
     load,
@@ -51,10 +50,10 @@ def test_what_one_engine_saved_the_other_loads(tmp_path, shards):
         ours.mkdir()
         theirs.mkdir()
         save(streaming(rank), ours, checkpoint=2)
-        save(TorchEngine(rank, CONTENT, Activity()), theirs, checkpoint=2)
+        save(by_torch(rank), theirs, checkpoint=2)
         assert {p.name for p in ours.iterdir()} == {p.name for p in theirs.iterdir()} == {f.name for f in rank.files}
         # Tensors stand at other offsets than in its own files: an engine that saved some would miss their size.
-        assert load(TorchEngine(rank, CONTENT, Activity()), ours, checkpoint=2) == everything(rank)
+        assert load(by_torch(rank), ours, checkpoint=2) == everything(rank)
         assert load(streaming(rank), ours, checkpoint=2) == everything(rank)
         assert load(streaming(rank, alignment=OF_TORCH), theirs, checkpoint=2) == everything(rank)
 
@@ -65,7 +64,7 @@ def test_files_of_many_windows_are_those_of_the_torch_engine(tmp_path):
     assert engine.load_steps() == 2
     save(engine, tmp_path)
     assert load(engine, tmp_path) == everything(rank)
-    torch_engine = TorchEngine(rank, CONTENT, Activity())
+    torch_engine = by_torch(rank)
     assert load(torch_engine, tmp_path) == everything(rank)
     for file in tmp_path.iterdir():
         file.unlink()
@@ -89,7 +88,7 @@ def test_tensors_of_any_size_come_back_from_either_engine(files, request, depth)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         save(streaming(shard, request=request, depth=depth), folder)
-        assert load(TorchEngine(shard, CONTENT, Activity()), folder) == everything(shard)
+        assert load(by_torch(shard), folder) == everything(shard)
         assert load(streaming(shard, request=request, depth=depth), folder) == everything(shard)
 
 

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES, TensorKey
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
-from pytest_ckpt.ranks.engines.torch.engine import TorchEngine
-from pytest_ckpt.ranks.process.activity import Activity
 from tests.support.posix_files import clock_of, committed_in
 from tests.support.streaming import (
     CONTENT,
@@ -20,6 +18,7 @@ from tests.support.streaming import (
     MIDDLE_TENSOR,
     ODD,
     REQUEST,
+    by_torch,
     failure_of,
     load,
     streaming,
@@ -43,7 +42,7 @@ def change(file, offset, how):
 
 def found_by_both(folder):
     """Return what both engines find in a folder."""
-    return [load(engine, folder)[2] for engine in (TorchEngine(ODD, CONTENT, Activity()), streaming(ODD))]
+    return [load(engine, folder)[2] for engine in (by_torch(ODD), streaming(ODD))]
 
 
 @settings(deadline=None, max_examples=25)

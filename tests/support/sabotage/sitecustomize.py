@@ -1,12 +1,13 @@
 """Makes ranks misbehave. Python loads this by itself in every process of a run; it acts in one rank only.
 
 The ways: ``hold`` stops in the write of a file until the gate is opened, ``eio`` makes fsync fail as storage does that
-has lost a write, ``forget`` is an engine that does not call fsync, ``slow`` takes a second longer for a save or load
-in whose name the pattern ``where`` is found, ``pause`` begins it when the gate is opened.
+has lost a write, ``forget`` is an engine that does not call fsync, ``slow`` takes a second longer for a save or load,
+``pause`` begins it when the gate is opened. Each does so in operations in whose name the pattern ``where`` is found.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import json
@@ -28,6 +29,95 @@ def _hold(plan: dict[str, str]) -> None:
         gate.read()
 
 
+class _ForgottenError(Exception):
+    """Raised in place of fsync."""
+
+
+class _Sink:
+    """A file of a draft: its first write is held, its fsync fails, or is never called."""
+
+    def __init__(self, sink, way, plan):
+        self._sink, self._way, self._plan = sink, way, plan
+
+    def __getattr__(self, name):
+        return getattr(self._sink, name)
+
+    def write(self, data):
+        self._be_held()
+        return self._sink.write(data)
+
+    def write_at(self, offset, data):
+        self._be_held()
+        return self._sink.write_at(offset, data)
+
+    def finish(self):
+        with _fsync_of(self._way), contextlib.suppress(_ForgottenError):
+            return self._sink.finish()
+
+    def _be_held(self):
+        if self._way == "hold":
+            _hold(self._plan)
+
+
+@contextlib.contextmanager
+def _fsync_of(way):
+    """Have fsync do what it does in this way of misbehaving; no other thread of a rank calls it meanwhile."""
+    fsync = os.fsync
+
+    def failing(descriptor):
+        fsync(descriptor)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def forgotten(_descriptor):
+        raise _ForgottenError
+
+    os.fsync = {"eio": failing, "forget": forgotten}.get(way, fsync)
+    try:
+        yield
+    finally:
+        os.fsync = fsync
+
+
+class _Draft:
+    """A draft whose files are such."""
+
+    def __init__(self, draft, plan):
+        self._draft, self._plan = draft, plan
+
+    def __getattr__(self, name):
+        return getattr(self._draft, name)
+
+    def create(self, name, size):
+        return _Sink(self._draft.create(name, size), self._plan["way"], self._plan)
+
+
+class _Engine:
+    """An engine that misbehaves in the operations that the pattern ``where`` is found in."""
+
+    def __init__(self, engine, activity, plan):
+        self._engine, self._activity, self._plan = engine, activity, plan
+
+    def __getattr__(self, name):
+        return getattr(self._engine, name)
+
+    def save(self, draft, clock):
+        self._engine.save(_Draft(draft, self._plan) if self._is_meant() else draft, clock)
+
+    def load(self, committed, step, clock):
+        self._is_meant()
+        return self._engine.load(committed, step, clock)
+
+    def _is_meant(self):
+        """Whether this operation is meant, after it lingered."""
+        if not re.search(self._plan["where"], str(self._activity.operation)):
+            return False
+        if self._plan["way"] == "slow":
+            time.sleep(1.0)
+        elif self._plan["way"] == "pause":
+            _hold(self._plan)
+        return True
+
+
 def _patch_engine(plan: dict[str, str]) -> None:
     from pytest_ckpt.ranks.engines import factory  # noqa: PLC0415 - only in the rank that it is for
 
@@ -35,57 +125,13 @@ def _patch_engine(plan: dict[str, str]) -> None:
 
     @functools.cache
     def engine_maker(reference):
-        from pytest_ckpt.ranks.engines.torch import engine as of_torch  # noqa: PLC0415 - where ranks import it
-
-        class Misbehaving(of_torch.TorchEngine):
-            def _write(self, file, out):
-                if plan["way"] == "hold" and plan["where"] in out.name.as_posix():
-                    _hold(plan)
-                super()._write(file, out)
-
-            def load(self, committed, step, clock):
-                self._linger()
-                return super().load(committed, step, clock)
-
-            def _linger(self):
-                if not re.search(plan["where"], str(self._activity.operation)):
-                    return
-                if plan["way"] == "slow":
-                    time.sleep(1.0)
-                elif plan["way"] == "pause":
-                    _hold(plan)
-
-            def save(self, draft, clock):
-                self._linger()
-                if plan["way"] != "forget":
-                    super().save(draft, clock)
-                    return
-                for file in self._files:
-                    out = draft.create(file.name, None)
-                    self._write(file, out)
-                    out.abort()
-
-        of_torch.TorchEngine = Misbehaving
-        return find(reference)
+        make = find(reference)
+        return lambda **how: _Engine(make(**how), how["activity"], plan)
 
     factory.engine_maker = engine_maker
-
-
-def _patch_fsync(plan: dict[str, str]) -> None:
-    fsync = os.fsync
-
-    def failing(descriptor):
-        fsync(descriptor)
-        if plan["where"] + "/" in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    os.fsync = failing
 
 
 if "pytest_ckpt.ranks" in sys.orig_argv and "CKPT_SABOTAGE" in os.environ:
     _plan = json.loads(os.environ["CKPT_SABOTAGE"])
     if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == str(_plan["rank"]):
-        if _plan["way"] == "eio":
-            _patch_fsync(_plan)
-        else:
-            _patch_engine(_plan)
+        _patch_engine(_plan)
