@@ -113,7 +113,7 @@ def test_cases_that_share_what_is_made_for_their_module_wait_for_no_other_day(fr
         assert (pytester.path / "made").read_text() == 2 * times * "once\n"
 
 
-def test_who_must_be_alone_comes_first_and_waits_for_no_other_day(front_door, pytester):
+def test_who_must_be_alone_comes_last_and_where_minutes_are_counted_first_on_each_day(front_door, pytester):
     pytester.makeconftest(LOADED)
     pytester.makepyfile(
         """
@@ -129,10 +129,10 @@ def test_who_must_be_alone_comes_first_and_waits_for_no_other_day(front_door, py
         def test_alone(case): pass
         """
     )
-    for minutes in ((), ("--minutes=5",)):
+    alone, others = 10 * ["test_alone"], 30 * ["test_case"]
+    for minutes, expected in (((), others + alone), (("--minutes=5",), alone + others)):
         shown = front_door("--all", *minutes, "-v")
-        order = re.findall(r"::(test_case|test_alone)\b", shown.stdout.str())
-        assert order == 10 * ["test_alone"] + 30 * ["test_case"]
+        assert re.findall(r"::(test_case|test_alone)\b", shown.stdout.str()) == expected
         front_door("--all", *minutes, "-n", "2").assert_outcomes(passed=40)
 
 

@@ -6,8 +6,8 @@ third each day, comes before the others, so that even a slow machine runs each w
 is made for their module stay together.
 
 Where no file is named, the tests run in one process more than there are cores, with ``--all`` in four more, a module to
-a process: most of them wait for other processes. Tests marked ``alone`` run first, while no other test does. A test
-that takes 15 minutes is ended and shows the stack of each thread.
+a process: most of them wait for other processes. Tests marked ``alone`` run while no other test does. A test that takes
+15 minutes is ended and shows the stack of each thread.
 
 A run of the product in a checkout loads this file too, in an environment without what the tests need: then it leaves.
 """
@@ -245,9 +245,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the set does not run; begin with who is alone, and then with what takes longest.
+    """Leave out what the set does not run; begin with what takes longest, end with who is alone.
 
-    Nobody who runs for minutes is waited for then: who waits to be alone is let in before those who come behind him.
+    Where minutes are counted, who is alone begins: later, all others would wait for those that run for minutes.
     """
     other_set = "in_short" if config.getoption("all_tests") else "thorough"
     if left_out := [item for item in items if item.get_closest_marker(other_set)]:
@@ -258,9 +258,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.timeout(LIMIT_SECONDS))
     order = {module: place for place, module in enumerate((*SPREAD, *LONG))}
     for_later = _for_later(config)
+    alone_begins = config.getoption("minutes") is not None
     items.sort(
         key=lambda item: (
-            not _is_alone(item),
+            _is_alone(item) != alone_begins,
             for_later(item),
             order.get(_module(item), len(order)),
         )

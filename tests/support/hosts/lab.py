@@ -43,6 +43,7 @@ _STEP_SECONDS = 300.0
 # More than a rank takes to see that it is alone, and its launcher to end.
 _END_SECONDS = 30.0
 _POLL_SECONDS = 0.1
+_OF_A_LAUNCH = "/dev/shm/ckpt-"
 _BRIDGE = "lab"
 _NEEDED = ("sshd", "ssh", "ssh-keygen", "ip", "nsenter", "unshare")
 _OF_MOOSEFS = ("mfsmaster", "mfschunkserver", "mfsmount", "mfssettrashtime")
@@ -257,6 +258,16 @@ def _own_files(on_hosts: Sequence[Sequence[str]]) -> set[str]:
     }
 
 
+def _litter(on_hosts: Sequence[Sequence[str]], before: set[str]) -> tuple[str, ...]:
+    """Return what is new in those folders; that of a launch goes a moment after a controller that was killed."""
+    end = time.monotonic() + patience(_END_SECONDS)
+    litter = _own_files(on_hosts) - before
+    while any(_OF_A_LAUNCH in path for path in litter) and time.monotonic() < end:
+        time.sleep(_POLL_SECONDS)
+        litter = _own_files(on_hosts) - before
+    return tuple(sorted(litter))
+
+
 def _make_keys(home: Path, hosts: int) -> None:
     """Make the keys of the hosts' ssh, its configuration, and the table of their names."""
     keys = made(home / "ssh")
@@ -304,7 +315,7 @@ def main() -> None:
             before = _own_files(hosts)
             with SecretsSeen() as seen:
                 found = _do(step, number, home, hosts, stores)
-            litter = tuple(sorted(_own_files(hosts) - before))
+            litter = _litter(hosts, before)
             done.append(dataclasses.replace(found, secrets=seen.count, shown=tuple(seen.shown), litter=litter))
     (home / "done.json").write_text(json.dumps([to_plain(of) for of in done]) + "\n")
 

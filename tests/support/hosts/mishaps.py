@@ -88,7 +88,9 @@ def happen(mishap: Mishap, on_hosts: Sequence[Sequence[str]], controller: subpro
             found = [pid for pid in _of_host(first_of(on_hosts[0])) if _is_launcher(pid)]
             assert found, "there is no launcher"
             for pid in found:
-                os.kill(pid, signal.SIGKILL)
+                # One that another one started may end with it.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         case "cancelled":
             run(*on_hosts[0], "scancel", "--user=root")
         case "Ctrl-C":
