@@ -95,7 +95,7 @@ MATRIX = (
          "LIMITS.many"),
     _row("swapped ranges", "wrong bytes in a range", "RANGE.bytes"),
     _row("If-Match of reads ignored", "condition of a range ignored", "RANGE.overwritten"),
-    _row("torn overwrite", "object of several writers", "OVERWRITE.writers"),
+    _row("torn overwrite", "object of several writers", "OVERWRITE.writers", may_fail=("RANGE.overwritten",)),
     _row("missing keys", "key missing in a listing", "LIST.pages"),
     _row("doubled keys", "key listed twice", "LIST.pages"),
     _row("wrong order", "keys in wrong order", "LIST.pages", "LIST.names"),
