@@ -10,6 +10,16 @@ from tests.support.machine import patience
 from tests.support.selection import TURNS, beside_others, is_for_later
 
 LOADED = 'pytest_plugins = ["tests.support.selection"]\n'
+# Thirty cases; the test that is added behind them is thorough, too.
+CASES = """
+import pytest
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("case", range(30))
+def test_case(case): pass
+
+@pytest.mark.thorough
+"""
 
 
 def test_the_thorough_ones_run_when_all_are_asked_for_and_then_not_what_they_show_too(front_door, pytester):
@@ -66,18 +76,7 @@ def test_when_the_minutes_are_over_no_thorough_test_begins_and_how_many_did_not_
 
 def test_where_minutes_are_counted_a_third_of_the_cases_comes_first_another_one_each_day(front_door, pytester):
     pytester.makeconftest(LOADED)
-    pytester.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.thorough
-        @pytest.mark.parametrize("case", range(30))
-        def test_case(case): pass
-
-        @pytest.mark.thorough
-        def test_alone(): pass
-        """
-    )
+    pytester.makepyfile(f"{CASES}def test_alone(): pass\n")
     shown = front_door("--all", "--minutes=5", "-v")
     shown.assert_outcomes(passed=31)
     order = re.findall(r"::(test_case|test_alone)\b", shown.stdout.str())
@@ -115,20 +114,8 @@ def test_cases_that_share_what_is_made_for_their_module_wait_for_no_other_day(fr
 
 def test_who_must_be_alone_comes_last_and_where_minutes_are_counted_first_on_each_day(front_door, pytester):
     pytester.makeconftest(LOADED)
-    pytester.makepyfile(
-        """
-        import pytest
-
-        @pytest.mark.thorough
-        @pytest.mark.parametrize("case", range(30))
-        def test_case(case): pass
-
-        @pytest.mark.alone
-        @pytest.mark.thorough
-        @pytest.mark.parametrize("case", range(10))
-        def test_alone(case): pass
-        """
-    )
+    ten = '@pytest.mark.alone\n@pytest.mark.parametrize("case", range(10))\ndef test_alone(case): pass\n'
+    pytester.makepyfile(CASES + ten)
     alone, others = 10 * ["test_alone"], 30 * ["test_case"]
     for minutes, expected in (((), others + alone), (("--minutes=5",), alone + others)):
         shown = front_door("--all", *minutes, "-v")

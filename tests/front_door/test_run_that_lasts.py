@@ -12,7 +12,7 @@ import pytest
 
 from pytest_ckpt.support.units import format_seconds
 from tests.support.front_door import (
-    SUBJECT,
+    MEASURED,
     TINY,
     TORCH,
     FrontDoor,
@@ -106,7 +106,7 @@ def test_without_being_asked_nothing_is_filled_and_nothing_is_called_met(door: F
     assert progress_lines(run.text)[-1].endswith(f" endurance: {count} saves")
     saves = re.findall(r" endurance save (\d+): .*, at most .* left$", run.text, re.MULTILINE)
     assert [int(number) for number in saves] == list(range(1, count + 1))
-    assert run.document["requirements"][0]["subject"] == f"{SUBJECT}/stream"
+    assert run.document["requirements"][0]["subject"] == MEASURED
 
 
 def test_a_volume_that_others_use_is_not_filled(door: FrontDoor, mount: Callable[..., Path]) -> None:

@@ -130,12 +130,9 @@ def test_a_target_that_stops_answering_does_not_hold_the_run(
     target = point / "target"
     target.mkdir()
     sabotage = Sabotage(door.home, "hold", rank=1)
-    # With one thread a rank: the state that the verdict tells is that of the first.
-    started = door.start(
-        *(*TINY, TORCH, f"--ckpt-deadline={patience(DEADLINE_SECONDS):.0f}s"),
-        target=target,
-        environment=sabotage.environment,
-    )
+    # One thread a rank: the state that the verdict tells is that of the first.
+    options = (*TINY, TORCH, f"--ckpt-deadline={patience(DEADLINE_SECONDS):.0f}s")
+    started = door.start(*options, target=target, environment=sabotage.environment)
     sabotage.wait_until_held(started)
     with frozen(point):
         sabotage.release()

@@ -17,7 +17,7 @@ from pytest_ckpt.ranks.content.generator import Content, TensorKey, content_seed
 from pytest_ckpt.sizing.files import names_of, shard_files
 from pytest_ckpt.sizing.models import Layout, layout
 from tests.support.bare_safetensors import load_bare
-from tests.support.front_door import REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door
+from tests.support.front_door import MEASURED, REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door
 from tests.support.machine import need_fuse
 from tests.support.targets.memory import memory_server
 from tests.support.targets.misbehaving import misbehaving
@@ -64,7 +64,7 @@ def saved(make_home: Callable[[str], Path]) -> Run:
 
 def test_a_run_ends_with_zero_meets_all_that_is_required_and_leaves_nothing(saved: Run) -> None:
     assert saved.code == 0, saved.text
-    for subject in (OWN, f"{SUBJECT}/stream"):
+    for subject in (OWN, MEASURED):
         assert saved.outcomes(subject) == dict.fromkeys(REQUIRED, "met")
     assert saved.left_on_target == []
     assert "Traceback" not in saved.text
@@ -100,7 +100,7 @@ def test_every_file_is_planned_and_counted_as_durable(saved: Run) -> None:
 
 def test_the_report_tells_what_the_library_costs(saved: Run) -> None:
     (row,) = saved.document["framework_overhead"]
-    assert (row["subject"], row["against"]) == (OWN, f"{SUBJECT}/stream")
+    assert (row["subject"], row["against"]) == (OWN, MEASURED)
     assert row["save_ratio"] > 0
     assert row["load_ratio"] > 0
 

@@ -13,7 +13,18 @@ from pytest_ckpt.cli.main import main
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.training import BACKGROUND
 from pytest_ckpt.ranks.training import STEPS_ALONE
-from tests.support.front_door import SMALLEST, STREAM, SUBJECT, TINY, TORCH, FrontDoor, Run, in_every_rank, opened_door
+from tests.support.front_door import (
+    MEASURED,
+    SMALLEST,
+    STREAM,
+    SUBJECT,
+    TINY,
+    TORCH,
+    FrontDoor,
+    Run,
+    in_every_rank,
+    opened_door,
+)
 from tests.support.machine import need_fuse, patience
 from tests.support.targets.misbehaving import misbehaving
 
@@ -25,7 +36,7 @@ OF_ASYNC = ("BLOCKING", "BACKGROUND", "LOST-WORK", "CRASH-ASYNC", "RETAIN-COMMIT
 SUBJECTS = {
     f"{SUBJECT}": "sync",
     f"{SUBJECT}/torch/async": "async",
-    f"{SUBJECT}/stream": "sync",
+    MEASURED: "sync",
     f"{SUBJECT}/stream/async": "async",
 }
 # What an engine does that says that the job may go on before it has copied anything.
@@ -107,7 +118,7 @@ def together(make_home: Callable[[str], Path], engines: str) -> Run:
 def subjects(engines: str) -> dict[str, str]:
     """{subject: its strategy}, in the order of the run."""
     if engines == "stream":
-        return {f"{SUBJECT}/stream": "sync", f"{SUBJECT}/stream/async": "async"}
+        return {MEASURED: "sync", f"{SUBJECT}/stream/async": "async"}
     return SUBJECTS
 
 

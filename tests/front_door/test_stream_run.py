@@ -23,6 +23,7 @@ from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
 from tests.support.front_door import (
     HERE,
+    MEASURED,
     REQUIRED,
     SUBJECT,
     TINY,
@@ -184,7 +185,7 @@ def test_checkpoints_that_were_kept_are_read_by_torch(undirected: Run) -> None:
     from pytest_ckpt.ranks.engines.torch.engine import TorchEngine  # noqa: PLC0415 - takes seconds
 
     planned = layout("llama3-8b", mode="open", processes=2, scale=1 / 10_000)
-    content = Content(content_seed(undirected.measurement()["seed"], f"{SUBJECT}/stream"))
+    content = Content(content_seed(undirected.measurement()["seed"], MEASURED))
     for checkpoint in (1, 2):
         (folder,) = undirected.target.glob(f"*/{SUBJECT}+stream/checkpoint-{checkpoint:04d}")
         for rank in planned.ranks():

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import by_the_library
-from tests.support.front_door import CHECKOUT, REQUIRED, SUBJECT, FrontDoor, Run, opened_door
+from tests.support.front_door import CHECKOUT, MEASURED, REQUIRED, SUBJECT, FrontDoor, Run, opened_door
 from tests.support.vendor_folder import QUICK, SUITE, put_example
 
 PLUGIN = f"{SUITE}/conftest.py"
@@ -92,7 +92,7 @@ def test_the_time_of_hooks_is_a_stage_and_no_operation_s(acme: Run) -> None:
 def test_the_hook_after_a_measurement_saw_it(acme: Run) -> None:
     (line,) = (acme.home / "acme.jsonl").read_text().splitlines()
     assert json.loads(line) == {
-        "subject": f"{SUBJECT}/stream", "load_seconds": [o["seconds"] for o in acme.operations("load")]
+        "subject": MEASURED, "load_seconds": [o["seconds"] for o in acme.operations("load")]
     }  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def test_their_verdicts_stand_everywhere_and_name_the_plugin(acme: Run) -> None:
             for case in ET.parse(file).getroot().iter("testcase")
         ]
         (case,) = (c for c in cases if c.get("requirement") == "ACME-DROPPED")
-        assert (case["outcome"], case["subject"]) == ("met", f"{SUBJECT}/stream")
+        assert (case["outcome"], case["subject"]) == ("met", MEASURED)
     properties = ET.parse(acme.report / "junit.xml").getroot().findall(".//property[@name='plugin']")
     assert [p.get("value") for p in properties] == [PLUGIN, PLUGIN]
     assert page(acme).count(f"of plugin {PLUGIN}</p>") == 2
@@ -141,7 +141,7 @@ def test_its_section_stands_in_report_and_certificate_below_its_name(acme: Run) 
     assert section["title"] == "Ordering this array"
     assert section["head"] == ["checkpoint", "accelerators that one shelf serves"]
     ((subject, size),) = section["rows"]
-    assert subject == f"{SUBJECT}/stream"
+    assert subject == MEASURED
     assert size == f"{acme.document['certified_cluster'][0]['overall']:,}"
     drawn = page(acme)
     places = [

@@ -19,7 +19,7 @@ from pytest_ckpt.plugin import hookspecs
 from pytest_ckpt.plugin.vendor_plugins import HOOKS
 from tests.support.doc_pages import DOCS
 from tests.support.doc_pages import blocks as blocks_of_page
-from tests.support.front_door import REQUIRED, SUBJECT, Run, opened_door
+from tests.support.front_door import MEASURED, REQUIRED, Run, opened_door
 from tests.support.machine import need
 from tests.support.vendor_folder import QUICK
 
@@ -79,11 +79,11 @@ def test_what_they_tell_and_write_is_there(run: Run) -> None:
     assert run.document["environment"]["plugins"][0]["facts"] == {"client kernel": platform.release()}
     (line,) = (run.home / "acme.jsonl").read_text().splitlines()
     assert json.loads(line) == {
-        "subject": f"{SUBJECT}/stream",
+        "subject": MEASURED,
         "save_seconds": [o["seconds"] for o in run.operations("save")],
     }
     (section,) = run.document["sections"]
-    assert section["rows"] == [[f"{SUBJECT}/stream", "4"]]
+    assert section["rows"] == [[MEASURED, "4"]]
 
 
 def test_what_they_require_is_judged(run: Run) -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.file_systems.serving import gluster, glusterd_answers
 from tests.support.machine import eventually, leave_mounts_of_others
 
 ALONE = ("unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--propagation", "private")
@@ -47,10 +48,10 @@ def main() -> int:
             _do("mkfs.ext4", "-q", str(image))
             _do("mount", "-o", "loop", str(image), str(brick))
         _do("glusterd", "--log-level=WARNING")
-        eventually(lambda: _gluster("volume", "list").returncode == 0, "glusterd answers")
+        eventually(glusterd_answers, "glusterd answers")
         bricks = [f"{_ADDRESS}:{brick}/brick" for brick in mounted]
         for words in (("create", "ckpt", "replica", "3", *bricks, "force"), ("start", "ckpt")):
-            done = _gluster("volume", *words)
+            done = gluster("volume", *words)
             if done.returncode:
                 sys.exit(f"gluster volume {words[0]}: {done.stderr or done.stdout}")
         _do("glusterfs", f"--volfile-server={_ADDRESS}", "--volfile-id=/ckpt", str(point))
@@ -58,17 +59,13 @@ def main() -> int:
         return subprocess.run(command, check=False).returncode
     finally:
         subprocess.run(["umount", "-l", str(point)], check=False)
-        _gluster("volume", "stop", "ckpt", "force")
+        gluster("volume", "stop", "ckpt", "force")
         for brick in mounted:
             subprocess.run(["umount", "-l", str(brick)], check=False)
 
 
 def _do(*command: str) -> None:
     subprocess.run(command, check=True)
-
-
-def _gluster(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["gluster", "--mode=script", *words], capture_output=True, text=True, check=False)
 
 
 if __name__ == "__main__":

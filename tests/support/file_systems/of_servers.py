@@ -5,12 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.support.file_systems.of_one_host import of_kernel
-from tests.support.file_systems.serving import ADDRESS, Mounted, client, daemon, listening, made, run, until
+from tests.support.file_systems.serving import (
+    ADDRESS,
+    Mounted,
+    client,
+    daemon,
+    glusterd_answers,
+    listening,
+    made,
+    run,
+    until,
+)
 
 _SSH_PORT, _WEBDAV_PORT = 2022, 8080
 
@@ -115,11 +124,9 @@ def glusterfs(
         )
         with (
             of_kernel("ext4")(made(home / "below")) as below,
-            daemon(home / "glusterd.log", "glusterd", "-N", "--log-level=WARNING", ready=_listens(24007)),
+            daemon(home / "glusterd.log", "glusterd", "-N", "--log-level=WARNING", ready=glusterd_answers),
             contextlib.ExitStack() as clients,
         ):
-            # It listens before it answers.
-            until(_answers, "glusterd answers", None, home / "glusterd.log")
             brick = made(below.first / "brick")
             run("gluster", "--mode=script", "volume", "create", "ckpt", f"{ADDRESS}:{brick}", "force")
             for option in volume:
@@ -155,12 +162,6 @@ def rclone(cache: str) -> Callable[[Path], contextlib.AbstractContextManager[Mou
                 yield Mounted(first=home / "first", kill_server=lambda: served.send_signal(signal.SIGKILL))
 
     return start
-
-
-def _answers() -> bool:
-    return (
-        subprocess.run(["gluster", "--mode=script", "peer", "status"], capture_output=True, check=False).returncode == 0
-    )
 
 
 def _listens(port: int) -> Callable[[], bool]:

@@ -41,6 +41,16 @@ def run(*words: str | Path, **how: str) -> str:
     return done.stdout.strip()
 
 
+def gluster(*words: str) -> subprocess.CompletedProcess[str]:
+    """Ask the daemon of GlusterFS something."""
+    return subprocess.run(["gluster", "--mode=script", *words], capture_output=True, text=True, check=False)
+
+
+def glusterd_answers() -> bool:
+    """Whether the daemon of GlusterFS takes commands: it listens before."""
+    return gluster("volume", "list").returncode == 0
+
+
 def made(folder: Path) -> Path:
     """Make a folder that may be there, with those above it."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -261,10 +261,12 @@ def _own_files(on_hosts: Sequence[Sequence[str]]) -> set[str]:
 def _litter(on_hosts: Sequence[Sequence[str]], before: set[str]) -> tuple[str, ...]:
     """Return what is new in those folders; that of a launch goes a moment after a controller that was killed."""
     end = time.monotonic() + patience(_END_SECONDS)
-    litter = _own_files(on_hosts) - before
-    while any(_OF_A_LAUNCH in path for path in litter) and time.monotonic() < end:
+    while (
+        (litter := _own_files(on_hosts) - before)
+        and any(_OF_A_LAUNCH in path for path in litter)
+        and time.monotonic() < end
+    ):
         time.sleep(_POLL_SECONDS)
-        litter = _own_files(on_hosts) - before
     return tuple(sorted(litter))
 
 

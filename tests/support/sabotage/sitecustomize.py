@@ -1,8 +1,9 @@
 """Makes ranks misbehave. Python loads this by itself in every process of a run; it acts in one rank only.
 
 The ways: ``hold`` stops in the write of a file until the gate is opened, ``eio`` makes fsync fail as storage does that
-has lost a write, ``forget`` is an engine that does not call fsync, ``slow`` takes a second longer for a save or load,
-``pause`` begins it when the gate is opened. Each does so in operations in whose name the pattern ``where`` is found.
+has lost a write, ``forget`` is engine stream without its calls of fsync, ``slow`` takes a second longer for a save or
+load, ``pause`` begins it when the gate is opened. Each does so in operations in whose name the pattern ``where`` is
+found.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class _ForgottenError(Exception):
 class _Sink:
     """A file of a draft: its first write is held, its fsync fails, or is never called."""
 
-    def __init__(self, sink, way, plan):
-        self._sink, self._way, self._plan = sink, way, plan
+    def __init__(self, sink, plan):
+        self._sink, self._plan = sink, plan
 
     def __getattr__(self, name):
         return getattr(self._sink, name)
@@ -51,11 +52,11 @@ class _Sink:
         return self._sink.write_at(offset, data)
 
     def finish(self):
-        with _fsync_of(self._way), contextlib.suppress(_ForgottenError):
+        with _fsync_of(self._plan["way"]), contextlib.suppress(_ForgottenError):
             return self._sink.finish()
 
     def _be_held(self):
-        if self._way == "hold":
+        if self._plan["way"] == "hold":
             _hold(self._plan)
 
 
@@ -88,7 +89,7 @@ class _Draft:
         return getattr(self._draft, name)
 
     def create(self, name, size):
-        return _Sink(self._draft.create(name, size), self._plan["way"], self._plan)
+        return _Sink(self._draft.create(name, size), self._plan)
 
 
 class _Engine:
@@ -101,21 +102,24 @@ class _Engine:
         return getattr(self._engine, name)
 
     def save(self, draft, clock):
-        self._engine.save(_Draft(draft, self._plan) if self._is_meant() else draft, clock)
+        if self._is_meant():
+            self._linger()
+            draft = _Draft(draft, self._plan)
+        self._engine.save(draft, clock)
 
     def load(self, committed, step, clock):
-        self._is_meant()
+        if self._is_meant():
+            self._linger()
         return self._engine.load(committed, step, clock)
 
     def _is_meant(self):
-        """Whether this operation is meant, after it lingered."""
-        if not re.search(self._plan["where"], str(self._activity.operation)):
-            return False
+        return re.search(self._plan["where"], str(self._activity.operation))
+
+    def _linger(self):
         if self._plan["way"] == "slow":
             time.sleep(1.0)
         elif self._plan["way"] == "pause":
             _hold(self._plan)
-        return True
 
 
 def _patch_engine(plan: dict[str, str]) -> None:

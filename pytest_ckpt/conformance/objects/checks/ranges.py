@@ -67,7 +67,7 @@ def _words(stated: str, data: bytes, whole: bytes) -> str:
 
 
 def overwritten(context: ObjectContext, findings: Findings) -> None:
-    """Read an object in two ranges with If-Match, while the other client overwrites it again and again."""
+    """Read an object in two ranges with If-Match, while the other client overwrites it, and once more at rest."""
     here, name = context.here, "object"
     etag = _put(here, name, 1)
     _put(here, name, 2)
