@@ -243,7 +243,7 @@ class Launch:
             elif word is ENDED:
                 ranks.waiting.pop(rank, None)
                 if (number := ranks.numbers.pop(rank, None)) is not None:
-                    watch.gone(number)
+                    watch.gone(number, rank.ended)
             else:
                 try:
                     event = event_from_plain(word)

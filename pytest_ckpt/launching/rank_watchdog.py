@@ -80,7 +80,7 @@ class RankWatchdog:
         self._began = time.monotonic()
         self._failures: list[Failure] = []
         self._confirmed: set[object] = set()
-        self._gone: list[int] = []
+        self._gone: list[tuple[float, int]] = []
         #: Whether ranks were waited for until the deadline, and none has started.
         self.is_silent = False
 
@@ -121,9 +121,9 @@ class RankWatchdog:
         """Take in that all that a rank had to say has arrived; ``rank`` is anything that tells it from the others."""
         self._confirmed.add(rank)
 
-    def gone(self, rank: int) -> None:
-        """Take in that a rank's connection has ended: of ranks that end before they have told all, one was first."""
-        self._gone.append(rank)
+    def gone(self, rank: int, ended: float) -> None:
+        """Take in when a rank's connection ended: of ranks that end before they have told all, one was first."""
+        self._gone.append((ended, rank))
 
     def hung(self) -> Failure | None:
         """Return the failure of a rank that is silent or blocked for longer than the deadline, or far too slow."""
@@ -206,9 +206,11 @@ class RankWatchdog:
             return self._of_task(task, launcher_says)
         says = launcher_says.strip()[-1000:] or "it said nothing"
         started = len(self._ranks) == self._processes
-        if started and self._gone:
+        # Where the launcher itself was killed, its ranks end with it, and none of them is to blame.
+        if started and self._gone and exit_code >= 0:
             return self._of_first_gone("the process ended without a word, before those of other ranks")
-        return Failure(kind="killed" if started else "launch", message=f"exit code {exit_code}: {says}")
+        how = f"exit code {exit_code}" if exit_code >= 0 else f"the launcher was killed by signal {-exit_code}"
+        return Failure(kind="killed" if started else "launch", message=f"{how}: {says}")
 
     def _of_task(self, first: re.Match[str], launcher_says: str) -> Failure:
         """Return the failure of the task that ended first, as Slurm tells of them, or of the job that was cancelled."""
@@ -217,7 +219,7 @@ class RankWatchdog:
             why = "at its time limit" if cancelled[1] else "from outside"
             return Failure(kind="killed", message=f"Slurm ended the job: it was cancelled {why}")
         signals = {int(task["rank"]): task["signal"] for task in _TASK.finditer(launcher_says)}
-        number = self._gone[0] if self._gone else int(first["rank"])
+        number = self._first_gone() if self._gone else int(first["rank"])
         if number not in signals:
             return self._of_first_gone("the process ended without a word, before those of other ranks")
         state = self._ranks.get(number, _RankState())
@@ -229,11 +231,15 @@ class RankWatchdog:
         )
         return _where(state.slowest if state.lanes else None, failure)
 
+    def _first_gone(self) -> int:
+        """Return the rank whose connection ended before those of others, in whatever order that was noticed."""
+        return min(self._gone)[1]
+
     def _of_first_gone(self, message: str) -> Failure:
         """Return the failure of the rank whose connection ended first: the others end because of it."""
         if not self._gone:
             return Failure(kind="killed", message=message)
-        number = self._gone[0]
+        number = self._first_gone()
         state = self._ranks[number]
         return _where(state.slowest, Failure(kind="killed", message=message, rank=number, host=state.host))
 

@@ -12,8 +12,6 @@ from tests.support.machine import need_fuse
 from tests.support.matrix_of_speed import OF_SPEED, SpeedRow
 from tests.support.targets.misbehaving import Target, misbehaving
 
-pytestmark = pytest.mark.alone
-
 # For a cluster of 64, a save may take 0.7 s and a load 2.8 s at this size; for one of 1, 64 times as long,
 # for one of 256 a quarter.
 USUAL = ("--ckpt-gates=speed-only", "--ckpt-engine=stream", "--ckpt-request=64KiB", *TINY)
@@ -35,7 +33,16 @@ def blind_target(make_home, target: Target) -> Iterator[Target]:
 
 # In the fast set: that a fault of speed is found, and by which requirements.
 FAST = ("slow",)
-ROWS = [pytest.param(row, id=row.title, marks=[] if row.title in FAST else pytest.mark.thorough) for row in OF_SPEED]
+# What is slow beside other work, too, and fails nothing that other work could: it waits most of its time.
+BESIDE_OTHERS = ("writes trickle",)
+
+
+def marks_of(row: SpeedRow) -> list[pytest.MarkDecorator]:
+    marks = [] if row.title in FAST else [pytest.mark.thorough]
+    return marks if row.title in BESIDE_OTHERS else [*marks, pytest.mark.alone]
+
+
+ROWS = [pytest.param(row, id=row.title, marks=marks_of(row)) for row in OF_SPEED]
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -14,7 +14,7 @@ from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.storage import Storage
 from tests.support.own_model import FILE, SMALL
 
-pytestmark = [pytest.mark.thorough, pytest.mark.alone]
+pytestmark = pytest.mark.thorough
 
 HONEST, FLIPPED, LOST = "", "flipped bit", "lost part"
 TWO_CLIENTS, ONE_CLIENT = "--ckpt-hosts=h1:1,h2:1", "--ckpt-hosts=h1:2"
@@ -44,6 +44,7 @@ def run_of(home: Path, *options: str, store: str) -> Done:
     return done
 
 
+@pytest.mark.alone
 def test_a_store_that_meets_everything_is_certified_signed_and_verified(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,6 +74,7 @@ def test_a_store_with_a_fault_is_not_certified(home: Path, store: str, requireme
     assert done.left == ()
 
 
+@pytest.mark.alone
 def test_what_one_client_loads_again_is_not_certified(home: Path) -> None:
     """Its client keeps nothing: that is the store's own word."""
     run = run_of(home, ONE_CLIENT, SPEED, store=HONEST).run

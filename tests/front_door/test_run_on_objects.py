@@ -296,7 +296,8 @@ def test_ranks_are_spread_over_endpoints(server: Misbehaving, make_home: Callabl
 @pytest.mark.parametrize(("spare", "way", "outcome"), [
     pytest.param(True, "cut", "met", id="the next endpoint takes over"),
     pytest.param(False, "cut", "met", id="saves fail and say so"),
-    pytest.param(True, "flip", "failed", id="wrong bytes"),
+    # With a spare, rank 0 may have turned to that before, for a request that took long.
+    pytest.param(False, "flip", "failed", id="wrong bytes"),
 ])  # fmt: skip
 @THOROUGH
 def test_an_endpoint_that_breaks_in_the_middle_of_saves_and_loads(

@@ -29,7 +29,8 @@ def failed(
              f"--patience={patience(silent_seconds)}"]  # fmt: skip
     words += ["--embedded"] if environment is None else []
     seen, _ = made({"": words}, names, _MAXIMUM_SECONDS, room="objects", at_once=2, environment=environment)
-    assert not {name: one["not_run"] for name, one in seen.items() if one.get("not_run")}
+    not_run = {name: one["not_run"] for name, one in seen.items() if one.get("not_run")}
+    assert not not_run, not_run
     verdicts = judged(seen, GATES)
     assert all(verdict.severity == "required" for verdict in verdicts.values())
     return {n: f"{v.because}\n{v.detail}".lower() for n, v in verdicts.items() if v.outcome == "failed"}

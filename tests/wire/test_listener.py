@@ -19,6 +19,7 @@ from pytest_ckpt.wire.caller import Caller, NoConnection, call
 from pytest_ckpt.wire.frames import CONTROLLER, GREETING, SECRET
 from pytest_ckpt.wire.listener import ENDED, Connection, Listener
 from pytest_ckpt.wire.sealing import NONCE_BYTES
+from tests.support.machine import eventually
 
 MEBIBYTE = 1 << 20
 
@@ -233,3 +234,19 @@ def free_ports() -> tuple[int, int]:
                 return first, first + 1
         except (OSError, OverflowError):
             continue
+
+
+def test_who_hung_up_first_is_known_however_late_that_is_looked_at(
+    listener: Listener, calls: Callable[[Listener], Caller]
+) -> None:
+    """What a socket holds unread makes it ready before another one that has ended already."""
+    first, second = calls(listener), calls(listener)
+    second.send("unread")
+    first.close()
+    select.select([], [], [], 0.05)  # several ticks of the kernel that counts them
+    second.close()
+    said: list[tuple[Connection, Any]] = []
+    eventually(lambda: said.extend(listener.take()) or [word for _, word in said].count(ENDED) == 2, "both have ended")
+    (late,) = (connection for connection, word in said if word == "unread")
+    (early,) = {connection for connection, _ in said} - {late}
+    assert early.ended < late.ended

@@ -18,7 +18,8 @@ Gauge = Literal["cachestat", "mincore"]
 _SYS_CACHESTAT = 451  # the same number on every architecture; Linux 6.5 and later
 _CANARY_BYTES = 4 << 20
 _SEEN = 0.9  # a gauge that sees less than this of a file just read is blind here
-_TRIES = 3  # another job may drop the caches of this host between a read and a look
+# Another job may drop the caches of this host between a read and a look; of a slow target, a read takes long.
+_TRIES = 8
 
 # Of a page's byte only the lowest bit says anything.
 _IS_RESIDENT = bytes(value & 1 for value in range(256))
