@@ -67,7 +67,7 @@ NOT_RUN = {
     ],
     "file_systems.md": [
         "apt-get install xfsprogs btrfs-progs exfat-fuse exfatprogs ntfs-3g fuse2fs bindfs gocryptfs mergerfs sshfs "
-        "openssh-server \\"
+        "openssh-sftp-server \\"
     ],
     "nfs.md": ["apt-get install user-mode-linux nfs-kernel-server kmod iproute2 e2fsprogs util-linux gcc libc6-dev"],
 }

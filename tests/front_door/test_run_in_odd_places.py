@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.front_door import SUBJECT, TINY, TORCH, FrontDoor
+from pytest_ckpt.facts.subject import Subject
+from tests.support.front_door import MEASURED, SUBJECT, TINY, TORCH, FrontDoor
 
+FOLDER = Subject.from_text(MEASURED).slug
 NOTHING = "nothing_is_called_like_this"
 
 # Run as the command that drops caches, so between the saves and the loads. The checkpoint behind the link is whole.
@@ -88,19 +90,19 @@ def test_what_the_run_did_not_make_stays_and_no_link_is_followed(door: FrontDoor
     script = door.home / "plant.py"
     script.write_text(PLANT)
     command = shlex.join([sys.executable, str(script), str(door.target), str(outside)])
-    run = door.run(*TINY, TORCH, f"--ckpt-drop-caches={command}")
+    run = door.run(*TINY, f"--ckpt-drop-caches={command}")
 
     assert (outside / "letters" / "letter.txt").read_text() == "dear customer"
     assert len(list((outside / "moved").iterdir())) == 4
     assert (door.target / "other.bin").read_bytes() == b"of another user"
     (folder,) = (p for p in door.target.iterdir() if p.is_dir())
-    there = sorted(p.relative_to(folder / SUBJECT).as_posix() for p in (folder / SUBJECT).glob("*/*"))
+    there = sorted(p.relative_to(folder / FOLDER).as_posix() for p in (folder / FOLDER).glob("*/*"))
     assert [p for p in there if p.startswith("checkpoint-0001")] == [
         "checkpoint-0001/letters",
         "checkpoint-0001/notes.txt",
     ]
-    assert (folder / SUBJECT / "checkpoint-0001" / "notes.txt").read_text() == "not of this run"
+    assert (folder / FOLDER / "checkpoint-0001" / "notes.txt").read_text() == "not of this run"
     for name in ("checkpoint-0001/letters", "checkpoint-0001/notes.txt", "checkpoint-0002"):
-        text = f"{Path(folder, SUBJECT, name)} was not removed: this run did not make it"
+        text = f"{Path(folder, FOLDER, name)} was not removed: this run did not make it"
         assert text in run.document["left_behind"]
         assert f"left on the target: {text}" in run.text

@@ -150,7 +150,6 @@ def test_a_layout_that_needs_more_ranks_is_not_run_on_shared_storage(door: Front
     run = door.run(
         "-p",
         "network_mount",
-        TORCH,
         "--ckpt-model=llama3-8b,llama3-70b",
         "--ckpt-profile=smoke",
         "--ckpt-operations=2",
@@ -162,8 +161,8 @@ def test_a_layout_that_needs_more_ranks_is_not_run_on_shared_storage(door: Front
     reason = run.verdict("SAVE", "llama3-70b-full")["because"]
     assert "llama3-70b in full has 64 ranks and 8 were asked for" in reason
     assert "--ckpt-hosts" in reason
-    assert f"ckpt llama3-70b-full: not run: {reason.rstrip('.')}" in run.text
-    assert [m["subject"] for m in run.document["measurements"]] == ["llama3-8b-full"]
+    assert f"ckpt llama3-70b-full/stream: not run: {reason.rstrip('.')}" in run.text
+    assert [m["subject"] for m in run.document["measurements"]] == ["llama3-8b-full/stream"]
 
 
 def test_a_subset_on_a_network_file_system_is_planned_as_not_run() -> None:

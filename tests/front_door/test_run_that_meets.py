@@ -19,10 +19,10 @@ from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support import resources
 from tests.support import by_the_library
 from tests.support.front_door import (
+    MEASURED,
     REQUIRED,
     SMALLEST,
     SUBJECT,
-    TORCH,
     FrontDoor,
     Run,
     progress_lines,
@@ -262,7 +262,7 @@ def test_where_there_is_no_terminal_each_operation_is_one_plain_line(good: Run) 
 @pytest.mark.thorough
 def test_on_a_terminal_a_live_line_follows_the_run(door: FrontDoor) -> None:
     ours, theirs = pty.openpty()
-    started = door.start(*SMALLEST, TORCH, terminal=theirs, environment={"TERM": "xterm"})
+    started = door.start(*SMALLEST, terminal=theirs, environment={"TERM": "xterm"})
     os.close(theirs)
     shown = b""
     try:
@@ -275,5 +275,5 @@ def test_on_a_terminal_a_live_line_follows_the_run(door: FrontDoor) -> None:
     text = shown.decode()
     assert started.finish().code == 0, text
     assert re.search(r"\rstep 1 of 4: ", text)
-    assert re.search(rf"\r *\r\[1/4\] {SUBJECT} save 1 of 2: ", text)
+    assert re.search(rf"\r *\r\[1/4\] {MEASURED} save 1 of 2: ", text)
     assert len(re.findall(r"\[\d/4\]", text)) == 4

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
+import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,48 +24,60 @@ from tests.support.file_systems.serving import (
     until,
 )
 
-_SSH_PORT, _WEBDAV_PORT = 2022, 8080
+SFTP_SERVER = "/usr/lib/openssh/sftp-server"
+_SFTP_PORT, _WEBDAV_PORT = 2022, 8080
 
 
 def sshfs(options: str = "") -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return what starts an sshd with keys of its own and mounts its folder twice."""
+    """Return what serves a folder by the sftp server of OpenSSH and mounts it twice.
+
+    Over plain TCP: ssh only carries the same bytes, and would encrypt each twice on this host.
+    """
 
     @contextlib.contextmanager
     def start(home: Path) -> Iterator[Mounted]:
-        keys = made(home / "keys")
-        for name in ("host", "user"):
-            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", keys / name)
-        server, user = keys / "sshd_config", keys / "ssh_config"
-        server.write_text(
-            f"Port {_SSH_PORT}\nListenAddress {ADDRESS}\nHostKey {keys / 'host'}\nPidFile none\nStrictModes no\n"
-            f"AuthorizedKeysFile {keys / 'user.pub'}\nUsePAM no\nPermitRootLogin yes\nSubsystem sftp internal-sftp\n"
-        )
-        user.write_text(
-            f"IdentityFile {keys / 'user'}\nPort {_SSH_PORT}\nUserKnownHostsFile /dev/null\nStrictHostKeyChecking no\n"
-            # Processors have instructions for it: the usual one costs several times as much as what is measured.
-            "Ciphers aes128-gcm@openssh.com\n"
-            "LogLevel ERROR\nServerAliveInterval 5\nServerAliveCountMax 2\n"
-        )
-        made(Path("/run/sshd"))
         with (
             of_kernel("ext4")(made(home / "below")) as below,
-            daemon(home / "sshd.log", "/usr/sbin/sshd", "-D", "-e", "-f", server, ready=lambda: listening(_SSH_PORT)),
+            _sftp_at(_SFTP_PORT) as end_server,
             contextlib.ExitStack() as clients,
         ):
             assert below.small
             for name, volume in (("first", below.first), ("second", below.first), ("small", below.small)):
-                words = ("sshfs", "-f", "-F", user, *(("-o", options) if options else ()))
-                clients.enter_context(
-                    client(home / name, *words, f"root@{ADDRESS}:{made(volume / 'shown')}", home / name)
-                )
-            yield Mounted(
-                first=home / "first",
-                second=home / "second",
-                small=home / "small",
-                kill_server=lambda: _kill_all("sshd"),
-            )
+                words = ("sshfs", "-f", "-o", ",".join((f"directport={_SFTP_PORT}", *filter(None, (options,)))))
+                clients.enter_context(client(home / name, *words, f"{ADDRESS}:{made(volume / 'shown')}", home / name))
+            yield Mounted(first=home / "first", second=home / "second", small=home / "small", kill_server=end_server)
 
     return start
+
+
+@contextlib.contextmanager
+def _sftp_at(port: int) -> Iterator[Callable[[], None]]:
+    """Serve each who connects to a port by an sftp server of his own; give what kills them and serves no more."""
+    servers: list[subprocess.Popen[bytes]] = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):  # how it is told to end
+            while True:
+                link, _ = listener.accept()
+                with link:
+                    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    servers.append(subprocess.Popen([SFTP_SERVER], stdin=link, stdout=link))
+
+    def end() -> None:
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        for server in servers:
+            server.kill()
+            server.wait()
+
+    with socket.create_server((ADDRESS, port)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield end
+        finally:
+            end()
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.file_systems.ceph import cephfs
 from tests.support.file_systems.of_one_host import of_kernel, on_device, overlay, tmpfs, zfs
-from tests.support.file_systems.of_servers import glusterfs, moosefs, rclone, sshfs
+from tests.support.file_systems.of_servers import SFTP_SERVER, glusterfs, moosefs, rclone, sshfs
 from tests.support.file_systems.row import FileSystem
 from tests.support.file_systems.stacked import bindfs, gocryptfs, mergerfs, over_ext4
 
@@ -139,9 +139,9 @@ FILE_SYSTEMS = (
     ),
     FileSystem(
         name="sshfs",
-        how="OpenSSH on loopback, two mounts",
-        packages=("sshfs", "openssh-server", "openssh-client"),
-        programs=("sshfs", "sshd", "ssh-keygen"),
+        how="OpenSSH's sftp server over TCP on loopback, two mounts",
+        packages=("sshfs", "openssh-sftp-server"),
+        programs=("sshfs", SFTP_SERVER),
         start=sshfs(),
         fails={
             "COMMIT.file": _BY_PATH_AND_LENGTH,
@@ -175,8 +175,8 @@ FILE_SYSTEMS = (
     FileSystem(
         name="sshfs without caches",
         how="two mounts with dir_cache=no,attr_timeout=0,entry_timeout=0",
-        packages=("sshfs", "openssh-server", "openssh-client"),
-        programs=("sshfs", "sshd", "ssh-keygen"),
+        packages=("sshfs", "openssh-sftp-server"),
+        programs=("sshfs", SFTP_SERVER),
         start=sshfs("dir_cache=no,attr_timeout=0,entry_timeout=0"),
         fails={"ERRORS.full": _FULL, "FULL.mid-save": _FULL, "COMMIT-FULL.each-phase": _FULL},
         may_fail={
