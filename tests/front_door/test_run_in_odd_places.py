@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.facts.subject import Subject
-from tests.support.front_door import MEASURED, SUBJECT, TINY, TORCH, FrontDoor
+from tests.support.front_door import FOLDER, SUBJECT, TINY, TORCH, FrontDoor
 
-FOLDER = Subject.from_text(MEASURED).slug
 NOTHING = "nothing_is_called_like_this"
 
 # Run as the command that drops caches, so between the saves and the loads. The checkpoint behind the link is whole.

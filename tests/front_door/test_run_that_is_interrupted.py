@@ -13,14 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.ranks.content.generator import Content, TensorKey, content_seed
 from pytest_ckpt.sizing.models import layout
-from tests.support.front_door import MEASURED, REQUIRED, TINY, FrontDoor, Run, Sabotage, Started, processes_of
+from tests.support.front_door import FOLDER, MEASURED, REQUIRED, TINY, FrontDoor, Run, Sabotage, Started, processes_of
 from tests.support.machine import eventually
 
 FIRST, SECOND = "llama3-8b-full", "llama3-70b-subset"
-FOLDER = Subject.from_text(MEASURED).slug
 
 
 def _hold(door: FrontDoor, *options: str, target: Path | None = None) -> Started:

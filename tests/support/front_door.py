@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from pytest_ckpt.facts.events import OperationStarted, event_from_plain
+from pytest_ckpt.facts.subject import Subject
 from tests.support import CHECKOUT
 from tests.support.machine import Found, eventually, patience
 
@@ -39,6 +40,8 @@ TINY = (*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1")
 TORCH = "--ckpt-engine=torch"
 STREAM = "--ckpt-engine=stream"
 MEASURED = f"{SUBJECT}/stream"
+# Of what it measured on the target and in the report.
+FOLDER = Subject.from_text(MEASURED).slug
 REQUIRED = ("SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS")
 
 _MARK = "PYTEST_CKPT_RUN"
