@@ -190,7 +190,7 @@ def _rehearsals(run: JudgedRun, measurements: Sequence[Measurement], *, behaves:
         settings = dataclasses.replace(
             settings, scale=ACCEPTANCE.scale, operations=ACCEPTANCE.operations, retain=0, compressible=0.0
         )
-    return rehearsal_reasons(plan, settings, run.gates, measurements)
+    return rehearsal_reasons(plan, settings, run.gates, measurements, clients_of(run.report["environment"]))
 
 
 def _run(runs: Mapping[str, JudgedRun]) -> Document:

@@ -20,7 +20,7 @@ _TOP = frozenset(
      "gates", "waivers", "measurements", "observations", "certified_cluster", "scope", "certified_for", "training",
      "forecast",
      "framework_overhead", "system", "system_lacks", "environment", "settings", "disclosures",
-     "sections", "stages", "left_behind")
+     "relevance", "untried", "sections", "stages", "left_behind")
 )  # fmt: skip
 _RUN = frozenset(("id", "version", "started", "finished", "seconds", "command", "folder", "seed"))
 

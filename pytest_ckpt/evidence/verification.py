@@ -40,7 +40,7 @@ _FOLLOWS = (
     "scope", "certified_for", "grade", "grade_reasons", "system_lacks",
 )  # fmt: skip
 # In words of this version.
-_FOLLOWS_IN_WORDS = ("catalogue", "disclosures")
+_FOLLOWS_IN_WORDS = ("catalogue", "disclosures", "relevance", "untried")
 _TOLD_LATER = ("checkpoints", "scope", "certified_for", "training", "forecast", "system_lacks")
 PDF = "certificate.pdf"
 _PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pytest_ckpt.facts.chains import Chains
+from pytest_ckpt.facts.client_proofs import ClientProofs
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.commands import Command, CommandRun
 from pytest_ckpt.facts.compression import Compression
@@ -232,6 +233,7 @@ class MeasurementDone:
     requests: tuple[Requests, ...] = ()
     retention: Retention | None = None
     data: DataEffect | None = None
+    client_proofs: ClientProofs | None = None
     stages: dict[str, float] = field(default_factory=dict)
 
 

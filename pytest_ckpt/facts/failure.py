@@ -23,6 +23,7 @@ Phase = Literal[
     "pause",
     "commit",
     "name of another host",
+    "fsync canary",
     "residency gauge",
     "fadvise",
     "drop_caches",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pytest_ckpt.facts.chains import Chains
+from pytest_ckpt.facts.client_proofs import ClientProofs
 from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Failure
@@ -229,7 +230,8 @@ class Measurement:
     ``save_bytes`` and ``load_bytes`` are what each save writes and each restore reads, by the number of the checkpoint;
     empty where that is all of a checkpoint, once. ``drains`` says which saves a local tier hands on to the target.
     ``host_waits``: what hosts waited for before clocks started; None on a single host.
-    ``requests`` are those that the subject's own saves and loads made over the network.
+    ``requests`` are those that the subject's own saves and loads made over the network. ``client_proofs`` shows whether
+    the ranks' fsync and clocks can be believed.
     """
 
     subject: Subject
@@ -262,6 +264,7 @@ class Measurement:
     drains: DrainRule | None = None
     host_waits: HostWaits | None = None
     requests: tuple[Requests, ...] = ()
+    client_proofs: ClientProofs | None = None
 
     @property
     def share(self) -> float:

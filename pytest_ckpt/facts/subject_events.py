@@ -75,6 +75,7 @@ class SubjectEvents:
             "requests": end.requests if end else (),
             "retention": end and end.retention,
             "data": end and end.data,
+            "client_proofs": end and end.client_proofs,
             "host_waits": added_up(self.looks),
         }
 

@@ -11,6 +11,7 @@ from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.system import not_told
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, row
+from pytest_ckpt.judging.client_proofs import disclosures as start_hooks
 from pytest_ckpt.judging.clients import differences
 from pytest_ckpt.judging.cold import uncounted
 from pytest_ckpt.judging.completeness import asked_requirements
@@ -21,6 +22,7 @@ from pytest_ckpt.judging.goodput import cluster_sizes, training_rows
 from pytest_ckpt.judging.grading import Judgement
 from pytest_ckpt.judging.networks import client_limits, networks_of
 from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.reservations import relevance, untried
 from pytest_ckpt.judging.scope import scope_of
 
 if TYPE_CHECKING:
@@ -78,7 +80,8 @@ def make_document(
     plain_plan = plan.to_plain()
     scope = scope_of(plan, settings, gates, measurements)
     sizes = cluster_sizes(plan, measurements)
-    kind = str(to_plain(environment.get("target") or {}).get("kind", ""))
+    target = to_plain(environment.get("target") or {})
+    kind = str(target.get("kind", ""))
     plugins = [from_plain(PluginFacts, plugin) for plugin in environment.get("plugins") or ()]
     document = {
         "schema": SCHEMA,
@@ -94,6 +97,8 @@ def make_document(
         "waivers": waivers,
         "measurements": measurements,
         "observations": observations,
+        "relevance": relevance(plan, measurements, target),
+        "untried": untried(settings, gates, catalogue, measurements, target),
         "certified_cluster": sizes,
         "scope": scope,
         "certified_for": scope if judgement.grade == "certified" else None,
@@ -110,6 +115,7 @@ def make_document(
             *engine_sentences(settings),
             *memory_sentences(plan, measurements),
             *uncounted(kind, (m.cache for m in measurements)),
+            *(f"acts before the ranks' program: {phrase}" for phrase in start_hooks(measurements)),
             *client_limits(measurements, networks_of(environment.get("hosts") or ())),
             *differences({host["host"]: host.get("client") or {} for host in environment.get("hosts") or ()}),
         ],

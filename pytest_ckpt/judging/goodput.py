@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.judging.reservations import is_projectable
 from pytest_ckpt.judging.save_costs import SaveCost, at_full_size, save_costs
 from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
@@ -23,7 +24,10 @@ CLUSTERS = (1_000, 4_000, 16_000, 32_000, 64_000, 100_000)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterSize:
-    """The largest cluster, in accelerators, whose limits a subject met; None where nothing was measured."""
+    """The largest cluster, in accelerators, whose limits a subject met.
+
+    None: nothing was measured, or what was measured is too short or too small to be projected.
+    """
 
     subject: str
     save: int | None
@@ -43,12 +47,15 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AtCluster:
-    """What a subject gives a cluster that saves as often as is best for it; ``is_served``: its limits are met."""
+    """What a subject gives a cluster that saves as often as is best for it.
+
+    ``is_served``: its limits are met; None if what was measured is too short or too small to say so.
+    """
 
     accelerators: int
     interval_seconds: float
     effective_training_time_ratio: float
-    is_served: bool
+    is_served: bool | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +80,9 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[Clust
     """Return the largest cluster that each measurement would serve; projected where it was not at full size."""
     rows = []
     for m in measurements:
-        costs, load = _full_size_costs(m), _full_size_seconds(m, "load")
+        # Of an operation that is too short or too small, no other cluster's limit follows.
+        known = is_projectable(m)
+        costs, load = (_full_size_costs(m), _full_size_seconds(m, "load")) if known else ([], None)
         by_save = (
             largest_cluster_for_save(max(cost.as_blocking_seconds(plan.limits) for cost in costs), plan.limits)
             if costs
@@ -122,7 +131,7 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequen
                     )
                     for name, seconds in worst.intervals(plan.limits).items()
                 ),
-                clusters=tuple(_at(n, worst, served.get(str(m.subject)) or 0, plan.limits) for n in clusters),
+                clusters=tuple(_at(n, worst, served.get(str(m.subject)), plan.limits) for n in clusters),
             )
         )
     return rows
@@ -172,14 +181,14 @@ def _worst(costs: Sequence[SaveCost], load_seconds: float, *, is_mixed: bool) ->
     )
 
 
-def _at(accelerators: int, worst: _Worst, largest: int, limits: ClusterLimits) -> AtCluster:
+def _at(accelerators: int, worst: _Worst, largest: int | None, limits: ClusterLimits) -> AtCluster:
     mttf = limits.failures.mttf_seconds(accelerators)
     interval = worst.best_interval(mttf)
     return AtCluster(
         accelerators=accelerators,
         interval_seconds=interval,
         effective_training_time_ratio=worst.ratio(interval, mttf),
-        is_served=accelerators <= largest,
+        is_served=None if largest is None else accelerators <= largest,
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.verdict import Grade, Verdict
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.client_proofs import client_reasons, unsafe_mounts
 from pytest_ckpt.judging.clients import Clients, unmet_demands
 from pytest_ckpt.judging.completeness import (
     asked_requirements,
@@ -75,7 +76,7 @@ def judge_run(
                 verdict = not_run(requirement, subject, "not selected", unselected, gates)
             complete.append(verdict or not_run(requirement, subject, reason, because, gates))
     complete = in_order(waive(complete, waivers, day), plan)
-    rehearsals = rehearsal_reasons(plan, settings, gates, measurements)
+    rehearsals = rehearsal_reasons(plan, settings, gates, measurements, clients or {})
     unheld = unheld_model(plan, settings, gates)
     return conclude(complete, gates, measurements, rehearsals, expired(waivers, day), unheld, catalogue, clients)
 
@@ -87,13 +88,15 @@ def in_order(verdicts: Iterable[Verdict], plan: Plan) -> list[Verdict]:
 
 
 def rehearsal_reasons(
-    plan: Plan, settings: Settings, gates: Gates, measurements: Sequence[Measurement]
+    plan: Plan, settings: Settings, gates: Gates, measurements: Sequence[Measurement], clients: Clients
 ) -> tuple[str, ...]:
     """Return why a run can only be a rehearsal, a sentence each."""
     return (
         *(s.reason for s in shortfalls(plan, settings, gates)),
         *_reread_reasons(settings, measurements),
         *_basis_reasons(measurements),
+        *client_reasons(measurements),
+        *unsafe_mounts(clients),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.judging.client_proofs import describe_effect, describe_missing, missing_effect, replaced_fsync
 from pytest_ckpt.judging.cold import BASIS_WORDS, is_drop_proven, prove_cold, refuted
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided, undecided
 from pytest_ckpt.judging.wording import describe_fault
@@ -144,6 +145,18 @@ def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Dec
             ": only the library that wrote them says so." if durability.observed != "unseen" else "."
         )
         return not_decided("unproven", because)
+    proofs = measurement.client_proofs
+    if proofs and (effect := missing_effect(proofs)):
+        if replaced := replaced_fsync(proofs):
+            return not_decided("unproven", f"{replaced} {describe_missing(effect)}, which says nothing of the storage.")
+        return measured_as(
+            "not durable",
+            float(effect.left_bytes),
+            0.0,
+            "bytes",
+            f"{describe_missing(effect)}: a power cut may take acknowledged checkpoints.",
+            (),
+        )
     # Without folders a name is as durable as what it names.
     has_folders = "rename" in durability.commit_methods or durability.directories > 0
     counts = (
@@ -173,7 +186,8 @@ def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Dec
             else f"The store acknowledged {files}{f' by {text}' if text else ''}"
         )
         + f", and {counted(durability.commits, 'checkpoint was', 'checkpoints were')} committed by "
-        f"{' and '.join(durability.commit_methods)}.",
+        f"{' and '.join(durability.commit_methods)}."
+        + (f" {shown}" if proofs and (shown := describe_effect(proofs)) else ""),
         detail=detail,
     )
 

@@ -17,6 +17,7 @@ from pytest_ckpt.facts.events import (
 from pytest_ckpt.facts.file_rules import AS_RECORDED
 from pytest_ckpt.facts.measurement import RankFacts
 from pytest_ckpt.facts.requests import together
+from pytest_ckpt.ranks.client_proof import ClientProof
 from pytest_ckpt.ranks.content.generator import Content, content_seed
 from pytest_ckpt.ranks.engines.chained import ChainedEngine
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
@@ -85,6 +86,14 @@ class MeasurementLoop:
             strategy = self._strategy()
             cache = HostCache(self._group, self._activity, self._store, task.subject.slug)
         engine = strategy.engine
+        proof = ClientProof(
+            group=self._group,
+            activity=self._activity,
+            store=self._store,
+            subject=task.subject.slug,
+            clock=do.clock_watch,
+        )
+        proof.try_fsync("before the saves")
         training = self._training(engine)
         self._found.retention = self._own.save_all(strategy, task.operations, training)
         strategy.release()
@@ -93,6 +102,7 @@ class MeasurementLoop:
             # It holds the engine.
             del training
         engine.release()
+        proof.try_fsync("after the saves")
         if durability := do.durability():
             do.send(DurabilityCounted(subject=task.subject, durability=durability))
         self._found.by_other_hosts, self._found.moved = CountedLoads(
@@ -119,6 +129,7 @@ class MeasurementLoop:
             self._last_long()
         gauges = self._group.gather(cache.gauge)
         ranks = self._group.gather(self._rank_facts())
+        client_proofs = proof.joined()
         if not task.keep:
             self._own.delete_all(of_subject=True)
         found = self._found
@@ -143,6 +154,7 @@ class MeasurementLoop:
                 requests=requests,
                 retention=found.retention,
                 data=found.data,
+                client_proofs=client_proofs,
                 stages=do.stages,
             )
         )

@@ -19,6 +19,7 @@ from pytest_ckpt.ranks.across_hosts import AcrossHosts
 from pytest_ckpt.ranks.beside import Beside
 from pytest_ckpt.ranks.checkpoints import Checkpoints
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader
+from pytest_ckpt.ranks.process.clock_watch import ClockWatch
 from pytest_ckpt.ranks.strategies.protocol import leads
 from pytest_ckpt.ranks.timing import Own, combine, summed
 
@@ -89,6 +90,7 @@ class Operations(Checkpoints):
         self.stages: dict[str, float] = {}
         # When the last save began and was committed, on this rank's monotonic clock.
         self.span = (0.0, 0.0)
+        self.clock_watch = ClockWatch(group.rank, group.host)
 
     def save(
         self,
@@ -119,6 +121,7 @@ class Operations(Checkpoints):
         self.across_hosts.begin(ref)
         beside = Beside(meanwhile) if meanwhile else None
         self._start(at, tell=counted or tell)
+        self.clock_watch.begin()
         start = time.perf_counter()
         if beside:
             beside.start()
@@ -128,6 +131,7 @@ class Operations(Checkpoints):
         with self._activity.wait():
             saved = pending.wait()
         self.span, timing = (start, time.perf_counter()), saved.timing
+        self.clock_watch.end(f"save {checkpoint}")
         if beside:
             beside.finish()
         self._entries[checkpoint] = saved.entries
@@ -170,6 +174,7 @@ class Operations(Checkpoints):
         committed = self._open(checkpoint, clock)
         seconds, loaded_bytes = [], 0
         checks: list[Comparison] = []
+        self.clock_watch.begin()
         for step in range(steps):
             self._start(at, tell=counted and step == 0)
             start = time.perf_counter()
@@ -179,6 +184,7 @@ class Operations(Checkpoints):
             self._group.wait()
             with self.stage("verify", at.at("verify")):
                 checks.append(engine.verify(checkpoint))
+        self.clock_watch.end(f"load {number}")
         own = Own(steps=tuple(seconds), phases=clock.phases, bytes=loaded_bytes, resident=resident)
         operation = self._finish("load", number, checkpoint, own, counted=counted)
         counts = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks))

@@ -34,6 +34,9 @@ _GRADES: dict[str, dict[str, bool]] = {
 }
 _ASCII = str.maketrans({"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{MULTIPLICATION SIGN}": "x"})
 _NARROWEST = 20
+_NOT_PROJECTED = (
+    "serves up to: not projected from an operation of less than 1 s, or from less than 1 GB a host and checkpoint"
+)
 _COLUMNS = "{:<5}{:>10}{:>10} {:>11}{:>11}{:>11}{:>14}"
 
 
@@ -99,7 +102,7 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
     width = max(_NARROWEST, *(len(subject.name) for subject in subjects))
     heads = ("", "slowest", "limit", "margin", "needed", "got", "serves up to")
     lines: list[Line] = [(f"{'checkpoint':<{width}} {_COLUMNS.format(*heads)}", {"bold": True})]
-    projected = False
+    projected = is_short = False
     for subject in subjects:
         if subject.measurement is None:
             lines.append((f"{subject.name:<{width}} not run", {"yellow": True}))
@@ -107,6 +110,7 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
         for kind in subject.kinds:
             mark = "*" if kind.projected and kind.certified is not None else ""
             projected = projected or bool(mark)
+            is_short = is_short or (kind.certified is None and len(kind.operations) == kind.planned > 0)
             name = subject.name if kind.kind == "save" else ""
             row = _COLUMNS.format(
                 kind.kind,
@@ -121,6 +125,8 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
             lines.append((f"{name:<{width}} {row.rstrip()}", markup))
     if projected:
         lines.append(("* accelerators, projected from a reduced size: certifies nothing", {}))
+    if is_short:
+        lines += _wrapped(_NOT_PROJECTED, {})
     return [*lines, ("", {})]
 
 
@@ -192,6 +198,9 @@ def _grade(document: Mapping[str, Any]) -> list[Line]:
     for reason in document.get("grade_reasons") or []:
         if not reason.endswith(found):
             lines += _wrapped(f"  {reason}", {})
+    for title, name in (("may say little", "relevance"), ("not proven or not tried", "untried")):
+        for sentence in document.get(name) or []:
+            lines += _wrapped(f"  {title}: {sentence}", {"yellow": True} if grade == "certified" else {})
     folder = (document.get("run") or {}).get("folder")
     if folder:
         lines.append((f"certificate: {folder.rstrip('/')}/{_CERTIFICATE}", {}))

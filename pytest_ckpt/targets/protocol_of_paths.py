@@ -6,6 +6,7 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from pytest_ckpt.facts.client_proofs import FsyncCounter
 from pytest_ckpt.facts.sights import MountSeen, Sign
 from pytest_ckpt.targets.protocol import Store
 
@@ -48,6 +49,33 @@ class SightedStore(Store, Protocol):
 
     def sighting(self) -> Sighting:
         """Return the area's folder as this host sees it."""
+
+
+class FsyncCounts(Protocol):
+    """What the kernel counted around one fsync: the fields of `facts.client_proofs.FsyncEffect`."""
+
+    @property
+    def counter(self) -> FsyncCounter:
+        """What counted."""
+
+    @property
+    def dirty_bytes(self) -> int:
+        """Bytes that were not written back before fsync."""
+
+    @property
+    def left_bytes(self) -> int:
+        """Bytes that were not written back after fsync."""
+
+    @property
+    def unobservable(self) -> str:
+        """Why the counts show nothing; empty if they do."""
+
+
+class SyncedStore(Store, Protocol):
+    """A store whose files become durable by fsync."""
+
+    def fsync_counts(self, subject: str) -> FsyncCounts:
+        """Fsync a file in the subject's folder, and return what the kernel counted. Raises OSError."""
 
 
 class TierStore(Store, Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_ckpt.support.own_names import own_name
@@ -48,7 +49,7 @@ def resident_bytes(path: Path, gauge: Gauge) -> tuple[int, int]:
         size = os.fstat(descriptor).st_size
         if size == 0:
             return 0, 0
-        pages = _cachestat(descriptor) if gauge == "cachestat" else _mincore(descriptor, size)
+        pages = page_counts(descriptor).cached if gauge == "cachestat" else _mincore(descriptor, size)
         return min(size, pages * mmap.PAGESIZE), size
     finally:
         os.close(descriptor)
@@ -100,12 +101,21 @@ def evict(paths: Iterable[Path]) -> None:
             os.close(descriptor)
 
 
-def _cachestat(descriptor: int) -> int:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PageCounts:
+    """Pages of a file in this host's page cache: all of them, and those whose bytes the storage does not have yet."""
+
+    cached: int
+    unwritten: int
+
+
+def page_counts(descriptor: int) -> PageCounts:
+    """Count the pages of an open file by cachestat(2). Raises OSError (ENOSYS: kernels before 6.5)."""
     counts = _Counts()
     span = _Range(0, 0)  # a length of zero reaches to the end of the file
     if _libc.syscall(_SYS_CACHESTAT, descriptor, ctypes.byref(span), ctypes.byref(counts), 0) != 0:
         raise OSError(ctypes.get_errno(), "cachestat")
-    return int(counts.cache)
+    return PageCounts(cached=int(counts.cache), unwritten=int(counts.dirty) + int(counts.writeback))
 
 
 def _mincore(descriptor: int, size: int) -> int:

@@ -25,6 +25,7 @@ from pytest_ckpt.targets.posix.clones import clone_of
 from pytest_ckpt.targets.posix.direct_io import DirectWay
 from pytest_ckpt.targets.posix.draft import PosixDraft, make_folder, unlink, until_seen
 from pytest_ckpt.targets.posix.folder_syncs import FolderSyncs, sync_folder
+from pytest_ckpt.targets.posix.fsync_effect import FsyncCounts, fsync_counts
 from pytest_ckpt.targets.posix.names import checkpoint_name, checkpoint_number, partial_name
 from pytest_ckpt.targets.posix.page_cache import drop_all
 from pytest_ckpt.targets.posix.residency import Gauge, evict, find_gauge, resident_bytes
@@ -160,6 +161,10 @@ class PosixStore:
     def clear(self, subject: str) -> None:
         """Remove the subject's empty folder."""
         (self._folder / subject).rmdir()
+
+    def fsync_counts(self, subject: str) -> FsyncCounts:
+        """Fsync a file in the subject's folder, and return what the kernel counted."""
+        return fsync_counts(self._folder / subject)
 
     def find_gauge(self, subject: str) -> str | None:
         """Find a call that tells the truth about the page cache, by a file that is written and read."""

@@ -1,0 +1,85 @@
+"""What shows that the fsync and the clock of a client can be believed, and what could have changed them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Moment = Literal["before the saves", "after the saves"]
+FsyncCounter = Literal["cachestat", "device counters"]
+
+MAXIMUM_DRIFT = 0.005
+DRIFT_FLOOR_SECONDS = 0.02
+"""A clock may differ from the kernel's uptime by this share of the time, plus two steps of the uptime (10 ms each)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FsyncEffect:
+    """One file that a rank wrote through the page cache and fsynced, and what its kernel counted. Bytes.
+
+    ``dirty_bytes`` waited to be written back before fsync, ``left_bytes`` still did after it returned.
+    ``unobservable`` is why the kernel's counts show nothing on this file system; it is empty if they do.
+    """
+
+    rank: int
+    host: str
+    moment: Moment
+    counter: FsyncCounter = "cachestat"
+    dirty_bytes: int = 0
+    left_bytes: int = 0
+    unobservable: str = ""
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether fsync returned although bytes were not written back."""
+        return not self.unobservable and self.left_bytes > 0
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether bytes waited before fsync and none did after it."""
+        return not self.unobservable and self.left_bytes == 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClockSpan:
+    """The same span of time by a rank's clock and by the uptime of its kernel, in seconds; ``of`` names the span."""
+
+    rank: int
+    host: str
+    of: str
+    clock_seconds: float
+    uptime_seconds: float
+
+    @property
+    def difference_seconds(self) -> float:
+        """How far clock and uptime differ beyond what their resolutions explain; 0 or less is agreement."""
+        allowed = DRIFT_FLOOR_SECONDS + MAXIMUM_DRIFT * max(self.clock_seconds, self.uptime_seconds)
+        return abs(self.clock_seconds - self.uptime_seconds) - allowed
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the clock is not the kernel's."""
+        return self.difference_seconds > 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interposed:
+    """Calls of I/O or clocks that something other than the C library or Python itself answers in a rank's process."""
+
+    host: str
+    by: str
+    calls: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClientProofs:
+    """What the ranks of one measurement showed of their fsync, their clocks and what is loaded into them.
+
+    ``fsyncs`` and ``clocks`` contain, for each host (and moment), the rank with the worst result. ``disclosed`` are
+    start-up hooks of Python, its variables and preloaded libraries, a phrase each, which change no call that counts.
+    """
+
+    fsyncs: tuple[FsyncEffect, ...] = ()
+    clocks: tuple[ClockSpan, ...] = ()
+    interposed: tuple[Interposed, ...] = ()
+    disclosed: tuple[str, ...] = ()

@@ -1,0 +1,142 @@
+"""What a reader has to know besides the grade: why a result may mean little, and what was not tried. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.judging.client_proofs import describe_effect, has_proven_fsync
+from pytest_ckpt.judging.completeness import chosen_suites
+from pytest_ckpt.support.units import counted, format_decimal_bytes, format_percent, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.judging.gates import Gates
+    from pytest_ckpt.judging.requirement import Requirement
+    from pytest_ckpt.sizing.plan import Plan
+
+SHORTEST_SECONDS = 1.0
+SMALLEST_BYTES_OF_HOST = 1_000_000_000
+"""No rate of an array follows from an operation that is shorter, or moves less for each host."""
+
+_USUAL_BUDGETS = (0.005, 0.2)
+_LONG_LIMIT_SECONDS = 3600.0
+_ACCELERATORS_OF_A_HOST = 8
+_OF_A_LOCAL_DISK = 2 * _ACCELERATORS_OF_A_HOST
+
+
+def is_projectable(measurement: Measurement) -> bool:
+    """Whether its operations are long and large enough to say what a cluster of another size would see."""
+    if measurement.basis != "all ranks":
+        return True
+    return not _too_short(measurement) and not _too_small(measurement)
+
+
+def relevance(plan: Plan, measurements: Sequence[Measurement], target: Mapping[str, Any]) -> list[str]:
+    """Return why the result of a run may say little of an array, a sentence each; results of others have none."""
+    measured = [m for m in measurements if m.basis == "all ranks"]
+    return [*_of_the_question(plan), *_of_what_ran(plan, measured, target)] if measured else []
+
+
+def untried(
+    settings: Settings,
+    gates: Gates,
+    catalogue: Mapping[str, Requirement],
+    measurements: Sequence[Measurement],
+    target: Mapping[str, Any],
+) -> list[str]:
+    """Return what was not proven and not tried, each with its risk, a sentence each; results of others have none."""
+    measured = [m for m in measurements if m.basis == "all ranks"]
+    if not measured:
+        return []
+    suites = chosen_suites(settings, gates, catalogue)
+    has_files = "paths" in (target.get("capabilities") or ())
+    durability = _of_durability(settings, measured, has_files=has_files)
+    return [*durability, *_not_given(settings, suites, has_files=has_files)]
+
+
+def _of_the_question(plan: Plan) -> Iterator[str]:
+    limits = plan.limits
+    for planned in plan.runnable:
+        if planned.layout.model.own:
+            yield f"{_sentence(planned.layout.model.label)} is the operator's: it is not a model of the workload."
+            break
+    for name, share in (("overhead", limits.overhead), ("restore", limits.restore_budget)):
+        if not _USUAL_BUDGETS[0] <= share <= _USUAL_BUDGETS[1]:
+            yield f"The {name} budget of {format_percent(share)} was set by the operator; usual are 0.5 % to 20 %."
+    if limits.failures.spec != "llama3":
+        yield f"The failure rate '{limits.failures.spec}' was stated by the operator."
+    if limits.save_limit_seconds > _LONG_LIMIT_SECONDS:
+        yield f"The save limit is {format_seconds(limits.save_limit_seconds)}: nearly any storage meets it."
+
+
+def _of_what_ran(plan: Plan, measured: Sequence[Measurement], target: Mapping[str, Any]) -> Iterator[str]:
+    hosts = {host for m in measured for host in m.hosts}
+    accelerators = plan.limits.accelerators
+    if target.get("is_local") and accelerators > _OF_A_LOCAL_DISK:
+        yield (
+            f"The target is a file system of one host ({target.get('kind')}): {counted(accelerators, 'accelerator')} "
+            "cannot share it."
+        )
+    elif len(hosts) == 1 and accelerators > _ACCELERATORS_OF_A_HOST:
+        yield f"One host was the only client, for a cluster of {counted(accelerators, 'accelerator')}."
+    if small := [m for m in measured if _too_small(m)]:
+        least = min(small, key=_bytes_of_host)
+        size = format_decimal_bytes(_bytes_of_host(least))
+        yield f"A checkpoint of {least.subject} was {size} a host, less than 1 GB."
+    if short := [m for m in measured if _too_short(m)]:
+        seconds = min(max(o.seconds for o in m.operations) for m in short)
+        yield f"The slowest operation of a checkpoint took {format_seconds(seconds)}, less than 1 s."
+
+
+def _of_durability(settings: Settings, measured: Sequence[Measurement], *, has_files: bool) -> Iterator[str]:
+    if not has_files or settings.power_cut or settings.break_command or has_proven_fsync(measured):
+        return
+    why = next((text for m in measured if m.client_proofs and (text := describe_effect(m.client_proofs))), "")
+    yield " ".join(
+        filter(
+            None,
+            (
+                "Durability was acknowledged, not proven.",
+                why,
+                "Neither a power cut (--ckpt-power-cut) nor a failure of a component (--ckpt-break) was tried.",
+            ),
+        )
+    )
+
+
+def _not_given(settings: Settings, suites: Sequence[str], *, has_files: bool) -> Iterator[str]:
+    if has_files and not settings.power_cut:
+        yield "No power was cut (--ckpt-power-cut): a volatile write cache would not have been noticed."
+    if has_files and not (settings.second_mount or settings.has_several_hosts):
+        yield "No second client took part (--ckpt-second-mount): what other hosts see was not checked."
+    if has_files and not settings.full_target:
+        yield "No volume was filled (--ckpt-full-target): behaviour without space was not checked."
+    if "conformance" not in suites:
+        yield "No behaviour check ran (--ckpt-suite=conformance): only speed, bytes and durable calls were checked."
+    if "contention" not in suites:
+        yield "No second job ran (--ckpt-suite=contention): effects of other load were not measured."
+    if "endurance" not in suites:
+        yield "The run was short (--ckpt-suite=endurance): hours of load and a nearly full volume were not measured."
+
+
+def _bytes_of_host(measurement: Measurement) -> float:
+    return measurement.bytes / max(1, len(measurement.hosts))
+
+
+def _too_small(measurement: Measurement) -> bool:
+    return _bytes_of_host(measurement) < SMALLEST_BYTES_OF_HOST
+
+
+def _too_short(measurement: Measurement) -> bool:
+    return any(
+        max(o.seconds for o in found) < SHORTEST_SECONDS
+        for found in (measurement.of_kind("save"), measurement.of_kind("load"))
+        if found
+    )
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:]

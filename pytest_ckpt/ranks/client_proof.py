@@ -1,0 +1,96 @@
+"""What each rank of a measurement shows of its fsync, its clock and what is loaded into it, folded host by host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+from pytest_ckpt.facts.client_proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, Moment
+from pytest_ckpt.support.interposition import interposed_calls, start_hooks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.clock_watch import ClockWatch
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.targets.protocol import Store
+    from pytest_ckpt.targets.protocol_of_paths import SyncedStore
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Own:
+    """What one rank showed."""
+
+    fsyncs: tuple[FsyncEffect, ...]
+    clock: ClockSpan
+    interposed: tuple[Interposed, ...]
+    disclosed: tuple[str, ...]
+
+
+@dataclass(kw_only=True, slots=True)
+class ClientProof:
+    """Collects the proofs of one rank; `joined` is called by all ranks together."""
+
+    group: Group
+    activity: Activity
+    store: Store
+    subject: str
+    clock: ClockWatch
+    _fsyncs: list[FsyncEffect] = field(default_factory=list)
+
+    def try_fsync(self, moment: Moment) -> None:
+        """Fsync a file of this rank's own on the target, if it is fsync that makes files durable there."""
+        if not hasattr(self.store, "fsync_counts"):
+            return
+        with self.activity.in_phase("fsync canary"):
+            counts = cast("SyncedStore", self.store).fsync_counts(self.subject)
+        self._fsyncs.append(
+            FsyncEffect(
+                rank=self.group.rank,
+                host=self.group.host,
+                moment=moment,
+                counter=counts.counter,
+                dirty_bytes=counts.dirty_bytes,
+                left_bytes=counts.left_bytes,
+                unobservable=counts.unobservable,
+            )
+        )
+
+    def joined(self) -> ClientProofs:
+        """Return what all ranks showed, on rank 0; elsewhere an empty record."""
+        host = self.group.host
+        own = _Own(
+            fsyncs=tuple(self._fsyncs),
+            clock=self.clock.worst(),
+            interposed=tuple(Interposed(host=host, by=by, calls=calls) for by, calls in interposed_calls().items()),
+            disclosed=start_hooks(),
+        )
+        return fold(self.group.gather(own))
+
+
+def fold(ranks: Sequence[_Own]) -> ClientProofs:
+    """Keep of each host the rank with the worst result, and of what is loaded each thing once."""
+    return ClientProofs(
+        fsyncs=tuple(_worst_fsyncs(effect for own in ranks for effect in own.fsyncs)),
+        clocks=tuple(_worst_clocks(own.clock for own in ranks)),
+        interposed=tuple(dict.fromkeys(found for own in ranks for found in own.interposed)),
+        disclosed=tuple(dict.fromkeys(phrase for own in ranks for phrase in own.disclosed)),
+    )
+
+
+def _worst_fsyncs(effects: Iterable[FsyncEffect]) -> list[FsyncEffect]:
+    worst: dict[tuple[str, Moment], FsyncEffect] = {}
+    for effect in effects:
+        known = worst.setdefault((effect.host, effect.moment), effect)
+        if (effect.left_bytes, bool(effect.unobservable)) > (known.left_bytes, bool(known.unobservable)):
+            worst[effect.host, effect.moment] = effect
+    return list(worst.values())
+
+
+def _worst_clocks(spans: Iterable[ClockSpan]) -> list[ClockSpan]:
+    worst: dict[str, ClockSpan] = {}
+    for span in spans:
+        if span.difference_seconds > worst.setdefault(span.host, span).difference_seconds:
+            worst[span.host] = span
+    return list(worst.values())

@@ -1,0 +1,151 @@
+"""Which calls of I/O and clocks something else answers in this process than the C library, and what starts with Python.
+
+The dynamic linker takes the first library that exports a name, and one of LD_PRELOAD stands before the C library. So
+every library that stands there is asked which of these names it exports itself.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import ctypes
+import os
+import re
+import site
+import sys
+import time
+from pathlib import Path
+from types import BuiltinFunctionType
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.support.resources import PACKAGE_HOME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_CALLS = (
+    *("open", "open64", "openat", "openat64", "close", "read", "write", "pread", "pread64", "pwrite", "pwrite64"),
+    *("readv", "writev", "preadv", "pwritev", "fsync", "fdatasync", "syncfs", "sync", "sync_file_range", "msync"),
+    *("mmap", "mmap64", "fopen", "fopen64", "fread", "fwrite", "fflush", "rename", "renameat", "posix_fadvise"),
+    *("posix_fadvise64", "copy_file_range", "sendfile", "ioctl", "syscall", "fcntl", "fcntl64", "stat", "fstat"),
+    *("clock_gettime", "gettimeofday", "time", "clock_nanosleep", "nanosleep", "ftruncate", "unlink"),
+)
+# Before glibc 2.34 its threads and clocks were libraries of their own, beside it.
+_OF_THE_C_LIBRARY = re.compile(r"(?:libc|libpthread|librt|ld)[-.].*|ld-.*")
+# A profiler of I/O that passes every call on; it is disclosed, and the effects of fsync and clock are still proven.
+_PROFILERS = re.compile(r"libdarshan[-.].*")
+_PYTHON_CALLS = {
+    "os": (
+        os,
+        ("open", "read", "write", "pread", "pwrite", "fsync", "fdatasync", "rename", "replace", "posix_fadvise"),
+    ),
+    "time": (time, ("perf_counter", "monotonic", "time", "sleep")),
+    "builtins": (builtins, ("open",)),
+}
+_PRELOADED = Path("/etc/ld.so.preload")
+_HOOK_MODULES = ("sitecustomize", "usercustomize")
+# What this program sets for its own processes.
+_OWN_VARIABLES = frozenset({"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"})
+
+
+class _Place(ctypes.Structure):
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+class _Loaded(ctypes.Structure):
+    """The beginning of ``struct dl_phdr_info``."""
+
+    _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))
+
+
+def interposed_calls() -> dict[str, tuple[str, ...]]:
+    """Return the calls that are not answered by the C library or by Python itself, by what answers them."""
+    found: dict[str, list[str]] = {}
+    for name, by in (*_of_the_linker(), *_of_python()):
+        found.setdefault(by, []).append(name)
+    return {by: tuple(names) for by, names in sorted(found.items())}
+
+
+def start_hooks(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return what may act in this process before its program starts, a phrase each."""
+    found = [f"LD_PRELOAD={environment['LD_PRELOAD']}"] if environment.get("LD_PRELOAD") else []
+    with contextlib.suppress(OSError):
+        found += [f"{_PRELOADED}: {word}" for word in _PRELOADED.read_text(errors="replace").split()]
+    for name in _HOOK_MODULES:
+        if (module := sys.modules.get(name)) is not None:
+            found.append(f"{name} of Python: {getattr(module, '__file__', None) or 'without a file'}")
+    found += [f"start-up file of Python: {file}" for file in _running_path_files()]
+    own = ("", str(PACKAGE_HOME))
+    given = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in own]
+    found += [f"PYTHONPATH={os.pathsep.join(given)}"] if given else []
+    found += [f"{k}={v}" for k, v in sorted(environment.items()) if k.startswith("PYTHON") and k not in _OWN_VARIABLES]
+    return tuple(found)
+
+
+def _of_the_linker() -> Iterator[tuple[str, str]]:
+    """Yield the calls that a library exports which the linker searches before the C library, with the library."""
+    this = ctypes.CDLL(None)
+    home = _object_of(this, "__libc_start_main")
+    for file in _libraries_before(home):
+        known = _OF_THE_C_LIBRARY.fullmatch(file.name) and file.parent == Path(home).parent
+        if known or _PROFILERS.fullmatch(file.name):
+            continue
+        try:
+            library = ctypes.CDLL(str(file), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        except OSError:
+            yield "unknown calls", f"{file}, whose file is no longer there"
+            continue
+        yield from ((name, str(file)) for name in _CALLS if _object_of(library, name) == str(file))
+
+
+def _libraries_before(last: str) -> list[Path]:
+    """Return the libraries of this process that stand before one in the order in which names are searched."""
+    files: list[str] = []
+
+    def take(loaded: Any, _size: int, _data: Any) -> int:
+        # The program itself has no name there, and what the kernel maps has one without a directory.
+        if b"/" in (name := loaded.contents.name or b""):
+            files.append(os.path.realpath(os.fsdecode(name)))
+        return 0
+
+    visit = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Loaded), ctypes.c_size_t, ctypes.c_void_p)
+    ctypes.CDLL(None).dl_iterate_phdr(visit(take), None)
+    return [Path(file) for file in (files[: files.index(last)] if last in files else files)]
+
+
+def _object_of(library: ctypes.CDLL, name: str) -> str:
+    """Return the file of the object that answers a name; empty if none does."""
+    try:
+        address = ctypes.cast(getattr(library, name), ctypes.c_void_p)
+    except AttributeError:
+        return ""
+    place = _Place()
+    if not ctypes.CDLL(None).dladdr(address, ctypes.byref(place)) or not place.file:
+        return ""
+    return os.path.realpath(os.fsdecode(place.file))
+
+
+def _of_python() -> Iterator[tuple[str, str]]:
+    for module_name, (module, names) in _PYTHON_CALLS.items():
+        for name in names:
+            function = getattr(module, name, None)
+            if function is not None and not isinstance(function, BuiltinFunctionType):
+                code = getattr(function, "__code__", None)
+                yield f"{module_name}.{name}", code.co_filename if code else f"a {type(function).__name__} of Python"
+
+
+def _running_path_files() -> Iterator[str]:
+    """Yield the .pth files of site-packages that run code when Python starts."""
+    for folder in dict.fromkeys((*site.getsitepackages(), site.getusersitepackages())):
+        for file in sorted(Path(folder).glob("*.pth")):
+            try:
+                lines = file.read_text(errors="replace").splitlines()
+            except OSError:
+                continue
+            if any(line.startswith(("import ", "import\t")) for line in lines):
+                yield str(file)

@@ -1,0 +1,117 @@
+"""Whether fsync has an effect: a file is written through the page cache, fsynced, and its unwritten pages are counted.
+
+A library that answers fsync itself, a file system that is mounted so that it ignores fsync (overlay's ``volatile``), or
+a kernel module that does so leaves the pages dirty. The count proves something only if pages were dirty before fsync:
+tmpfs, overlay, file systems that write through and mounts with ``sync`` show none even then.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_ckpt.facts.client_proofs import FsyncCounter
+from pytest_ckpt.support.own_names import own_name
+from pytest_ckpt.targets.posix.mounts import mount_of
+from pytest_ckpt.targets.posix.residency import page_counts
+
+_CANARY_BYTES = 1 << 20
+# The kernel may write pages back by itself between the write and the first count.
+_TRIES = 5
+_SECTOR_BYTES = 512
+_DEVICES = Path("/sys/dev/block")
+_SECTORS_WRITTEN = 6  # of the fields of a device's stat: Documentation/block/stat.rst
+_NO_CACHESTAT = (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FsyncCounts:
+    """Bytes of one file that were not written back before fsync, and after it; as of `FsyncEffect`."""
+
+    counter: FsyncCounter = "cachestat"
+    dirty_bytes: int = 0
+    left_bytes: int = 0
+    unobservable: str = ""
+
+
+def fsync_counts(folder: Path, devices: Path = _DEVICES) -> FsyncCounts:
+    """Write a file in ``folder``, fsync it, and return what the kernel counted; the file is removed. Raises OSError."""
+    found = FsyncCounts()
+    for _ in range(_TRIES):
+        found = _counted(folder, devices)
+        if found.left_bytes == 0 and not found.unobservable:
+            break
+    return found
+
+
+def _counted(folder: Path, devices: Path) -> FsyncCounts:
+    file = folder / f"canary-{own_name()}"
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        below = _file_below(file)
+        seen = os.open(below, os.O_RDONLY) if below else descriptor
+        try:
+            return _around_fsync(descriptor, seen, devices)
+        finally:
+            if below:
+                os.close(seen)
+    finally:
+        os.close(descriptor)
+        file.unlink(missing_ok=True)
+
+
+def _around_fsync(descriptor: int, seen: int, devices: Path) -> FsyncCounts:
+    stat = devices / _device_of(descriptor) / "stat"
+    written_before = _bytes_written(stat)
+    data = memoryview(os.urandom(_CANARY_BYTES))
+    while data:
+        data = data[os.write(descriptor, data) :]
+    try:
+        dirty = page_counts(seen).unwritten * mmap.PAGESIZE
+    except OSError as error:
+        if error.errno not in _NO_CACHESTAT:
+            raise
+        os.fsync(descriptor)
+        return _by_device(written_before, _bytes_written(stat))
+    os.fsync(descriptor)
+    left = page_counts(seen).unwritten * mmap.PAGESIZE
+    if dirty == 0:
+        return FsyncCounts(unobservable="the kernel counted no dirty page of a file that had just been written")
+    return FsyncCounts(dirty_bytes=dirty, left_bytes=left)
+
+
+def _by_device(before: int | None, after: int | None) -> FsyncCounts:
+    """Judge by what the device wrote in the meantime, which includes the writes of others."""
+    if before is None or after is None:
+        return FsyncCounts(
+            unobservable="the kernel has no cachestat(2) (before 6.5), and the target has no block device of its own"
+        )
+    left = max(0, _CANARY_BYTES - (after - before))
+    return FsyncCounts(counter="device counters", dirty_bytes=_CANARY_BYTES, left_bytes=left)
+
+
+def _device_of(descriptor: int) -> str:
+    number = os.fstat(descriptor).st_dev
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
+def _bytes_written(stat: Path) -> int | None:
+    try:
+        return int(stat.read_text().split()[_SECTORS_WRITTEN]) * _SECTOR_BYTES
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _file_below(file: Path) -> Path | None:
+    """Return the file whose pages the kernel counts, if that is another one: an overlay's is in its upper directory."""
+    mount = mount_of(file.parent.resolve())
+    if mount.file_system != "overlay":
+        return None
+    upper = dict(option.partition("=")[::2] for option in mount.options.split(",")).get("upperdir")
+    if not upper:
+        return None
+    below = Path(upper) / file.parent.resolve().relative_to(mount.mount_point) / file.name
+    return below if below.exists() else None

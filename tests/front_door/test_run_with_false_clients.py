@@ -1,0 +1,59 @@
+"""Clients that answer fsync or clocks themselves: no certificate, and the storage is not blamed for it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from tests.support.front_door import TINY, in_every_rank
+
+
+NO_FSYNC = "int fsync(int fd) { return 0; }\nint fdatasync(int fd) { return 0; }\n"
+SLOW_CLOCK = """
+import time
+for name in ("perf_counter", "monotonic"):
+    def slowed(real=getattr(time, name)):
+        return real() / 10
+    setattr(time, name, slowed)
+"""
+
+
+def reasons(run):
+    return "\n".join(run.document["grade_reasons"])
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs a C compiler")
+def test_a_preloaded_fsync_that_does_nothing_is_named_and_certifies_nothing(door, tmp_path):
+    source, library = tmp_path / "no_fsync.c", tmp_path / "no_fsync.so"
+    source.write_text(NO_FSYNC)
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    run = door.run(*TINY, environment={"LD_PRELOAD": str(library)})
+    assert run.document["grade"] == "rehearsal"
+    assert f"{library} answers fsync, fdatasync in place of the C library" in reasons(run)
+    assert "The proof of fsync failed: fsync returned on " in reasons(run)
+    verdict = run.verdict("DURABLE-CALLS")
+    assert (verdict["outcome"], verdict["reason"]) == ("not run", "unproven")
+    assert "says nothing of the storage" in verdict["because"]
+    assert f"LD_PRELOAD={library}" in run.measurement()["client_proofs"]["disclosed"]
+
+
+def test_a_clock_at_a_tenth_of_its_speed_certifies_nothing(door, tmp_path):
+    run = door.run(*TINY, environment=in_every_rank(tmp_path, SLOW_CLOCK))
+    assert run.document["grade"] == "rehearsal"
+    assert "The clock of rank " in reasons(run)
+    assert "by the kernel's uptime" in reasons(run)
+    assert "answers time.perf_counter, time.monotonic in place of the C library" in reasons(run).replace("\n", " ")
+
+
+def test_an_honest_client_proves_fsync_and_clock(door):
+    run = door.run(*TINY)
+    proofs = run.measurement()["client_proofs"]
+    assert proofs["interposed"] == []
+    assert {e["moment"] for e in proofs["fsyncs"]} == {"before the saves", "after the saves"}
+    assert all(e["left_bytes"] == 0 for e in proofs["fsyncs"])
+    assert "clock" not in reasons(run)
+    assert "answers" not in reasons(run)
+    assert run.verdict("DURABLE-CALLS")["outcome"] == "met"
+    assert run.left_on_target == []
