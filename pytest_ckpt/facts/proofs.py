@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pytest_ckpt.facts.storage_stack import StorageStack
+
 Observer = Literal["store", "counted calls", "declared by the library", "unseen"]
 CommitMethod = Literal["rename", "marker", "copy", "engine"]
 ColdBasis = Literal["declared", "seen", "other client", "timed canary", "volume"]
@@ -90,7 +92,8 @@ class CacheFacts:
     declares that its clients keep no cache of what they read. The others are there where there is no gauge, timed reads
     also where a gauge does not count all and another client is there to compare with. ``by_other_hosts`` says that
     every file was loaded, once, by a host that had not written it. ``client_cache_bytes`` is what the user stated of
-    caches on disks of a client, None where nothing was.
+    caches on disks of a client, None where nothing was. ``storages`` is what lies below the target on each host.
+    ``names_dropped``: before each load the kernels also dropped names and attributes of files; None if not tried.
     """
 
     required: bool
@@ -105,6 +108,8 @@ class CacheFacts:
     canaries: tuple[CanaryReads, ...] = ()
     moved: tuple[MovedBytes, ...] = ()
     client_cache_bytes: int | None = None
+    storages: tuple[StorageStack, ...] = ()
+    names_dropped: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

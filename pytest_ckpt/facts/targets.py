@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pytest_ckpt.facts.storage_stack import StorageStack
+
 Capability = Literal[
     "paths",  # files have a local path: mmap, libraries that open files themselves
     "free offsets",  # a file takes writes at any offset, of any size
@@ -115,7 +117,8 @@ class TargetFacts:
     no known end. Without "page cache" in ``capabilities`` the target declares that its clients keep no cache of what
     they read. ``source`` is what serves it: a device, an export, the name that a server gives itself. ``mount_point``
     is empty where there is no mount, ``options`` are its own or what is known of the connection. ``plugin`` is who
-    brought a target that is none of ours: nothing is certified with it.
+    brought a target that is none of ours: nothing is certified with it. ``stack`` is what lies below its mount on the
+    controller's host.
     """
 
     location: str
@@ -128,11 +131,12 @@ class TargetFacts:
     mount_point: str = ""
     options: str = ""
     plugin: str = ""
+    stack: StorageStack | None = None
 
     @property
     def is_memory(self) -> bool:
-        """Whether what it holds lies in this host's memory, so that nothing is read from storage."""
-        return self.kind in MEMORY_KINDS
+        """Whether what it contains is stored in this host's memory, so that nothing is read from storage."""
+        return self.kind in MEMORY_KINDS or bool(self.stack and self.stack.memory)
 
     @property
     def description(self) -> str:

@@ -22,7 +22,7 @@ NEXT_STEPS: dict[str, str] = {
     "storage itself.",
     "COLD": "Make the drop work: run as root, or name the command that empties the client's cache "
     f"(--ckpt-drop-caches). Where the kernel counts no cached pages, one of these proves it, too: {OTHER_PROOFS}. A "
-    "target in memory (tmpfs) cannot meet it.",
+    "target in memory (tmpfs, zram, a file in memory) cannot meet it.",
     "DURABLE-CALLS": "Look which fsync returned an error, and in the kernel's log (dmesg) of that host; on an object "
     "store, which request of the commit did, and in the store's log.",
     "STRAGGLER": "Look at the named rank's host, its link, and the server that holds its files.",

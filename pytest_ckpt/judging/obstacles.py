@@ -79,7 +79,8 @@ _BLIND = Obstacle(
 
 _MEMORY = Obstacle(
     grade="not certified",
-    text="COLD will fail: the target is memory of this host (tmpfs, ramfs), so nothing is read from storage.",
+    text="COLD will fail: the target is memory of this host (tmpfs, zram, a loop device on a file in memory). Nothing "
+    "is read from storage.",
     remedy="a folder on the storage under test (--ckpt-target)",
 )
 

@@ -62,8 +62,11 @@ def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decisio
 
 
 def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
-    """No load found its data in a client's page cache."""
+    """No load found its data in a client's page cache, and the storage is not memory of a client."""
     cache = measurement.cache
+    if cache and (memory := next((s for s in cache.storages if s.memory), None)):
+        because = f"Loads are no proof of a storage: on {memory.host} the target is {memory.sentence}."
+        return Decision(outcome="failed", reason="cached", because=because)
     if cache is not None and cache.is_declared_cold:
         return _cold_as_declared(measurement, cache)
     loads = [o for o in measurement.of_kind("load") if o.mapped_bytes and o.resident_bytes is not None]
@@ -98,6 +101,8 @@ def judge_cold(measurement: Measurement, _limits: ClusterLimits) -> Decision:
         return not_decided("unproven", f"The cached share before load {unknown} was not measured.")
     cached = f"At most {format_percent(fraction)}" if fraction else "None"
     because = f"{cached} of the data to be read was cached{method}."
+    if cache and cache.names_dropped is False:
+        because += " Names and attributes of files could not be dropped: this process may not write to drop_caches."
     if cache and is_drop_proven(cache):
         because += f" What the kernel does not count, timed reads show: {prove_cold(cache).because}."
     met = measured_as("met", fraction, MAXIMUM_RESIDENT, "fraction", because, detail)

@@ -84,7 +84,7 @@ class MeasurementLoop:
         do.across_hosts.prepare()
         with do.stage("prepare", do.all("prepare")):
             strategy = self._strategy()
-            cache = HostCache(self._group, self._activity, self._store, task.subject.slug)
+            cache = HostCache(self._group, self._activity, self._store, task.subject.slug, task.drop_caches)
         engine = strategy.engine
         proof = ClientProof(
             group=self._group,
@@ -128,6 +128,8 @@ class MeasurementLoop:
         if task.endurance:
             self._last_long()
         gauges = self._group.gather(cache.gauge)
+        storages = self._group.gather(cache.storage if self._group.leads_host else None)
+        names_dropped = self._group.gather(cache.names_dropped)
         ranks = self._group.gather(self._rank_facts())
         client_proofs = proof.joined()
         if not task.keep:
@@ -148,6 +150,8 @@ class MeasurementLoop:
                     canaries=found.canaries,
                     moved=found.moved,
                     client_cache_bytes=task.client_cache_bytes,
+                    storages=[storage for storage in storages if storage],
+                    names_dropped=None if None in names_dropped else all(names_dropped),
                 ),
                 ranks=tuple(ranks),
                 engine_facts=facts,

@@ -169,6 +169,7 @@ class Operations(Checkpoints):
         at = OperationRef(subject=self.subject, scenario=scenario, action="load", index=number)
         with self.stage("residency", at.at("residency")):
             resident = cache.resident(self.files_of_load(checkpoint, names))
+            cache.forget_names()
             steps = self._group.largest(engine.load_steps())
         clock = Clock(activity=self._activity)
         committed = self._open(checkpoint, clock)

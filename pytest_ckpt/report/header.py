@@ -41,6 +41,7 @@ def header_lines(
     needed = f"{format_bytes(plan.space_bytes)} needed" if settings.measures else "no checkpoint is written"
     lines = [
         f"ckpt target: {target.location} ({', '.join((*_described(target), needed))})",
+        *([f"ckpt storage: {target.stack.sentence}"] if target.stack else []),
         f"ckpt cluster: {counted(limits.accelerators, 'accelerator')}, "
         f"{limits.failures_per_day:.3g} failures a day ({limits.failures.spec}), overhead "
         f"{format_percent(limits.overhead)}: a save within {format_seconds(limits.save_limit_seconds)}, a load within "

@@ -16,6 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.storage_stack import StorageStack
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED
 from pytest_ckpt.report import charts, front, pictures, remedies, tables, view
@@ -84,6 +85,7 @@ def render(document: dict[str, Any]) -> str:
         pictures=[pictures.of_subject(position, subject) for position, subject in enumerate(subjects)],
         cluster_picture=pictures.cluster(sizes, cluster.get("accelerators", 1), document.get("forecast") or []),
         goodput=pictures.goodput(document.get("training") or [], cluster.get("accelerators", 1)),
+        storage=_storage(document),
         stages=pictures.stages(document.get("stages") or {}),
         hosts=tables.hosts_alike((document.get("environment") or {}).get("hosts") or []),
         heat_levels=pictures.heat_legend(),
@@ -100,6 +102,12 @@ def render(document: dict[str, Any]) -> str:
         topology=_topology(document),
         messages=group_messages((document.get("published") or {}).get("messages") or []),
     )
+
+
+def _storage(document: Mapping[str, Any]) -> str:
+    """Return what lies below the target, in words; empty if the report does not state it."""
+    stack = ((document.get("environment") or {}).get("target") or {}).get("stack")
+    return from_plain(StorageStack, stack).sentence if stack else ""
 
 
 def _topology(document: Mapping[str, Any]) -> str:

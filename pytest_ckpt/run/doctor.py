@@ -153,7 +153,10 @@ def _target(spec: TargetSpec, text: str, seconds: float, access: Access) -> tupl
         ), None
     seen = "this host alone sees it" if target.is_local else "other hosts may see it"
     kind = f"{target.kind} on {target.mount_point}" if target.mount_point else target.kind
-    return Finding(name="target", can=True, needed=True, description=f"{target.location}: {kind}, {seen}"), target
+    below = f"; storage below: {target.stack.sentence}" if target.stack else ""
+    return Finding(
+        name="target", can=True, needed=True, description=f"{target.location}: {kind}, {seen}{below}"
+    ), target
 
 
 def _plan(settings: Settings, target: TargetFacts, gates: Gates) -> tuple[Finding, Plan | None]:

@@ -319,6 +319,9 @@ class Store(Protocol):
     def drop_cache(self) -> str | None:
         """Empty the cache of this whole host; return how, None where this process may not."""
 
+    def drop_names(self) -> bool:
+        """Drop names and attributes of files that this host remembers; return whether this process may."""
+
     def requests(self) -> Tallies:
         """Return what was counted of the requests that were sent over the network from here."""
 

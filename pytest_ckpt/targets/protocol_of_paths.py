@@ -8,6 +8,7 @@ from typing import Protocol
 
 from pytest_ckpt.facts.client_proofs import FsyncCounter
 from pytest_ckpt.facts.sights import MountSeen, Sign
+from pytest_ckpt.facts.storage_stack import StorageStack
 from pytest_ckpt.targets.protocol import Store
 
 
@@ -28,6 +29,10 @@ class Sighting(Protocol):
     @property
     def mount(self) -> MountSeen:
         """The mount that the folder is on."""
+
+    @property
+    def storage(self) -> StorageStack:
+        """What lies below the folder, and why the count of cached pages misses a cache there."""
 
     @property
     def free_bytes(self) -> int:

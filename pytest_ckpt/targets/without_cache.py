@@ -43,6 +43,10 @@ class StoreWithoutCache:
         """There is no cache."""
         raise NotImplementedError
 
+    def drop_names(self) -> bool:
+        """There is no cache."""
+        raise NotImplementedError
+
 
 class DraftWithoutPaths:
     """The part of a `Draft` that is about a library which writes files itself, where it cannot."""

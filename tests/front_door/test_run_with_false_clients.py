@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.front_door import TINY, in_every_rank
 
-
 NO_FSYNC = "int fsync(int fd) { return 0; }\nint fdatasync(int fd) { return 0; }\n"
 SLOW_CLOCK = """
 import time

@@ -76,15 +76,15 @@ class Mounts:
         self._make_home = make_home
         self._points: list[Path] = []
 
-    def __call__(self, kind: str, mebibytes: int) -> Path:
-        """Mount a new ``tmpfs``, or a file system on a loop device, and return where."""
+    def __call__(self, kind: str, mebibytes: int, below: Path | None = None) -> Path:
+        """Mount a new ``tmpfs``, or a file system on a loop device whose file is in ``below``, and return where."""
         home = self._make_home(kind)
         point = home / "mounted"
         point.mkdir()
         if kind == "tmpfs":
             command = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "ckpt-test", str(point)]
         else:
-            image = home / "image"
+            image = (below or home) / "image"
             with image.open("wb") as file:
                 file.truncate(mebibytes << 20)
             need(shutil.which(f"mkfs.{kind}"), f"there is no mkfs.{kind}")
@@ -107,7 +107,7 @@ class Mounts:
 
     def unmount_all(self) -> None:
         """Unmount what was mounted."""
-        for point in self._points:
+        for point in reversed(self._points):
             # A process that was killed lets go of its files a little after it has left the table of processes.
             eventually(functools.partial(_unmounted, point), "it is unmounted")
 

@@ -15,6 +15,7 @@ from pytest_ckpt.support.memory_limits import memory_of_host
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from pytest_ckpt.facts.storage_stack import StorageStack
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.targets.protocol import Store
@@ -34,10 +35,16 @@ class Files:
 class HostCache:
     """The cache of this rank's host for what is on the target, as far as this rank's files are concerned."""
 
-    def __init__(self, group: Group, activity: Activity, store: Store, subject: str) -> None:
+    def __init__(self, group: Group, activity: Activity, store: Store, subject: str, policy: str = "auto") -> None:
         self._group = group
         self._activity = activity
         self._store = store
+        self._policy = policy
+        sighting = getattr(store, "sighting", None)
+        # What lies below the target on this host; None for one without a path.
+        self.storage: StorageStack | None = cast("Sighting", sighting()).storage if sighting else None
+        # Whether names and attributes were dropped before every load so far; None before the first.
+        self.names_dropped: bool | None = None
         gauge: str | None = None
         if group.leads_host and "page cache" in store.capabilities:
             with activity.in_phase("residency gauge"):
@@ -58,6 +65,17 @@ class HostCache:
             return None
         counts = [self._store.cached(of.ref, of.names, self.gauge) for of in files]
         return sum(c.resident_bytes for c in counts), sum(c.bytes for c in counts)
+
+    def forget_names(self) -> None:
+        """Drop names and attributes of files, which counting has brought into the kernel's caches again.
+
+        Called by all ranks, right before a clock starts.
+        """
+        if self._policy == "never" or self.is_declared_cold:
+            return
+        self._group.wait()
+        dropped = self._group.from_host_leader(self._store.drop_names() if self._group.leads_host else None)
+        self.names_dropped = bool(dropped) and self.names_dropped is not False
 
     def readings(self, rank_bytes: int, operations: int) -> tuple[CacheReading, ...]:
         """Apply the cache rule to this host; the leader's answer counts."""
@@ -122,6 +140,7 @@ def cache_facts(
     worst: float | None,
     *,
     is_declared_cold: bool = False,
+    storages: Sequence[StorageStack] = (),
     **proofs: Any,
 ) -> CacheFacts:
     """Join what every host's ranks did and saw; ``worst`` is the largest resident fraction of a load.
@@ -138,6 +157,8 @@ def cache_facts(
             "neither cachestat(2) nor mincore(2) saw a file in the page cache that had just been read from the target, "
             "so whether data are cached on the client cannot be known"
         )
+        if causes := dict.fromkeys(cause for storage in storages for cause in storage.blind):
+            detail = f"cached data cannot be counted: {'; '.join(causes)}"
     return CacheFacts(
         required=required,
         readings=tuple(readings),
@@ -147,5 +168,6 @@ def cache_facts(
         resident_fraction=None if blind else worst,
         detail=detail,
         is_declared_cold=is_declared_cold,
+        storages=tuple(storages),
         **proofs,
     )

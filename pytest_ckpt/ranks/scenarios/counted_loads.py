@@ -50,9 +50,11 @@ class CountedLoads:
         wants_another = self.cache.wants_proof or self.group.spans_hosts
         swapped = self._of_another_host() if wants_another and len(kept) == count else None
         names = self.do.names_of_loads([swapped]) if swapped else None
-        # What was read once may be in the cache; so where files come again, there is a drop before each load.
+        # What was read once may be in the cache; so where files come again, there is a drop before each load. So it is
+        # where a file of this host is below the target: the kernel reads ahead there, beyond the end of what is loaded.
         has_chains = any(len(self.do.files_of_load(each)) > 1 for each in kept)
-        again = has_chains or len(kept) < count
+        reads_ahead = self.group.any_of(bool(self.cache.storage and self.cache.storage.files))
+        again = has_chains or len(kept) < count or reads_ahead
         reader = self.loader(swapped) if self.loader and swapped else engine
         for number, checkpoint in enumerate(order, start=1):
             if number == 1:

@@ -47,12 +47,13 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mount:
-    """One line of the table of mounts."""
+    """One line of the table of mounts; ``device`` is its number, ``major:minor``."""
 
     mount_point: str
     file_system: str
     source: str
     options: str
+    device: str = ""
 
     @property
     def is_local(self) -> bool:
@@ -77,7 +78,7 @@ def all_mounts(table: str | None = None) -> list[Mount]:
         fields, rest = before.split(" "), after.split(" ")
         options = ",".join(dict.fromkeys((fields[5] + "," + rest[2]).split(",")))
         point, source = _unescape(fields[4]), _unescape(rest[1])
-        found.append(Mount(mount_point=point, file_system=rest[0], source=source, options=options))
+        found.append(Mount(mount_point=point, file_system=rest[0], source=source, options=options, device=fields[2]))
     return found
 
 

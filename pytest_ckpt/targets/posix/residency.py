@@ -109,10 +109,13 @@ class PageCounts:
     unwritten: int
 
 
-def page_counts(descriptor: int) -> PageCounts:
-    """Count the pages of an open file by cachestat(2). Raises OSError (ENOSYS: kernels before 6.5)."""
+def page_counts(descriptor: int, offset: int = 0, length: int = 0) -> PageCounts:
+    """Count the pages of a range of an open file by cachestat(2); a length of 0 reaches to the end of the file.
+
+    Raises OSError (ENOSYS: kernels before 6.5).
+    """
     counts = _Counts()
-    span = _Range(0, 0)  # a length of zero reaches to the end of the file
+    span = _Range(offset, length)
     if _libc.syscall(_SYS_CACHESTAT, descriptor, ctypes.byref(span), ctypes.byref(counts), 0) != 0:
         raise OSError(ctypes.get_errno(), "cachestat")
     return PageCounts(cached=int(counts.cache), unwritten=int(counts.dirty) + int(counts.writeback))

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_ckpt.facts.sights import MountSeen, Sign
+from pytest_ckpt.facts.storage_stack import StorageStack
 from pytest_ckpt.targets.owner import owner_of
+from pytest_ckpt.targets.posix.file_below import seen_storage
 from pytest_ckpt.targets.posix.mounts import mount_of
 
 SIGN_PREFIX = ".pytest-ckpt-"
@@ -43,6 +45,11 @@ class Sighting:
             os.statvfs(self._folder)
         mount = mount_of(self._folder.resolve())
         return MountSeen(kind=mount.file_system, source=mount.source, options=mount.options)
+
+    @property
+    def storage(self) -> StorageStack:
+        """What lies below the folder, and why the count of cached pages misses a cache there."""
+        return seen_storage(self._folder)
 
     @property
     def free_bytes(self) -> int:

@@ -24,10 +24,11 @@ from pytest_ckpt.targets.posix.ballast import PosixBallast
 from pytest_ckpt.targets.posix.clones import clone_of
 from pytest_ckpt.targets.posix.direct_io import DirectWay
 from pytest_ckpt.targets.posix.draft import PosixDraft, make_folder, unlink, until_seen
+from pytest_ckpt.targets.posix.file_below import FileBelow
 from pytest_ckpt.targets.posix.folder_syncs import FolderSyncs, sync_folder
 from pytest_ckpt.targets.posix.fsync_effect import FsyncCounts, fsync_counts
 from pytest_ckpt.targets.posix.names import checkpoint_name, checkpoint_number, partial_name
-from pytest_ckpt.targets.posix.page_cache import drop_all
+from pytest_ckpt.targets.posix.page_cache import drop_all, drop_names
 from pytest_ckpt.targets.posix.residency import Gauge, evict, find_gauge, resident_bytes
 from pytest_ckpt.targets.posix.sighting import Sighting
 from pytest_ckpt.targets.posix.source import PosixCommitted
@@ -54,6 +55,8 @@ class PosixStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._way = DirectWay()
+        self._below: FileBelow | None = None
+        self._has_looked_below = False
 
     def is_reachable(self) -> bool:
         """Return whether the folder is there for this process."""
@@ -168,21 +171,46 @@ class PosixStore:
 
     def find_gauge(self, subject: str) -> str | None:
         """Find a call that tells the truth about the page cache, by a file that is written and read."""
-        return find_gauge(self._folder / subject)
+        stack = self.sighting().storage
+        if stack.blind:
+            return None
+        gauge = find_gauge(self._folder / subject)
+        # Only cachestat counts a part of a file.
+        return gauge if gauge == "cachestat" or not stack.files else None
 
     def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> Resident:
         """Count the pages of files that this host's page cache holds."""
-        counts = [resident_bytes(self._final(ref) / name, cast("Gauge", gauge)) for name in names]
-        return Resident(resident_bytes=sum(c[0] for c in counts), bytes=sum(c[1] for c in counts))
+        files = [self._final(ref) / name for name in names]
+        counts = [(file, resident_bytes(file, cast("Gauge", gauge))) for file in files]
+        below = self._file_below()
+        cached = sum(max(of_file, below.cached_bytes(file) if below else 0) for file, (of_file, _) in counts)
+        return Resident(resident_bytes=cached, bytes=sum(size for _, (_, size) in counts))
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
         """Advise the page cache to drop files."""
         evict(self._final(ref) / name for name in names)
+        if below := self._file_below():
+            below.evict()
         return "posix_fadvise(DONTNEED) on every file after its fsync"
 
     def drop_cache(self) -> str | None:
         """Empty this host's page cache."""
         return drop_all()
+
+    def drop_names(self) -> bool:
+        """Drop names and attributes of files that this host's kernel remembers; return whether this process may."""
+        return drop_names()
+
+    def _file_below(self) -> FileBelow | None:
+        """Return the file that has the target's bytes a second time in this host's page cache.
+
+        None: there is none, or its pages cannot be counted, and then there is no gauge either.
+        """
+        if not self._has_looked_below:
+            stack = self.sighting().storage
+            self._below = FileBelow(stack) if stack.files and not stack.blind else None
+            self._has_looked_below = True
+        return self._below
 
     def requests(self) -> Tallies:
         """The kernel sends them."""

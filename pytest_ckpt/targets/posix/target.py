@@ -6,12 +6,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytest_ckpt.facts.storage_stack import StorageStack
 from pytest_ckpt.facts.targets import MOUNTED, AreaRef, Capacity, Leftover, Names, TargetFacts, removal_of
 from pytest_ckpt.support.answers import answering
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.support.user_files import user_path
 from pytest_ckpt.targets.posix.cleanup import remove_in_time
+from pytest_ckpt.targets.posix.file_below import seen_storage
 from pytest_ckpt.targets.posix.mounts import mount_of
 from pytest_ckpt.targets.posix.run_folder import OPENER, RunFolder, find_leftovers, folder_of
 
@@ -60,9 +62,9 @@ class PosixTarget:
             used_bytes=(space.f_blocks - space.f_bfree) * space.f_frsize,
             free_bytes=space.f_bavail * space.f_frsize,
         )
-        return self._facts(path.resolve(), capacity)
+        return self._facts(path.resolve(), capacity, seen_storage(path))
 
-    def _facts(self, resolved: Path, capacity: Capacity | None) -> TargetFacts:
+    def _facts(self, resolved: Path, capacity: Capacity | None, stack: StorageStack | None = None) -> TargetFacts:
         mount = mount_of(resolved)
         return TargetFacts(
             location=str(self._path),
@@ -74,6 +76,7 @@ class PosixTarget:
             source=mount.source,
             mount_point=mount.mount_point,
             options=mount.options,
+            stack=stack,
         )
 
     def check_may_be_filled(self) -> None:

@@ -1,0 +1,165 @@
+"""Walks from a path to the ends of the storage below it, by the kernel's own tables; nothing on the storage is read.
+
+Block devices: ``/sys/dev/block/MAJOR:MINOR`` with ``slaves`` (device mapper, md), ``loop/backing_file``, ``partition``.
+Btrfs and ZFS number their devices anonymously: ``/sys/fs/btrfs/UUID/devices`` has those of btrfs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pytest_ckpt.facts.storage_stack import Layer, LayerKind, StorageStack
+from pytest_ckpt.facts.targets import MEMORY_KINDS
+from pytest_ckpt.targets.posix.mounts import Mount, mount_of
+
+_MAXIMUM_DEPTH = 16
+_NETWORK = frozenset(
+    ["9p", "afs", "beegfs", "ceph", "cifs", "fhgfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "orangefs",
+     "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs"]
+)  # fmt: skip
+# FS-Cache of NFS and CephFS keeps what was read on a disk of the client.
+_KEPT_ON_A_DISK = "fsc"
+_MEMORY_DEVICES = re.compile(r"(zram|ram)\d+")
+_NETWORK_DEVICES = re.compile(r"(nbd|rbd|drbd)\d+(p\d+)?")
+_VIRTUAL_DISKS = re.compile(r"(vd|xvd)[a-z]+\d*")
+_VIRTUAL_VENDORS = ("QEMU", "VMware", "Msft", "Google", "Virtuozzo", "VBOX")
+
+
+def storage_stack(path: Path, *, root: Path = Path("/"), mounts: str | None = None) -> StorageStack:
+    """Return what lies below a path that exists.
+
+    ``root`` is where ``sys`` is found, ``mounts`` is the text of /proc/self/mountinfo.
+    """
+    walk = _Walk(root=root, mounts=mounts)
+    walk.path(path, 0)
+    return StorageStack(
+        host=socket.gethostname(),
+        layers=tuple(walk.layers),
+        files=tuple(dict.fromkeys(walk.files)),
+        blind=tuple(dict.fromkeys(walk.blind)),
+    )
+
+
+@dataclass(kw_only=True, slots=True)
+class _Walk:
+    root: Path
+    mounts: str | None
+    layers: list[Layer] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    blind: list[str] = field(default_factory=list)
+
+    def path(self, path: Path, depth: int) -> None:
+        """Add the file system that a path is on, and what lies below."""
+        if depth > _MAXIMUM_DEPTH:
+            self._add("unknown", "more layers", depth)
+            return
+        mount = mount_of(path, self.mounts)
+        kind = mount.file_system
+        options = dict(option.partition("=")[::2] for option in mount.options.split(","))
+        if kind in MEMORY_KINDS:
+            self._add("memory", f"{kind} (memory of this host)", depth)
+        elif kind == "overlay":
+            self._overlay(options, depth)
+        elif kind.startswith("fuse") and kind != "fuseblk":
+            self._process(mount, depth)
+        elif kind in _NETWORK:
+            self._add("network", f"{kind} of {mount.source}" if mount.source else kind, depth)
+            if _KEPT_ON_A_DISK in options:
+                self.blind.append(f"{kind} is mounted with '{_KEPT_ON_A_DISK}': a disk of this host caches reads")
+        elif kind == "btrfs":
+            self._add("file system", kind, depth)
+            self._several(self._devices_of_btrfs(mount.source), depth + 1)
+        elif kind == "zfs":
+            self._add("file system", f"zfs {mount.source}", depth)
+            self._add("unknown", "devices of a pool that the kernel does not name", depth + 1)
+            self.blind.append("ZFS keeps what was read in a cache of its own (ARC), which no page counts")
+        else:
+            self._add("file system", kind, depth)
+            self._of_number(mount, depth + 1)
+
+    def _overlay(self, options: dict[str, str], depth: int) -> None:
+        self._add("file system", "overlay", depth)
+        upper = Path(options.get("upperdir", ""))
+        if options.get("upperdir") and upper.is_dir():
+            self.path(upper.resolve(), depth + 1)
+        else:
+            self._add("unknown", "an upper directory that is not visible here", depth + 1)
+
+    def _process(self, mount: Mount, depth: int) -> None:
+        """A process answers; a source that is a folder of this host may be what it keeps its files in."""
+        self._add("process", f"{mount.file_system} of {mount.source}" if mount.source else mount.file_system, depth)
+        below = Path(mount.source)
+        if below.is_absolute() and below.is_dir() and mount_of(below.resolve(), self.mounts) != mount:
+            self.path(below.resolve(), depth + 1)
+
+    def _of_number(self, mount: Mount, depth: int) -> None:
+        device = self.root / "sys/dev/block" / mount.device
+        if mount.device and device.exists():
+            self._device(device.resolve(), depth)
+        else:
+            self._add("unknown", mount.source or "an unnamed device", depth)
+
+    def _several(self, devices: list[Path], depth: int) -> None:
+        for device in devices:
+            self._device(device, depth)
+        if not devices:
+            self._add("unknown", "devices that the kernel does not name", depth)
+
+    def _devices_of_btrfs(self, source: str) -> list[Path]:
+        """Return all devices of the file system that one of them, the mount's source, is a part of."""
+        name = Path(os.path.realpath(source)).name
+        for devices in sorted((self.root / "sys/fs/btrfs").glob("*/devices")):
+            found = sorted(devices.iterdir())
+            if name in {device.name for device in found}:
+                return [device.resolve() for device in found]
+        return []
+
+    def _device(self, device: Path, depth: int) -> None:
+        """Add a block device, by its folder in sysfs, and what lies below."""
+        if depth > _MAXIMUM_DEPTH:
+            self._add("unknown", "more layers", depth)
+            return
+        name = device.name
+        shown = (_read(device / "dm/name") and f"/dev/mapper/{_read(device / 'dm/name')}") or f"/dev/{name}"
+        slaves = sorted(p.resolve() for p in (device / "slaves").iterdir()) if (device / "slaves").is_dir() else []
+        whole = device.parent if (device / "partition").exists() else device
+        if slaves:
+            self._add("device", shown, depth)
+            self._several(slaves, depth + 1)
+        elif backing := _read(whole / "loop/backing_file"):
+            self._add("device", shown, depth)
+            self._file(backing.removesuffix(" (deleted)"), depth + 1, is_gone=backing.endswith(" (deleted)"))
+        elif _MEMORY_DEVICES.fullmatch(whole.name):
+            self._add("memory", f"{shown} (memory of this host)", depth)
+        elif _NETWORK_DEVICES.fullmatch(name):
+            self._add("network", shown, depth)
+        elif self._is_virtual(whole):
+            self._add("hypervisor", f"{shown} (virtual disk: the cache of its hypervisor is not visible)", depth)
+        else:
+            self._add("device", shown, depth)
+
+    def _file(self, file: str, depth: int, *, is_gone: bool) -> None:
+        self._add("file", f"the file {file}", depth)
+        self.files.append(file)
+        if is_gone or not Path(file).is_file():
+            self._add("unknown", "a file system that is not visible here", depth + 1)
+        else:
+            self.path(Path(file).resolve(), depth + 1)
+
+    def _is_virtual(self, device: Path) -> bool:
+        vendor = _read(device / "device/vendor") + _read(device / "device/model")
+        return bool(_VIRTUAL_DISKS.fullmatch(device.name)) or vendor.startswith(_VIRTUAL_VENDORS)
+
+    def _add(self, kind: LayerKind, text: str, depth: int) -> None:
+        self.layers.append(Layer(kind=kind, text=text, depth=depth))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,154 @@
+"""What lies below a target: trees of /sys and tables of mounts made up, and what this machine can really mount."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.targets.posix.file_below import FileBelow, seen_storage
+from pytest_ckpt.targets.posix.residency import evict, resident_bytes
+from pytest_ckpt.targets.posix.storage_stack import storage_stack
+
+BYTES = 8 << 20
+LINE = "{number} 1 {device} / {point} rw - {kind} {source} {options}\n"
+
+
+class Tree:
+    """A made-up /sys, and the table of mounts that goes with it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.mounts = root, ""
+
+    def mount(self, point: str, kind: str, source: str = "none", device: str = "0:99", options: str = "rw") -> None:
+        self.mounts += LINE.format(
+            number=30 + len(self.mounts), device=device, point=point, kind=kind, source=source, options=options
+        )
+
+    def device(self, name: str, number: str, **files: str) -> Path:
+        folder = self.root / "sys/devices" / name
+        folder.mkdir(parents=True)
+        for file, text in files.items():
+            place = folder / file.replace("__", "/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text + "\n")
+        by_number = self.root / "sys/dev/block" / number
+        by_number.parent.mkdir(parents=True, exist_ok=True)
+        by_number.symlink_to(folder)
+        return folder
+
+    def above(self, upper: Path, *lower: Path) -> None:
+        (upper / "slaves").mkdir()
+        for device in lower:
+            (upper / "slaves" / device.name).symlink_to(device)
+
+    def sentence(self, path: str) -> str:
+        return storage_stack(Path(path), root=self.root, mounts=self.mounts).sentence
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path)
+
+
+def test_a_partition_of_a_disk(tree):
+    tree.mount("/a", "ext4", "/dev/sda1", "8:1")
+    tree.device("sda/sda1", "8:1", partition="1")
+    assert tree.sentence("/a/b") == "ext4 on /dev/sda1"
+
+
+def test_a_virtual_disk_ends_in_a_hypervisor(tree):
+    tree.mount("/a", "xfs", "/dev/sdb", "8:16")
+    tree.device("sdb", "8:16", device__vendor="QEMU")
+    assert tree.sentence("/a") == "xfs on /dev/sdb (virtual disk: the cache of its hypervisor is not visible)"
+
+
+def test_every_part_of_a_mapped_device_is_walked(tree):
+    tree.mount("/a", "xfs", "/dev/mapper/data", "253:0")
+    mapped = tree.device("dm-0", "253:0", dm__name="data")
+    tree.above(mapped, tree.device("sda", "8:0"), tree.device("zram0", "252:0"))
+    stack = storage_stack(Path("/a"), root=tree.root, mounts=tree.mounts)
+    assert stack.sentence == "xfs on /dev/mapper/data on /dev/sda and /dev/zram0 (memory of this host)"
+    assert stack.memory == ("/dev/zram0 (memory of this host)",)
+
+
+@pytest.mark.parametrize("name", ["zram3", "ram0"])
+def test_devices_in_memory(tree, name):
+    tree.mount("/a", "ext4", f"/dev/{name}", "1:0")
+    tree.device(name, "1:0")
+    assert storage_stack(Path("/a"), root=tree.root, mounts=tree.mounts).memory
+
+
+def test_a_file_in_memory_below_a_loop_device(tree, tmp_path):
+    image = tmp_path / "memory" / "image"
+    image.parent.mkdir()
+    image.touch()
+    tree.mount("/a", "ext4", "/dev/loop7", "7:7")
+    tree.mount(str(image.parent), "tmpfs")
+    tree.device("loop7", "7:7", loop__backing_file=str(image))
+    stack = storage_stack(Path("/a"), root=tree.root, mounts=tree.mounts)
+    assert stack.sentence == f"ext4 on /dev/loop7 on the file {image} on tmpfs (memory of this host)"
+    assert stack.files == (str(image),)
+    assert stack.memory == ("tmpfs (memory of this host)",)
+
+
+def test_a_file_that_is_gone_is_not_followed(tree):
+    tree.mount("/a", "ext4", "/dev/loop7", "7:7")
+    tree.device("loop7", "7:7", loop__backing_file="/image (deleted)")
+    assert tree.sentence("/a").endswith("on the file /image on a file system that is not visible here")
+
+
+def test_an_overlay_is_its_upper_directory(tree, tmp_path):
+    upper = tmp_path / "upper"
+    upper.mkdir()
+    tree.mount("/a", "overlay", "overlay", options=f"rw,lowerdir=/l,upperdir={upper},workdir=/w")
+    tree.mount(str(upper), "tmpfs")
+    assert tree.sentence("/a") == "overlay on tmpfs (memory of this host)"
+
+
+def test_an_overlay_of_another_mount_namespace(tree):
+    tree.mount("/a", "overlay", "overlay", options="rw,upperdir=/is/not/here")
+    assert tree.sentence("/a") == "overlay on an upper directory that is not visible here"
+
+
+def test_btrfs_names_all_of_its_devices(tree):
+    tree.mount("/a", "btrfs", "/dev/sdb", "0:40")
+    devices = tree.root / "sys/fs/btrfs/0a/devices"
+    devices.mkdir(parents=True)
+    for name, number in (("sdb", "8:16"), ("zram0", "252:0")):
+        (devices / name).symlink_to(tree.device(name, number))
+    assert tree.sentence("/a") == "btrfs on /dev/sdb and /dev/zram0 (memory of this host)"
+
+
+def test_a_cache_on_a_disk_of_the_client_blinds_the_count(tree):
+    tree.mount("/a", "nfs4", "array:/export", options="rw,fsc")
+    stack = storage_stack(Path("/a"), root=tree.root, mounts=tree.mounts)
+    assert stack.sentence == "nfs4 of array:/export"
+    assert stack.blind == ("nfs4 is mounted with 'fsc': a disk of this host caches reads",)
+
+
+def test_a_process_that_keeps_its_files_in_a_folder_here(tree, tmp_path):
+    tree.mount("/a", "fuse.gocryptfs", str(tmp_path))
+    tree.mount(str(tmp_path), "tmpfs")
+    assert tree.sentence("/a") == f"fuse.gocryptfs of {tmp_path} on tmpfs (memory of this host)"
+
+
+def test_what_is_kept_twice_in_memory_is_counted_and_dropped_twice(mount):
+    """A real loop device: dropping the pages of its files leaves them in memory, as pages of the file below."""
+    point = mount("ext4", 64)
+    stack = seen_storage(point)
+    assert stack.files == (str(point.parent / "image"),)
+    assert stack.blind == ()
+    file = point / "file"
+    with file.open("wb") as written:
+        written.write(os.urandom(BYTES))
+        os.fsync(written.fileno())
+    evict([file])
+    below = FileBelow(stack)
+    assert resident_bytes(file, "cachestat")[0] == 0
+    assert below.cached_bytes(file) > 0
+    below.evict()
+    assert below.cached_bytes(file) < BYTES
+    file.read_bytes()
+    assert below.cached_bytes(file) == BYTES
