@@ -24,7 +24,6 @@ def rooms_of(page):
 
 # A module may import from its own room and from those below.
 ROOMS = (*rooms_of(ARCHITECTURE), "__init__")
-LONGEST = 300
 # Uses of dict[str, Any] and Mapping[str, Any], by room; ARCHITECTURE.md says why there are any. Fewer are welcome.
 MAXIMUM_PLAIN = {
     "analysis": 38, "cli": 4, "conformance": 24, "config": 23, "evidence": 66, "facts": 16, "judging": 8,
@@ -120,14 +119,6 @@ def test_the_page_names_the_rooms_from_pytest_down_to_what_knows_nothing():
         "a",
         "b",
     )
-
-
-@pytest.mark.parametrize("path", PATHS, ids=str)
-def test_a_module_is_short_or_says_why_it_is_not(path):
-    lines = len((PACKAGE / path).read_text().splitlines())
-    says_why = "Longer than other modules, for " in (ast.get_docstring(tree_of(path)) or "")
-    assert lines <= LONGEST or says_why, f"{path} has {lines} lines: cut it, or say why in its docstring"
-    assert lines > LONGEST or not says_why, f"{path} is no longer long"
 
 
 def test_no_room_has_more_plain_tables_than_it_is_allowed():
@@ -231,7 +222,8 @@ def test_ranks_touch_no_file_but_those_of_the_kernel(path):
     touched = [
         (call, on, argument)
         for call, on, argument in calls_by_name(tree_of(path))
-        if (call, on) not in NOT_FILES and not re.search(r"Path\('/(proc|sys)/|Path\((limit|used)\)", on)
+        if (call, on) not in NOT_FILES
+        and not re.search(r"Path\('/(proc|sys)/|Path\((limit|used)\)|^'/proc/", on or argument)
     ]
     assert not touched, f"{path} names files: {touched}"
 

@@ -1,6 +1,6 @@
 """How the text of an option becomes its value; each raises ValueError that says what is accepted.
 
-The rows of `facts.options` name these functions. Longer than other modules, for it has one for each kind of value.
+The rows of `facts.options` name these functions.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """The checks of a mounted file system, one row each.
 
-Longer than other modules, for it is one table.
 Rows of semantics: those of the survey of checkpoint software in docs/conformance.md.
 """
 

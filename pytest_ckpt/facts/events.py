@@ -3,8 +3,7 @@
 An event is a JSON object whose ``event`` names its kind. Every rank tells what it does (hello, beat, failed), rank 0
 tells what came of it, each on its connection; a check of a target's behaviour names the call that it is about to make.
 Where there is no connection, an event is a line: a mark, then the object. ``events.jsonl`` keeps what rank 0 told, with
-the seconds since the launch began. Longer than other modules, for the set is closed
-and stands in one place.
+the seconds since the launch began.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The options, one row each: pytest, the command, Settings, judging, the trend and the documentation derive from them.
 
 Every pytest run of an environment imports this module, whatever it tests: it holds literals, and imports nothing that
-pytest has not imported already. Parsers are named, not imported. Longer than other modules, for it is one table.
+pytest has not imported already. Parsers are named, not imported.
 """
 
 from __future__ import annotations

@@ -82,6 +82,7 @@ def make_document(
     sizes = cluster_sizes(plan, measurements)
     target = to_plain(environment.get("target") or {})
     kind = str(target.get("kind", ""))
+    has_files = "paths" in (target.get("capabilities") or ())
     plugins = [from_plain(PluginFacts, plugin) for plugin in environment.get("plugins") or ()]
     document = {
         "schema": SCHEMA,
@@ -97,8 +98,8 @@ def make_document(
         "waivers": waivers,
         "measurements": measurements,
         "observations": observations,
-        "relevance": relevance(plan, measurements, target),
-        "untried": untried(settings, gates, catalogue, measurements, target),
+        "relevance": relevance(plan, measurements, kind if target.get("is_local") else ""),
+        "untried": untried(settings, gates, catalogue, measurements, has_files=has_files),
         "certified_cluster": sizes,
         "scope": scope,
         "certified_for": scope if judgement.grade == "certified" else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.client_proofs import describe_effect, has_proven_fsync
 from pytest_ckpt.judging.completeness import chosen_suites
@@ -34,10 +34,13 @@ def is_projectable(measurement: Measurement) -> bool:
     return not _too_short(measurement) and not _too_small(measurement)
 
 
-def relevance(plan: Plan, measurements: Sequence[Measurement], target: Mapping[str, Any]) -> list[str]:
-    """Return why the result of a run may say little of an array, a sentence each; results of others have none."""
+def relevance(plan: Plan, measurements: Sequence[Measurement], local_kind: str) -> list[str]:
+    """Return why the result of a run may say little of an array, a sentence each; results of others have none.
+
+    ``local_kind`` is the file system of a target that only one host can use; empty for any other.
+    """
     measured = [m for m in measurements if m.basis == "all ranks"]
-    return [*_of_the_question(plan), *_of_what_ran(plan, measured, target)] if measured else []
+    return [*_of_the_question(plan), *_of_what_ran(plan, measured, local_kind)] if measured else []
 
 
 def untried(
@@ -45,14 +48,14 @@ def untried(
     gates: Gates,
     catalogue: Mapping[str, Requirement],
     measurements: Sequence[Measurement],
-    target: Mapping[str, Any],
+    *,
+    has_files: bool,
 ) -> list[str]:
     """Return what was not proven and not tried, each with its risk, a sentence each; results of others have none."""
     measured = [m for m in measurements if m.basis == "all ranks"]
     if not measured:
         return []
     suites = chosen_suites(settings, gates, catalogue)
-    has_files = "paths" in (target.get("capabilities") or ())
     durability = _of_durability(settings, measured, has_files=has_files)
     return [*durability, *_not_given(settings, suites, has_files=has_files)]
 
@@ -72,13 +75,13 @@ def _of_the_question(plan: Plan) -> Iterator[str]:
         yield f"The save limit is {format_seconds(limits.save_limit_seconds)}: nearly any storage meets it."
 
 
-def _of_what_ran(plan: Plan, measured: Sequence[Measurement], target: Mapping[str, Any]) -> Iterator[str]:
+def _of_what_ran(plan: Plan, measured: Sequence[Measurement], local_kind: str) -> Iterator[str]:
     hosts = {host for m in measured for host in m.hosts}
     accelerators = plan.limits.accelerators
-    if target.get("is_local") and accelerators > _OF_A_LOCAL_DISK:
+    if local_kind and accelerators > _OF_A_LOCAL_DISK:
         yield (
-            f"The target is a file system of one host ({target.get('kind')}): {counted(accelerators, 'accelerator')} "
-            "cannot share it."
+            f"The target is a file system of one host ({local_kind}): {counted(accelerators, 'accelerator')} cannot "
+            "share it."
         )
     elif len(hosts) == 1 and accelerators > _ACCELERATORS_OF_A_HOST:
         yield f"One host was the only client, for a cluster of {counted(accelerators, 'accelerator')}."
@@ -86,9 +89,8 @@ def _of_what_ran(plan: Plan, measured: Sequence[Measurement], target: Mapping[st
         least = min(small, key=_bytes_of_host)
         size = format_decimal_bytes(_bytes_of_host(least))
         yield f"A checkpoint of {least.subject} was {size} a host, less than 1 GB."
-    if short := [m for m in measured if _too_short(m)]:
-        seconds = min(max(o.seconds for o in m.operations) for m in short)
-        yield f"The slowest operation of a checkpoint took {format_seconds(seconds)}, less than 1 s."
+    if short := [seconds for m in measured for seconds in _slowest(m) if seconds < SHORTEST_SECONDS]:
+        yield f"The slowest save or load of a checkpoint took {format_seconds(min(short))}, less than 1 s."
 
 
 def _of_durability(settings: Settings, measured: Sequence[Measurement], *, has_files: bool) -> Iterator[str]:
@@ -131,11 +133,13 @@ def _too_small(measurement: Measurement) -> bool:
 
 
 def _too_short(measurement: Measurement) -> bool:
-    return any(
-        max(o.seconds for o in found) < SHORTEST_SECONDS
-        for found in (measurement.of_kind("save"), measurement.of_kind("load"))
-        if found
-    )
+    return any(seconds < SHORTEST_SECONDS for seconds in _slowest(measurement))
+
+
+def _slowest(measurement: Measurement) -> list[float]:
+    """Return the seconds of the slowest save and of the slowest load, as far as there were any."""
+    kinds = (measurement.of_kind("save"), measurement.of_kind("load"))
+    return [max(o.seconds for o in found) for found in kinds if found]
 
 
 def _sentence(text: str) -> str:

@@ -2,7 +2,6 @@
 
 Source: Rules.md of MLPerf Storage, edition 3.0, commit 0366ccf (sections 1, 2.1 and 4, with table 3), and its
 checkpointing/README.md for the metrics. Numbers and names are theirs. A rule is met only where the files show it.
-Longer than other modules, for it is one table with what decides each row.
 """
 
 from __future__ import annotations

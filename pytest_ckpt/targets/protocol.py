@@ -2,8 +2,6 @@
 
 A `Target` belongs to the controller, a `Store` to whoever attaches to an area by its `AreaRef`: ranks, checks, a second
 client, the cleaner. What crosses between processes is the reference, never a path that somebody joins.
-
-Longer than other modules, for the seam is read in one place.
 """
 
 from __future__ import annotations

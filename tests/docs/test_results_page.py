@@ -55,6 +55,7 @@ OF_SCHEMA = {
     "scope": "scope", "forecast": "forecast",
     "environment": "environment", "target": "environment",
     "published": "published", "combined": "combined",
+    "client_proofs": "measurements", "storage_stack": "cache",
     "setting": "The document", "plugin": "environment", "section": "sections",
 }  # fmt: skip
 OF_RECORDS = {
@@ -74,6 +75,7 @@ OF_RECORDS = {
     "Upgrade": "upgrade", "Snapshots": "snapshots", "SnapshotTrial": "snapshots",
     "Failure": "failure", "OperationRef": "failure", "BlockedCall": "observations", "RankFacts": "measurements",
     "Observation": "observations", "Anomaly": "observations",
+    "ClientProofs": "measurements", "StorageStack": "cache",
     "Verdict": "requirements",
 }  # fmt: skip
 # Objects whose names are not fields: sentences by quantity, facts by what was looked at, and the like.

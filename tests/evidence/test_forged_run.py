@@ -100,7 +100,7 @@ def test_better_measurements_with_report_pages_and_manifest_to_fit_contradict_th
     assert {v["id"]: v["outcome"] for v in document["requirements"]}["SAVE"] == "met"
     forged = json.loads((run / REPORT).read_text())
     forged |= {n: document[n] for n in ("requirements", "measurements", "certified_cluster", "training", "forecast")}
-    forged |= {n: document[n] for n in ("grade", "grade_reasons", "exit_code")}
+    forged |= {n: document[n] for n in ("grade", "grade_reasons", "exit_code", "relevance", "untried")}
     write_report(forged, run)
     code, details = verify(run, capsys)
     assert code == 1
@@ -148,7 +148,7 @@ def test_a_smaller_cluster_in_the_report_does_not_fit_the_plan(run, capsys):
     write_manifest(run)
     document = judge(run, capsys)[1]
     report |= {n: document[n] for n in ("cluster", "checkpoints", "requirements", "certified_cluster", "training")}
-    report |= {n: document[n] for n in ("grade", "grade_reasons", "exit_code", "disclosures")}
+    report |= {n: document[n] for n in ("grade", "grade_reasons", "exit_code", "disclosures", "relevance")}
     write_report(report, run)
     assert any(d.startswith("cluster: report.json says") and "plan.json says" in d for d in verify(run, capsys)[1])
 

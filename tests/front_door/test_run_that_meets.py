@@ -135,11 +135,11 @@ def test_nothing_is_in_the_page_cache_when_a_load_begins(good: Run) -> None:
         assert operation["mapped_bytes"] > good.measurement()["bytes"]
 
 
-def test_the_largest_clusters_follow_from_the_slowest_operations(good: Run) -> None:
+def test_no_cluster_follows_from_operations_that_are_short_and_small(good: Run) -> None:
     (row,) = good.document["certified_cluster"]
     assert row["subject"] == SUBJECT
-    assert row["overall"] == min(row["save"], row["load"]) > 64
-    assert row["projected"] is True
+    assert (row["save"], row["load"], row["overall"]) == (None, None, None)
+    assert "serves up to: not projected from an operation of less than 1 s" in good.text
 
 
 def test_the_events_tell_the_run_in_its_order(good: Run) -> None:

@@ -16,7 +16,6 @@ from pytest_ckpt.facts.client_proofs import ClockSpan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_UPTIME = "/proc/uptime"
 _CLOCKS: tuple[Callable[[], float], ...] = (time.perf_counter, time.monotonic)
 # A busy host may take this process off its processor between two looks: then it looks again.
 _CLOSE_SECONDS = 0.002
@@ -79,7 +78,7 @@ def _look() -> _Moment:
 
 
 def _uptime() -> float:
-    descriptor = os.open(_UPTIME, os.O_RDONLY)
+    descriptor = os.open("/proc/uptime", os.O_RDONLY)
     try:
         return float(os.read(descriptor, 64).split()[0])
     finally:
