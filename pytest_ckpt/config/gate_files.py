@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, known_names
 from pytest_ckpt.judging.completeness import chosen_suites
-from pytest_ckpt.judging.gates import BUILT_IN, Gates, read_gates
+from pytest_ckpt.judging.gates import BUILT_IN, Gates, beside_own_table, read_gates
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, read_waivers
 from pytest_ckpt.support import resources
@@ -76,7 +76,15 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
             "one.",
             f"Name an endpoint on another host, or take {_NEAR}, {_OF_ANY}, or a table that extends one of them.",
         )
-    return gates
+    if gate_kind not in BUILT_IN:
+        return gates
+    # What is asked only where it is given gates alike, "required" and "where given".
+    asked = {name: known for name, known in known_names(catalogue).items() if not _is_given_first(name, catalogue)}
+    return beside_own_table(gates, built_in(gate_kind), asked)
+
+
+def _is_given_first(name: str, catalogue: Mapping[str, Requirement]) -> bool:
+    return name in catalogue and bool(catalogue[name].not_given)
 
 
 def _named_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement]) -> Gates:

@@ -98,8 +98,12 @@ def judged_run(
     command_line: Mapping[str, str | None],
     *,
     as_recorded: bool,
+    decides_all: bool = False,
 ) -> JudgedRun:
-    """Judge the facts of a folder again, whose report was read. Raises UsageError, or what odd facts lead to."""
+    """Judge the facts of a folder again, whose report was read. Raises UsageError, or what odd facts lead to.
+
+    ``decides_all``: also what the report does not decide, wherever there are facts of it.
+    """
     extras = recorded(report.get("catalogue") or ())
     settings = _settings(report, command_line)
     if as_recorded:
@@ -121,7 +125,7 @@ def judged_run(
         measurements={str(m.subject): m for m in measurements},
         observations={(o.requirement, o.subject): o for o in observations},
     )
-    verdicts = _verdicts(report, settings, facts, catalogue, as_recorded=as_recorded)
+    verdicts = _verdicts(report, settings, facts, catalogue, as_recorded=as_recorded, decides_all=decides_all)
     waivers = tuple(fitting(Waiver, w) for w in report.get("waivers", []))
     judgement = judge_run(
         plan,
@@ -158,6 +162,7 @@ def _verdicts(
     catalogue: Mapping[str, Requirement],
     *,
     as_recorded: bool,
+    decides_all: bool,
 ) -> list[Verdict]:
     """Decide again whatever the run decided; of a run without a report, whatever its facts allow."""
     plan, gates = facts.plan, facts.gates
@@ -174,17 +179,20 @@ def _verdicts(
         ]
     verdicts = []
     for found in places:
-        # A test that did not run then does not run now.
-        if found.reason == "no test" or found.id not in catalogue:
+        if found.id not in catalogue:
             continue
         requirement = catalogue[found.id]
-        if found.outcome == "not run" and requirement.suite not in chosen:
+        was_left_out = found.reason == "no test" or (found.outcome == "not run" and requirement.suite not in chosen)
+        # A test that did not run then does not run now; its facts may be there all the same.
+        if was_left_out and not decides_all:
             continue
         if requirement.plugin and found.subject in facts.measurements:
             kept = found if as_recorded else _kept(found, requirement.plugin, has_same_limits=has_same_limits)
-            verdicts.append(dataclasses.replace(kept, severity=severity_of(requirement, found.subject, gates)))
+            verdict = dataclasses.replace(kept, severity=severity_of(requirement, found.subject, gates))
         else:
-            verdicts.append(_decide(requirement, found, facts))
+            verdict = _decide(requirement, found, facts)
+        if verdict.outcome != "not run" or not was_left_out:
+            verdicts.append(verdict)
     return verdicts
 
 

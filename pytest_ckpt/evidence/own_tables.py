@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.config.gate_files import built_in, load_gates
 from pytest_ckpt.evidence.differences import differences, short
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.options import OPTIONS
@@ -31,7 +31,7 @@ def gate_faults(report: Mapping[str, Any]) -> list[str]:
     names = {built_in(word).name: word for word in BUILT_IN}
     if gates["name"] not in names:
         return []
-    ours = to_plain(built_in(names[gates["name"]]))
+    ours = to_plain(load_gates(names[gates["name"]], report["environment"]["target"]["gate_kind"]))
     return [
         f"{place}: report.json says {short(stated)}, the table of that name says {short(shipped)}"
         for place, stated, shipped in differences(gates, ours, "gates")

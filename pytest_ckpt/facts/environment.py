@@ -53,7 +53,8 @@ class PluginFacts:
 class Environment:
     """What a run was made with. ``second_client`` describes it, and is empty where there is none.
 
-    ``versions`` go by the name of a package.
+    ``versions`` go by the name of a package. ``recorders`` are what ran in pytest's process besides pytest and this
+    package, and could have altered what was recorded: conftests, other plugins, variables.
     """
 
     hosts: tuple[HostFacts, ...]
@@ -62,3 +63,4 @@ class Environment:
     launcher: str
     second_client: str = ""
     plugins: tuple[PluginFacts, ...] = ()
+    recorders: tuple[str, ...] = ()

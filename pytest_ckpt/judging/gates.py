@@ -7,8 +7,9 @@ not quietly: every relaxation is named.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from pytest_ckpt.facts.proofs import COLD_BASES
@@ -117,8 +118,11 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
     extends = str(table.get("extends", ""))
     if extends not in BUILT_IN:
         raise ValueError(f'it must extend one of {", ".join(BUILT_IN)}, such as extends = "posix-shared"')
-    if name in BUILT_IN:
-        raise ValueError(f"its name, {name}, is that of a table that ships: give it one of its own")
+    if shipped := next((word for word in BUILT_IN if re.match(rf"{word}(?![a-z0-9])", name.strip().lower())), None):
+        raise ValueError(
+            f"its name, {name}, begins with that of a table that ships ({shipped}), and a reader would take it for "
+            "that one: give it a name of its own"
+        )
     below = base(extends)
     relaxations = (*_relaxations(kinds, limits, below, defaults), *_smaller(up_to, below), *_weaker(bases, below))
     return Gates(
@@ -135,6 +139,26 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
         extends=extends,
         clients=tuple(dict.fromkeys((*below.clients, *clients))),
     )
+
+
+def beside_own_table(gates: Gates, own: Gates, defaults: Mapping[str, Known]) -> Gates:
+    """Return gates with what they ask for less than the table of the target's kind does: they then certify nothing."""
+    if not gates.certifies or gates.table == own.name:
+        return gates
+    parents = {name.partition(".")[0] for name in defaults if "." in name}
+    leaves = {name: known for name, known in defaults.items() if name not in parents}
+    kinds = {name: gates.kind(*_split(name), known.gate) for name, known in leaves.items()}
+    limits = {name: limit for name in leaves if (limit := gates.limit(*_split(name), None)) is not None}
+    found = [
+        *_relaxations(kinds, limits, own, leaves),
+        *_smaller(gates.up_to, own),
+        *_weaker(gates.cold_bases, own),
+    ]
+    names = dict.fromkeys(r.sentence.partition(" ")[0] for r in found if r.of_required)
+    if not names:
+        return gates
+    sentence = f"The table of this target is {own.name}, which asks for more: {', '.join(names)}."
+    return replace(gates, certifies=False, relaxed=(*gates.relaxed, sentence))
 
 
 def _rows(table: Any, defaults: Mapping[str, Known]) -> tuple[dict[str, str], dict[str, float]]:

@@ -12,6 +12,7 @@ from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.launching.launcher import refuse_inside_mpi
 from pytest_ckpt.plugin import fixtures, vendor_plugins
+from pytest_ckpt.plugin.recorders import recorders
 from pytest_ckpt.plugin.stash import OLD_SIGTERM, OPEN_RUN, PLUGINS, REFUSED, RUN
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.plugin.verdict_collector import VerdictCollector
@@ -34,8 +35,17 @@ _SUITES = "pytest_ckpt.suites"
 _LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test", "markers", "cacheshow")
 
 
+# Parts of this plugin that a run cannot do without.
+_PARTS = ("pytest-ckpt-fixtures", "pytest-ckpt-late", "pytest-ckpt-verdicts")
+
+
 def take_part(config: pytest.Config, given: dict[str, str | None], ini: dict[str, str | None]) -> None:
     """Open, preview or join a run; ``said`` and ``ini`` are the values of options. Raises UsageError."""
+    if off := [name for name in _PARTS if config.pluginmanager.is_blocked(name)]:
+        raise UsageError(
+            f"{', '.join(off)} is switched off (-p no:…, also by PYTEST_ADDOPTS): no report would be written.",
+            "Leave that out. To run pytest without pytest-ckpt, leave out --ckpt-target.",
+        )
     plugins = Plugins.of(config)
     config.stash[REFUSED] = []
     if hasattr(config, "workerinput"):
@@ -73,6 +83,7 @@ def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None],
             plugins.facts(settings),
             targets,
             # Workers of xdist start ranks themselves, and so does who calls a hook before.
+            recorders=recorders(config),
             measures_here=getattr(config.option, "dist", "no") == "no" and not plugins.is_active,
         )
     except Crash as crash:

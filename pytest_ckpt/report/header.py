@@ -71,7 +71,8 @@ def header_lines(
     if settings.strategies != STRATEGIES[:1]:
         how.append(named("strategy", "strategies", (strategy.name for strategy in settings.strategies)))
     lines.append(f"ckpt ranks: {'; '.join(how)}; hosts: {names}; launcher: {environment.launcher}")
-    lines.append(f"ckpt gates: {gates.name}; suites: {', '.join(chosen_suites(settings, gates, catalogue))}")
+    extends = f" (extends {gates.extends})" if gates.extends else ""
+    lines.append(f"ckpt gates: {gates.name}{extends}; suites: {', '.join(chosen_suites(settings, gates, catalogue))}")
     lines += [f"ckpt gates: relaxed: {sentence}" for sentence in gates.relaxed]
     lines += [f"ckpt {sentence}" for sentence in plugin_sentences(environment.plugins)]
     found = obstacles(plan, settings, gates, catalogue, cache_sight=cache_sight)

@@ -198,9 +198,10 @@ def _grade(document: Mapping[str, Any]) -> list[Line]:
     for reason in document.get("grade_reasons") or []:
         if not reason.endswith(found):
             lines += _wrapped(f"  {reason}", {})
-    for title, name in (("may say little", "relevance"), ("not proven or not tried", "untried")):
-        for sentence in document.get(name) or []:
-            lines += _wrapped(f"  {title}: {sentence}", {"yellow": True} if grade == "certified" else {})
+    for title, name in (("Why this may say little of an array:", "relevance"), ("Not proven, not tried:", "untried")):
+        if sentences := document.get(name):
+            lines.append((f"  {title}", {"yellow": True} if grade == "certified" else {}))
+            lines += [line for sentence in sentences for line in _wrapped(f"    {sentence}", {})]
     folder = (document.get("run") or {}).get("folder")
     if folder:
         lines.append((f"certificate: {folder.rstrip('/')}/{_CERTIFICATE}", {}))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import shutil
+import signal
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +19,20 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.facts.targets import Names
+from pytest_ckpt.facts.targets import Names, removal_of
 from pytest_ckpt.judging.clients import clients_of
 from pytest_ckpt.judging.document import make_document
 from pytest_ckpt.judging.grading import judge_run
 from pytest_ckpt.launching.measurements import made_names, read_measurement
 from pytest_ckpt.launching.observations import read_observation
 from pytest_ckpt.launching.recorder import write_atomically
+from pytest_ckpt.run.certify import Closing, certified, write_draft
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
 from pytest_ckpt.targets.posix.target import PosixTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from pytest_ckpt.evidence.signing import Signer
     from pytest_ckpt.facts.verdict import Verdict
@@ -54,19 +58,31 @@ def close_run(
     final: bool,
     sections: Callable[[dict[str, Any]], list[dict[str, Any]]] = lambda _document: [],
 ) -> ClosedRun:
-    """End what is left, clean the target, judge, write the report.
+    """End what is left, write a draft of the report, clean the target, and have the report made of the draft.
+
+    Neither Ctrl-C nor SIGTERM ends that; while the target is cleaned, they end the cleaning.
 
     ``exit_code`` is pytest's; ``final`` says that it stands (interrupted, internal error). Otherwise the verdicts
     decide, and a test that failed beside them still counts. ``sections`` returns what plugins write about the
     document that it is given.
     """
-    began = time.monotonic()
+    with undisturbed():
+        return _close(run, verdicts, exit_code, final=final, sections=sections)
+
+
+def _close(
+    run: OpenRun,
+    verdicts: Iterable[Verdict],
+    exit_code: int,
+    *,
+    final: bool,
+    sections: Callable[[dict[str, Any]], list[dict[str, Any]]],
+) -> ClosedRun:
     context = run.context
     if run.waiting:
         # Nothing was measured, or by others.
         run.waiting.end()
-    left_behind = _clean(context)
-    run.serving.close()
+    stays = context.end_left_over()
     measurements = _measurements(context)
     observations = _observations(context)
     judgement = judge_run(
@@ -80,15 +96,13 @@ def close_run(
         context.catalogue,
         clients_of(to_plain(context.environment)),
     )
-    code = exit_code if final or (exit_code == 1 and judgement.exit_code != 1) else judgement.exit_code
-    total = time.monotonic() - run.began
     document = make_document(
         run={
             "id": context.run_id,
             "version": __version__,
             "started": context.started,
-            "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "seconds": total,
+            "finished": None,
+            "seconds": None,
             "command": context.command,
             "folder": str(context.folder),
             "seed": context.seed,
@@ -98,20 +112,38 @@ def close_run(
         gates=context.gates,
         waivers=context.waivers,
         judgement=judgement,
-        exit_code=code,
+        exit_code=judgement.exit_code,
         measurements=measurements,
         observations=observations,
         environment=to_plain(context.environment),
-        stages=_stages(run, measurements, observations, total=total, clean_up=time.monotonic() - began),
-        left_behind=left_behind,
+        stages={},
+        left_behind=_pending(context),
         system=context.system,
         catalogue=context.catalogue,
+        foresees=False,
     )
     redactor = context.redactor
-    public: dict[str, Any] = redactor.plain(document)
-    public["sections"] = redactor.plain(sections(public))
+    draft: dict[str, Any] = redactor.plain(document)
+    draft["sections"] = redactor.plain(sections(draft))
     redactor.sweep(context.folder)
-    printed = write_report(public, context.folder, run.signer, pdf=context.settings.pdf)
+    # The report comes first: whatever ends this process from here on, it is there, and names what may be left.
+    write_draft(draft, context.folder)
+    cleaning = time.monotonic()
+    draft["left_behind"] = redactor.plain(_clean(context, stays))
+    run.serving.close()
+    total = time.monotonic() - run.began
+    clean_up = time.monotonic() - cleaning
+    draft["stages"] = _stages(run, measurements, observations, total=total, clean_up=clean_up)
+    draft["run"]["finished"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    draft["run"]["seconds"] = total
+    closing = Closing(
+        folder=str(context.folder),
+        exit_code=exit_code,
+        is_final=final,
+        pdf=context.settings.pdf,
+        key=context.settings.sign or "",
+    )
+    public, printed = certified(draft, closing)
     kept = _keep(context, public)
     return ClosedRun(document=public, last_words=tuple(filter(None, (printed, kept))))
 
@@ -162,11 +194,51 @@ def _keep(context: RunContext, document: dict[str, Any]) -> str:
     return f"history: {history} holds {counted(count, 'run')}"
 
 
-def _clean(context: RunContext) -> list[str]:
-    """End the processes of the run and remove its folders on the target; return what was left, a sentence each."""
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let neither Ctrl-C nor SIGTERM end this process meanwhile: what it does ends by itself."""
+    with _handled(signal.SIG_IGN):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(handler: Any) -> Iterator[None]:
+    """Have both signals that end a run handled so; another thread than the first is ended by none."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _pending(context: RunContext) -> list[str]:
+    """Return what is left on the target if this process ends before it has cleaned it."""
     area = context.own_area
-    if why := context.end_left_over():
-        return [f"{area.location} stays: {why}"]
+    command = removal_of(area.scheme, area.location)
+    return [f"{area.location}: it was not cleaned yet{f'; remove it: {command}' if command else ''}"]
+
+
+def _clean(context: RunContext, stays: str) -> list[str]:
+    """Remove the run's folders on the target; return what was left, a sentence each. A signal ends that early."""
+    try:
+        with _handled(_interrupt):
+            return _cleaned(context, stays)
+    except KeyboardInterrupt:
+        return [f"the clean-up was interrupted: {sentence}" for sentence in _pending(context)]
+
+
+def _cleaned(context: RunContext, stays: str) -> list[str]:
+    area = context.own_area
+    if stays:
+        return [f"{area.location} stays: {stays}"]
     names = dataclasses.replace(made_names(context.plan.runnable), folders=frozenset((CHECKS_FOLDER,)))
     if context.settings.keep:
         # What stays on the target is as whole as what would stay in the local tier.

@@ -75,17 +75,21 @@ def open_run(
     targets: Mapping[str, TargetSpec] = TARGETS,
     *,
     measures_here: bool = False,
+    recorders: Sequence[str] = (),
 ) -> OpenRun:
     """Check everything, then make the run folder and the run's area on the target. Raises UsageError and Crash.
 
-    ``extras`` are the requirements of plugins, ``plugins`` says which take part and what they told, ``targets`` are the
+    ``extras`` are the requirements of plugins, ``plugins`` says which take part and what they told, ``recorders`` is
+    what else runs in this process, ``targets`` are the
     kinds of targets that are known. Where this process is the one that ``measures_here``, the ranks that looked at
     their hosts wait for that. Whatever ends this early, Ctrl-C too: nothing that was made is left but the file of a
     crash.
     """
     folder = user_path(settings.report, "--ckpt-report")
     try:
-        return _open(settings, command, extras, plugins, targets, folder, measures_here=measures_here)
+        return _open(
+            settings, command, extras, plugins, targets, folder, measures_here=measures_here, recorders=recorders
+        )
     except UsageError:
         raise
     except Exception as error:
@@ -110,6 +114,7 @@ def _open(
     folder: Path,
     *,
     measures_here: bool,
+    recorders: Sequence[str],
 ) -> OpenRun:
     began = time.monotonic()
     run_id = _new_id()
@@ -163,6 +168,7 @@ def _open(
             second=second,
             access=access,
             plugins=plugins,
+            recorders=recorders,
             system=system,
         )
         hide = context.redactor.plain
@@ -229,6 +235,7 @@ def _context(
     second: SecondClient | None = None,
     access: Access = NO_ACCESS,
     plugins: Sequence[PluginFacts] = (),
+    recorders: Sequence[str] = (),
     system: dict[str, Any] | None = None,
 ) -> RunContext:
     return RunContext(
@@ -256,6 +263,7 @@ def _context(
             launcher=checked.launcher.version,
             second_client=second.description if second else "",
             plugins=tuple(plugins),
+            recorders=tuple(recorders),
         ),
         system=system,
         catalogue=checked.catalogue,

@@ -56,3 +56,40 @@ def test_an_honest_client_proves_fsync_and_clock(door):
     assert "answers" not in reasons(run)
     assert run.verdict("DURABLE-CALLS")["outcome"] == "met"
     assert run.left_on_target == []
+
+
+ALTERED = """
+import pytest_ckpt.plugin.fixtures as fixtures
+import dataclasses
+decide = fixtures.decide
+fixtures.decide = lambda *facts: dataclasses.replace(
+    decide(*facts), outcome="met", reason="met", because="All is well.", margin=0.9
+)
+"""
+
+
+def test_a_conftest_that_alters_the_judges_alters_no_certificate(door):
+    (door.home / "conftest.py").write_text(ALTERED)
+    # Far too slow for such a cluster.
+    run = door.run(*TINY[:-1], "--ckpt-cluster=5000000", "--ckpt-suite=performance")
+    assert run.verdict("SAVE")["outcome"] == "failed"
+    assert run.code == 1
+    assert "pytest's process decided 'met' for SAVE of " in reasons(run)
+    assert f"conftest {door.home / 'conftest.py'}" in run.document["environment"]["recorders"]
+    assert "Could have altered the recording" in (run.report / "certificate.html").read_text()
+
+
+@pytest.mark.parametrize("part", ["verdicts", "fixtures", "late"])
+def test_a_run_without_a_part_of_the_plugin_is_refused(door, part):
+    run = door.run(*TINY, environment={"PYTEST_ADDOPTS": f"-p no:pytest-ckpt-{part}"})
+    assert run.code == 4
+    assert f"pytest-ckpt-{part} is switched off" in run.text
+    assert run.left_on_target == []
+    assert not run.report.exists()
+
+
+def test_what_was_measured_is_judged_whatever_was_selected(door):
+    run = door.run(*TINY, "-k", "save")
+    assert {name: run.verdict(name)["outcome"] for name in ("SAVE", "LOAD", "INTEGRITY", "COLD")} == dict.fromkeys(
+        ("SAVE", "LOAD", "INTEGRITY", "COLD"), "met"
+    )

@@ -1,0 +1,49 @@
+"""What runs in pytest's process besides pytest and this package, and so could alter what a run records."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.support.resources import PACKAGE_HOME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+# The libraries that this package is made with.
+_OWN_DISTRIBUTIONS = frozenset({"pytest-ckpt", "pytest-benchmark", "pytest-xdist"})
+_VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
+_OWN_MODULES = ("_pytest.", "pytest_ckpt.", "xdist.", "pytest_benchmark.")
+_CONFTEST = "conftest.py"
+
+
+def recorders(config: pytest.Config) -> tuple[str, ...]:
+    """Return conftests, plugins and variables of this pytest that are neither its own nor this package's."""
+    return tuple(dict.fromkeys((*_plugins(config), *_variables())))
+
+
+def _plugins(config: pytest.Config) -> Iterator[str]:
+    manager = config.pluginmanager
+    distributions = {id(plugin): distribution for plugin, distribution in manager.list_plugin_distinfo()}
+    for name, plugin in manager.list_name_plugin():
+        file = getattr(plugin, "__file__", None)
+        if plugin is None or not file:
+            continue
+        distribution = distributions.get(id(plugin))
+        if distribution is not None:
+            if (title := str(distribution.project_name)) not in _OWN_DISTRIBUTIONS:
+                yield f"plugin {title} {distribution.version}"
+        elif Path(file).name == _CONFTEST:
+            if Path(file).parent != PACKAGE_HOME:
+                yield f"conftest {file}"
+        elif not str(getattr(plugin, "__name__", "")).startswith(_OWN_MODULES):
+            yield f"plugin {name} ({file})"
+
+
+def _variables() -> Iterator[str]:
+    for name in _VARIABLES:
+        if value := os.environ.get(name):
+            yield f"{name}={value}"

@@ -1,0 +1,141 @@
+"""Makes the certificate of a run in a process of its own, from the files of the run alone.
+
+pytest's process holds what conftests and plugins put there, and they could alter any judge. So it writes down the facts
+and a draft of the report, and starts ``python -I``: no environment of Python, no current folder, no user's packages.
+That process judges the facts by the code of ``pytest-ckpt judge``, names what pytest's process decided otherwise, and
+writes report, certificate, JUnit, digests and signature.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.evidence.judged_run import judged_run
+from pytest_ckpt.evidence.manifest import report_text
+from pytest_ckpt.evidence.rejudge import odd_facts_named, without_trust
+from pytest_ckpt.evidence.run_files import REPORT, Document, ReadDocument, read_run
+from pytest_ckpt.judging.grading import EXIT_FAILED, EXIT_INCOMPLETE
+from pytest_ckpt.launching.recorder import write_atomically
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.resources import PACKAGE_HOME
+from pytest_ckpt.support.units import format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+NOT_CERTIFIED_YET = "The report was not completed: the process that judges the files of the run did not end well."
+# A run of weeks with thousands of ranks is judged in less than a minute.
+_SECONDS = 900.0
+_START = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "from pytest_ckpt.run.certify import main; sys.exit(main(sys.argv[1]))"
+)
+# Of the environment that process needs what finds programs, files and words, and nothing that acts in it.
+_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ", "XDG_CACHE_HOME", "SOURCE_DATE_EPOCH",
+                   "OPENBLAS_NUM_THREADS", "SSL_CERT_FILE")  # fmt: skip
+
+
+class NotCertifiedError(Exception):
+    """The process that judges ended without a report; its words say why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Closing:
+    """What the isolated process is told: the folder, pytest's exit code and whether it stands, and what is written."""
+
+    folder: str
+    exit_code: int
+    is_final: bool
+    pdf: bool
+    key: str
+
+
+def certified(draft: Document, closing: Closing) -> tuple[Document, str]:
+    """Write a draft, have the isolated process make the report of it, and return the report and a sentence on a PDF.
+
+    Raises NotCertifiedError. Then the draft stays, which is incomplete.
+    """
+    folder = Path(closing.folder)
+    write_draft(draft, folder)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", _START, str(PACKAGE_HOME), json.dumps(dataclasses.asdict(closing))],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="backslashreplace",
+            check=False,
+            env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
+            # A terminal's Ctrl-C is for pytest.
+            start_new_session=True,
+            timeout=_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise NotCertifiedError(f"it did not end in {format_seconds(_SECONDS)}") from None
+    if done.returncode:
+        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise NotCertifiedError(words[-1])
+    document: Document = json.loads((folder / REPORT).read_text())
+    return document, done.stdout.strip()
+
+
+def write_draft(draft: ReadDocument, folder: Path) -> None:
+    """Write a report that is incomplete, whatever was decided, until the isolated process has made the report of it."""
+    reasons = [NOT_CERTIFIED_YET, *draft["grade_reasons"]]
+    undecided = {"grade": "incomplete", "certified_for": None, "exit_code": EXIT_INCOMPLETE, "grade_reasons": reasons}
+    write_atomically(folder / REPORT, report_text({**draft, **undecided}))
+
+
+def main(told: str) -> int:
+    """Judge the folder of a run, write what a run leaves, and print the sentence on a PDF; the isolated process."""
+    from pytest_ckpt.evidence.signing import read_private_key  # noqa: PLC0415 - cryptography only where it is needed
+    from pytest_ckpt.run.close import write_report  # noqa: PLC0415
+
+    closing = Closing(**json.loads(told))
+    folder = Path(closing.folder)
+    try:
+        document = judged(folder, closing)
+        signer = read_private_key(Path(closing.key), option="--ckpt-sign") if closing.key else None
+        print(write_report(document, folder, signer, pdf=closing.pdf))
+    except UsageError as error:
+        print(error.what, file=sys.stderr)
+        return 1
+    return 0
+
+
+def judged(folder: Path, closing: Closing) -> Document:
+    """Return the report of a run from its draft and its facts. Raises UsageError for what no run leaves."""
+    draft, schema = read_run(folder)
+    with odd_facts_named(folder):
+        run = judged_run(folder, draft, schema, {}, as_recorded=True, decides_all=True)
+        document = run.document()
+    # What the judgement does not follow from: where and when the run was, and what plugins wrote about it.
+    document |= {"run": draft["run"], "sections": draft["sections"]}
+    code = document["exit_code"]
+    # A test beside the suites that failed still counts.
+    if closing.is_final or (closing.exit_code == EXIT_FAILED and code != EXIT_FAILED):
+        document["exit_code"] = closing.exit_code
+    if contradicted := list(_contradictions(draft, document)):
+        document = without_trust(document, contradicted)
+        document["certified_for"] = None
+    return document
+
+
+def _contradictions(draft: ReadDocument, document: ReadDocument) -> Iterable[str]:
+    """Yield a sentence for each verdict that pytest's process reached and the facts do not give."""
+    found = {(v["id"], v["subject"]): v for v in document["requirements"]}
+    for verdict in draft["requirements"]:
+        there, name = verdict["outcome"], f"{verdict['id']} of {verdict['subject']}"
+        here = found.get((verdict["id"], verdict["subject"]), {}).get("outcome", "not run")
+        if there not in ("not run", here):
+            yield (
+                f"pytest's process decided '{there}' for {name}, and its facts give '{here}': something altered the "
+                "judges in pytest's process."
+            )
