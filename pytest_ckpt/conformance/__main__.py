@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import errno
 import importlib
 import json
 import os
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.context import CheckContext, Findings
 from pytest_ckpt.conformance.not_run import NotRun
+from pytest_ckpt.conformance.posix.check_folder import CHECKS_FOLDER
 from pytest_ckpt.conformance.posix.client import AGENT, Client
 from pytest_ckpt.conformance.telling import Teller, exit_code, lines, run
 from pytest_ckpt.facts.checks import BY_NAME, in_room
@@ -45,7 +47,8 @@ def main() -> int:
     with _witness(asked) as witness:
         folder = base / f"{check.name}-{os.getpid()}"
         small = Path(asked.small_folder).absolute() / f"small-{folder.name}" if asked.small_folder else None
-        refused = _refused_to_make(path for path in (folder, small) if path)
+        bases = (base, Path(asked.small_folder).absolute() if asked.small_folder else None) if asked.make_folder else ()
+        refused = _refused_to_make((path for path in (*bases, folder, small) if path), asked.make_folder)
         other = None
         if asked.second_folder:
             first, _, last = (asked.second_ports or "").partition("-")
@@ -87,14 +90,19 @@ def _witness(asked: argparse.Namespace) -> AbstractContextManager[str | None]:
     return tempfile.TemporaryDirectory(prefix="pytest-ckpt-witness-")
 
 
-def _refused_to_make(folders: Iterable[Path]) -> OSError | None:
-    """Make the check's folders; return the error of a target that lets none be made in a folder that is there."""
+def _refused_to_make(folders: Iterable[Path], is_there: bool) -> OSError | None:
+    """Make the check's folders; return the error of a target that lets none be made.
+
+    ``is_there``: what they are made in was there when the run began. Otherwise the user may have named another folder.
+    """
     for folder in folders:
         _tell("mkdir", str(folder))
         try:
-            folder.mkdir()
-        except FileNotFoundError:
-            raise
+            folder.mkdir(exist_ok=folder.name == CHECKS_FOLDER)
+        except FileNotFoundError as error:
+            if not is_there:
+                raise
+            return error
         except OSError as error:
             return error
     return None
@@ -104,7 +112,11 @@ def _refused(check: Check, error: OSError) -> Observation:
     findings = Findings(unit=check.unit)
     seen = f"{error.strerror} (errno {error.errno}) from: mkdir"
     findings.wrong("a call failed", where=str(error.filename), seen=seen, expected="no error")
-    return findings.observation(check.requirement, check.subject)
+    return dataclasses.replace(findings.observation(check.requirement, check.subject), errno=_name_of(error))
+
+
+def _name_of(error: OSError) -> str:
+    return errno.errorcode.get(error.errno or 0, "")
 
 
 def make(check: Check, context: CheckContext) -> Observation:
@@ -137,6 +149,7 @@ def make(check: Check, context: CheckContext) -> Observation:
             seen=f"{error.strerror} (errno {error.errno}) from: {call}",
             expected="no error",
         )
+        return dataclasses.replace(findings.observation(check.requirement, check.subject), errno=_name_of(error))
     return findings.observation(check.requirement, check.subject)
 
 
@@ -162,6 +175,7 @@ def _parser() -> argparse.ArgumentParser:
         "--space-seconds", type=float, default=60.0, help="seconds after which space taken or given back must show"
     )
     parser.add_argument("--keep", action="store_true", help="leave the check's folder on the target")
+    parser.add_argument("--make-folder", action="store_true", help="make the folders named above, too")
     parser.add_argument("--json", action="store_true", help="print the observation as JSON")
     return parser
 

@@ -23,8 +23,8 @@ class Observation:
 
     ``trials`` is how often it tried, ``seconds`` how long it took; ``measured`` its figure in ``unit``, where it has
     one. ``anomalies`` names the first ones, ``anomaly_count`` counts all. ``not_run`` is why the check could not be
-    made, ``blocked`` the call that did not return within the deadline. ``reproduce`` is the command that makes this
-    check again.
+    made, ``blocked`` the call that did not return within the deadline. ``errno`` names the error of the target's call
+    that ended the check before its end. ``reproduce`` is the command that makes this check again.
     """
 
     requirement: str
@@ -38,4 +38,5 @@ class Observation:
     facts: dict[str, str] = field(default_factory=dict)
     not_run: str = ""
     blocked: BlockedCall | None = None
+    errno: str = ""
     reproduce: str = ""

@@ -173,7 +173,7 @@ def judge_observation(observation: Observation, limit: float | None) -> Decision
     if observation.not_run:
         because, _, more = observation.not_run.partition("\n")
         detail = (*more.splitlines(), *_reproduce(observation))
-        return not_decided("check broke", _sentence(because), detail)
+        return not_decided("run ended" if observation.errno else "check broke", _sentence(because), detail)
     measured, unit = observation.measured, observation.unit
     detail = (*(_line(a) for a in observation.anomalies), *_facts(observation), *_reproduce(observation))
     if observation.anomaly_count:

@@ -66,8 +66,14 @@ def not_decided(reason: Reason, because: str, detail: Sequence[str] = ()) -> Dec
 
 
 def failed_by(failure: Failure) -> Decision:
-    """Return the decision that a failure of the storage is."""
-    reasons: dict[FailureKind, Reason] = {"killed": "killed", "hung": "hung", "too slow": "over limit"}
+    """Return the decision that a failure in an operation of the storage is.
+
+    A rank that was killed (out of memory, by a person) decides nothing: the storage did not kill it.
+    """
+    if failure.kind == "killed":
+        because = f"{describe_failure(failure)} That says nothing of the storage."
+        return not_decided("killed", because, failure.stack.splitlines())
+    reasons: dict[FailureKind, Reason] = {"hung": "hung", "too slow": "over limit"}
     reason = reasons.get(failure.kind, "error")
     detail = tuple(failure.stack.splitlines())
     return Decision(outcome="failed", reason=reason, because=describe_failure(failure), detail=detail)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.client_proofs import describe_effect, describe_missing, missing_effect, replaced_fsync
 from pytest_ckpt.judging.cold import BASIS_WORDS, is_drop_proven, prove_cold, refuted
-from pytest_ckpt.judging.decision import Decision, measured_as, not_decided, undecided
-from pytest_ckpt.judging.wording import describe_fault
+from pytest_ckpt.judging.decision import Decision, is_decided_by, measured_as, not_decided, undecided
+from pytest_ckpt.judging.wording import describe_failure, describe_fault
 from pytest_ckpt.support.units import counted, format_bytes, format_count, format_percent, format_rate
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ MAXIMUM_RESIDENT = 0.01
 
 def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     """Every byte that was loaded is the byte that was saved."""
-    integrity = measurement.integrity
+    integrity, failure = measurement.integrity, measurement.failure
+    if failure and failure.errno and failure.kind == "error" and is_decided_by(failure, "load"):
+        because = f"Acknowledged bytes could not be read. {describe_failure(failure)}"
+        return Decision(outcome="failed", reason="error", because=because)
     if integrity is None:
         return undecided(measurement, "load")
     if integrity.fault_count:

@@ -12,6 +12,7 @@ from pytest_ckpt.judging.behaviour import judge_observation
 from pytest_ckpt.judging.cures import explain
 from pytest_ckpt.judging.decision import Decision, not_decided
 from pytest_ckpt.judging.gates import Gates
+from pytest_ckpt.judging.next_of_errors import next_of, next_of_failure
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.sizing.limits import ClusterLimits
@@ -38,6 +39,8 @@ def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLi
     if failure and failure.kind == "hook" and decision.outcome == "met":
         # Nobody knows what the hook did or left undone; what failed all the same has failed.
         decision = not_decided("hook failed", f"It was met, but {describe_failure(failure)}")
+    if decision.outcome == "failed" and failure and decision.because.endswith(describe_failure(failure)):
+        decision = _with_step(decision, next_of_failure(failure, gates.table))
     return _verdict(requirement, subject, decision, gates)
 
 
@@ -52,7 +55,13 @@ def decide_observed(requirement: Requirement, observation: Observation, gates: G
     if decision.outcome == "failed":
         lines = explain(kind, f"{requirement.id}.{subject}")
         decision = dataclasses.replace(decision, detail=(*lines, *decision.detail))
+        decision = _with_step(decision, next_of(observation.errno, gates.table, reads=False))
     return _verdict(requirement, subject, decision, gates)
+
+
+def _with_step(decision: Decision, step: str) -> Decision:
+    """Return a decision with what to do first, where the error itself tells it."""
+    return dataclasses.replace(decision, detail=(f"cure: {step}", *decision.detail)) if step else decision
 
 
 def not_run(requirement: Requirement, subject: str, reason: Reason, because: str, gates: Gates) -> Verdict:

@@ -85,7 +85,7 @@ def run_check(
     command = [sys.executable, "-m", "pytest_ckpt.conformance", check.name]
     seen = _made(
         check,
-        [*command, *used, *options, f"--witness={witness}", "--json"],
+        [*command, *used, *options, f"--witness={witness}", "--json", *(["--make-folder"] if within else [])],
         deadline_seconds=deadline_seconds,
         log_folder=log_folder,
         tell=tell,

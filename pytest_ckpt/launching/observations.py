@@ -9,7 +9,7 @@ import json
 import shlex
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.posix.check_folder import make_check_folder
+from pytest_ckpt.conformance.posix.check_folder import check_folder
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.launching.check_runs import run_check, run_object_check
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.check_row import Check
     from pytest_ckpt.launching.launch_context import LaunchContext
+
+
+# What a target answers that has died: each call, until somebody repairs it.
+_ENDS = frozenset(
+    ("EHOSTDOWN", "EIO", "ENODEV", "ENOENT", "ENOTCONN", "ENXIO", "EREMOTEIO", "EROFS", "ESHUTDOWN", "ESTALE")
+)
 
 
 class Observations:
@@ -44,9 +50,34 @@ class Observations:
         return seen
 
     def _make(self, check: Check, file: Path) -> None:
-        seen = self._of_objects(check) if check.room == "objects" else self._of_files(check)
+        seen = self._once(check, self._of_objects(check) if check.room == "objects" else self._of_files(check))
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, json.dumps(to_plain(seen), indent=1) + "\n")
+
+    def _once(self, check: Check, seen: Observation) -> Observation:
+        """Return what a check saw; where an earlier one met the end of the target, only that.
+
+        Of a target that has died one check tells, the first that met it. The others could not be made.
+        """
+        if seen.errno not in _ENDS:
+            return seen
+        place = self._logs / "ended.json"
+        with (self._logs / "ended.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            before = json.loads(place.read_text()) if place.exists() else None
+            if before is None or before["errno"] != seen.errno:
+                write_atomically(place, json.dumps({"errno": seen.errno, "check": check.name}) + "\n")
+        if before is None or before["errno"] != seen.errno or seen.trials:
+            return seen
+        because = f"the target answers {seen.errno} since check {before['check']}"
+        return Observation(
+            requirement=seen.requirement,
+            subject=seen.subject,
+            seconds=seen.seconds,
+            not_run=because,
+            errno=seen.errno,
+            reproduce=seen.reproduce,
+        )
 
     def _of_objects(self, check: Check) -> Observation:
         context, settings = self._context, self._context.settings
@@ -66,8 +97,8 @@ class Observations:
         second = context.second_client if check.needs == "second client" else None
         witness = context.folder / "witness"
         witness.mkdir(parents=True, exist_ok=True)
-        folder, within = make_check_folder(context.own_area)
-        small, _ = make_check_folder(context.small) if context.small and check.needs == "small folder" else (None, "")
+        folder, within = check_folder(context.own_area)
+        small, _ = check_folder(context.small) if context.small and check.needs == "small folder" else (None, "")
         return run_check(
             check,
             folder=folder,

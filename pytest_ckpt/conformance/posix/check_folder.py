@@ -1,4 +1,7 @@
-"""Where the checks of one run work: a folder in the run's area, made for them alone."""
+"""Where the checks of one run work: a folder in the run's area, which the first check makes.
+
+The controller names it and never touches it: on a target that hangs, it would hang too.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,7 @@ CHECKS_FOLDER = "checks"
 """Below the run's folder on the target; all that is in it was made by checks."""
 
 
-def make_check_folder(area: AreaRef) -> tuple[Path, str]:
-    """Make it; return (the folder that the user named, the way from there), as `run_check` takes them apart."""
+def check_folder(area: AreaRef) -> tuple[Path, str]:
+    """Return (the folder that the user named, the way from there), as `run_check` takes them apart."""
     folder = folder_of(area)
-    (folder / CHECKS_FOLDER).mkdir(exist_ok=True)
     return folder.parent, f"{folder.name}/{CHECKS_FOLDER}"
