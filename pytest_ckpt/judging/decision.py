@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,9 @@ from pytest_ckpt.facts.subject import Pattern, Stage
 from pytest_ckpt.facts.verdict import Outcome, Reason
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.support.units import counted
+
+# How the kernel shows a process that a signal has stopped (`support.kernel_state`).
+_STOPPED = re.compile(r"\bstate T\b")
 
 # Units of which all or none is demanded, so that no share of a limit can be left.
 _COUNTED = ("faults", "bytes", "files", "folders", "commits")
@@ -68,9 +72,9 @@ def not_decided(reason: Reason, because: str, detail: Sequence[str] = ()) -> Dec
 def failed_by(failure: Failure) -> Decision:
     """Return the decision that a failure in an operation of the storage is.
 
-    A rank that was killed (out of memory, by a person) decides nothing: the storage did not kill it.
+    A rank that was killed (out of memory, by a person) or stopped decides nothing: the storage did not do that.
     """
-    if failure.kind == "killed":
+    if failure.kind == "killed" or (failure.kind == "hung" and _STOPPED.search(failure.stack)):
         because = f"{describe_failure(failure)} That says nothing of the storage."
         return not_decided("killed", because, failure.stack.splitlines())
     reasons: dict[FailureKind, Reason] = {"hung": "hung", "too slow": "over limit"}

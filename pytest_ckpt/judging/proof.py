@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 MAXIMUM_RESIDENT = 0.01
+# What a storage answers that no longer has the bytes; others say that it cannot be reached.
+_LOST = frozenset({"EBADMSG", "EILSEQ", "EIO", "ENODATA", "ENOENT", "EREMOTEIO", "EUCLEAN"})
 
 
 def judge_integrity(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     """Every byte that was loaded is the byte that was saved."""
     integrity, failure = measurement.integrity, measurement.failure
-    if failure and failure.errno and failure.kind == "error" and is_decided_by(failure, "load"):
+    if failure and failure.errno in _LOST and failure.kind == "error" and is_decided_by(failure, "load"):
         because = f"Acknowledged bytes could not be read. {describe_failure(failure)}"
         return Decision(outcome="failed", reason="error", because=because)
     if integrity is None:

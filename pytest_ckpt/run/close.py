@@ -32,7 +32,7 @@ from pytest_ckpt.support.units import counted
 from pytest_ckpt.targets.posix.target import PosixTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pytest_ckpt.evidence.signing import Signer
     from pytest_ckpt.facts.verdict import Verdict
@@ -83,8 +83,45 @@ def _close(
         # Nothing was measured, or by others.
         run.waiting.end()
     stays = context.end_left_over()
-    measurements = _measurements(context)
-    observations = _observations(context)
+    try:
+        measurements, observations = _measurements(context), _observations(context)
+        draft = _draft(context, verdicts, measurements, observations)
+        draft["sections"] = context.redactor.plain(sections(draft))
+        context.redactor.sweep(context.folder)
+        # The report comes first: whatever ends this process from here on, it is there, and names what may be left.
+        write_draft(draft, context.folder)
+    except Exception:
+        # What breaks in the folder of the report leaves nothing on the target.
+        _clean(context, stays)
+        run.serving.close()
+        raise
+    cleaning = time.monotonic()
+    draft["left_behind"] = context.redactor.plain(_clean(context, stays))
+    run.serving.close()
+    total = time.monotonic() - run.began
+    clean_up = time.monotonic() - cleaning
+    draft["stages"] = _stages(run, measurements, observations, total=total, clean_up=clean_up)
+    draft["run"]["finished"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    draft["run"]["seconds"] = total
+    closing = Closing(
+        folder=str(context.folder),
+        exit_code=exit_code,
+        is_final=final,
+        pdf=context.settings.pdf,
+        key=context.settings.sign or "",
+    )
+    public, printed = certified(draft, closing)
+    kept = _keep(context, public)
+    return ClosedRun(document=public, last_words=tuple(filter(None, (printed, kept))))
+
+
+def _draft(
+    context: RunContext,
+    verdicts: Iterable[Verdict],
+    measurements: Sequence[Measurement],
+    observations: Sequence[Observation],
+) -> dict[str, Any]:
+    """Return the report as this process would write it, without a forecast and before the target is cleaned."""
     judgement = judge_run(
         context.plan,
         context.settings,
@@ -122,30 +159,8 @@ def _close(
         catalogue=context.catalogue,
         foresees=False,
     )
-    redactor = context.redactor
-    draft: dict[str, Any] = redactor.plain(document)
-    draft["sections"] = redactor.plain(sections(draft))
-    redactor.sweep(context.folder)
-    # The report comes first: whatever ends this process from here on, it is there, and names what may be left.
-    write_draft(draft, context.folder)
-    cleaning = time.monotonic()
-    draft["left_behind"] = redactor.plain(_clean(context, stays))
-    run.serving.close()
-    total = time.monotonic() - run.began
-    clean_up = time.monotonic() - cleaning
-    draft["stages"] = _stages(run, measurements, observations, total=total, clean_up=clean_up)
-    draft["run"]["finished"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    draft["run"]["seconds"] = total
-    closing = Closing(
-        folder=str(context.folder),
-        exit_code=exit_code,
-        is_final=final,
-        pdf=context.settings.pdf,
-        key=context.settings.sign or "",
-    )
-    public, printed = certified(draft, closing)
-    kept = _keep(context, public)
-    return ClosedRun(document=public, last_words=tuple(filter(None, (printed, kept))))
+    draft: dict[str, Any] = context.redactor.plain(document)
+    return draft
 
 
 def _stages(

@@ -170,10 +170,9 @@ def has_exit_code(run: Run, role: Role, how: signal.Signals | None, story: str) 
         assert run.code in expected | before, words
         return
     # Killed while hosts are looked at, nothing was written; afterwards it lacks at least what was not chosen.
-    assert run.code in ({4, 8, 1} if role.name in ("launcher", "rank") else {8}), words
+    assert run.code in ({4, 8} if role.name in ("launcher", "rank") else {8}), words
     if (run.report / "report.json").exists():
-        failed = {v["reason"] for v in run.document["requirements"] if v["outcome"] == "failed"}
-        assert failed <= {"killed"}, words
+        assert not [v for v in run.document["requirements"] if v["outcome"] == "failed"], words
 
 
 def is_judged(run: Run, story: str) -> None:

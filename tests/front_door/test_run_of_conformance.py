@@ -190,3 +190,26 @@ def test_the_power_of_a_loop_device_is_cut_by_our_own_command(kind: str, door: F
     assert (verdict["outcome"], verdict["severity"]) == ("met", "required"), (verdict["because"], verdict["detail"])
     assert "3/k" in verdict["detail"]
     assert [name for name in run.left_on_target if name != "lost+found"] == []
+
+
+@pytest.mark.thorough
+def test_a_target_whose_client_dies_is_told_once(door: FrontDoor, make_home) -> None:
+    """The FUSE process is killed between the checks: one check fails with that cause, the others could not be made."""
+    need_fuse()
+    with misbehaving(make_home("dies")) as target:
+        started = door.start(*LOCAL, "--ckpt-suite=conformance", target=target.path)
+        first = started.report / "observations"
+        started.until(lambda: first.exists() and len([*first.iterdir()]) > 2, "some checks were made")
+        target.kill()
+        run = started.finish()
+    seen = of_behaviour(run)
+    failed = {name: v for name, v in seen.items() if v["outcome"] == "failed"}
+    left = [v for v in seen.values() if v["outcome"] == "not run"]
+    # By whether the check that met it is required.
+    assert run.code in (1, 8), run.text
+    assert "error of pytest-ckpt" not in run.text
+    # The check that was being made, and the next one, may meet different errors of one end.
+    assert 1 <= len(failed) <= 2, failed
+    assert len(left) > 10
+    because = {v["because"] for v in left}
+    assert all("The target answers " in each and " since check " in each for each in because), because

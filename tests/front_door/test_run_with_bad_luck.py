@@ -47,9 +47,9 @@ def killed(make_home: Callable[[str], Path]) -> Run:
 
 
 @pytest.mark.thorough
-def test_a_killed_rank_fails_the_save_and_is_named(killed: Run) -> None:
-    assert killed.code == 1, killed.text
-    assert killed.outcomes(FIRST) == ONLY_SAVE_FAILED
+def test_a_killed_rank_is_named_and_accuses_no_storage(killed: Run) -> None:
+    assert killed.code == 8, killed.text
+    assert killed.outcomes(FIRST) == ONLY_SAVE_FAILED | {"SAVE": "not run"}
     because = killed.verdict("SAVE", FIRST)["because"]
     assert because.startswith(f"Rank 5 on {HOST} was killed in {FIRST}/stream save 2")
     assert "signal 9" in because
@@ -80,8 +80,8 @@ def test_a_stopped_rank_is_named_when_the_deadline_is_over(door: FrontDoor) -> N
     started = door.start(*TINY, f"--ckpt-deadline={seconds}s", environment=sabotage.environment)
     os.kill(sabotage.wait_until_held(started), signal.SIGSTOP)
     run = started.finish()
-    assert run.code == 1, run.text
-    assert run.outcomes() == ONLY_SAVE_FAILED
+    assert run.code == 8, run.text
+    assert run.outcomes() == ONLY_SAVE_FAILED | {"SAVE": "not run"}
     because = run.verdict("SAVE")["because"]
     assert because.startswith(f"Rank 1 on {HOST} hung in {MEASURED} save ")
     assert f"(--ckpt-deadline {seconds} s)" in because

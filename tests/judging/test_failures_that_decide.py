@@ -33,7 +33,10 @@ IN_LOADS = {"saves": (1.0, 1.0, 1.0), "loads": ()}
 
 @pytest.mark.parametrize(("failure", "done", "expected"), [
     (failed_in(at("save", 2)), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
-    (failed_in(at("save", 2), "killed", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
+    # The storage kills and stops nobody.
+    (failed_in(at("save", 2), "killed", ""), IN_SAVES, {"SAVE": "not run", "LOAD": "not run"}),
+    (dataclasses.replace(failed_in(at("save", 2), "hung", ""), stack="pid 3 (python3) state T"), IN_SAVES,
+     {"SAVE": "not run", "LOAD": "not run"}),
     (failed_in(at("save", 2), "hung", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
     (failed_in(at("save", 2), "too slow", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
     # The target refuses the first folder: no save can be made on it.
