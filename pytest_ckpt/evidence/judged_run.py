@@ -191,7 +191,7 @@ def _verdicts(
             verdict = dataclasses.replace(kept, severity=severity_of(requirement, found.subject, gates))
         else:
             verdict = _decide(requirement, found, facts)
-        if verdict.outcome != "not run" or not was_left_out:
+        if verdict.outcome != "not run" or requirement.suite in chosen:
             verdicts.append(verdict)
     return verdicts
 
