@@ -25,6 +25,7 @@ from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
 from pytest_ckpt.support.kernel_state import tasks_blocked_in
 from pytest_ckpt.support.processes import MARK, blocked_sentence, end_session, processes_of_session
+from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
 
@@ -42,6 +43,7 @@ _START_SECONDS = 60.0
 _READ_BYTES = 1 << 16
 # What a broken check is told by: the end of what it said.
 _LAST_WORDS = 1500
+_NOBODY = Redactor()
 
 
 def run_check(
@@ -62,6 +64,7 @@ def run_check(
     tell: Tell | None = None,
     within: str = "",
     run_id: str = "",
+    redactor: Redactor = _NOBODY,
 ) -> Observation:
     """Make one check and return what it saw; a check that breaks or never ends gives an observation that says so.
 
@@ -90,6 +93,7 @@ def run_check(
         log_folder=log_folder,
         tell=tell,
         run_id=run_id,
+        redactor=redactor,
     )
     return dataclasses.replace(seen, reproduce=shlex.join([*command, *named, *options]))
 
@@ -104,6 +108,7 @@ def run_object_check(
     deadline_seconds: float,
     log_folder: Path,
     tell: Tell | None = None,
+    redactor: Redactor = _NOBODY,
 ) -> Observation:
     """Make one check of an object store, below the run's ``area``; ``target`` is what the user called it."""
     access = area.access
@@ -119,17 +124,25 @@ def run_object_check(
         log_folder=log_folder,
         tell=tell,
         run_id=area.run_id,
+        redactor=redactor,
     )
     return dataclasses.replace(seen, reproduce=shlex.join([*command, f"--target={target}", *options]))
 
 
 def _made(
-    check: Check, words: list[str], *, deadline_seconds: float, log_folder: Path, tell: Tell | None, run_id: str
+    check: Check,
+    words: list[str],
+    *,
+    deadline_seconds: float,
+    log_folder: Path,
+    tell: Tell | None,
+    run_id: str,
+    redactor: Redactor,
 ) -> Observation:
     """Start a check by these words, listen to it, and return what it saw."""
     began = time.monotonic()
     with (log_folder / f"{check.name}.log").open("w") as log:
-        log.write(shlex.join(words) + "\n")
+        log.write(redactor.text(shlex.join(words)) + "\n")
         process = subprocess.Popen(
             tied_to_this_process(words),
             stdin=subprocess.DEVNULL,
@@ -138,7 +151,7 @@ def _made(
             env=_environment(run_id),
             start_new_session=True,
         )
-        listener = _Listener(process, log, tell)
+        listener = _Listener(process, log, tell, redactor)
         stuck: list[int] = []
         blocked: BlockedCall | None = None
         try:
@@ -167,13 +180,14 @@ def _made(
 class _Listener:
     """What a check has said so far: the call it is about to make, its result, and everything else."""
 
-    def __init__(self, process: subprocess.Popen[bytes], log: TextIO, tell: Tell | None) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], log: TextIO, tell: Tell | None, redactor: Redactor) -> None:
         assert process.stdout
         assert process.stderr
         self._process = process
         self._streams = (process.stdout, process.stderr)
         self._log = log
         self._tell = tell
+        self._redactor = redactor
         self._began = self._moved = time.monotonic()
         self._call, self._path = "start", ""
         self._has_called = False
@@ -252,7 +266,7 @@ class _Listener:
         return data
 
     def _take(self, line: str) -> None:
-        self._log.write(f"+{time.monotonic() - self._began:.3f} s {line}\n")
+        self._log.write(f"+{time.monotonic() - self._began:.3f} s {self._redactor.text(line)}\n")
         before, event = from_line(line)
         if isinstance(event, Call):
             self._call, self._path, self._has_called = event.call, event.path, True

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from typing import IO, cast
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.commands import Command, CommandRun
 from pytest_ckpt.support.processes import end_session
+from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
 
@@ -128,6 +130,7 @@ class _Served:
 
     def __init__(self, commands: Mapping[str, str], limit_seconds: float, log: Path) -> None:
         self._commands, self._limit, self._log = commands, limit_seconds, log
+        self._redactor = Redactor.of(os.environ, commands.values())
         self._clone = ""
         self._upgrade: threading.Thread | None = None
         self._began = 0.0
@@ -164,7 +167,7 @@ class _Served:
     def _tell(self, run: CommandRun) -> None:
         found = json.dumps(to_plain(run))
         with contextlib.suppress(OSError), self._log.open("a", encoding="utf-8") as file:
-            file.write(found + "\n")
+            file.write(json.dumps(self._redactor.plain(to_plain(run))) + "\n")
         with contextlib.suppress(OSError):
             print(found, flush=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.targets import Access, AreaRef, Names, TargetFacts, TargetSpec
+from pytest_ckpt.facts.vocabulary import strings, vocabulary
 from pytest_ckpt.launching.other_hosts import end_on_other_hosts, ended_badly, sweep_seconds
 from pytest_ckpt.support.processes import end_marked
 from pytest_ckpt.support.redaction import Redactor
@@ -16,6 +18,8 @@ from pytest_ckpt.targets.posix.target import PosixTarget
 from pytest_ckpt.targets.schemes import NO_ACCESS, make_target
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.launching.launcher import Launcher
     from pytest_ckpt.launching.second_client import SecondClient
@@ -48,7 +52,12 @@ class LaunchContext:
     @property
     def redactor(self) -> Redactor:
         """What hides the secrets of options and environment in everything that is written."""
-        return Redactor.of(os.environ, (o.value for o in self.settings.origins))
+        return Redactor.of(os.environ, (o.value for o in self.settings.origins), self.own_words)
+
+    @property
+    def own_words(self) -> Iterator[str]:
+        """The words that the files of this run are read by: a secret that is one of them would destroy these files."""
+        return itertools.chain(vocabulary(), strings(self.plan.to_plain()))
 
     @property
     def own_area(self) -> AreaRef:

@@ -52,7 +52,7 @@ class Observations:
     def _make(self, check: Check, file: Path) -> None:
         seen = self._once(check, self._of_objects(check) if check.room == "objects" else self._of_files(check))
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps(to_plain(seen), indent=1) + "\n")
+        write_atomically(file, json.dumps(self._context.redactor.plain(to_plain(seen)), indent=1) + "\n")
 
     def _once(self, check: Check, seen: Observation) -> Observation:
         """Return what a check saw; where an earlier one met the end of the target, only that.
@@ -90,6 +90,7 @@ class Observations:
             deadline_seconds=settings.deadline_seconds,
             log_folder=self._logs,
             tell=lambda _call, _path: self._observer.tick(),
+            redactor=context.redactor,
         )
 
     def _of_files(self, check: Check) -> Observation:
@@ -114,6 +115,7 @@ class Observations:
             deadline_seconds=settings.deadline_seconds,
             log_folder=self._logs,
             tell=lambda _call, _path: self._observer.tick(),
+            redactor=context.redactor,
             within=within,
             run_id=context.run_id,
         )

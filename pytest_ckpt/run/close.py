@@ -87,7 +87,6 @@ def _close(
         measurements, observations = _measurements(context), _observations(context)
         draft = _draft(context, verdicts, measurements, observations)
         draft["sections"] = context.redactor.plain(sections(draft))
-        context.redactor.sweep(context.folder)
         # The report comes first: whatever ends this process from here on, it is there, and names what may be left.
         write_draft(draft, context.folder)
     except Exception:

@@ -44,7 +44,8 @@ class RunContext(LaunchContext):
     @property
     def redactor(self) -> Redactor:
         """What hides the secrets of options, command line and environment in everything that is written."""
-        return Redactor.of(os.environ, [*(o.value for o in self.settings.origins), *self.command])
+        texts = [*(o.value for o in self.settings.origins), *self.command]
+        return Redactor.of(os.environ, texts, self.own_words)
 
     @property
     def extras(self) -> list[CatalogueRow]:

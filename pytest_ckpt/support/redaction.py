@@ -1,16 +1,15 @@
 """Keeps secrets out of the files of a run: the one place that knows what a secret looks like.
 
 A secret is the value of an environment variable with a telling name, the user part of a URL, and what is given to an
-option, variable or query field with a telling name. Its value is then hidden wherever it stands, also where a
-launcher or a library repeats it in a message. What looks like nothing in particular cannot be told from other text: a
-secret belongs into an environment variable or a file, not into an option of its own invention.
+option, variable or query field with a telling name. Its value is then hidden in all text that enters a file of the run,
+also where a launcher or a library repeats it in a message. Numbers, names of fields and words of this package are never
+changed: evidence that cannot be read again is lost. So a short value, or one that is a word of this package, is hidden
+only where it is given.
 """
 
 from __future__ import annotations
 
 import functools
-import html
-import json
 import re
 import shlex
 import urllib.parse
@@ -19,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
 
 HIDDEN = "***"
 # Shorter values cannot be hidden wherever they stand without destroying other text; only where they are given.
-_SHORTEST = 6
+_SHORTEST, _SHORTEST_NUMBER = 8, 6
 # Longer ones are seldom the same again.
 _SHORT_TEXT = 120
 
@@ -31,7 +29,7 @@ _TELLING = re.compile(
     r"password|passwd|passphrase|passcode|secret|credential|authorization|api_?key|access_?key|token$|key$",
     re.IGNORECASE,
 )
-_TELLING_PARTS = frozenset({"pass", "pwd", "auth", "sig", "signature", "pin", "token", "key"})
+_TELLING_PARTS = frozenset({"pass", "pwd", "auth", "sig", "signature", "token", "key"})
 _NOT_SECRET = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})
 
 _URL = re.compile(r"(?P<before>\b[a-zA-Z][\w+.-]*://)(?P<value>[^\s/@'\"]*|[^\s/@'\"]*:(?!\d+/)[^\s@'\"]*)(?P<after>@)")
@@ -49,16 +47,23 @@ _PATTERNS = (_URL, _LOGIN, _BEARER, _OPTION, _ASSIGNED, _USER, _SSHPASS)
 
 @dataclass(frozen=True, slots=True)
 class Redactor:
-    """Hides these values, and whatever stands where a secret stands. The longest come first."""
+    """Hides these values, and whatever stands where a secret stands. The longest come first.
+
+    Of secrets of digits alone only whole words are hidden.
+    """
 
     secrets: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, environment: Mapping[str, str], texts: Iterable[str]) -> Redactor:
-        """Return what hides the secrets of an environment, and those that are given in ``texts`` such as commands."""
+    def of(cls, environment: Mapping[str, str], texts: Iterable[str], own_words: Iterable[str] = ()) -> Redactor:
+        """Return what hides the secrets of an environment, and those that are given in ``texts`` such as commands.
+
+        ``own_words`` are words that files are read by: what is a part of one of them is hidden where it is given only.
+        """
         found = {value for name, value in environment.items() if name not in _NOT_SECRET and is_telling(name)}
         found |= {secret for text in texts for secret in _given(text)}
-        long = {s for s in found if len(s) >= _SHORTEST and s != HIDDEN}
+        words = "\n".join(own_words)
+        long = {s for s in found if _is_long(s) and s != HIDDEN and s not in words}
         return cls(tuple(sorted(long, key=lambda s: (-len(s), s))))
 
     def text(self, text: str) -> str:
@@ -68,7 +73,8 @@ class Redactor:
     def _cleaned(self, text: str) -> str:
         for secret in self.secrets:
             if secret in text:
-                text = text.replace(secret, HIDDEN)
+                whole = rf"(?<![\w.]){re.escape(secret)}(?![\w.])"
+                text = re.sub(whole, HIDDEN, text) if secret.isdigit() else text.replace(secret, HIDDEN)
         for pattern in _PATTERNS:
             text = pattern.sub(_hide, text)
         return text
@@ -85,16 +91,6 @@ class Redactor:
                 HIDDEN if _awaits(last, item) else self.plain(item) for last, item in zip(before, value, strict=False)
             ]
         return value
-
-    def sweep(self, folder: Path) -> None:
-        """Hide the known secrets in every file below a folder, however they are escaped there."""
-        forms = sorted({form for secret in self.secrets for form in _forms(secret)}, key=len, reverse=True)
-        for file in sorted(p for p in folder.rglob("*") if p.is_file() and not p.is_symlink()) if forms else ():
-            before = after = file.read_bytes()
-            for form in forms:
-                after = after.replace(form, HIDDEN.encode())
-            if after != before:
-                file.write_bytes(after)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -152,16 +148,5 @@ def _hide(match: re.Match[str]) -> str:
     return match["before"] + HIDDEN + (match.groupdict().get("after") or "")
 
 
-def _forms(secret: str) -> set[bytes]:
-    """Return a secret as files may hold it: plain, in JSON, in HTML and XML, in a URL, quoted for a shell."""
-    written = {
-        secret,
-        json.dumps(secret)[1:-1],
-        json.dumps(secret, ensure_ascii=False)[1:-1],
-        html.escape(secret),
-        html.escape(secret, quote=False),
-        urllib.parse.quote(secret),
-        urllib.parse.quote_plus(secret),
-        shlex.quote(secret),
-    }
-    return {form.encode("utf-8", "surrogateescape") for form in written}
+def _is_long(secret: str) -> bool:
+    return len(secret) >= (_SHORTEST_NUMBER if secret.isdigit() else _SHORTEST)
