@@ -12,7 +12,6 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.launching import launch_context
 from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.run.close import _clean
-from pytest_ckpt.run.context import RunContext
 from pytest_ckpt.run.hosts import Seen
 from pytest_ckpt.run.open import open_run, preflight
 from tests.support.made_launch import made_context
@@ -80,8 +79,7 @@ def test_the_run_s_folder_stays_and_is_told_where_something_may_still_write(
     monkeypatch.setattr(preflight, "_see_hosts", lambda *_: Seen(failure=None))
     folders = {"ckpt_target": str(tmp_path / "target"), "ckpt_report": str(tmp_path / "report")}
     context = open_run(resolve(SAID | folders, {}), ["pytest"]).context
-    monkeypatch.setattr(RunContext, "end_left_over", lambda _: why)
     (made,) = (tmp_path / "target").iterdir()
-    left = _clean(context)
+    left = _clean(context, why)
     assert left == ([f"{context.own_area.location} stays: {why}"] if why else [])
     assert made.exists() is bool(why)
