@@ -10,6 +10,7 @@ import array
 import dataclasses
 import errno
 import fcntl
+import itertools
 import mmap
 import os
 import struct
@@ -20,7 +21,7 @@ from pytest_ckpt.targets.posix.residency import page_counts
 from pytest_ckpt.targets.posix.storage_stack import storage_stack
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pytest_ckpt.facts.storage_stack import StorageStack
 
@@ -37,7 +38,9 @@ _WHOLE = (1 << 64) - 1
 _LOOP_GET_STATUS64 = 0x4C05
 _LOOP_STATUS_BYTES = 232
 _DEVICE = "/dev/loop"
-_LAYERS_ABOVE = 2  # the file system and the loop device
+_FILE_LAYER = 2  # below the file system and the loop device
+# What a file system may keep in the cache of its device besides the bytes of files.
+_OWN_SHARE, _OWN_BYTES = 0.01, 8 << 20
 
 
 def seen_storage(folder: Path) -> StorageStack:
@@ -57,40 +60,67 @@ def seen_storage(folder: Path) -> StorageStack:
 
 
 class FileBelow:
-    """The file below a loop device whose file system is the target's. Raises OSError where it cannot be told."""
+    """The files of this host below a target, whose pages are counted. Raises OSError where they cannot be.
+
+    ``is_placed``: it is one file, and the file system tells where in it the bytes of a file of the target lie.
+    """
 
     def __init__(self, stack: StorageStack) -> None:
-        device = stack.layers[1].text if len(stack.layers) > _LAYERS_ABOVE else ""
-        is_direct = device.startswith(_DEVICE) and stack.layers[_LAYERS_ABOVE].kind == "file"
-        if len(stack.files) != 1 or not is_direct or stack.layers[0].text not in _PLACING:
-            raise OSError(errno.EOPNOTSUPP, "the places of its files below are not known")
-        self._path = Path(stack.files[0])
-        self._offset = _offset_of(device, self._path)
+        pairs = list(itertools.pairwise(stack.layers))
+        devices = [above.text for above, below in pairs if below.kind == "file"]
+        if not devices or not all(device.startswith(_DEVICE) for device in devices):
+            raise OSError(errno.EOPNOTSUPP, "the devices above it are not loop devices")
+        self._paths = [Path(file) for file in stack.files]
+        offsets = [_offset_of(device, path) for device, path in zip(devices, self._paths, strict=True)]
+        for path in self._paths:
+            _cached_pages(path)
+        is_direct = len(self._paths) == 1 and stack.layers[_FILE_LAYER].kind == "file"
+        self.is_placed = is_direct and stack.layers[0].text in _PLACING
+        self._offset = offsets[0]
 
     def evict(self) -> None:
-        """Write the file's dirty pages back, and ask the kernel to drop all of them."""
-        descriptor = os.open(self._path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
+        """Write dirty pages of the files back, and ask the kernel to drop all of them; the uppermost first."""
+        for path in self._paths:
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
 
-    def cached_bytes(self, file: Path) -> int:
-        """Return how many bytes of a file of the target are in the page cache as pages of the file below.
+    def cached_bytes(self, files: Sequence[tuple[Path, int]]) -> int:
+        """Return how many bytes of files of the target, each with its size, are in the page cache a second time.
 
-        What the file system does not place counts as cached.
+        Where they are not placed, all cached pages below count, less what the file system keeps there of its own
+        (names, attributes, maps of free space). For files of less than 16 MiB that may be half of their size.
         """
-        descriptor, below = os.open(file, os.O_RDONLY), os.open(self._path, os.O_RDONLY)
+        size = sum(of_file for _, of_file in files)
+        if self.is_placed:
+            return sum(self._placed(file, of_file) for file, of_file in files)
+        cached = sum(_cached_pages(path) for path in self._paths) * mmap.PAGESIZE
+        own = min(max(_OWN_SHARE * size, _OWN_BYTES), size / 2)
+        return 0 if cached <= own else min(size, cached)
+
+    def _placed(self, file: Path, size: int) -> int:
+        """What the file system does not place counts as cached."""
+        descriptor, below = os.open(file, os.O_RDONLY), os.open(self._paths[0], os.O_RDONLY)
         try:
             cached = sum(
                 length if place is None else page_counts(below, self._offset + place, length).cached * mmap.PAGESIZE
                 for place, length in _extents(descriptor)
             )
-            return min(os.fstat(descriptor).st_size, cached)
+            return min(size, cached)
         finally:
             os.close(descriptor)
             os.close(below)
+
+
+def _cached_pages(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return page_counts(descriptor).cached
+    finally:
+        os.close(descriptor)
 
 
 def _offset_of(device: str, path: Path) -> int:

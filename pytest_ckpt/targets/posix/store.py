@@ -180,11 +180,11 @@ class PosixStore:
 
     def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> Resident:
         """Count the pages of files that this host's page cache holds."""
-        files = [self._final(ref) / name for name in names]
-        counts = [(file, resident_bytes(file, cast("Gauge", gauge))) for file in files]
+        counts = [(path, *resident_bytes(path, cast("Gauge", gauge))) for path in (self._final(ref) / n for n in names)]
         below = self._file_below()
-        cached = sum(max(of_file, below.cached_bytes(file) if below else 0) for file, (of_file, _) in counts)
-        return Resident(resident_bytes=cached, bytes=sum(size for _, (_, size) in counts))
+        cached = below.cached_bytes([(path, size) for path, _, size in counts]) if below else 0
+        resident = max(cached, sum(of_file for _, of_file, _ in counts))
+        return Resident(resident_bytes=resident, bytes=sum(size for _, _, size in counts))
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
         """Advise the page cache to drop files."""

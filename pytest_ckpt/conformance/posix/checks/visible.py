@@ -106,7 +106,11 @@ def _change(path: Path, seed: int, before: list[int], after: list[int]) -> None:
 
 
 def first_open(path: str, *, seed: int, versions: list[int], change: str) -> dict[str, Any]:
-    """Open a file once: its size and every byte are those of the state that was closed elsewhere."""
+    """Open a file once and read it to its end: all bytes and the size are those of the state that was closed elsewhere.
+
+    A reader reads before it asks for anything else: some clients bring their memory of a file up to date only when
+    they are asked for its size, and cut what is read at the old one until then.
+    """
     findings, expected = Findings(), len(versions) * pages.PAGE
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -119,8 +123,8 @@ def first_open(path: str, *, seed: int, versions: list[int], change: str) -> dic
         )
         return findings.plain()
     try:
-        size = os.fstat(descriptor).st_size
         data = b"".join(iter(lambda: os.read(descriptor, 1 << 20), b""))
+        size = os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
     if size != expected:
