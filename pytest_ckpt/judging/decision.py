@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.support.units import counted
 
 # How the kernel shows a process that a signal has stopped (`support.kernel_state`).
-_STOPPED = re.compile(r"\bstate T\b")
+_STOPPED = "state T"
 
 # Units of which all or none is demanded, so that no share of a limit can be left.
 _COUNTED = ("faults", "bytes", "files", "folders", "commits")
@@ -74,7 +73,7 @@ def failed_by(failure: Failure) -> Decision:
 
     A rank that was killed (out of memory, by a person) or stopped decides nothing: the storage did not do that.
     """
-    if failure.kind == "killed" or (failure.kind == "hung" and _STOPPED.search(failure.stack)):
+    if failure.kind == "killed" or (failure.kind == "hung" and _STOPPED in failure.stack):
         because = f"{describe_failure(failure)} That says nothing of the storage."
         return not_decided("killed", because, failure.stack.splitlines())
     reasons: dict[FailureKind, Reason] = {"hung": "hung", "too slow": "over limit"}

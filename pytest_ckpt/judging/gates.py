@@ -7,7 +7,6 @@ not quietly: every relaxation is named.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -118,7 +117,7 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
     extends = str(table.get("extends", ""))
     if extends not in BUILT_IN:
         raise ValueError(f'it must extend one of {", ".join(BUILT_IN)}, such as extends = "posix-shared"')
-    if shipped := next((word for word in BUILT_IN if re.match(rf"{word}(?![a-z0-9])", name.strip().lower())), None):
+    if shipped := next((word for word in BUILT_IN if _begins_like(name, word)), None):
         raise ValueError(
             f"its name, {name}, begins with that of a table that ships ({shipped}), and a reader would take it for "
             "that one: give it a name of its own"
@@ -159,6 +158,12 @@ def beside_own_table(gates: Gates, own: Gates, defaults: Mapping[str, Known]) ->
         return gates
     sentence = f"The table of this target is {own.name}, which asks for more: {', '.join(names)}."
     return replace(gates, certifies=False, relaxed=(*gates.relaxed, sentence))
+
+
+def _begins_like(name: str, shipped: str) -> bool:
+    """Whether a reader would take a name for that of a table that ships: the same, or with more words behind it."""
+    given = name.strip().lower()
+    return given.startswith(shipped) and not given[len(shipped) :][:1].isalnum()
 
 
 def _rows(table: Any, defaults: Mapping[str, Known]) -> tuple[dict[str, str], dict[str, float]]:

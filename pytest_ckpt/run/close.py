@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import __version__
 from pytest_ckpt.conformance.posix.check_folder import CHECKS_FOLDER
+from pytest_ckpt.evidence.run_files import Document
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
@@ -46,7 +47,7 @@ _REMOVE_SECONDS = 120.0
 class ClosedRun:
     """The report of a run, and sentences for whoever started it that are in no report."""
 
-    document: dict[str, Any]
+    document: Document
     last_words: tuple[str, ...]
 
 
@@ -56,7 +57,7 @@ def close_run(
     exit_code: int,
     *,
     final: bool,
-    sections: Callable[[dict[str, Any]], list[dict[str, Any]]] = lambda _document: [],
+    sections: Callable[[Document], list[Document]] = lambda _document: [],
 ) -> ClosedRun:
     """End what is left, write a draft of the report, clean the target, and have the report made of the draft.
 
@@ -76,7 +77,7 @@ def _close(
     exit_code: int,
     *,
     final: bool,
-    sections: Callable[[dict[str, Any]], list[dict[str, Any]]],
+    sections: Callable[[Document], list[Document]],
 ) -> ClosedRun:
     context = run.context
     if run.waiting:
@@ -119,7 +120,7 @@ def _draft(
     verdicts: Iterable[Verdict],
     measurements: Sequence[Measurement],
     observations: Sequence[Observation],
-) -> dict[str, Any]:
+) -> Document:
     """Return the report as this process would write it, without a forecast and before the target is cleaned."""
     judgement = judge_run(
         context.plan,
@@ -158,7 +159,7 @@ def _draft(
         catalogue=context.catalogue,
         foresees=False,
     )
-    draft: dict[str, Any] = context.redactor.plain(document)
+    draft: Document = context.redactor.plain(document)
     return draft
 
 
@@ -194,7 +195,7 @@ def _observations(context: RunContext) -> list[Observation]:
     return [read_observation(file) for file in files if file.exists()]
 
 
-def _keep(context: RunContext, document: dict[str, Any]) -> str:
+def _keep(context: RunContext, document: Document) -> str:
     """Append the run to its history; what goes wrong there must not cost the run its report."""
     history = context.settings.history
     if not history:
@@ -265,7 +266,7 @@ def _cleaned(context: RunContext, stays: str) -> list[str]:
     return left
 
 
-def write_report(document: dict[str, Any], folder: Path, signer: Signer | None = None, *, pdf: bool = False) -> str:
+def write_report(document: Document, folder: Path, signer: Signer | None = None, *, pdf: bool = False) -> str:
     """Write report.json, certificate.html, junit.xml, the digests of all files of the run folder, and the signature.
 
     With ``pdf`` also certificate.pdf; return a sentence about it. A PDF that fails must not cost a run its report.
@@ -284,7 +285,7 @@ def write_report(document: dict[str, Any], folder: Path, signer: Signer | None =
     return words
 
 
-def _print(document: dict[str, Any], file: Path) -> str:
+def _print(document: Document, file: Path) -> str:
     from pytest_ckpt.report.pdf import write_pdf  # noqa: PLC0415
 
     try:

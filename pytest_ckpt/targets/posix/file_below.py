@@ -69,7 +69,7 @@ class FileBelow:
         pairs = list(itertools.pairwise(stack.layers))
         devices = [above.text for above, below in pairs if below.kind == "file"]
         if not devices or not all(device.startswith(_DEVICE) for device in devices):
-            raise OSError(errno.EOPNOTSUPP, "the devices above it are not loop devices")
+            raise OSError(errno.ENOTSUP, "the devices above it are not loop devices")
         self._paths = [Path(file) for file in stack.files]
         offsets = [_offset_of(device, path) for device, path in zip(devices, self._paths, strict=True)]
         for path in self._paths:

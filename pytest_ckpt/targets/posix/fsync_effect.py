@@ -24,7 +24,7 @@ _TRIES = 5
 _SECTOR_BYTES = 512
 _DEVICES = Path("/sys/dev/block")
 _SECTORS_WRITTEN = 6  # of the fields of a device's stat: Documentation/block/stat.rst
-_NO_CACHESTAT = (errno.ENOSYS, errno.EPERM, errno.EOPNOTSUPP)
+_NO_CACHESTAT = (errno.ENOSYS, errno.EPERM, errno.ENOTSUP)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
