@@ -15,6 +15,9 @@ from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.launching.check_runs import run_check, run_object_check
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.recorder import write_atomically
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.posix.run_folder import folder_of
+from pytest_ckpt.targets.watched import answers_within, watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +31,11 @@ if TYPE_CHECKING:
 _ENDS = frozenset(
     ("EHOSTDOWN", "EIO", "ENODEV", "ENOENT", "ENOTCONN", "ENXIO", "EREMOTEIO", "EROFS", "ESHUTDOWN", "ESTALE")
 )
+
+
+# A target that did not answer a check gets so long to answer before the next one.
+_SILENT_SECONDS = 10.0
+_BLOCKED, _SILENT = "blocked", "ETIMEDOUT"
 
 
 class Observations:
@@ -50,9 +58,33 @@ class Observations:
         return seen
 
     def _make(self, check: Check, file: Path) -> None:
+        if (since := self._silent_since()) is not None:
+            because = f"the target has not answered since check {since}"
+            silent = Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_SILENT)
+            self._keep(silent, file)
+            return
         seen = self._once(check, self._of_objects(check) if check.room == "objects" else self._of_files(check))
+        if seen.blocked:
+            (self._logs / _BLOCKED).write_text(check.name)
+        self._keep(seen, file)
+
+    def _keep(self, seen: Observation, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, json.dumps(self._context.redactor.plain(to_plain(seen)), indent=1) + "\n")
+
+    def _silent_since(self) -> str | None:
+        """Return the check that the target did not answer, if it still does not answer; None where it does."""
+        blocked = self._logs / _BLOCKED
+        area = self._context.own_area
+        if not blocked.exists() or "paths" not in self._context.target.capabilities:
+            return None
+        try:
+            with answers_within(min(_SILENT_SECONDS, self._context.settings.deadline_seconds)):
+                watched(area.location, lambda: folder_of(area).exists())
+        except UsageError:
+            return blocked.read_text()
+        blocked.unlink(missing_ok=True)
+        return None
 
     def _once(self, check: Check, seen: Observation) -> Observation:
         """Return what a check saw; where an earlier one met the end of the target, only that.

@@ -35,6 +35,7 @@ from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.user_files import is_there, user_path
 from pytest_ckpt.targets.protocol import Target
 from pytest_ckpt.targets.schemes import NO_ACCESS, split
+from pytest_ckpt.targets.watched import answers_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -87,9 +88,10 @@ def open_run(
     """
     folder = user_path(settings.report, "--ckpt-report")
     try:
-        return _open(
-            settings, command, extras, plugins, targets, folder, measures_here=measures_here, recorders=recorders
-        )
+        with answers_within(settings.deadline_seconds):
+            return _open(
+                settings, command, extras, plugins, targets, folder, measures_here=measures_here, recorders=recorders
+            )
     except UsageError:
         raise
     except Exception as error:

@@ -6,6 +6,7 @@ a symbolic link; what is found beside it stays, and is told.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -13,16 +14,17 @@ import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.targets import AreaRef, TargetFacts
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.own_names import OWN_NAME
 from pytest_ckpt.targets.owner import OWNER, is_alive, owner_of
 from pytest_ckpt.targets.posix.sighting import SIGN_PREFIX
+from pytest_ckpt.targets.watched import watched
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 PREFIX = "pytest-ckpt-"
 OPENER = "pytest_ckpt.targets.posix.store:open_store"
@@ -41,7 +43,9 @@ class OfEarlierRun:
 
 def place_on_this_host(facts: TargetFacts) -> Path | None:
     """Return where a target lies, without symbolic links; None for one that has no paths."""
-    return Path(facts.location).resolve() if "paths" in facts.capabilities else None
+    if "paths" not in facts.capabilities:
+        return None
+    return watched(facts.location, lambda: Path(facts.location).resolve())
 
 
 def folder_of(area: AreaRef) -> Path:
@@ -75,20 +79,32 @@ class RunFolder:
         self.run_id = run_id
         self.identity: tuple[int, ...] = ()
 
-    def create(self) -> None:
-        """Make the folder and say in it whose it is. Raises UsageError when the target does not let it."""
-        owner = owner_of(self.run_id)
+    def create(self, owner: Mapping[str, Any] | None = None) -> tuple[int, ...]:
+        """Make the folder, say in it whose it is, and return its identity.
+
+        ``owner`` is the word of the process that owns it, by default this one's. Raises UsageError when the target does
+        not let it.
+        """
+        owner = owner or owner_of(self.run_id)
         try:
             self.path.mkdir(mode=0o700)
             seen = self.path.stat()
             self.identity = (seen.st_dev, seen.st_ino)
             (self.path / OWNER).write_text(json.dumps(owner) + "\n")
+            return self.identity
         except OSError as error:
             remove(self.path, self.identity, ())
             raise UsageError(
                 f"No folder can be made on the target: {self.path}: {error.strerror}.",
                 "Make the target writable and give it space.",
             ) from error
+
+
+def remove_begun(path: Path) -> None:
+    """Remove a run's folder that was just begun, whether it is there or not."""
+    with contextlib.suppress(OSError):
+        seen = path.stat()
+        remove(path, (seen.st_dev, seen.st_ino), ())
 
 
 def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_folder: bool = False) -> list[str]:

@@ -14,6 +14,7 @@ from pytest_ckpt.support.answers import answering
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.user_files import user_path
 from pytest_ckpt.targets.posix.run_folder import PREFIX, folder_of
+from pytest_ckpt.targets.watched import watched
 
 # Attribute and name caches of network file systems last up to a minute.
 _PATIENCE_SECONDS = 75.0
@@ -25,17 +26,22 @@ def check_second_mount(second_mount: str, location: str) -> Path:
     mount, target = user_path(second_mount, "--ckpt-second-mount"), Path(location)
     name = f"--ckpt-second-mount {mount}"
     with answering(name):
-        if not mount.is_dir():
-            raise UsageError(f"{name} is not a folder.", f"Name the path of {target} on the second mount.")
-        if mount.resolve() == target.resolve():
-            raise UsageError(f"{name} is the target itself.", "Mount the storage a second time, elsewhere.")
-        here, there = target.stat(), mount.stat()
+        watched(name, lambda: _check_second_mount(mount, target, name))
+    return mount
+
+
+def _check_second_mount(mount: Path, target: Path, name: str) -> None:
+    if not mount.is_dir():
+        raise UsageError(f"{name} is not a folder.", f"Name the path of {target} on the second mount.")
+    if mount.resolve() == target.resolve():
+        raise UsageError(f"{name} is the target itself.", "Mount the storage a second time, elsewhere.")
+    here, there = target.stat(), mount.stat()
     if (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino):
         raise UsageError(
             f"{name} and the target are one mount to the kernel (same device and inode), with one cache.",
-            "Mount it so that nothing is shared: for NFS with the option nosharecache, and not by mount --bind.",
+            "Mount it so that nothing is shared: NFS with the option nosharecache, CephFS with noshare, not by mount "
+            "--bind.",
         )
-    return mount
 
 
 def through_second_mount(second_mount: str, area: AreaRef) -> AreaRef:
@@ -47,6 +53,12 @@ def through_second_mount(second_mount: str, area: AreaRef) -> AreaRef:
 
 def see_the_same(mount: Path, location: str, area: AreaRef) -> None:
     """Write a random file in the run's area and find it through the other mount. Raises UsageError."""
+    watched(
+        f"--ckpt-second-mount {mount}", lambda: _see_the_same(mount, location, area), more_seconds=_PATIENCE_SECONDS
+    )
+
+
+def _see_the_same(mount: Path, location: str, area: AreaRef) -> None:
     name = f"same-{secrets.token_hex(8)}"
     word = secrets.token_bytes(64)
     run_folder = folder_of(area)

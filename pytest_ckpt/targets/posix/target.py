@@ -12,10 +12,12 @@ from pytest_ckpt.support.answers import answering
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.support.user_files import user_path
+from pytest_ckpt.targets.owner import owner_of
 from pytest_ckpt.targets.posix.cleanup import remove_in_time
 from pytest_ckpt.targets.posix.file_below import seen_storage
 from pytest_ckpt.targets.posix.mounts import mount_of
-from pytest_ckpt.targets.posix.run_folder import OPENER, RunFolder, find_leftovers, folder_of
+from pytest_ckpt.targets.posix.run_folder import OPENER, RunFolder, find_leftovers, folder_of, remove_begun
+from pytest_ckpt.targets.watched import watched
 
 _REMOVE_SECONDS = 120.0
 MAXIMUM_TO_FILL_BYTES = 64 << 30
@@ -33,14 +35,18 @@ class PosixTarget:
         self._path = user_path(location, option)
         self._option, self._opener = option, opener
 
+    @property
+    def _name(self) -> str:
+        return f"{self._option} {self._path}"
+
     def describe(self) -> TargetFacts:
         """Return on which mount the folder is, from the kernel's table of mounts alone."""
         return self._facts(self._path, None)
 
     def check(self) -> TargetFacts:
         """Return mount and space of the folder; nothing is written. Raises UsageError when it cannot be used."""
-        with answering(f"{self._option} {self._path}"):
-            return self._checked()
+        with answering(self._name):
+            return watched(self._name, self._checked)
 
     def _checked(self) -> TargetFacts:
         path, name = self._path, f"{self._option} {self._path}"
@@ -81,8 +87,8 @@ class PosixTarget:
 
     def check_may_be_filled(self) -> None:
         """Raise UsageError when the folder cannot be filled up for a moment. Nothing is written."""
-        with answering(f"{self._option} {self._path}"):
-            self._check_may_be_filled()
+        with answering(self._name):
+            watched(self._name, self._check_may_be_filled)
 
     def _check_may_be_filled(self) -> None:
         path, name = self._path, f"{self._option} {self._path}"
@@ -103,24 +109,25 @@ class PosixTarget:
 
     def create_area(self, run_id: str) -> AreaRef:
         """Make the run's folder, which says whose it is. Raises UsageError, and then leaves nothing."""
-        folder = RunFolder(self._path, run_id)
+        folder = watched(self._name, lambda: RunFolder(self._path, run_id))
+        owner = owner_of(run_id)
         try:
-            folder.create()
-        except BaseException:
-            remove_in_time(folder.path, folder.identity, Names(), _REMOVE_SECONDS)
+            identity = watched(self._name, lambda: folder.create(owner))
+        except KeyboardInterrupt:
+            watched(self._name, lambda: remove_begun(folder.path))
             raise
         return AreaRef(
             scheme="",
             location=str(folder.path),
             run_id=run_id,
             opener=self._opener,
-            identity=tuple(map(str, folder.identity)),
+            identity=tuple(map(str, identity)),
         )
 
     def leftovers(self) -> Sequence[Leftover]:
         """Return what earlier runs left whose controller no longer runs on this host."""
-        with answering(f"{self._option} {self._path}"):
-            found = find_leftovers(self._path)
+        with answering(self._name):
+            found = watched(self._name, lambda: find_leftovers(self._path))
         return [
             Leftover(what=str(f.path), why=f"run {f.run_id} of {f.host}", command=removal_of("", str(f.path)))
             for f in found

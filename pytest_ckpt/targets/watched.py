@@ -1,0 +1,131 @@
+"""A call on a file system in a child of this process, which is watched: storage that hangs holds the child alone.
+
+The child is forked: it has imported all that the call needs, and costs some milliseconds. It makes system calls and
+nothing else, and lets go of every descriptor that it inherits: a child that hangs for ever keeps no connection open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+import pickle
+import select
+import signal
+import threading
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar, cast
+
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.kernel_state import tasks_blocked_in
+from pytest_ckpt.support.units import format_seconds
+
+Answer = TypeVar("Answer")
+
+DEFAULT_SECONDS = 60.0
+_seconds: contextvars.ContextVar[float] = contextvars.ContextVar("seconds", default=DEFAULT_SECONDS)
+_READ_BYTES = 1 << 16
+
+
+@contextlib.contextmanager
+def answers_within(seconds: float) -> Iterator[None]:
+    """Let calls that are watched meanwhile take so long at most."""
+    before = _seconds.set(min(seconds, DEFAULT_SECONDS))
+    try:
+        yield
+    finally:
+        _seconds.reset(before)
+
+
+def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0) -> Answer:
+    """Return what ``call`` returns, or raise the UsageError or OSError that it raises; ``name`` names the storage.
+
+    ``more_seconds`` are those that the call itself may wait. Raises UsageError where the storage does not answer.
+    """
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        # Other threads of this process hold no lock that a child needs for system calls.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process = os.fork()
+    if process == 0:
+        _answer(call, writing)
+    os.close(writing)
+    seconds = _seconds.get() + more_seconds
+    has_ended = False
+    try:
+        data = _read_all(reading, seconds)
+        has_ended = data is not None
+    finally:
+        os.close(reading)
+        stack = "" if has_ended else tasks_blocked_in([process])
+        _reap(process, has_ended=has_ended)
+    if data is None:
+        raise UsageError(
+            f"{name} did not answer for {format_seconds(seconds)}: process {process} waits for it and cannot be ended."
+            + (f"\n{stack}" if stack else ""),
+            "Look at its server, or at the process that serves the mount. Unmount it (umount -l PATH), mount it again.",
+        )
+    kind, found = pickle.loads(data) if data else ("broke", "its process ended without a word")
+    if kind == "usage":
+        raise UsageError(*found)
+    if kind == "os":
+        raise OSError(*found)
+    if kind == "broke":
+        raise RuntimeError(found)
+    return cast("Answer", found)
+
+
+def _answer(call: Callable[[], Any], writing: int) -> NoReturn:
+    """Call, write what came of it, and end; in the child."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _let_go(writing)
+        try:
+            found: tuple[str, Any] = ("answer", call())
+        except UsageError as error:
+            found = ("usage", (error.what, error.remedy))
+        except OSError as error:
+            found = ("os", (error.errno, error.strerror, error.filename))
+        data = memoryview(pickle.dumps(found))
+    except BaseException:
+        data = memoryview(pickle.dumps(("broke", traceback.format_exc())))
+    try:
+        while data:
+            data = data[os.write(writing, data) :]
+    finally:
+        os._exit(0)
+
+
+def _let_go(kept: int) -> None:
+    """Close what this process inherited, but for its standard streams."""
+    for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        if number > 2 and number != kept:
+            with contextlib.suppress(OSError):
+                os.close(number)
+
+
+def _read_all(descriptor: int, seconds: float) -> bytes | None:
+    """Return all that comes until the other side ends; None where it does not end in time."""
+    until = time.monotonic() + seconds
+    pieces: list[bytes] = []
+    while True:
+        if not select.select([descriptor], [], [], max(0.0, until - time.monotonic()))[0]:
+            return None
+        piece = os.read(descriptor, _READ_BYTES)
+        if not piece:
+            return b"".join(pieces)
+        pieces.append(piece)
+
+
+def _reap(process: int, *, has_ended: bool) -> None:
+    """Wait for a child; one that hangs is killed, and is waited for aside whenever the storage lets go of it."""
+    if has_ended:
+        os.waitpid(process, 0)
+        return
+    os.kill(process, signal.SIGKILL)
+    threading.Thread(target=os.waitpid, args=(process, 0), daemon=True).start()

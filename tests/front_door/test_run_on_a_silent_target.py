@@ -1,0 +1,89 @@
+"""A target that stops answering at any moment: the run ends in its deadline, and names what it waited for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from tests.support.front_door import TINY
+from tests.support.machine import need_fuse, patience
+from tests.support.targets.misbehaving import misbehaving
+
+SECONDS = 4
+
+
+@pytest.fixture
+def target(make_home):
+    need_fuse()
+    with misbehaving(make_home("silent")) as found:
+        try:
+            yield found
+        finally:
+            os.kill(found.pid, signal.SIGCONT)
+
+
+@contextmanager
+def stopped(target) -> Iterator[None]:
+    os.kill(target.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(target.pid, signal.SIGCONT)
+
+
+def deadline() -> str:
+    return f"--ckpt-deadline={patience(SECONDS):.0f}s"
+
+
+def test_silent_before_the_run(door, target):
+    with stopped(target):
+        run = door.run(*TINY, deadline(), target=target.path)
+    assert run.code == 4, run.text
+    assert f"--ckpt-target {target.path} did not answer for " in run.text
+    assert "Traceback" not in run.text
+    assert not run.report.exists()
+
+
+@pytest.mark.thorough
+def test_silent_between_the_checks(door, target):
+    """One check fails by it; the others are not made, and say since when."""
+    words = (*TINY, deadline(), "--ckpt-gates=posix-local", "--ckpt-suite=conformance")
+    started = door.start(*words, target=target.path)
+    made = started.report / "observations"
+    started.until(lambda: made.exists() and len([*made.iterdir()]) > 2, "some checks were made")
+    with stopped(target):
+        run = started.finish()
+    assert run.code in (1, 8), run.text
+    blocked = [o for o in run.document["observations"] if o["blocked"]]
+    silent = [o for o in run.document["observations"] if "has not answered since check" in o["not_run"]]
+    assert 1 <= len(blocked) <= 2
+    assert len(silent) > 10
+    assert run.document["left_behind"]
+
+
+@pytest.mark.thorough
+def test_silent_while_the_target_is_cleaned(door, target):
+    started = door.start(*TINY, deadline(), target=target.path)
+    started.until((started.report / "report.json").exists, "the draft of the report is written")
+    with stopped(target):
+        run = started.finish()
+    # It may have been cleaned before it was stopped.
+    assert run.document["grade"] == "rehearsal"
+    assert run.document["run"]["finished"]
+    assert bool(run.document["left_behind"]) is bool(run.left_on_target)
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
+def test_the_controller_makes_no_call_on_the_target(door):
+    log = door.home / "calls"
+    around = ("strace", "-e", "trace=file", "-o", str(log))
+    run = door.run(*TINY, "--ckpt-gates=posix-local", "-k", "commit or saves", around=around, python=sys.executable)
+    assert run.code in (0, 8), run.text
+    calls = [line for line in log.read_text().splitlines() if str(door.target) in line and "execve(" not in line]
+    assert calls == []
