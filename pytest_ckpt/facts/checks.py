@@ -19,3 +19,6 @@ def in_room(room: Room) -> tuple[Check, ...]:
 
 
 BY_NAME = {check.name: check for check in CHECKS}
+
+FILES_OF_CHECKS = 10_000
+"""The most files that a check of a file system makes at once, at full effort: NAMES.many."""

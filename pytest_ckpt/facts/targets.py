@@ -101,11 +101,15 @@ class AreaRef:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capacity:
-    """Space of a target in bytes, as df shows it: what is kept for root is neither used nor free."""
+    """Space of a target in bytes, as df shows it: what is kept for root is neither used nor free.
+
+    ``free_files`` is how many files it can still hold (inodes); None if it does not count them.
+    """
 
     total_bytes: int
     used_bytes: int
     free_bytes: int
+    free_files: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

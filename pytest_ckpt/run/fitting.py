@@ -38,6 +38,21 @@ def check_space(plan: Plan, settings: Settings, free: int) -> None:
     )
 
 
+def check_files(plan: Plan, settings: Settings, free: int | None, checked: int = 0) -> None:
+    """Refuse a plan with more files than the target can still hold; ``checked`` are those of checks of behaviour.
+
+    ``free`` is None where the target does not count them.
+    """
+    count = checkpoints_at_once(settings)
+    need = max([checked, *(c.files_of_saves(count) for c in plan.runnable)])
+    if free is None or need <= free:
+        return
+    raise UsageError(
+        f"Too few free inodes on the target: the run has up to {need:,} files at a time, and {free:,} are free.",
+        "Make room for more files (df -i), or name a target on a file system that was made with more inodes.",
+    )
+
+
 def check_memory(plan: Plan, hosts: Iterable[HostFacts]) -> None:
     """Refuse a plan whose ranks do not fit the memory of their hosts."""
     check_memory_of(plan, [(host.host, host.ranks, host.memory_available_bytes) for host in hosts])

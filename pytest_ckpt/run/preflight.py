@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import shlex
 import sys
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.config.codecs import check_codec_installed
 from pytest_ckpt.config.engines import check_installed
 from pytest_ckpt.config.gate_files import load_waivers, settle
+from pytest_ckpt.facts.checks import FILES_OF_CHECKS
 from pytest_ckpt.facts.engines import DEFAULT
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.network import HostNetwork
@@ -24,7 +26,7 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.run.commands import check_commands
-from pytest_ckpt.run.fitting import check_memory, check_space
+from pytest_ckpt.run.fitting import check_files, check_memory, check_space
 from pytest_ckpt.run.hosts import Seen, alike, see_hosts
 from pytest_ckpt.run.local_tier import check_local_tier, check_tiers_of_hosts
 from pytest_ckpt.run.report_place import check_report_place
@@ -72,6 +74,16 @@ class Preflight:
     hosts: tuple[HostFacts, ...]
     waiting: Launch | None = None
     notices: tuple[str, ...] = ()
+
+
+def _check_room(plan: Plan, settings: Settings, facts: TargetFacts) -> None:
+    """Refuse a plan that does not fit the space of the target, or the files that it can hold."""
+    if not facts.capacity:
+        return
+    if settings.measures:
+        check_space(plan, settings, facts.capacity.free_bytes)
+    checked = math.ceil(FILES_OF_CHECKS * settings.effort) if "conformance" in settings.suites else 0
+    check_files(plan, settings, facts.capacity.free_files, checked)
 
 
 def check(
@@ -138,8 +150,7 @@ def check(
     # Ranks are started to see the memory of their hosts, which is told beside too little space.
     starts = bool(probe and plan.runnable and settings.measures and not problems.found)
     with problems.noting():
-        if settings.measures and facts.capacity:
-            check_space(plan, settings, facts.capacity.free_bytes)
+        _check_room(plan, settings, facts)
     launcher: Launcher | None = None
     seen = Seen(failure=None)
     with problems.noting():

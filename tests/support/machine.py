@@ -76,13 +76,21 @@ class Mounts:
         self._make_home = make_home
         self._points: list[Path] = []
 
-    def __call__(self, kind: str, mebibytes: int, below: Path | None = None) -> Path:
+    def __call__(self, kind: str, mebibytes: int, below: Path | None = None, options: str = "") -> Path:
         """Mount a new ``tmpfs``, or a file system on a loop device whose file is in ``below``, and return where."""
         home = self._make_home(kind)
         point = home / "mounted"
         point.mkdir()
         if kind == "tmpfs":
-            command = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "ckpt-test", str(point)]
+            command = [
+                "mount",
+                "-t",
+                "tmpfs",
+                "-o",
+                f"size={mebibytes}m,{options}".rstrip(","),
+                "ckpt-test",
+                str(point),
+            ]
         else:
             image = (below or home) / "image"
             with image.open("wb") as file:

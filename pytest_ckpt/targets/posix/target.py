@@ -28,6 +28,18 @@ def target(location: str) -> PosixTarget:
     return PosixTarget(location)
 
 
+def capacity_of(space: os.statvfs_result) -> Capacity | None:
+    """Return the space that statvfs(3) tells; None where it tells none: some file systems answer with zeros."""
+    if space.f_blocks == 0:
+        return None
+    return Capacity(
+        total_bytes=space.f_blocks * space.f_frsize,
+        used_bytes=(space.f_blocks - space.f_bfree) * space.f_frsize,
+        free_bytes=space.f_bavail * space.f_frsize,
+        free_files=space.f_favail if space.f_files else None,
+    )
+
+
 class PosixTarget:
     """A folder on a mounted file system. ``option`` is what named it, ``opener`` attaches to an area of it."""
 
@@ -63,12 +75,7 @@ class PosixTarget:
             raise UsageError(f"{name} is not writable for user {os.geteuid()}.", "Run as another user, or chown it.")
         with os.scandir(path) as entries:
             next(entries, None)
-        capacity = Capacity(
-            total_bytes=space.f_blocks * space.f_frsize,
-            used_bytes=(space.f_blocks - space.f_bfree) * space.f_frsize,
-            free_bytes=space.f_bavail * space.f_frsize,
-        )
-        return self._facts(path.resolve(), capacity, seen_storage(path))
+        return self._facts(path.resolve(), capacity_of(space), seen_storage(path))
 
     def _facts(self, resolved: Path, capacity: Capacity | None, stack: StorageStack | None = None) -> TargetFacts:
         mount = mount_of(resolved)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.conformance.posix.checks.stale import GIVE_UP_TIMES
-from pytest_ckpt.facts.checks import BY_NAME
+from pytest_ckpt.facts.checks import BY_NAME, FILES_OF_CHECKS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.conformance.context import CheckContext
 
-_MANY = 10_000
 _THREADS = 8
 _LISTINGS = 3
 _KEPT, _ROUNDS = 500, 200
@@ -27,9 +26,8 @@ _BEFORE, _MEANWHILE = 1_000, 2_000
 
 def many(context: CheckContext, findings: Findings) -> None:
     """Create files from several threads, timed, and list the folder."""
-    names = [
-        f"__{number}_{thread}.distcp" for number in range(context.count(_MANY, minimum=200) // 8) for thread in range(8)
-    ]
+    each = context.count(FILES_OF_CHECKS, minimum=200) // 8
+    names = [f"__{number}_{thread}.distcp" for number in range(each) for thread in range(8)]
     context.tell("open with O_CREAT", str(context.folder))
     with ThreadPoolExecutor(_THREADS) as threads:
         began = time.monotonic()
@@ -40,8 +38,8 @@ def many(context: CheckContext, findings: Findings) -> None:
     for listing in range(_LISTINGS):
         _compare(findings, f"listing {listing + 1} of {context.folder}", _listed(context.folder), names)
     findings.facts |= {"files created": f"{len(names):,}", "threads": str(_THREADS)}
-    if len(names) < _MANY:
-        findings.facts["the limit is for"] = f"{_MANY:,} files"
+    if len(names) < FILES_OF_CHECKS:
+        findings.facts["the limit is for"] = f"{FILES_OF_CHECKS:,} files"
 
 
 def after_change(context: CheckContext, findings: Findings) -> None:

@@ -1,0 +1,47 @@
+"""Room for files: inodes are counted as space is, and what a file system does not tell is not zero."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.checks import FILES_OF_CHECKS
+from pytest_ckpt.run.fitting import check_files
+from pytest_ckpt.sizing.plan import plan_run
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.posix.target import capacity_of
+from tests.support.front_door import TINY
+
+SETTINGS = resolve({"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}, {})
+ZEROS = (4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255)
+SMALL = (4096, 4096, 1000, 500, 400, 600, 500, 300, 0, 255)
+
+
+def test_a_file_system_that_answers_with_zeros_has_no_known_space():
+    assert capacity_of(os.statvfs_result(ZEROS)) is None
+
+
+def test_space_and_files_are_those_of_this_user():
+    found = capacity_of(os.statvfs_result(SMALL))
+    assert (found.free_bytes, found.used_bytes, found.free_files) == (400 * 4096, 500 * 4096, 300)
+
+
+@pytest.mark.parametrize(("free", "checked", "fits"), [(None, 0, True), (10**6, 0, True), (3, 0, False),
+                                                       (FILES_OF_CHECKS - 1, FILES_OF_CHECKS, False)])  # fmt: skip
+def test_a_plan_with_more_files_than_fit_is_refused(free, checked, fits):
+    plan = plan_run(SETTINGS, None)
+    if fits:
+        check_files(plan, SETTINGS, free, checked)
+    else:
+        with pytest.raises(UsageError, match="Too few free inodes"):
+            check_files(plan, SETTINGS, free, checked)
+
+
+def test_a_target_with_few_inodes_is_refused_before_anything_is_written(door, mount):
+    point = mount("tmpfs", 400, options="nr_inodes=8")
+    run = door.run(*TINY, target=point)
+    assert run.code == 4, run.text
+    assert "Too few free inodes on the target" in run.text
+    assert run.left_on_target == []
