@@ -7,6 +7,7 @@ import dataclasses
 import fcntl
 import json
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.posix.check_folder import check_folder
@@ -17,14 +18,15 @@ from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.run_folder import folder_of
+from pytest_ckpt.targets.posix.second_mount import lost_area
 from pytest_ckpt.targets.watched import answers_within, watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pytest_ckpt.facts.check_row import Check
     from pytest_ckpt.launching.launch_context import LaunchContext
+    from pytest_ckpt.launching.second_client import SecondClient
 
 
 # What a target answers that has died: each call, until somebody repairs it.
@@ -35,7 +37,7 @@ _ENDS = frozenset(
 
 # A target that did not answer a check gets so long to answer before the next one.
 _SILENT_SECONDS = 10.0
-_BLOCKED, _SILENT = "blocked", "ETIMEDOUT"
+_BLOCKED, _SILENT, _GONE = "blocked", "ETIMEDOUT", "ENODEV"
 
 
 class Observations:
@@ -86,6 +88,10 @@ class Observations:
         blocked.unlink(missing_ok=True)
         return None
 
+    def _lost(self, second: SecondClient) -> str:
+        """Return why a second mount shows nothing any more; a client on another host says so itself."""
+        return "" if second.command else lost_area(Path(second.folder), self._context.own_area)
+
     def _once(self, check: Check, seen: Observation) -> Observation:
         """Return what a check saw; where an earlier one met the end of the target, only that.
 
@@ -128,6 +134,8 @@ class Observations:
     def _of_files(self, check: Check) -> Observation:
         context, settings = self._context, self._context.settings
         second = context.second_client if check.needs == "second client" else None
+        if second and (why := second.unlike or self._lost(second)):
+            return Observation(requirement=check.requirement, subject=check.subject, not_run=why, errno=_GONE)
         witness = context.folder / "witness"
         witness.mkdir(parents=True, exist_ok=True)
         folder, within = check_folder(context.own_area)

@@ -12,7 +12,8 @@ from pytest_ckpt.conformance.posix.client import Client
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.kernel_state import BOOT_ID, boot_id
-from pytest_ckpt.targets.posix.second_mount import check_second_mount, see_the_same
+from pytest_ckpt.targets.posix.mounts import mount_of
+from pytest_ckpt.targets.posix.second_mount import check_second_mount, see_the_same, unlike_target
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,13 +27,14 @@ if TYPE_CHECKING:
 class SecondClient:
     """``folder`` is what it calls the target; ``command`` starts its agent, empty for this host.
 
-    It calls back at one of ``ports``, if given.
+    It calls back at one of ``ports``, if given. ``unlike`` is why it says nothing of the target; empty if it does.
     """
 
     folder: str
     command: tuple[str, ...] = ()
     description: str = ""
     ports: tuple[int, int] | None = None
+    unlike: str = ""
 
 
 def find_second_client(
@@ -47,7 +49,9 @@ def find_second_client(
     if settings.second_mount:
         mount = check_second_mount(settings.second_mount, target.location)
         see_the_same(mount, target.location, area)
-        return SecondClient(folder=str(mount), description=f"{mount}, another mount on this host")
+        seen = mount_of(mount)
+        described = f"{mount}, another mount on this host ({seen.file_system} of {seen.source}, {seen.options})"
+        return SecondClient(folder=str(mount), description=described, unlike=unlike_target(mount, target))
     names = list(dict.fromkeys(h.name for h in settings.hosts))
     if len(names) < 2:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -213,3 +214,29 @@ def test_a_target_whose_client_dies_is_told_once(door: FrontDoor, make_home) -> 
     assert len(left) > 10
     because = {v["because"] for v in left}
     assert all("The target answers " in each and " since check " in each for each in because), because
+
+
+def test_a_second_mount_that_is_gone_accuses_no_storage(door: FrontDoor, make_home) -> None:
+    """Unmounted between the checks: what needs it was not run, for that reason."""
+    need_fuse()
+    with misbehaving(make_home("second"), second=True) as target:
+        words = (*TINY, "--ckpt-gates=posix-shared", "--ckpt-suite=conformance", f"--ckpt-second-mount={target.second}")
+        started = door.start(*words, "-k", "closed_is_read_elsewhere or old_names", target=target.path)
+        started.until((started.report / "session.json").exists, "the run is open")
+        subprocess.run(["umount", "--lazy", target.second], check=True)
+        run = started.finish()
+    lost = [o for o in run.document["observations"] if "no longer shows the run's folder" in o["not_run"]]
+    assert lost, run.text
+    failed = [v for v in of_behaviour(run).values() if v["outcome"] == "failed"]
+    # The one that was being made.
+    assert len(failed) <= 1, failed
+
+
+def test_a_second_mount_of_another_kind_says_nothing_of_the_target(door: FrontDoor, make_home) -> None:
+    need_fuse()
+    with misbehaving(make_home("over")) as over:
+        words = (*TINY, "--ckpt-gates=posix-shared", "--ckpt-suite=conformance", f"--ckpt-second-mount={over.path}")
+        run = door.run(*words, "-k", "closed_is_read_elsewhere or old_names", target=over.backing)
+    seen = [v for v in of_behaviour(run).values() if v["id"] in ("VISIBLE", "STALE")]
+    assert {v["outcome"] for v in seen} == {"not run"}, run.text
+    assert any("is of another kind (fuse" in v["because"] for v in seen), seen

@@ -9,10 +9,11 @@ import shlex
 import time
 from pathlib import Path
 
-from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.facts.targets import AreaRef, TargetFacts
 from pytest_ckpt.support.answers import answering
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.user_files import user_path
+from pytest_ckpt.targets.posix.mounts import mount_of
 from pytest_ckpt.targets.posix.run_folder import PREFIX, folder_of
 from pytest_ckpt.targets.watched import watched
 
@@ -42,6 +43,28 @@ def _check_second_mount(mount: Path, target: Path, name: str) -> None:
             "Mount it so that nothing is shared: NFS with the option nosharecache, CephFS with noshare, not by mount "
             "--bind.",
         )
+
+
+def unlike_target(mount: Path, target: TargetFacts) -> str:
+    """Return why what a second mount shows says nothing of the target: it is another kind of file system; else empty.
+
+    A file system by FUSE over the first mount shows the same files, and has caches and promises of its own.
+    """
+    kind = mount_of(mount).file_system
+    if kind == target.kind:
+        return ""
+    return f"the second mount {mount} is of another kind ({kind}) than the target ({target.kind})"
+
+
+def lost_area(mount: Path, area: AreaRef) -> str:
+    """Return why a second mount no longer shows a run's folder, empty where it does."""
+    place = mount / folder_of(area).name
+    try:
+        if watched(f"the second mount {mount}", place.is_dir):
+            return ""
+    except (UsageError, OSError) as error:
+        return str(error).splitlines()[0].rstrip(".")
+    return f"the second mount {mount} no longer shows the run's folder: it was unmounted, or its server has failed"
 
 
 def through_second_mount(second_mount: str, area: AreaRef) -> AreaRef:
