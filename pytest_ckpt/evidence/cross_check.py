@@ -141,12 +141,16 @@ def against_session(
     try:
         session = upgraded("session", parse(read(folder / SESSION)), schema)
         plan = upgraded("plan", parse(read(folder / PLAN)), schema)
+        environment, known = report["environment"], session["environment"].get("recorders")
+        if known is not None and environment.get("recorders", [])[: len(known)] == known:
+            # More may have joined pytest after the run had begun.
+            environment = {**environment, "recorders": known}
         fields = {
             "run.id": (run["id"], session["run_id"]),
             "run.started": (run["started"], session["started"]),
             "run.seed": (run.get("seed"), session["seed"]),
             "run.command": (run["command"], session["command"]),
-            "environment": (report["environment"], session["environment"]),
+            "environment": (environment, session["environment"]),
             "gates": (report.get("gates"), session["gates"]),
             "waivers": (report.get("waivers"), session["waivers"]),
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from pytest_ckpt.evidence.attestation import (
     PAYLOAD_TYPE,
@@ -41,6 +41,15 @@ class Signer:
 
     key: Ed25519PrivateKey
 
+    @property
+    def pem(self) -> str:
+        """The key as text, for the process that signs."""
+        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+
+        return self.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ).decode()
+
     def write(self, document: Mapping[str, Any], folder: Path) -> None:
         """Sign report and manifest of a run folder into ``attestation.dsse.json``."""
         sha256 = digests(folder) | {MANIFEST: file_digest(folder / MANIFEST)}
@@ -73,6 +82,13 @@ def read_private_key(file: Path, *, option: str) -> Signer:
     if not isinstance(key, Ed25519PrivateKey):
         raise UsageError(f"{option} {file}: it is another kind of key; Ed25519 is expected.", _MAKE_KEY)
     return Signer(key=key)
+
+
+def signer_of(pem: str) -> Signer:
+    """Return what signs with the key of a `Signer.pem`."""
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
+
+    return Signer(key=cast("Ed25519PrivateKey", load_pem_private_key(pem.encode(), password=None)))
 
 
 def read_public_key(file: Path, *, option: str) -> Ed25519PublicKey:

@@ -73,6 +73,8 @@ def _of_the_question(plan: Plan) -> Iterator[str]:
         yield f"The failure rate '{limits.failures.spec}' was stated by the operator."
     if limits.save_limit_seconds > _LONG_LIMIT_SECONDS:
         yield f"The save limit is {format_seconds(limits.save_limit_seconds)}: nearly any storage meets it."
+    if limits.save_limit_seconds < SHORTEST_SECONDS:
+        yield f"The save limit is {format_seconds(limits.save_limit_seconds)}: saves are judged by latency."
 
 
 def _of_what_ran(plan: Plan, measured: Sequence[Measurement], local_kind: str) -> Iterator[str]:

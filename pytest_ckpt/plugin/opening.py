@@ -12,7 +12,7 @@ from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.launching.launcher import refuse_inside_mpi
 from pytest_ckpt.plugin import fixtures, vendor_plugins
-from pytest_ckpt.plugin.recorders import recorders
+from pytest_ckpt.plugin.recorders import RECORDERS, recorders
 from pytest_ckpt.plugin.stash import OLD_SIGTERM, OPEN_RUN, PLUGINS, REFUSED, RUN
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.plugin.verdict_collector import VerdictCollector
@@ -135,6 +135,11 @@ class _Late:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._known = {id(plugin) for plugin in config.pluginmanager.get_plugins()}
+
+    def pytest_sessionfinish(self) -> None:
+        """Report to the controller what else ran in this worker of pytest-xdist."""
+        if hasattr(self._config, "workeroutput"):
+            self._config.workeroutput[RECORDERS] = list(recorders(self._config))
 
     def pytest_plugin_registered(self, plugin: object, plugin_name: str, manager: pytest.PytestPluginManager) -> None:
         """Note a plugin that comes too late."""

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     import pytest
 
+RECORDERS = "pytest_ckpt_recorders"
+"""Under this name a worker of pytest-xdist reports its recorders to the controller."""
+
 # The libraries that this package is made with.
 _OWN_DISTRIBUTIONS = frozenset({"pytest-ckpt", "pytest-benchmark", "pytest-xdist"})
 _VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_ckpt.judging.grading import EXIT_FAILED, EXIT_INCOMPLETE, EXIT_MET
 from pytest_ckpt.plugin.benchmark_bridge import add_benchmark, hold_comparison, quieten_benchmark
 from pytest_ckpt.plugin.carried import carried_by
+from pytest_ckpt.plugin.recorders import RECORDERS, recorders
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.report.text import summary_lines
 from pytest_ckpt.run.close import ClosedRun, close_run
@@ -34,6 +35,7 @@ class VerdictCollector:
         self._is_closed = False
         self._session: pytest.Session | None = None
         self._comparison: list[str] = []
+        self._of_workers: list[str] = []
 
     def pytest_sessionstart(self) -> None:
         """Leave the last word to the verdict."""
@@ -48,6 +50,11 @@ class VerdictCollector:
         elif carried and carried.verdict:
             self._verdicts.append(carried.verdict)
             add_benchmark(self._config, carried.timed)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Note what else ran in a worker of pytest-xdist: conftests that the controller does not load."""
+        self._of_workers += getattr(node, "workeroutput", {}).get(RECORDERS, ())
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -91,7 +98,15 @@ class VerdictCollector:
     def _close(self, exit_code: int, *, final: bool) -> ClosedRun | None:
         """Close the run; None where that broke, and then its folder can still be judged."""
         try:
-            return close_run(self._run, self._verdicts, exit_code, final=final, sections=self._plugins.sections)
+            return close_run(
+                self._run,
+                self._verdicts,
+                exit_code,
+                final=final,
+                sections=self._plugins.sections,
+                # Collection loads conftests after the run was opened.
+                recorders=(*recorders(self._config), *self._of_workers),
+            )
         except Exception as error:
             context = self._run.context
             self._crashes.append(keep_traceback(error, context.folder, context.redactor))

@@ -86,6 +86,7 @@ def render(document: dict[str, Any]) -> str:
         cluster_picture=pictures.cluster(sizes, cluster.get("accelerators", 1), document.get("forecast") or []),
         goodput=pictures.goodput(document.get("training") or [], cluster.get("accelerators", 1)),
         storage=_storage(document),
+        signature=_signature(document),
         stages=pictures.stages(document.get("stages") or {}),
         hosts=tables.hosts_alike((document.get("environment") or {}).get("hosts") or []),
         heat_levels=pictures.heat_legend(),
@@ -108,6 +109,14 @@ def _storage(document: Mapping[str, Any]) -> str:
     """Return what lies below the target, in words; empty if the report does not state it."""
     stack = ((document.get("environment") or {}).get("target") or {}).get("stack")
     return from_plain(StorageStack, stack).sentence if stack else ""
+
+
+def _signature(document: Mapping[str, Any]) -> str:
+    """Return who vouches for the report of a run, in words; the signature itself is made after the page."""
+    is_signed = any(s["option"] == "--ckpt-sign" and s["value"] for s in document.get("settings") or [])
+    if is_signed and (document.get("run") or {}).get("folder"):
+        return "attestation.dsse.json, made with the key of whoever ran it: pytest-ckpt verify FOLDER --key PUBLIC"
+    return "not signed: a report of the party that ran it"
 
 
 def _topology(document: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.evidence.judged_run import judged_run
 from pytest_ckpt.evidence.manifest import report_text
+from pytest_ckpt.evidence.own_tables import gate_faults, option_faults
 from pytest_ckpt.evidence.rejudge import odd_facts_named, without_trust
 from pytest_ckpt.evidence.run_files import REPORT, Document, ReadDocument, read_run
 from pytest_ckpt.judging.grading import EXIT_FAILED, EXIT_INCOMPLETE
@@ -30,6 +31,8 @@ from pytest_ckpt.support.units import format_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from pytest_ckpt.evidence.signing import Signer
+
 NOT_CERTIFIED_YET = "The report was not completed: the process that judges the files of the run did not end well."
 # A run of weeks with thousands of ranks is judged in less than a minute.
 _SECONDS = 900.0
@@ -40,6 +43,11 @@ _START = (
 # Of the environment that process needs what finds programs, files and words, and nothing that acts in it.
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ", "XDG_CACHE_HOME", "SOURCE_DATE_EPOCH",
                    "OPENBLAS_NUM_THREADS", "SSL_CERT_FILE")  # fmt: skip
+
+
+_FIND = "import importlib.util, sys; print(*(m for m in sys.argv[1:] if importlib.util.find_spec(m) is None))"
+_NEEDED = ("jinja2",)
+_NEEDED_TO_SIGN = "cryptography"
 
 
 class NotCertifiedError(Exception):
@@ -54,25 +62,53 @@ class Closing:
     exit_code: int
     is_final: bool
     pdf: bool
-    key: str
 
 
-def certified(draft: Document, closing: Closing) -> tuple[Document, str]:
+def check_isolated(*, signs: bool) -> None:
+    """Refuse an installation of which an isolated Python lacks a part: that would end a run after hours.
+
+    Raises UsageError.
+    """
+    needed = [*_NEEDED, *([_NEEDED_TO_SIGN] if signs else [])]
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", _FIND, *needed],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="backslashreplace",
+        check=False,
+        env=_environment(),
+    )
+    if missing := done.stdout.split() or (done.stderr.splitlines()[-1:] if done.returncode else []):
+        raise UsageError(
+            f"The isolated Python (python -I) that makes the certificate does not find {', '.join(missing)}. "
+            "It ignores packages of one user (pip install --user) and PYTHONPATH.",
+            "Install in a virtual environment: python -m venv ckpt && ckpt/bin/pip install pytest-ckpt",
+        )
+
+
+def _environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+
+
+def certified(draft: Document, closing: Closing, signer: Signer | None = None) -> tuple[Document, str]:
     """Write a draft, have the isolated process make the report of it, and return the report and a sentence on a PDF.
 
-    Raises NotCertifiedError. Then the draft stays, which is incomplete.
+    The isolated process is given the key that ``signer`` read before the run: its file may be gone by now. Raises
+    NotCertifiedError. Then the draft stays, which is incomplete.
     """
     folder = Path(closing.folder)
     write_draft(draft, folder)
     try:
         done = subprocess.run(
             [sys.executable, "-I", "-c", _START, str(PACKAGE_HOME), json.dumps(dataclasses.asdict(closing))],
-            stdin=subprocess.DEVNULL,
+            # No list of processes shows it there.
+            input=signer.pem if signer else "",
             capture_output=True,
             text=True,
             errors="backslashreplace",
             check=False,
-            env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
+            env=_environment(),
             # A terminal's Ctrl-C is for pytest.
             start_new_session=True,
             timeout=_SECONDS,
@@ -95,14 +131,15 @@ def write_draft(draft: ReadDocument, folder: Path) -> None:
 
 def main(told: str) -> int:
     """Judge the folder of a run, write what a run leaves, and print the sentence on a PDF; the isolated process."""
-    from pytest_ckpt.evidence.signing import read_private_key  # noqa: PLC0415 - cryptography only where it is needed
+    from pytest_ckpt.evidence.signing import signer_of  # noqa: PLC0415 - cryptography only where it is needed
     from pytest_ckpt.run.close import write_report  # noqa: PLC0415
 
     closing = Closing(**json.loads(told))
     folder = Path(closing.folder)
     try:
         document = judged(folder, closing)
-        signer = read_private_key(Path(closing.key), option="--ckpt-sign") if closing.key else None
+        key = sys.stdin.read()
+        signer = signer_of(key) if key else None
         print(write_report(document, folder, signer, pdf=closing.pdf))
     except UsageError as error:
         print(error.what, file=sys.stderr)
@@ -122,10 +159,20 @@ def judged(folder: Path, closing: Closing) -> Document:
     # A test beside the suites that failed still counts.
     if closing.is_final or (closing.exit_code == EXIT_FAILED and code != EXIT_FAILED):
         document["exit_code"] = closing.exit_code
-    if contradicted := list(_contradictions(draft, document)):
-        document = without_trust(document, contradicted)
+    if doubts := [*_contradictions(draft, document), *_altered_tables(document)]:
+        document = without_trust(document, doubts)
         document["certified_for"] = None
     return document
+
+
+def _altered_tables(document: ReadDocument) -> Iterable[str]:
+    """Yield a sentence if gates or defaults of the run are not those of this version."""
+    if faults := [*gate_faults(document), *option_faults(document)]:
+        more = f"; and {len(faults) - 1} more" if faults[1:] else ""
+        yield (
+            f"The gates and defaults of the run are not those of this version ({faults[0]}{more}): something altered "
+            "them in pytest's process."
+        )
 
 
 def _contradictions(draft: ReadDocument, document: ReadDocument) -> Iterable[str]:

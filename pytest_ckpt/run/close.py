@@ -58,6 +58,7 @@ def close_run(
     *,
     final: bool,
     sections: Callable[[Document], list[Document]] = lambda _document: [],
+    recorders: Sequence[str] = (),
 ) -> ClosedRun:
     """End what is left, write a draft of the report, clean the target, and have the report made of the draft.
 
@@ -65,10 +66,10 @@ def close_run(
 
     ``exit_code`` is pytest's; ``final`` says that it stands (interrupted, internal error). Otherwise the verdicts
     decide, and a test that failed beside them still counts. ``sections`` returns what plugins write about the
-    document that it is given.
+    document that it is given. ``recorders`` is what else ran in pytest's processes when the session ended.
     """
     with undisturbed():
-        return _close(run, verdicts, exit_code, final=final, sections=sections)
+        return _close(run, verdicts, exit_code, final=final, sections=sections, recorders=recorders)
 
 
 def _close(
@@ -78,8 +79,11 @@ def _close(
     *,
     final: bool,
     sections: Callable[[Document], list[Document]],
+    recorders: Sequence[str],
 ) -> ClosedRun:
-    context = run.context
+    environment = run.context.environment
+    known = tuple(dict.fromkeys((*environment.recorders, *recorders)))
+    context = dataclasses.replace(run.context, environment=dataclasses.replace(environment, recorders=known))
     if run.waiting:
         # Nothing was measured, or by others.
         run.waiting.end()
@@ -108,9 +112,8 @@ def _close(
         exit_code=exit_code,
         is_final=final,
         pdf=context.settings.pdf,
-        key=context.settings.sign or "",
     )
-    public, printed = certified(draft, closing)
+    public, printed = certified(draft, closing, run.signer)
     kept = _keep(context, public)
     return ClosedRun(document=public, last_words=tuple(filter(None, (printed, kept))))
 

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from pytest_ckpt.evidence.verification import verify_folder
 from tests.support.front_door import TINY, in_every_rank
 
 NO_FSYNC = "int fsync(int fd) { return 0; }\nint fdatasync(int fd) { return 0; }\n"
@@ -79,6 +80,33 @@ def test_a_conftest_that_alters_the_judges_alters_no_certificate(door):
     assert "Could have altered the recording" in (run.report / "certificate.html").read_text()
 
 
+LENIENT = """
+import dataclasses
+import pytest_ckpt.config.gate_files as gate_files
+built_in = gate_files.built_in
+gate_files.built_in = lambda name: dataclasses.replace(built_in(name), kinds={"SAVE": "advisory"}, relaxed=())
+"""
+
+
+def test_a_conftest_that_alters_the_gates_is_noticed_and_certifies_nothing(door):
+    (door.home / "conftest.py").write_text(LENIENT)
+    run = door.run(*TINY[:-1], "--ckpt-cluster=5000000", "--ckpt-suite=performance")
+    assert run.verdict("SAVE")["outcome"] == "failed"
+    assert run.code != 0
+    assert "The gates and defaults of the run are not those of this version (gates.kinds" in reasons(run)
+
+
+@pytest.mark.parametrize("spread", [(), ("-n", "1")], ids=["alone", "xdist"])
+def test_a_conftest_that_collection_loads_is_named_too(door, spread):
+    folder = door.home / "beside" / "deep"
+    folder.mkdir(parents=True)
+    (folder / "conftest.py").write_text("")
+    (folder / "test_nothing.py").write_text("def test_nothing(): pass\n")
+    run = door.run(*TINY, "-k", "save or nothing", *spread, "pytest_ckpt.suites", "beside")
+    assert f"conftest {folder / 'conftest.py'}" in run.document["environment"]["recorders"]
+    assert [e.name for e in verify_folder(run.report, None) if e.outcome == "broken"] == []
+
+
 @pytest.mark.parametrize("part", ["verdicts", "fixtures", "late"])
 def test_a_run_without_a_part_of_the_plugin_is_refused(door, part):
     run = door.run(*TINY, environment={"PYTEST_ADDOPTS": f"-p no:pytest-ckpt-{part}"})
@@ -93,3 +121,18 @@ def test_what_was_measured_is_judged_whatever_was_selected(door):
     assert {name: run.verdict(name)["outcome"] for name in ("SAVE", "LOAD", "INTEGRITY", "COLD")} == dict.fromkeys(
         ("SAVE", "LOAD", "INTEGRITY", "COLD"), "met"
     )
+
+
+@pytest.mark.thorough
+def test_the_key_that_was_read_before_the_run_signs_it_even_if_its_file_is_gone(door):
+    key = door.home / "key.pem"
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True, capture_output=True)
+    (door.home / "conftest.py").write_text(
+        f"import pathlib\ndef pytest_collection_finish(): pathlib.Path({str(key)!r}).unlink(missing_ok=True)\n"
+    )
+    run = door.run(*TINY, f"--ckpt-sign={key}")
+    assert not key.exists()
+    assert run.code in (0, 8), run.text
+    assert (run.report / "attestation.dsse.json").exists()
+    page = (run.report / "certificate.html").read_text()
+    assert "attestation.dsse.json, made with the key of whoever ran it" in page

@@ -194,3 +194,35 @@ def test_a_table_that_is_not_there_is_a_usage_error(word, says):
     with pytest.raises(UsageError) as error:
         load_gates(word, "posix-local")
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize(("word", "kind"), [
+    ("posix-local", "posix-shared"),
+    ("gateway", "posix-shared"),
+    ("posix-local", "gateway"),
+])  # fmt: skip
+def test_a_table_that_asks_for_less_than_that_of_the_target_certifies_nothing_and_says_so(word, kind):
+    gates = load_gates(word, kind)
+    assert gates.certifies == (built_in(word) == gates)
+    if not gates.certifies:
+        assert gates.relaxed[-1].startswith(f"The table of this target is {kind}, which asks for more: ")
+
+
+def test_the_table_of_a_local_disk_certifies_no_network_mount():
+    gates = load_gates("posix-local", "posix-shared")
+    assert not gates.certifies
+    assert "COMMIT" in gates.relaxed[-1] or "VISIBLE" in gates.relaxed[-1]
+
+
+def test_a_stricter_table_than_that_of_the_target_certifies():
+    gates = load_gates("posix-shared", "posix-local")
+    assert gates.certifies
+    assert gates.relaxed == ()
+
+
+@pytest.mark.parametrize("name", ["posix-shared", "posix-shared, strict", "Posix-Shared 2", "object-local+"])
+def test_a_name_that_begins_like_a_table_that_ships_is_refused(tmp_path, name):
+    file = tmp_path / "own.toml"
+    file.write_text(f'name = "{name}"\nextends = "posix-local"\n')
+    with pytest.raises(UsageError, match="begins with that of a table that ships"):
+        load_gates(str(file), "posix-local")

@@ -1,0 +1,78 @@
+"""Why a result may say little of an array, what was not tried, and that no cluster follows from what is small."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.judging.reservations import is_projectable, relevance, untried
+from pytest_ckpt.sizing.plan import plan_run
+from tests.support.made_measurement import measurement
+from tests.support.made_target import mounted
+
+LARGE = {"size": 8_000_000_000, "hosts": ("n1", "n2", "n3", "n4"), "saves": (20.0,), "loads": (20.0,)}
+
+
+def relevance_of(*, local_kind="", changed=None, **asked):
+    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **asked}, {})
+    return relevance(plan_run(settings, mounted("nfs4")), [measurement(**LARGE | (changed or {}))], local_kind)
+
+
+def test_a_large_run_of_the_workload_from_several_hosts_has_no_reservation():
+    assert relevance_of() == []
+
+
+@pytest.mark.parametrize(("how", "sentence"), [
+    ({"local_kind": "ext4"}, "The target is a file system of one host (ext4): 16,000 accelerators cannot share it."),
+    ({"changed": {"hosts": ("n1",)}}, "One host was the only client, for a cluster of 16,000 accelerators."),
+    ({"changed": {"size": 2_370_000}}, "was 592 kB a host, less than 1 GB."),
+    ({"changed": {"saves": (0.04,)}}, "The slowest save or load of a checkpoint took 40 ms, less than 1 s."),
+    ({"ckpt_overhead": "99%"}, "The overhead budget of 99 % was set by the operator; usual are 0.5 % to 20 %."),
+    ({"ckpt_restore_budget": "0.1%"}, "The restore budget of 0.1 % was set by the operator; usual are 0.5 % to 20 %."),
+    ({"ckpt_failures": "mttf:9h"}, "The failure rate 'mttf:9h' was stated by the operator."),
+    ({"ckpt_failures": "observed:1/3650d@16000"}, "nearly any storage meets it."),
+    ({"ckpt_cluster": "5000000"}, "saves are judged by latency."),
+])  # fmt: skip
+def test_what_makes_a_result_say_little_is_named(how, sentence):
+    found = relevance_of(**how)
+    assert any(one.endswith(sentence) for one in found), found
+
+
+def test_one_host_or_a_local_disk_is_no_reservation_for_a_cluster_of_one_host():
+    assert relevance_of(local_kind="ext4", changed={"hosts": ("n1",)}, ckpt_cluster="8") == [
+        "The save limit is 15.5 h: nearly any storage meets it."
+    ]
+
+
+def untried_of(kind="nfs4", *, has_files=True, **asked):
+    settings = dataclasses.replace(resolve({"ckpt_cluster": "16000", **asked}, {}), suites=("performance",))
+    gates = built_in("posix-shared")
+    return untried(settings, gates, REQUIREMENTS, [measurement()], has_files=has_files)
+
+
+def test_what_was_not_tried_is_named_with_its_option_and_its_risk():
+    found = untried_of()
+    for option in ("power-cut", "second-mount", "full-target", "suite=conformance", "suite=contention"):
+        assert any(f"(--ckpt-{option})" in one and ": " in one for one in found), (option, found)
+    given = untried_of(ckpt_power_cut="cut", ckpt_second_mount="/mnt/b", ckpt_full_target="/mnt/small")
+    assert not any(option in one for one in given for option in ("power-cut", "second-mount", "full-target"))
+
+
+def test_of_an_object_store_no_power_cut_and_no_full_volume_is_missed():
+    assert not any("power" in one or "volume was filled" in one for one in untried_of(has_files=False))
+
+
+@pytest.mark.parametrize(("changed", "expected"), [
+    ({}, True),
+    ({"saves": (20.0, 0.99)}, True),
+    ({"saves": (0.99,)}, False),
+    ({"loads": (0.99,)}, False),
+    ({"size": 3_999_999_999}, False),
+    ({"size": 4_000_000_000}, True),
+])  # fmt: skip
+def test_a_cluster_follows_from_a_second_and_a_gigabyte_a_host(changed, expected):
+    assert is_projectable(measurement(**LARGE | changed)) is expected
