@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from pytest_ckpt.evidence.verification import verify_folder
-from tests.support.front_door import TINY, in_every_rank
+from tests.support.front_door import MEASURED, TINY, in_every_rank
 
 NO_FSYNC = "int fsync(int fd) { return 0; }\nint fdatasync(int fd) { return 0; }\n"
 SLOW_CLOCK = """
@@ -121,6 +121,15 @@ def test_what_was_measured_is_judged_whatever_was_selected(door):
     assert {name: run.verdict(name)["outcome"] for name in ("SAVE", "LOAD", "INTEGRITY", "COLD")} == dict.fromkeys(
         ("SAVE", "LOAD", "INTEGRITY", "COLD"), "met"
     )
+
+
+@pytest.mark.thorough
+def test_a_run_of_the_strategies_judges_the_plain_saves_that_it_measured(door):
+    run = door.run(*TINY, "--ckpt-suite=strategies", "--ckpt-strategy=sync,async")
+    assert run.code in (0, 8), run.text
+    outcomes = {v["id"]: v["outcome"] for v in run.document["requirements"] if v["subject"] == MEASURED}
+    assert {outcomes[name] for name in ("SAVE", "LOAD", "INTEGRITY")} == {"met"}
+    assert [e.name for e in verify_folder(run.report, None) if e.outcome == "broken"] == []
 
 
 @pytest.mark.thorough
