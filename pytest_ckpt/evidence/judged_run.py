@@ -33,7 +33,7 @@ from pytest_ckpt.judging.clients import clients_of
 from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.judging.document import make_document
 from pytest_ckpt.judging.gates import Gates
-from pytest_ckpt.judging.grading import Judgement, judge_run, without_plugins
+from pytest_ckpt.judging.grading import EXIT_CRASHED, Judgement, judge_run, of_crashed_run, without_plugins
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run, severity_of
 from pytest_ckpt.judging.waivers import Waiver
@@ -138,6 +138,8 @@ def judged_run(
         catalogue,
         clients_of(report["environment"]),
     )
+    if report.get("exit_code") == EXIT_CRASHED:
+        judgement = of_crashed_run(judgement)
     if not as_recorded:
         judgement = without_plugins(judgement, {r.id: r.plugin for r in extras})
     return JudgedRun(

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.waivers import Waiver
     from pytest_ckpt.sizing.plan import Plan
 
-EXIT_MET, EXIT_FAILED, EXIT_INCOMPLETE = 0, 1, 8
+EXIT_MET, EXIT_FAILED, EXIT_CRASHED, EXIT_INCOMPLETE = 0, 1, 3, 8
 NOTHING_REQUIRED = "No required requirement was judged: nothing can be certified."
+CRASHED = "An error of pytest-ckpt or of pytest ended the run (exit code 3): crash.txt or the terminal shows it."
 ALL_MET = "Every required requirement was met, at full scale, with at least 10 saves and 10 loads."
 
 
@@ -193,6 +194,14 @@ def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
                 "not known, only rank 0's own time."
             )
     return reasons
+
+
+def of_crashed_run(judgement: Judgement) -> Judgement:
+    """Return the judgement of a run that an error of pytest-ckpt or pytest ended: it certifies nothing."""
+    if judgement.grade != "certified":
+        return judgement
+    reasons = (*(r for r in judgement.reasons if r != ALL_MET), CRASHED)
+    return dataclasses.replace(judgement, grade="incomplete", reasons=reasons, exit_code=EXIT_INCOMPLETE)
 
 
 def without_plugins(judgement: Judgement, unjudged: Mapping[str, str]) -> Judgement:

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import resolve
+from pytest_ckpt.judging.grading import EXIT_CRASHED
 from pytest_ckpt.launching.launcher import refuse_inside_mpi
 from pytest_ckpt.plugin import fixtures, vendor_plugins
 from pytest_ckpt.plugin.recorders import RECORDERS, recorders
@@ -17,7 +18,7 @@ from pytest_ckpt.plugin.stash import OLD_SIGTERM, OPEN_RUN, PLUGINS, REFUSED, RU
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.plugin.verdict_collector import VerdictCollector
 from pytest_ckpt.run.context import unpack
-from pytest_ckpt.run.crash import EXIT_CRASHED, Crash
+from pytest_ckpt.run.crash import Crash
 from pytest_ckpt.run.open import open_run, preview_run
 from pytest_ckpt.support import resources
 from pytest_ckpt.support.errors import UsageError

@@ -150,6 +150,8 @@ def main(told: str) -> int:
 def judged(folder: Path, closing: Closing) -> Document:
     """Return the report of a run from its draft and its facts. Raises UsageError for what no run leaves."""
     draft, schema = read_run(folder)
+    if closing.is_final:
+        draft["exit_code"] = closing.exit_code
     with odd_facts_named(folder):
         run = judged_run(folder, draft, schema, {}, as_recorded=True, decides_all=True)
         document = run.document()

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pytest_ckpt.support.redaction import Redactor
 
-EXIT_CRASHED = 3
-
 CRASH_FILE = "crash.txt"
 
 

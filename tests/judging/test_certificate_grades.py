@@ -13,7 +13,7 @@ from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.grading import ALL_MET, NOTHING_REQUIRED, judge_run
+from pytest_ckpt.judging.grading import ALL_MET, CRASHED, NOTHING_REQUIRED, judge_run, of_crashed_run
 from pytest_ckpt.judging.obstacles import obstacles, possible_grade
 from pytest_ckpt.sizing.plan import plan_run
 from tests.support.made_target import mounted
@@ -200,3 +200,10 @@ def test_a_run_in_which_advisory_requirements_alone_were_met_is_never_certified(
     assert [v.outcome for v in judgement.verdicts] == ["met"] * len(met)
     assert (judgement.grade, judgement.exit_code) == ("incomplete", 8)
     assert judgement.reasons == (NOTHING_REQUIRED,)
+
+
+def test_a_run_that_an_error_of_ours_ended_certifies_nothing_and_another_grade_stays():
+    crashed = of_crashed_run(judge_run(*run_of(), findings()))
+    assert (crashed.grade, crashed.exit_code, crashed.reasons) == ("incomplete", 8, (CRASHED,))
+    failed = judge_run(*run_of(), findings(SAVE="failed"))
+    assert of_crashed_run(failed) == failed
