@@ -14,7 +14,7 @@ import shutil
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.targets import AreaRef, TargetFacts
 from pytest_ckpt.support.errors import UsageError
@@ -24,7 +24,7 @@ from pytest_ckpt.targets.posix.sighting import SIGN_PREFIX
 from pytest_ckpt.targets.watched import watched
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
 PREFIX = "pytest-ckpt-"
 OPENER = "pytest_ckpt.targets.posix.store:open_store"
@@ -79,18 +79,18 @@ class RunFolder:
         self.run_id = run_id
         self.identity: tuple[int, ...] = ()
 
-    def create(self, owner: Mapping[str, Any] | None = None) -> tuple[int, ...]:
+    def create(self, word: str = "") -> tuple[int, ...]:
         """Make the folder, say in it whose it is, and return its identity.
 
-        ``owner`` is the word of the process that owns it, by default this one's. Raises UsageError when the target does
-        not let it.
+        ``word`` is that of the process that owns it, by default this one's. Raises UsageError when the target does not
+        let it.
         """
-        owner = owner or owner_of(self.run_id)
+        word = word or owner_word(self.run_id)
         try:
             self.path.mkdir(mode=0o700)
             seen = self.path.stat()
             self.identity = (seen.st_dev, seen.st_ino)
-            (self.path / OWNER).write_text(json.dumps(owner) + "\n")
+            (self.path / OWNER).write_text(word)
             return self.identity
         except OSError as error:
             remove(self.path, self.identity, ())
@@ -98,6 +98,11 @@ class RunFolder:
                 f"No folder can be made on the target: {self.path}: {error.strerror}.",
                 "Make the target writable and give it space.",
             ) from error
+
+
+def owner_word(run_id: str) -> str:
+    """Return what a run's folder says of this process, which owns it."""
+    return json.dumps(owner_of(run_id)) + "\n"
 
 
 def remove_begun(path: Path) -> None:

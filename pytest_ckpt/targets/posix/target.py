@@ -12,11 +12,10 @@ from pytest_ckpt.support.answers import answering
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.support.user_files import user_path
-from pytest_ckpt.targets.owner import owner_of
 from pytest_ckpt.targets.posix.cleanup import remove_in_time
 from pytest_ckpt.targets.posix.file_below import seen_storage
 from pytest_ckpt.targets.posix.mounts import mount_of
-from pytest_ckpt.targets.posix.run_folder import OPENER, RunFolder, find_leftovers, folder_of, remove_begun
+from pytest_ckpt.targets.posix.run_folder import OPENER, RunFolder, find_leftovers, folder_of, owner_word, remove_begun
 from pytest_ckpt.targets.watched import watched
 
 _REMOVE_SECONDS = 120.0
@@ -117,9 +116,9 @@ class PosixTarget:
     def create_area(self, run_id: str) -> AreaRef:
         """Make the run's folder, which says whose it is. Raises UsageError, and then leaves nothing."""
         folder = watched(self._name, lambda: RunFolder(self._path, run_id))
-        owner = owner_of(run_id)
+        word = owner_word(run_id)
         try:
-            identity = watched(self._name, lambda: folder.create(owner))
+            identity = watched(self._name, lambda: folder.create(word))
         except KeyboardInterrupt:
             watched(self._name, lambda: remove_begun(folder.path))
             raise
