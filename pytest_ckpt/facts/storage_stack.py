@@ -36,6 +36,11 @@ class StorageStack:
         return tuple(layer.text for layer in self.layers if layer.kind == "memory")
 
     @property
+    def processes(self) -> tuple[str, ...]:
+        """The layers that a process serves: what it keeps in memory, the kernel neither counts nor drops."""
+        return tuple(layer.text for layer in self.layers if layer.kind == "process")
+
+    @property
     def sentence(self) -> str:
         """The layers in words, such as "ext4 on /dev/loop0 on the file /images/a on ext4 on /dev/vda"."""
         text = ""

@@ -74,20 +74,23 @@ def prove_cold(cache: CacheFacts) -> Proof:
 def uncounted(kind: str, caches: Iterable[CacheFacts | None]) -> list[str]:
     """Say what the kernel's count of cached pages leaves out on a target of this kind of file system.
 
-    A process serves a mount of FUSE, and the kernel drops and counts its own pages alone. What other hosts loaded
-    needs no count.
+    A process serves a mount of FUSE, the target's or one below it, and the kernel drops and counts its own pages alone.
+    What other hosts loaded needs no count.
     """
-    if not is_served_by_process(kind) or not any(map(_rests_on_count, caches)):
-        return []
+    counted = [cache for cache in caches if cache is not None and _rests_on_count(cache)]
+    served = {f"this mount ({kind})"} if is_served_by_process(kind) else set()
+    below = served or {text for cache in counted for stack in cache.storages for text in stack.processes}
     return [
-        f"COLD rests on the kernel's count of cached pages: what the process that serves this mount ({kind}) keeps in "
+        f"COLD rests on the kernel's count of cached pages: what the process that serves {mount} keeps in "
         "memory or on a disk of its own is neither dropped nor counted; loads on other hosts would show it "
         "(--ckpt-hosts), and timed reads beside a second client (--ckpt-second-mount)"
+        for mount in sorted(below)
+        if counted
     ]
 
 
-def _rests_on_count(cache: CacheFacts | None) -> bool:
-    if cache is None or not cache.gauge or cache.by_other_hosts:
+def _rests_on_count(cache: CacheFacts) -> bool:
+    if not cache.gauge or cache.by_other_hosts:
         return False
     return not is_drop_proven(cache) and refuted(cache) is None
 

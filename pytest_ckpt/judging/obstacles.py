@@ -73,7 +73,8 @@ class Obstacle:
 _BLIND = Obstacle(
     grade="incomplete",
     text="COLD cannot be proven: no call counts cached pages of the target, and nothing else that proves it was given.",
-    remedy="a mount whose reads the kernel's page cache holds (FUSE: without direct I/O); or one of these: "
+    remedy="a mount that keeps what was read in the kernel's page cache from one open to the next (FUSE: without "
+    "direct I/O, with auto_cache; not with kernel_cache, by which a second client reads old bytes); or one of these: "
     + OTHER_PROOFS,
 )
 

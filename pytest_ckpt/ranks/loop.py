@@ -271,8 +271,7 @@ class MeasurementLoop:
             readings = cache.readings(self._shard.bytes, task.full_saves)
             way = ""
             if task.drop_caches != "never":
-                counts = cache.resident(files)
-                seen = counts is not None and counts[0] > _RESIDENT_WITHOUT_DROP * counts[1]
+                seen = cache.holds_more_than(_RESIDENT_WITHOUT_DROP, files)
                 # Where the same checkpoints come again, or a codec has made them smaller, the rule's sum of written
                 # bytes says nothing.
                 changes = bool(task.retain or task.deltas or task.codec)

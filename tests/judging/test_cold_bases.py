@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.facts.proofs import COLD_BASES, CacheFacts, CanaryReads, MovedBytes
+from pytest_ckpt.facts.storage_stack import Layer, StorageStack
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.cold import BASIS_WORDS, of_canaries, of_volume, prove_cold, uncounted
 from pytest_ckpt.judging.verdicts import decide
@@ -342,6 +343,18 @@ def test_what_a_process_of_fuse_keeps_is_said_to_be_uncounted(kind, cache, says)
     found = uncounted(kind, [cache])
     assert bool(found) is says
     assert all(kind in sentence and "--ckpt-hosts" in sentence for sentence in found)
+
+
+def test_what_a_process_below_the_target_keeps_is_said_to_be_uncounted():
+    layers = (
+        Layer(kind="file system", text="ext4", depth=0),
+        Layer(kind="device", text="/dev/loop0", depth=1),
+        Layer(kind="file", text="the file /images/a", depth=2),
+        Layer(kind="process", text="fuse.sshfs of array:/images", depth=3),
+    )
+    cache = dataclasses.replace(COUNTED, storages=(StorageStack(host="a", layers=layers),))
+    (sentence,) = uncounted("ext4", [cache, None])
+    assert "the process that serves fuse.sshfs of array:/images keeps" in sentence
 
 
 @pytest.mark.parametrize(

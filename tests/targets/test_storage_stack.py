@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -128,6 +131,27 @@ def test_a_cache_on_a_disk_of_the_client_blinds_the_count(tree):
     assert stack.blind == ("nfs4 is mounted with 'fsc': a disk of this host caches reads",)
 
 
+@pytest.mark.parametrize("datasets", ["", "/mnt/nvme:\n  rwid: 2\n  flags: 3f\n"])
+def test_a_cache_of_lustre_on_a_disk_of_the_client_blinds_the_count(tree, datasets):
+    tree.mount("/a", "lustre", "mgs@tcp:/scratch")
+    listed = tree.root / "sys/kernel/debug/lustre/llite/scratch-ffff8881/pcc"
+    listed.parent.mkdir(parents=True)
+    listed.write_text(datasets)
+    blind = storage_stack(Path("/a"), root=tree.root, mounts=tree.mounts).blind
+    assert blind == (("a disk of this host caches files of Lustre (persistent client cache)",) if datasets else ())
+
+
+def test_a_file_on_a_mount_that_a_process_serves(tree, tmp_path):
+    image = tmp_path / "served" / "image"
+    image.parent.mkdir()
+    image.touch()
+    tree.mount("/a", "ext4", "/dev/loop7", "7:7")
+    tree.mount(str(image.parent), "fuse.sshfs", "array:/images")
+    tree.device("loop7", "7:7", loop__backing_file=str(image))
+    stack = storage_stack(Path("/a"), root=tree.root, mounts=tree.mounts)
+    assert stack.processes == ("fuse.sshfs of array:/images",)
+
+
 def test_a_process_that_keeps_its_files_in_a_folder_here(tree, tmp_path):
     tree.mount("/a", "fuse.gocryptfs", str(tmp_path))
     tree.mount(str(tmp_path), "tmpfs")
@@ -153,3 +177,33 @@ def test_what_is_kept_twice_in_memory_is_counted_and_dropped_twice(mount, kind, 
     assert below.cached_bytes([(file, BYTES)]) < BYTES
     file.read_bytes()
     assert below.cached_bytes([(file, BYTES)]) == BYTES
+
+
+@pytest.fixture
+def in_compressed_memory(make_home: Callable[[str], Path]) -> Iterator[Path]:
+    """An ext4 on a zram of its own."""
+    control = Path("/sys/class/zram-control")
+    if os.geteuid() != 0 or not (control / "hot_add").exists() or not os.access(control / "hot_remove", os.W_OK):
+        pytest.skip("this kernel makes no zram for this user")
+    number = (control / "hot_add").read_text().strip()
+    device, state = Path(f"/dev/zram{number}"), Path(f"/sys/block/zram{number}")
+    point = make_home("zram")
+    try:
+        if not device.exists():
+            pytest.skip(f"nothing makes {device} here")
+        (state / "disksize").write_text("64M")
+        subprocess.run(["mkfs.ext4", "-q", device], check=True)
+        subprocess.run(["mount", device, point], check=True)
+        try:
+            yield point
+        finally:
+            subprocess.run(["umount", point], check=True)
+    finally:
+        (state / "reset").write_text("1")
+        (control / "hot_remove").write_text(number)
+
+
+def test_a_real_zram_is_memory(in_compressed_memory):
+    stack = seen_storage(in_compressed_memory)
+    assert re.fullmatch(r"ext4 on /dev/zram\d+ \(memory of this host\)", stack.sentence)
+    assert stack.memory

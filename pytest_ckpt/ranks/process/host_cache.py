@@ -55,7 +55,10 @@ class HostCache:
         # Whether some host has no gauge: then something else must prove that loads come from the storage.
         self.is_blind = group.any_of(self.gauge is None and not self.is_declared_cold)
         # Or has one that counts the kernel's own pages, of a mount where they are not all.
-        self.is_counted_in_part = group.any_of(self.gauge is not None and is_served_by_process(_kind(store)))
+        self.is_counted_in_part = group.any_of(
+            self.gauge is not None
+            and (is_served_by_process(_kind(store)) or bool(self.storage and self.storage.processes))
+        )
         # What is declared is proven besides, where that costs nothing.
         self.wants_proof = self.is_blind or self.is_declared_cold
 
@@ -65,6 +68,14 @@ class HostCache:
             return None
         counts = [self._store.cached(of.ref, of.names, self.gauge) for of in files]
         return sum(c.resident_bytes for c in counts), sum(c.bytes for c in counts)
+
+    def holds_more_than(self, share: float, files: Iterable[Files]) -> bool:
+        """Return whether more than a share of the files of any one checkpoint is cached, as far as a gauge tells.
+
+        Each checkpoint is a load of its own: one that is cached does not vanish among many that are not.
+        """
+        counts = [self.resident([of]) for of in files]
+        return any(count is not None and count[0] > share * count[1] for count in counts)
 
     def forget_names(self) -> None:
         """Drop names and attributes of files, which counting has brought into the kernel's caches again.

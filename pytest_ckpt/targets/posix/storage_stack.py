@@ -1,7 +1,8 @@
 """Walks from a path to the ends of the storage below it, by the kernel's own tables; nothing on the storage is read.
 
 Block devices: ``/sys/dev/block/MAJOR:MINOR`` with ``slaves`` (device mapper, md), ``loop/backing_file``, ``partition``.
-Btrfs and ZFS number their devices anonymously: ``/sys/fs/btrfs/UUID/devices`` has those of btrfs.
+Btrfs and ZFS number their devices anonymously: ``/sys/fs/btrfs/UUID/devices`` has those of btrfs. Whether Lustre's
+client caches files on a disk of its own stands in debugfs, which root reads.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _NETWORK = frozenset(
 )  # fmt: skip
 # FS-Cache of NFS and CephFS keeps what was read on a disk of the client.
 _KEPT_ON_A_DISK = "fsc"
+# Datasets of Lustre's persistent client cache, one file for each mount; empty where there are none.
+_CACHES_OF_LUSTRE = "sys/kernel/debug/lustre/llite/*/pcc"
 _MEMORY_DEVICES = re.compile(r"(zram|ram)\d+")
 _NETWORK_DEVICES = re.compile(r"(nbd|rbd|drbd)\d+(p\d+)?")
 _VIRTUAL_DISKS = re.compile(r"(vd|xvd)[a-z]+\d*")
@@ -70,6 +73,8 @@ class _Walk:
             self._add("network", f"{kind} of {mount.source}" if mount.source else kind, depth)
             if _KEPT_ON_A_DISK in options:
                 self.blind.append(f"{kind} is mounted with '{_KEPT_ON_A_DISK}': a disk of this host caches reads")
+            if kind == "lustre" and any(map(_read, self.root.glob(_CACHES_OF_LUSTRE))):
+                self.blind.append("a disk of this host caches files of Lustre (persistent client cache)")
         elif kind == "btrfs":
             self._add("file system", kind, depth)
             self._several(self._devices_of_btrfs(mount.source), depth + 1)

@@ -1,0 +1,67 @@
+"""When a host's cache has to be dropped before loads."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from pytest_ckpt.facts.targets import CheckpointRef
+from pytest_ckpt.ranks.process.host_cache import Files, HostCache
+from pytest_ckpt.targets.protocol import Resident
+
+SIZE = 1000
+
+
+class Alone:
+    """The one rank of the one host."""
+
+    leads_host, host = True, "here"
+
+    def any_of(self, value: bool) -> bool:
+        return value
+
+    def from_host_leader(self, value: Any) -> Any:
+        return value
+
+
+class Quiet:
+    """An activity that nobody watches."""
+
+    def in_phase(self, _name: str) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+
+class Counted:
+    """A store of checkpoints of which so many bytes each are cached."""
+
+    capabilities = frozenset({"page cache"})
+
+    def __init__(self, *cached: int, gauge: str | None = "cachestat") -> None:
+        self._cached, self._gauge = cached, gauge
+
+    def find_gauge(self, _subject: str) -> str | None:
+        return self._gauge
+
+    def cached(self, ref: CheckpointRef, _names: tuple[str, ...], _gauge: str) -> Resident:
+        return Resident(resident_bytes=self._cached[ref.number], bytes=SIZE)
+
+    def all_files(self) -> list[Files]:
+        return [Files(ref=CheckpointRef(subject="subject", number=n), names=("a",)) for n in range(len(self._cached))]
+
+
+@pytest.mark.parametrize(
+    ("store", "holds"),
+    [
+        (Counted(0, 0, 0), False),
+        (Counted(10, 10, 10), False),
+        # One checkpoint in many: 0.4 % of all, and most of one load.
+        (Counted(*[0] * 199, 800), True),
+        (Counted(0, 11, 0), True),
+        (Counted(SIZE, gauge=None), False),
+    ],
+)
+def test_a_cached_checkpoint_is_seen_among_many_that_are_not(store, holds):
+    cache = HostCache(Alone(), Quiet(), store, "subject")
+    assert cache.holds_more_than(0.01, store.all_files()) is holds
