@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.targets.posix.file_below import FileBelow, seen_storage
+from pytest_ckpt.targets.posix.file_below import FileBelow, find_gauge_to_the_end, seen_storage
 from pytest_ckpt.targets.posix.residency import evict, resident_bytes
 from pytest_ckpt.targets.posix.storage_stack import storage_stack
 
@@ -177,6 +177,24 @@ def test_what_is_kept_twice_in_memory_is_counted_and_dropped_twice(mount, kind, 
     assert below.cached_bytes([(file, BYTES)]) < BYTES
     file.read_bytes()
     assert below.cached_bytes([(file, BYTES)]) == BYTES
+    assert find_gauge_to_the_end(point) == "cachestat"
+
+
+def test_a_loop_device_with_direct_io_leaves_nothing_in_the_cache_below(mount):
+    point = mount("ext4", 64)
+    device = subprocess.run(
+        ["findmnt", "-n", "-o", "SOURCE", "--mountpoint", point], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    if subprocess.run(["losetup", "--direct-io=on", device], check=False, capture_output=True).returncode:
+        pytest.skip("this kernel cannot read that file around the page cache")
+    assert find_gauge_to_the_end(point) == "cachestat"
+
+
+def test_a_count_below_that_sees_no_reads_is_not_believed(mount, monkeypatch):
+    """As where a process between the target and the file below keeps what was read."""
+    point = mount("ext4", 64)
+    monkeypatch.setattr(FileBelow, "_placed", lambda *_: 0)
+    assert find_gauge_to_the_end(point) is None
 
 
 @pytest.fixture

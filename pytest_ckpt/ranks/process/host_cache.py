@@ -168,6 +168,11 @@ def cache_facts(
             "neither cachestat(2) nor mincore(2) saw a file in the page cache that had just been read from the target, "
             "so whether data are cached on the client cannot be known"
         )
+        if files := dict.fromkeys(file for storage in storages for file in storage.files):
+            detail = (
+                "a file that had just been read from the target was not seen in the page cache both there and, as "
+                f"pages of {', '.join(files)}, below: a cache between them may have served the read"
+            )
         if causes := dict.fromkeys(cause for storage in storages for cause in storage.blind):
             detail = f"cached data cannot be counted: {'; '.join(causes)}"
     return CacheFacts(

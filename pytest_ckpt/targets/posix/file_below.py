@@ -17,7 +17,18 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.targets.posix.residency import page_counts
+from pytest_ckpt.targets.posix.page_cache import drop_all
+from pytest_ckpt.targets.posix.residency import (
+    CANARY_BYTES,
+    SEEN,
+    TRIES,
+    Gauge,
+    canary_in,
+    evict,
+    find_gauge,
+    page_counts,
+    read_whole,
+)
 from pytest_ckpt.targets.posix.storage_stack import storage_stack
 
 if TYPE_CHECKING:
@@ -37,6 +48,8 @@ _PLACING = frozenset(["ext2", "ext3", "ext4", "xfs"])
 _WHOLE = (1 << 64) - 1
 _LOOP_GET_STATUS64 = 0x4C05
 _LOOP_STATUS_BYTES = 232
+_LOOP_STATUS_HEAD = struct.Struct("=QQQQQIIII")  # device, inode, own number, offset, size limit; then flags at the end
+_LO_FLAGS_DIRECT_IO = 16
 _DEVICE = "/dev/loop"
 _FILE_LAYER = 2  # below the file system and the loop device
 # What a file system may keep in the cache of its device besides the bytes of files.
@@ -59,6 +72,20 @@ def seen_storage(folder: Path) -> StorageStack:
     return stack
 
 
+def find_gauge_to_the_end(folder: Path) -> Gauge | None:
+    """Find a call that counts cached pages of files in a folder, and of files of this host below them; None: none does.
+
+    A file is written and read, and must then be seen in the cache: on the target and, where the bytes are in a file of
+    this host, there too. A cache between both that a drop does not reach would hide the reads from the file below.
+    """
+    stack = seen_storage(folder)
+    gauge = None if stack.blind else find_gauge(folder)
+    if gauge is None or not stack.files:
+        return gauge
+    # Only cachestat counts a part of a file.
+    return gauge if gauge == "cachestat" and FileBelow(stack).counts_reads(folder) else None
+
+
 class FileBelow:
     """The files of this host below a target, whose pages are counted. Raises OSError where they cannot be.
 
@@ -71,12 +98,13 @@ class FileBelow:
         if not devices or not all(device.startswith(_DEVICE) for device in devices):
             raise OSError(errno.ENOTSUP, "the devices above it are not loop devices")
         self._paths = [Path(file) for file in stack.files]
-        offsets = [_offset_of(device, path) for device, path in zip(devices, self._paths, strict=True)]
+        loops = [_loop(device, path) for device, path in zip(devices, self._paths, strict=True)]
         for path in self._paths:
             _cached_pages(path)
         is_direct = len(self._paths) == 1 and stack.layers[_FILE_LAYER].kind == "file"
         self.is_placed = is_direct and stack.layers[0].text in _PLACING
-        self._offset = offsets[0]
+        self._offset = loops[0].offset
+        self._is_direct = all(loop.is_direct for loop in loops)
 
     def evict(self) -> None:
         """Write dirty pages of the files back, and ask the kernel to drop all of them; the uppermost first."""
@@ -88,6 +116,30 @@ class FileBelow:
             finally:
                 os.close(descriptor)
 
+    def counts_reads(self, folder: Path) -> bool:
+        """Return whether a file that is read from the target after a drop is then cached below.
+
+        The drop is the one that is there for loads: of these files, or else of the whole host. A loop device with
+        direct I/O leaves nothing in the cache below.
+        """
+        if self._is_direct:
+            return True
+        with canary_in(folder) as canary:
+            return any(self._counts_a_read(canary, whole_host=bool(number % 2)) for number in range(TRIES))
+
+    def _counts_a_read(self, canary: Path, *, whole_host: bool) -> bool:
+        if not whole_host or drop_all() is None:
+            evict([canary])
+            self.evict()
+        before = self._cached_pages()
+        read_whole(canary)
+        if self.is_placed:
+            return self._placed(canary, CANARY_BYTES) >= SEEN * CANARY_BYTES
+        return (self._cached_pages() - before) * mmap.PAGESIZE >= SEEN * CANARY_BYTES
+
+    def _cached_pages(self) -> int:
+        return sum(map(_cached_pages, self._paths))
+
     def cached_bytes(self, files: Sequence[tuple[Path, int]]) -> int:
         """Return how many bytes of files of the target, each with its size, are in the page cache a second time.
 
@@ -97,7 +149,7 @@ class FileBelow:
         size = sum(of_file for _, of_file in files)
         if self.is_placed:
             return sum(self._placed(file, of_file) for file, of_file in files)
-        cached = sum(_cached_pages(path) for path in self._paths) * mmap.PAGESIZE
+        cached = self._cached_pages() * mmap.PAGESIZE
         own = min(max(_OWN_SHARE * size, _OWN_BYTES), size / 2)
         return 0 if cached <= own else min(size, cached)
 
@@ -123,19 +175,27 @@ def _cached_pages(path: Path) -> int:
         os.close(descriptor)
 
 
-def _offset_of(device: str, path: Path) -> int:
-    """Return where a loop device begins in its file; the file of that path has to be the one that the kernel has."""
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Loop:
+    """Where a loop device begins in its file, in bytes; ``is_direct``: it reads and writes around the page cache."""
+
+    offset: int
+    is_direct: bool
+
+
+def _loop(device: str, path: Path) -> _Loop:
+    """Return the state of a loop device; the file of that path has to be the one that the kernel has."""
     descriptor = os.open(device, os.O_RDONLY)
     try:
         status = bytearray(_LOOP_STATUS_BYTES)
         fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, status)
     finally:
         os.close(descriptor)
-    number, inode, _, offset = struct.unpack_from("=QQQQ", status)
+    number, inode, _, offset, *_, flags = _LOOP_STATUS_HEAD.unpack_from(status)
     seen = path.stat()
     if (seen.st_ino, seen.st_dev) != (inode, number):
         raise OSError(errno.ESTALE, "another file has its name here", str(path))
-    return int(offset)
+    return _Loop(offset=int(offset), is_direct=bool(flags & _LO_FLAGS_DIRECT_IO))
 
 
 def _extents(descriptor: int) -> Iterator[tuple[int | None, int]]:

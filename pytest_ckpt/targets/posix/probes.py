@@ -7,8 +7,7 @@ import os
 from pathlib import Path
 
 from pytest_ckpt.support.own_names import own_name
-from pytest_ckpt.targets.posix.file_below import seen_storage
-from pytest_ckpt.targets.posix.residency import find_gauge
+from pytest_ckpt.targets.posix.file_below import find_gauge_to_the_end
 
 # Of `direct`; that of the residency gauge is its own.
 _FILE = "pytest-ckpt-doctor-"
@@ -16,8 +15,7 @@ _FILE = "pytest-ckpt-doctor-"
 
 def residency(folder: str) -> str | None:
     """Return the call that counts cached pages there, None where none does."""
-    place = Path(folder)
-    return None if seen_storage(place).blind else find_gauge(place)
+    return find_gauge_to_the_end(Path(folder))
 
 
 def direct(folder: str) -> None:

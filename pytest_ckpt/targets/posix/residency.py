@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -11,16 +12,16 @@ from typing import TYPE_CHECKING, Literal
 from pytest_ckpt.support.own_names import own_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 Gauge = Literal["cachestat", "mincore"]
 
 _SYS_CACHESTAT = 451  # the same number on every architecture; Linux 6.5 and later
-_CANARY_BYTES = 4 << 20
-_SEEN = 0.9  # a gauge that sees less than this of a file just read is blind here
+CANARY_BYTES = 4 << 20
+SEEN = 0.9  # a gauge that sees less than this of a file just read is blind here
 # Another job may drop the caches of this host between a read and a look; of a slow target, a read takes long.
-_TRIES = 8
+TRIES = 8
 
 # Of a page's byte only the lowest bit says anything.
 _IS_RESIDENT = bytes(value & 1 for value in range(256))
@@ -61,32 +62,44 @@ def find_gauge(folder: Path) -> Gauge | None:
     Not every file system keeps its data where the kernel counts it (overlays, file systems with caches of their
     own): so a file is written, read, and must then be seen in the cache before a gauge is believed.
     """
+    with canary_in(folder) as canary:
+        tries = (_gauge_that_sees(canary) for _ in range(TRIES))
+        return next((gauge for gauge in tries if gauge), None)
+
+
+@contextlib.contextmanager
+def canary_in(folder: Path) -> Iterator[Path]:
+    """Write a file of some MiB in a folder and fsync it; it is removed at the end."""
     canary = folder / f"canary-{own_name()}"
     try:
         descriptor = os.open(canary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
-            os.write(descriptor, os.urandom(_CANARY_BYTES))
+            os.write(descriptor, os.urandom(CANARY_BYTES))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        tries = (_gauge_that_sees(canary) for _ in range(_TRIES))
-        return next((gauge for gauge in tries if gauge), None)
+        yield canary
     finally:
         canary.unlink(missing_ok=True)
 
 
-def _gauge_that_sees(path: Path) -> Gauge | None:
-    """Read a file and return the first gauge that sees it in the page cache."""
+def read_whole(path: Path) -> None:
+    """Read a file from its beginning to its end."""
     with path.open("rb", buffering=0) as file:
         while file.read(1 << 20):
             pass
+
+
+def _gauge_that_sees(path: Path) -> Gauge | None:
+    """Read a file and return the first gauge that sees it in the page cache."""
+    read_whole(path)
     gauges: tuple[Gauge, ...] = ("cachestat", "mincore")
     for gauge in gauges:
         try:
             resident, size = resident_bytes(path, gauge)
         except OSError:
             continue
-        if size and resident >= _SEEN * size:
+        if size and resident >= SEEN * size:
             return gauge
     return None
 

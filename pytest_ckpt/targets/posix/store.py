@@ -24,12 +24,12 @@ from pytest_ckpt.targets.posix.ballast import PosixBallast
 from pytest_ckpt.targets.posix.clones import clone_of
 from pytest_ckpt.targets.posix.direct_io import DirectWay
 from pytest_ckpt.targets.posix.draft import PosixDraft, make_folder, unlink, until_seen
-from pytest_ckpt.targets.posix.file_below import FileBelow
+from pytest_ckpt.targets.posix.file_below import FileBelow, find_gauge_to_the_end
 from pytest_ckpt.targets.posix.folder_syncs import FolderSyncs, sync_folder
 from pytest_ckpt.targets.posix.fsync_effect import FsyncCounts, fsync_counts
 from pytest_ckpt.targets.posix.names import checkpoint_name, checkpoint_number, partial_name
 from pytest_ckpt.targets.posix.page_cache import drop_all, drop_names
-from pytest_ckpt.targets.posix.residency import Gauge, evict, find_gauge, resident_bytes
+from pytest_ckpt.targets.posix.residency import Gauge, evict, resident_bytes
 from pytest_ckpt.targets.posix.sighting import Sighting
 from pytest_ckpt.targets.posix.source import PosixCommitted
 from pytest_ckpt.targets.posix.volume import volume_of
@@ -171,12 +171,7 @@ class PosixStore:
 
     def find_gauge(self, subject: str) -> str | None:
         """Find a call that tells the truth about the page cache, by a file that is written and read."""
-        stack = self.sighting().storage
-        if stack.blind:
-            return None
-        gauge = find_gauge(self._folder / subject)
-        # Only cachestat counts a part of a file.
-        return gauge if gauge == "cachestat" or not stack.files else None
+        return find_gauge_to_the_end(self._folder / subject)
 
     def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> Resident:
         """Count the pages of files that this host's page cache holds."""
