@@ -190,6 +190,19 @@ def test_a_loop_device_with_direct_io_leaves_nothing_in_the_cache_below(mount):
     assert find_gauge_to_the_end(point) == "cachestat"
 
 
+def test_an_overlay_is_counted_by_another_call_than_the_file_below_it(mount, make_home):
+    below, point = mount("ext4", 64), make_home("overlay")
+    for folder in ("lower", "upper", "work"):
+        (below / folder).mkdir()
+    layers = f"lowerdir={below}/lower,upperdir={below}/upper,workdir={below}/work"
+    subprocess.run(["mount", "-t", "overlay", "-o", layers, "overlay", point], check=True)
+    try:
+        assert seen_storage(point).files == (str(below.parent / "image"),)
+        assert find_gauge_to_the_end(point) in ("cachestat", "mincore")
+    finally:
+        subprocess.run(["umount", point], check=True)
+
+
 def test_a_count_below_that_sees_no_reads_is_not_believed(mount, monkeypatch):
     """As where a process between the target and the file below keeps what was read."""
     point = mount("ext4", 64)

@@ -82,8 +82,7 @@ def find_gauge_to_the_end(folder: Path) -> Gauge | None:
     gauge = None if stack.blind else find_gauge(folder)
     if gauge is None or not stack.files:
         return gauge
-    # Only cachestat counts a part of a file.
-    return gauge if gauge == "cachestat" and FileBelow(stack).counts_reads(folder) else None
+    return gauge if FileBelow(stack).counts_reads(folder) else None
 
 
 class FileBelow:
