@@ -60,7 +60,7 @@ class Access:
 
     ``endpoints`` are URLs; without one the libraries of the target's own scheme find theirs. ``ca_bundle`` is the file
     of the certificates by which TLS is verified, empty for those of the system. No part of an object is smaller than
-    ``part_bytes``, but for its last. Ranks bear for ``busy_seconds`` that a store says it is busy. ``embedded`` names
+    ``part_bytes``, but for its last. Ranks and the cleaner bear for ``borne_seconds`` what may pass. ``embedded`` names
     the server that the run itself started on this host, for itself alone and without anybody's credentials; empty for
     storage under test.
     """
@@ -68,7 +68,7 @@ class Access:
     endpoints: tuple[str, ...] = ()
     ca_bundle: str = ""
     part_bytes: int = 0
-    busy_seconds: float = 0.0
+    borne_seconds: float = 0.0
     embedded: str = ""
 
     def of_client(self, number: int) -> Access:

@@ -33,7 +33,7 @@ _OPERATIONS = 10
 _MINIMUM_A_HOST = 5
 _MAXIMUM_DIRECTORIES = 2
 # Memory of the accelerators that a submission may name, in GB (table 3).
-_ACCELERATOR_BYTES = {"b200": 180 << 30, "mi355": 288 << 30}
+_ACCELERATOR_BYTES = {"b200": 180 * 10**9, "mi355": 288 * 10**9}
 _CHANGEABLE = {"checkpoint.checkpoint_folder"}
 # What mlpstorage itself overrides, for a phase or a mode: other rules say which values these may have.
 _OTHER_RULES = {"checkpoint.num_checkpoints_write", "checkpoint.num_checkpoints_read", "checkpoint.mode"}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
 
 ENDPOINT, CA_BUNDLE = "--ckpt-endpoint", "--ckpt-ca-bundle"
-_BUSY_SHARE = 0.4
+_BORNE_SHARE = 0.4
 """So much of the time without progress that is allowed: two minutes, where nothing else is said."""
 
 
@@ -44,7 +44,7 @@ def reached(settings: Settings, targets: Mapping[str, TargetSpec]) -> Iterator[A
         endpoints=settings.endpoints,
         ca_bundle=_read_bundle(settings.ca_bundle) if settings.ca_bundle else "",
         part_bytes=settings.request_bytes,
-        busy_seconds=_BUSY_SHARE * settings.deadline_seconds,
+        borne_seconds=_BORNE_SHARE * settings.deadline_seconds,
     )
     if settings.endpoints != (EMBEDDED,):
         yield access

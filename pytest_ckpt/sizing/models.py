@@ -66,6 +66,8 @@ class _Totals(NamedTuple):
     tensors: int
     rank_bytes: tuple[int, ...]
     largest_file_bytes: int
+    most_tensors: int
+    largest_tensor_bytes: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,6 +131,16 @@ class Layout:
     def largest_file_bytes(self) -> int:
         """Bytes of the largest file, at this scale."""
         return _totals(self).largest_file_bytes
+
+    @property
+    def most_tensors(self) -> int:
+        """Tensors of the rank that has most."""
+        return _totals(self).most_tensors
+
+    @property
+    def largest_tensor_bytes(self) -> int:
+        """Bytes of the largest tensor, at this scale."""
+        return _totals(self).largest_tensor_bytes
 
     @property
     def full_bytes(self) -> int:
@@ -206,12 +218,15 @@ def _ranks(of: Layout) -> tuple[RankLayout, ...]:
 @lru_cache(maxsize=256)
 def _totals(of: Layout) -> _Totals:
     files = [[file.bytes for file in rank.files] for rank in _ranks(of)]
+    tensors = [sum(len(file.tensors) for file in rank.files) for rank in _ranks(of)]
     return _Totals(
         bytes=sum(map(sum, files)),
         files=sum(map(len, files)),
-        tensors=sum(len(file.tensors) for rank in _ranks(of) for file in rank.files),
+        tensors=sum(tensors),
         rank_bytes=tuple(map(sum, files)),
         largest_file_bytes=max(map(max, files)),
+        most_tensors=max(tensors),
+        largest_tensor_bytes=max(t.bytes for rank in _ranks(of) for file in rank.files for t in file.tensors),
     )
 
 

@@ -11,6 +11,7 @@ from pytest_ckpt.facts.strategies import StrategySpec
 from pytest_ckpt.facts.tiers import DrainRule
 from pytest_ckpt.sizing import space
 from pytest_ckpt.sizing.cluster import limits_of
+from pytest_ckpt.sizing.content_places import check_places
 from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES, drain_rule, with_drains
 from pytest_ckpt.sizing.files import bytes_beside_tensors, file_count
@@ -210,6 +211,7 @@ def _plan_checkpoint(
         rehearsal = f"The target is brought by {target.plugin}: nothing is certified on it"
     processes = settings.processes if mode == "open" else None
     shards = layout(model, mode=mode, processes=processes, scale=settings.scale)
+    check_places(shards)
     files = file_count(shards, engine.files)
     beside_tensors = bytes_beside_tensors(shards, engine.files)
     one = shards.bytes + beside_tensors + files * space.FILE_OVERHEAD_BYTES + shards.tensors * _TENSOR_OVERHEAD_BYTES

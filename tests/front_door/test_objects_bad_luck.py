@@ -164,8 +164,8 @@ class Luck:
 @pytest.mark.parametrize("luck", [
     pytest.param(Luck(request="put", way="slow down", says="SlowDown", options=SOON), id="busy for good"),
     pytest.param(Luck(request="part", way="slow down", says="SlowDown", options=SOON), id="parts busy for good"),
-    pytest.param(Luck(request="part", way="cut", says="the connection was cut"), id="parts cut"),
-    pytest.param(Luck(request="end", way="cut", says="end upload"), id="ends cut"),
+    pytest.param(Luck(request="part", way="cut", says="the connection was cut", options=SOON), id="parts cut"),
+    pytest.param(Luck(request="end", way="cut", says="end upload", options=SOON), id="ends cut"),
     pytest.param(Luck(request="part", way="deny", says="AccessDenied"), id="part denied"),
     pytest.param(Luck(request="end", way="deny", says="AccessDenied"), id="end denied"),
     pytest.param(Luck(request="head", way="deny", says="the store forbids it"), id="head denied"),

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.ranks.content.generator import BLOCK_PAGES, PAGE_BYTES, Content, TensorKey, content_seed
+from pytest_ckpt.sizing.content_places import tensor_bits
 
 CONTENT = Content(content_seed(7, "llama3-8b-full"))
 PLACE = TensorKey(checkpoint=1, rank=0, tensor=0)
@@ -159,11 +160,24 @@ def test_bytes_of_another_place_differ_in_every_page(other):
     assert len(CONTENT.differing_pages(seen, PLACE)) == 2 * BLOCK_PAGES + 4
 
 
-@pytest.mark.parametrize("wrong", [{"checkpoint": 4096}, {"rank": 16384}, {"tensor": 1024}, {"rank": -1}])
+@pytest.mark.parametrize("wrong", [{"checkpoint": 4096}, {"rank": 16384}, {"tensor": 1 << 38}, {"rank": -1}])
 def test_a_place_that_could_be_taken_for_another_is_refused(wrong):
     (name,) = wrong
     with pytest.raises(ValueError, match=name):
         TensorKey(**{"checkpoint": 1, "rank": 0, "tensor": 0, **wrong})
+
+
+def test_a_tensor_beyond_the_bits_of_its_content_is_refused():
+    with pytest.raises(ValueError, match="tensor 1024 is outside"):
+        CONTENT.expected(TensorKey(checkpoint=1, rank=0, tensor=1024), 0, 1)
+
+
+def test_with_more_bits_for_tensors_every_page_still_says_where_it_belongs():
+    content = Content(7, tensor_bits=tensor_bits(60_000))
+    for tensor, number in ((0, 0), (1024, 5), (59_999, (1 << 22) - 2)):
+        place = TensorKey(checkpoint=4095, rank=16383, tensor=tensor)
+        page = content.expected(place, number * PAGE_BYTES, PAGE_BYTES)
+        assert content.origin(page) == (place, number)
 
 
 def test_a_tensor_longer_than_the_word_can_tell_is_refused():

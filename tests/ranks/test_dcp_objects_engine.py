@@ -111,6 +111,8 @@ def caused_by(error: Exception, cause: Exception) -> Exception:
     (FileNotFoundError(KEYS), errno.ENOENT, "status 404, NoSuchKey"),
     (OSError(errno.EBUSY, KEYS), errno.EBUSY, "OSError"),
     (RuntimeError(KEYS), errno.EIO, "RuntimeError"),
+    (RuntimeError(f'Client error: Header "ETag" not found, {KEYS}'), errno.EIO,
+     "RuntimeError: the store's answer lacks the header ETag"),
 ])  # fmt: skip
 def test_an_error_of_a_client_becomes_one_of_ours_with_status_and_code_alone(error, number, words):
     found = in_our_words(error, "client 1.0", "write", "s3://test/ckpt/x")

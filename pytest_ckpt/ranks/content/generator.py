@@ -19,6 +19,7 @@ import numpy as np
 
 from pytest_ckpt.ranks.content.numbers import as_numbers, mantissas
 from pytest_ckpt.ranks.engines.stream.checksums import PageChecksums, join, linear, of_zeros
+from pytest_ckpt.sizing.content_places import CHECKPOINT_BITS, RANK_BITS, USUAL_TENSOR_BITS, WITHIN_RANK_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,9 +36,6 @@ BLOCK_PAGES = 256
 _LANES = PAGE_BYTES // 8
 _ALL_BITS = np.uint64((1 << 64) - 1)
 _CHECKSUM_PAGES = 1 << 15  # what a checksum holds at a time stays in the processor's cache
-
-# How a place is packed into 64 bits; together they fill the word, so the packing can be undone.
-_PAGE_BITS, _TENSOR_BITS, _RANK_BITS, _CHECKPOINT_BITS = 28, 10, 14, 12
 
 # The finalizer of SplitMix64 (Steele, Lea, Flood 2014) and the inverses of its two odd factors modulo 2^64.
 _FACTOR_1, _FACTOR_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -58,9 +56,9 @@ class TensorKey:
     def __post_init__(self) -> None:
         """Refuse a place that the word could not tell from another."""
         limits = (
-            ("checkpoint", self.checkpoint, _CHECKPOINT_BITS),
-            ("rank", self.rank, _RANK_BITS),
-            ("tensor", self.tensor, _TENSOR_BITS),
+            ("checkpoint", self.checkpoint, CHECKPOINT_BITS),
+            ("rank", self.rank, RANK_BITS),
+            ("tensor", self.tensor, WITHIN_RANK_BITS),
         )
         for name, value, bits in limits:
             if not 0 <= value < 1 << bits:
@@ -96,12 +94,21 @@ class Content:
     ``compressible`` is the share of every page that is zeros, for arrays whose buyers want to see their data
     reduction. With ``constant`` every page of every checkpoint is the same: what an array makes of that, beside what it
     makes of unique pages, shows whether content changes its speed. Where the types of a rank's ``tensors`` are given,
-    in the order of their numbers, pages compress as such tensors do; a MiB more for each type.
+    in the order of their numbers, pages compress as such tensors do; a MiB more for each type. ``tensor_bits`` number
+    the tensors of a rank: the same for all that make or compare the content.
     """
 
     def __init__(
-        self, seed: int, *, compressible: float = 0.0, constant: bool = False, tensors: Sequence[Dtype] = ()
+        self,
+        seed: int,
+        *,
+        compressible: float = 0.0,
+        constant: bool = False,
+        tensors: Sequence[Dtype] = (),
+        tensor_bits: int = USUAL_TENSOR_BITS,
     ) -> None:
+        # A place fills the word, so the packing can be undone.
+        self._tensor_bits, self._page_bits = tensor_bits, WITHIN_RANK_BITS - tensor_bits
         generator = np.random.Generator(np.random.SFC64(seed))
         block: Words = generator.integers(0, 1 << 64, size=(BLOCK_PAGES, _LANES), dtype=np.uint64)
         self._key = int(generator.integers(0, 1 << 64, dtype=np.uint64))
@@ -172,13 +179,13 @@ class Content:
             first_two = lanes[1] ^ rows.block[row, 1] == word & mask[1]
             if first_two and bool(np.all(lanes ^ rows.block[row, : rows.lanes] == word & mask)):
                 packed = _unmix(int(word)) ^ self._key
-                number = packed & ((1 << _PAGE_BITS) - 1)
-                packed >>= _PAGE_BITS
-                tensor = packed & ((1 << _TENSOR_BITS) - 1)
-                packed >>= _TENSOR_BITS
-                rank = packed & ((1 << _RANK_BITS) - 1)
+                number = packed & ((1 << self._page_bits) - 1)
+                packed >>= self._page_bits
+                tensor = packed & ((1 << self._tensor_bits) - 1)
+                packed >>= self._tensor_bits
+                rank = packed & ((1 << RANK_BITS) - 1)
                 if number % BLOCK_PAGES == row:
-                    return TensorKey(checkpoint=packed >> _RANK_BITS, rank=rank, tensor=tensor), number
+                    return TensorKey(checkpoint=packed >> RANK_BITS, rank=rank, tensor=tensor), number
         return None
 
     def _rows(self, place: TensorKey) -> _Rows:
@@ -209,11 +216,14 @@ class Content:
         lanes[:, filled:] = 0
 
     def _words(self, place: TensorKey, page: int, pages: int) -> Words:
-        if (page + pages) >> _PAGE_BITS:
-            raise ValueError(f"a tensor has at most {1 << _PAGE_BITS} pages")
+        if (page + pages) >> self._page_bits:
+            raise ValueError(f"a tensor has at most {1 << self._page_bits} pages")
+        if place.tensor >> self._tensor_bits:
+            raise ValueError(f"tensor {place.tensor} is outside 0..{(1 << self._tensor_bits) - 1}")
         if self._constant:
             return np.zeros(pages, dtype=np.uint64)
-        base = ((place.checkpoint << _RANK_BITS | place.rank) << _TENSOR_BITS | place.tensor) << _PAGE_BITS
+        base = place.checkpoint << RANK_BITS | place.rank
+        base = (base << self._tensor_bits | place.tensor) << self._page_bits
         word = np.arange(base + page, base + page + pages, dtype=np.uint64) ^ np.uint64(self._key)
         word = (word ^ (word >> np.uint64(30))) * np.uint64(_FACTOR_1)
         word = (word ^ (word >> np.uint64(27))) * np.uint64(_FACTOR_2)

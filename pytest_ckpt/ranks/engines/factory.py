@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from pytest_ckpt.ranks.content.generator import Content, content_seed
+from pytest_ckpt.sizing.content_places import USUAL_TENSOR_BITS, tensor_bits
 from pytest_ckpt.sizing.tensors import dtypes
 from pytest_ckpt.support.references import load
 
@@ -35,6 +36,7 @@ def content_of(task: Task, shard: RankLayout, *, constant: bool = False, aside: 
         compressible=task.compressible,
         constant=constant,
         tensors=dtypes(shard.files) if task.codec else (),
+        tensor_bits=tensor_bits(shard.whole.most_tensors) if shard.whole else USUAL_TENSOR_BITS,
     )
 
 

@@ -17,7 +17,7 @@ from pytest_ckpt.targets.owner import OWNER
 T = TypeVar("T")
 
 _AT_ONCE = 8
-_PATIENCE = Patience(connect_seconds=10, silent_seconds=20, attempts=3)
+_PATIENCE = Patience(connect_seconds=10, silent_seconds=20, attempts=3, bears=True)
 
 
 def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:

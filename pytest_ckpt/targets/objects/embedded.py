@@ -63,7 +63,7 @@ class Embedded:
         self.access = Access(
             endpoints=(json.loads(line)["url"],),
             part_bytes=access.part_bytes,
-            busy_seconds=access.busy_seconds,
+            borne_seconds=access.borne_seconds,
             embedded=f"pytest-ckpt {__version__}",
         )
 

@@ -19,6 +19,8 @@ _WORDS = (
     ("key does not exist", 404, "NoSuchKey"),
     ("object was not found", 404, "NoSuchKey"),
 )
+# What a client says of an answer that it cannot read: names of headers alone, and no value.
+_ANSWER = re.compile(r"""Header "([A-Za-z][A-Za-z0-9-]{1,60})" not found""")
 _STATUS = re.compile(r"response_status: (\d{3})")
 
 
@@ -33,7 +35,10 @@ def in_our_words(error: BaseException, client: str, what: str, place: str) -> Ex
     number = next((e.errno for e in _causes(error) if isinstance(e, OSError) and e.errno), None)
     if isinstance(error, FileNotFoundError):
         status, code = status or 404, code or "NoSuchKey"
-    return of_library(client, status, code, type(error).__name__, number or errno.EIO, what, place)
+    kind = type(error).__name__
+    if lacking := _ANSWER.search(str(error)):
+        kind = f"{kind}: the store's answer lacks the header {lacking[1]}"
+    return of_library(client, status, code, kind, number or errno.EIO, what, place)
 
 
 def _said(error: BaseException) -> tuple[int, str]:

@@ -17,6 +17,11 @@ _ROLES = {
 _DATA = b"pytest-ckpt tries whether it may write here.\n"
 
 
+def lacking(scheme: str, permission: str) -> str:
+    """Return what to do where a permission of S3, or what stands for it elsewhere, lacks."""
+    return f"Give these credentials the permission {_ROLES.get(scheme, permission)}."
+
+
 def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
     """Put, read, list and delete an object, begin and abort an upload. Raises UsageError; ``name`` begins its text.
 
@@ -29,11 +34,7 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
             act()
         except OSError as error:
             refused = refusal(f"{name}: {what}", error)
-            remedy = (
-                f"Give these credentials the permission {_ROLES.get(place.scheme, permission)}."
-                if error.errno == errno.EACCES
-                else refused.remedy
-            )
+            remedy = lacking(place.scheme, permission) if error.errno == errno.EACCES else refused.remedy
             raise UsageError(refused.what, " ".join(filter(None, (remedy, stays)))) from None
 
     def read() -> None:

@@ -9,6 +9,7 @@ import errno
 import json
 import secrets
 import time
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,10 +18,10 @@ from pytest_ckpt.facts.targets import Access, AreaRef, Capability, Leftover, Nam
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.objects.client import Bucket
-from pytest_ckpt.targets.objects.errors import refusal
+from pytest_ckpt.targets.objects.errors import StoreError, refusal
 from pytest_ckpt.targets.objects.keys import RUN, TRIAL, BucketPrefix, prefix_of, read_prefix
 from pytest_ckpt.targets.objects.nearness import nearness_of
-from pytest_ckpt.targets.objects.permissions import try_all
+from pytest_ckpt.targets.objects.permissions import lacking, try_all
 from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 from pytest_ckpt.targets.owner import OWNER, is_alive, owner_of
 
@@ -33,6 +34,8 @@ _CAPABILITIES: Mapping[str, frozenset[Capability]] = {
 }
 # Signed requests are refused beyond it.
 _MAXIMUM_SKEW_SECONDS = 900.0
+# What a host that is called as the bucket is says of that bucket's name, which it takes for a key.
+_NOTHING_THERE = frozenset(("NoSuchKey", "NoSuchBucket"))
 
 
 def target(location: str, access: Access) -> ObjectTarget:
@@ -67,7 +70,7 @@ class ObjectTarget:
             try:
                 headers = bucket.look(self._place.below).headers
             except OSError as error:
-                raise refusal(self._name, error, self._remedy_of_silence(error)) from None
+                raise refusal(self._name, error, self._remedy_of_look(bucket.endpoint, error)) from None
             self._check_clock(headers.get("date", ""))
             self._check_versions(bucket)
         server = self._access.embedded or headers.get("server", "")
@@ -169,7 +172,15 @@ class ObjectTarget:
         except OSError as error:
             raise refusal(self._name, error) from None
 
-    def _remedy_of_silence(self, error: OSError) -> str:
+    def _remedy_of_look(self, endpoint: str, error: OSError) -> str:
+        """Return what to do where a bucket cannot be listed; empty where the error itself knows."""
+        code = error.code if isinstance(error, StoreError) else ""
+        if code == "AccessDenied":
+            return lacking(self._place.scheme, "s3:ListBucket")
+        url = urllib.parse.urlsplit(endpoint)
+        if code in _NOTHING_THERE and url.netloc.startswith(f"{self._place.bucket}."):
+            without = f"{url.scheme}://{url.netloc.removeprefix(f'{self._place.bucket}.')}"
+            return f"The endpoint names the bucket itself, and so does the target. Say --ckpt-endpoint={without}"
         if error.errno not in (errno.ETIMEDOUT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPROTO):
             return ""
         where = ", ".join(self._access.endpoints) or "the endpoint of the profile, or the cloud's own"

@@ -1,8 +1,8 @@
 """HTTP to an endpoint: connections that stay, bodies from and into the caller's memory, and what is sent again.
 
-A connection for each thread. What the store answers with 503, too late, or not at all is sent again a few times, after
-a pause that grows; every such request is counted and timed. Of several endpoints the first is used until it is silent
-or refuses connections: then the next one, for all threads.
+A connection for each thread. What the store answers with 503, too late, or not at all is sent again after a pause that
+grows: as long as an `Access` bears it, and a few times at least. Every such request is counted and timed. Of several
+endpoints the first is used until it is silent or refuses connections: then the next one, for all threads.
 """
 
 from __future__ import annotations
@@ -40,16 +40,17 @@ _GONE = frozenset({errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errn
 class Patience:
     """How long a store may be silent, in seconds, and how often a request is sent before its error is believed.
 
-    With ``bears_busy`` answers that it is busy are borne as long as an `Access` says, however many they are.
+    With ``bears`` what may pass (503, a refused or a cut connection) is borne as long as an `Access` says, however
+    often it comes.
     """
 
     connect_seconds: float
     silent_seconds: float
     attempts: int
-    bears_busy: bool = False
+    bears: bool = False
 
 
-OF_RANKS = Patience(connect_seconds=10, silent_seconds=50, attempts=5, bears_busy=True)
+OF_RANKS = Patience(connect_seconds=10, silent_seconds=50, attempts=5, bears=True)
 """All attempts at a silent endpoint take about as long as a rank may make no progress, 300 s."""
 
 OF_CONTROLLER = Patience(connect_seconds=5, silent_seconds=10, attempts=2)
@@ -74,7 +75,7 @@ class Wire:
         self.region = dialect.region
         self._at = 0
         self._bundle, self._patience = access.ca_bundle, patience
-        self._busy_seconds = access.busy_seconds if patience.bears_busy else 0.0
+        self._borne_seconds = access.borne_seconds if patience.bears else 0.0
         self._of_thread = threading.local()
         self._lock = threading.Lock()
         self._tallies: Tallies = {}
@@ -125,7 +126,7 @@ class Wire:
                     if error.status:
                         tally.answered(time.monotonic() - began, 0)
                     tally.busy += error.status in _BUSY_STATUSES
-                is_borne = error.status in _BUSY_STATUSES and began - first_sent < self._busy_seconds
+                is_borne = began - first_sent < self._borne_seconds
                 if not error.may_pass or (attempt >= self._patience.attempts and not is_borne):
                     raise
                 if error.errno in _GONE or (error.errno == errno.ECONNRESET and attempt > 1):
@@ -190,6 +191,8 @@ class Wire:
             if not found.isclosed():
                 # Something is left of it: the next request would read that.
                 self._forget()
+            # It is idle from the end of an answer on: a long request is no pause.
+            self._of_thread.used = time.monotonic()
         except (OSError, http.client.HTTPException) as error:
             self._forget()
             raise of_connection(error, what, place) from None
@@ -228,7 +231,7 @@ class Wire:
         if is_idle or getattr(self._of_thread, "endpoint", endpoint) is not endpoint:
             # The other end may have closed it meanwhile, which would show only when a request is lost.
             self._forget()
-        self._of_thread.used, self._of_thread.endpoint = now, endpoint
+        self._of_thread.endpoint = endpoint
         found: http.client.HTTPConnection | None = getattr(self._of_thread, "connection", None)
         if found is None:
             if endpoint.is_tls:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -79,6 +80,8 @@ class PosixCalls:
             at, stop = (file.at(step.offset + n * step.bytes) for n in (number, number + 1))
             while True:
                 done = os.pwrite(descriptor, data[at : min(stop, at + _PIECE_BYTES)], at)
+                if not done and at < stop:
+                    raise OSError(errno.EIO, f"write: 0 bytes of {stop - at} were taken", str(self._path(step.file)))
                 self._phases.moved(done)
                 at += done
                 if at >= stop:
@@ -88,7 +91,10 @@ class PosixCalls:
         descriptor = self._top(step)
         for number in range(step.count):
             at, stop = (file.at(step.offset + n * step.bytes) for n in (number, number + 1))
-            os.preadv(descriptor, [bytearray(stop - at)], at)
+            into = memoryview(bytearray(stop - at))
+            # At the end of a file a job, too, reads less than it asked for; before it, a short read goes on.
+            while into and (done := os.preadv(descriptor, [into], at)):
+                into, at = into[done:], at + done
 
     def _rename(self, step: Step, file: ReplayedFile) -> None:
         left = self._renames[step.file] - 1

@@ -5,14 +5,20 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import http.client
+import itertools
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pytest_ckpt.facts.targets import Access, Names
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.targets.objects.errors import without_identities
+from pytest_ckpt.targets.objects import wire
+from pytest_ckpt.targets.objects.client import Bucket
+from pytest_ckpt.targets.objects.errors import of_answer, without_identities
+from pytest_ckpt.targets.objects.keys import read_prefix
 from pytest_ckpt.targets.objects.store import open_store
 from pytest_ckpt.targets.objects.target import target
 from tests.support.bucket import NAMES, PART, REF, THOROUGH, Phases, loaded, made, save
@@ -75,17 +81,21 @@ def test_where_an_endpoint_is_gone_the_next_one_is_used_for_all_that_follows(ser
     assert storage.clean(area, NAMES, 60.0) == []
 
 
-@pytest.mark.parametrize(("busy_seconds", "refusals"), [(1000.0, 7), (0.0, 5)])
-def test_a_store_that_is_busy_is_borne_as_long_as_is_allowed_and_at_least_five_times(server, busy_seconds, refusals):
+@pytest.mark.parametrize(("way", "says"), [("slow down", "SlowDown"), ("cut", "the connection was cut")])
+@pytest.mark.parametrize(("borne_seconds", "refusals"), [(1000.0, 7), (0.0, 5)])
+def test_what_may_pass_is_borne_as_long_as_is_allowed_and_at_least_five_times(
+    server, borne_seconds, refusals, way, says
+):
     storage, area = made(server.endpoint, "r")
-    access = dataclasses.replace(area.access, busy_seconds=busy_seconds)
+    access = dataclasses.replace(area.access, borne_seconds=borne_seconds)
     with contextlib.closing(open_store(dataclasses.replace(area, access=access))) as store:
-        server.faults.append(Fault(request="put", way="slow down", key="a.pt", times=refusals))
-        ends = contextlib.nullcontext() if busy_seconds else pytest.raises(OSError, match="SlowDown")
+        server.faults.append(Fault(request="put", way=way, key="a.pt", times=refusals))
+        ends = contextlib.nullcontext() if borne_seconds else pytest.raises(OSError, match=says)
         with ends:
             save(store, b"bytes")
         tally = store.requests()[server.endpoint, "put"]
-    assert tally.busy == refusals
+    assert tally.again == refusals - (not borne_seconds)
+    assert tally.busy == (refusals if way == "slow down" else 0)
     storage.clean(area, NAMES, 60.0)
 
 
@@ -199,6 +209,38 @@ def test_each_permission_that_lacks_is_named_before_a_run_without_anybody_s_iden
     # What cannot be removed is named, and nothing else stays.
     assert bool([key for key in keys if f"denied-{request_}/" in key]) == (request_ == "delete")
     assert bool([key for key, _ in uploads if f"denied-{request_}/" in key]) == (request_ == "abort")
+
+
+def test_a_bucket_that_may_not_be_listed_is_told_with_the_permission(server):
+    server.faults.append(Fault(request="list", way="deny"))
+    with pytest.raises(UsageError, match="s3:ListBucket"):
+        target(f"{BUCKET}/ckpt", Access(endpoints=(server.endpoint,))).check()
+
+
+def test_an_endpoint_that_names_the_bucket_itself_is_told_with_the_one_that_does_not(monkeypatch):
+    """A host that is called as the bucket takes the bucket's name for a key."""
+
+    def unknown(*_asked):
+        raise of_answer(404, b"<Error><Code>NoSuchKey</Code></Error>", "list", f"s3://{BUCKET}")
+
+    monkeypatch.setattr(Bucket, "look", unknown)
+    access = Access(endpoints=(f"https://{BUCKET}.s3.example.com:9000",), embedded="no credentials")
+    with pytest.raises(UsageError, match=r"--ckpt-endpoint=https://s3\.example\.com:9000$"):
+        target(f"{BUCKET}/ckpt", access).check()
+
+
+def test_a_connection_is_idle_from_the_end_of_an_answer_on(honest, monkeypatch):
+    """A request that takes longer than a connection may be idle leaves it as fresh as any other."""
+    # From answer to request there are four looks at the clock, from request to request five: 4.4 s and 5.5 s.
+    connected, seconds = [], itertools.count(step=1.1)
+    connect = http.client.HTTPConnection.connect
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", lambda self: (connected.append(self), connect(self)))
+    monkeypatch.setattr(wire, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    place, access = read_prefix(BUCKET), Access(endpoints=(honest,), embedded="a look")
+    with contextlib.closing(Bucket(place, access)) as bucket:
+        for _ in range(3):
+            bucket.look("")
+    assert len(connected) == 1
 
 
 def test_identities_are_no_part_of_what_a_store_said():

@@ -1,0 +1,43 @@
+"""How the place of a page is packed into 64 bits: the widths that a layout needs; together they fill the word. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.sizing.deltas import PAGE_BYTES
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.units import format_count
+
+if TYPE_CHECKING:
+    from pytest_ckpt.sizing.models import Layout
+
+RANK_BITS, CHECKPOINT_BITS = 14, 12
+WITHIN_RANK_BITS = 64 - RANK_BITS - CHECKPOINT_BITS
+"""What is left for a tensor of a rank and a page of it."""
+
+USUAL_TENSOR_BITS = 10
+"""Enough for every model of the workload; a model with more tensors a rank takes bits from the pages of each."""
+
+
+def tensor_bits(tensors: int) -> int:
+    """Return the bits that number so many tensors of a rank."""
+    return max(USUAL_TENSOR_BITS, (tensors - 1).bit_length())
+
+
+def check_places(layout: Layout) -> None:
+    """Refuse a layout whose pages no word could tell apart. Raises UsageError."""
+    name, bits = layout.model.name, WITHIN_RANK_BITS - tensor_bits(layout.most_tensors)
+    # The last page of a tensor has another one behind it in the word.
+    longest = ((1 << max(bits, 0)) - 1) * PAGE_BYTES
+    if layout.largest_tensor_bytes > longest:
+        raise UsageError(
+            f"{name}: a rank has {format_count(layout.most_tensors)} tensors, the largest of "
+            f"{format_count(layout.largest_tensor_bytes)} bytes; with so many tensors, content tells "
+            f"{format_count(longest)} bytes of each apart.",
+            "Cut the model for more ranks (--ckpt-parallel), as its training does.",
+        )
+    if layout.processes > 1 << RANK_BITS:
+        raise UsageError(
+            f"{name}: {format_count(layout.processes)} ranks; content tells {format_count(1 << RANK_BITS)} apart.",
+            "Cut the model for fewer ranks (--ckpt-parallel).",
+        )
