@@ -62,7 +62,7 @@ def begun_report(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[st
 
 
 def _how(area: AreaRef) -> str:
-    command = removal_of(area.scheme, area.location)
+    command = removal_of(area.scheme, area.location, area.access)
     return f": {command}" if command else ""
 
 

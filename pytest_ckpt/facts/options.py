@@ -80,6 +80,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="ca_bundle", group="target", metavar="FILE", parse="read_path", example="/etc/ssl/array-ca.pem",
            roles=("disclosed", "apart"),
            help="certificates (PEM) by which the endpoint's TLS is verified, in place of the system's"),
+    Option(key="unversioned", group="target", default="off", parse="read_switch", example="on",
+           roles=("disclosed", "apart"), is_flag=True,
+           help="the operator's word that the bucket keeps no versions, where the credentials may not ask it"),
     Option(key="local", group="target", metavar="PATH", parse="read_path", example="/mnt/nvme/ckpt",
            roles=("plan", "disclosed"),
            help="existing folder on a disk or in the memory of the host, which strategy tiered needs: checkpoints are "

@@ -61,6 +61,7 @@ class Settings:
     target: str | None
     endpoints: tuple[str, ...]
     ca_bundle: str | None
+    unversioned: bool
     cluster: int | None
     overhead: float
     restore_budget: float

@@ -62,7 +62,7 @@ class Access:
     of the certificates by which TLS is verified, empty for those of the system. No part of an object is smaller than
     ``part_bytes``, but for its last. Ranks and the cleaner bear for ``borne_seconds`` what may pass. ``embedded`` names
     the server that the run itself started on this host, for itself alone and without anybody's credentials; empty for
-    storage under test.
+    storage under test. ``unversioned`` is the operator's word that a bucket which may not be asked keeps no versions.
     """
 
     endpoints: tuple[str, ...] = ()
@@ -70,6 +70,13 @@ class Access:
     part_bytes: int = 0
     borne_seconds: float = 0.0
     embedded: str = ""
+    unversioned: bool = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What a command that removes by hand is told of it, as a shell takes it."""
+        told = (("endpoint", ",".join(self.endpoints)), ("ca-bundle", self.ca_bundle))
+        return tuple(f"--{name}={shlex.quote(value)}" for name, value in told if value)
 
     def of_client(self, number: int) -> Access:
         """Return this as one of many clients, numbered from 0, has it: each begins with the next of the endpoints."""
@@ -156,8 +163,7 @@ class TargetSpec:
     imported in the controller only; where the target ``is_remote`` it takes an `Access` behind it. ``serve`` is such a
     function, too: it starts a server on this host for ``--ckpt-endpoint=embedded`` and returns an
     `pytest_ckpt.targets.schemes.EmbeddedServer`; empty where there is none. ``removal`` is the command that removes
-    what a location behind it holds, empty where none is known; with ``{bucket}`` in it, it takes a pattern of keys in
-    that bucket in place of the location. ``plugin`` is who brought it, empty for ours.
+    what a location behind it holds, empty where none is known. ``plugin`` is who brought it, empty for ours.
     """
 
     scheme: str
@@ -168,6 +174,9 @@ class TargetSpec:
     serve: str = ""
     removal: str = ""
 
+
+# It aborts uploads, too, and removes versions: what the clouds' own tools do in several commands, or not at all.
+_OF_OBJECTS = "python -m pytest_ckpt.targets.objects.remove"
 
 TARGETS: dict[str, TargetSpec] = {
     spec.scheme: spec
@@ -184,35 +193,32 @@ TARGETS: dict[str, TargetSpec] = {
             make="pytest_ckpt.targets.objects.target:target",
             is_remote=True,
             serve="pytest_ckpt.targets.objects.embedded:serve",
-            removal="aws s3 rm --recursive",
+            removal=_OF_OBJECTS,
         ),
         TargetSpec(
             scheme="az",
             help="a container of Azure Blob Storage, and a prefix in it",
             make="pytest_ckpt.targets.objects.target:target_of_azure",
             is_remote=True,
-            removal="az storage blob delete-batch --source {bucket} --pattern",
+            removal=_OF_OBJECTS,
         ),
         TargetSpec(
             scheme="gs",
             help="a bucket of Google Cloud Storage, and a prefix in it",
             make="pytest_ckpt.targets.objects.target:target_of_google",
             is_remote=True,
-            removal="gcloud storage rm --recursive",
+            removal=_OF_OBJECTS,
         ),
     )
 }
 
 
-def removal_of(scheme: str, location: str) -> str:
+def removal_of(scheme: str, location: str, access: Access = Access()) -> str:
     """Return the command by which a user removes what a location holds; empty where none is known."""
     spec = TARGETS.get(scheme)
     if not spec or not spec.removal:
         return ""
-    if "{bucket}" not in spec.removal:
-        return f"{spec.removal} {shlex.quote(location)}"
-    bucket, _, prefix = location.partition("://")[2].partition("/")
-    return f"{spec.removal.format(bucket=shlex.quote(bucket))} {shlex.quote(f'{prefix}/*' if prefix else '*')}"
+    return " ".join((spec.removal, shlex.quote(location), *access.words))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

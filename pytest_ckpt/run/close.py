@@ -240,7 +240,7 @@ def _interrupt(_number: int, _frame: object) -> None:
 def _pending(context: RunContext) -> list[str]:
     """Return what is left on the target if this process ends before it has cleaned it."""
     area = context.own_area
-    command = removal_of(area.scheme, area.location)
+    command = removal_of(area.scheme, area.location, area.access)
     return [f"{area.location}: it was not cleaned yet{f'; remove it: {command}' if command else ''}"]
 
 

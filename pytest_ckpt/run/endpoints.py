@@ -16,7 +16,7 @@ from pytest_ckpt.targets.schemes import NO_ACCESS, EmbeddedServer, spec_of, spli
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
 
-ENDPOINT, CA_BUNDLE = "--ckpt-endpoint", "--ckpt-ca-bundle"
+ENDPOINT, CA_BUNDLE, UNVERSIONED = "--ckpt-endpoint", "--ckpt-ca-bundle", "--ckpt-unversioned"
 _BORNE_SHARE = 0.4
 """So much of the time without progress that is allowed: two minutes, where nothing else is said."""
 
@@ -32,7 +32,8 @@ def reached(settings: Settings, targets: Mapping[str, TargetSpec]) -> Iterator[A
         return
     spec = spec_of(settings.target, targets)
     if not spec.is_remote:
-        for option, found in ((ENDPOINT, settings.endpoints), (CA_BUNDLE, settings.ca_bundle)):
+        given = ((ENDPOINT, settings.endpoints), (CA_BUNDLE, settings.ca_bundle), (UNVERSIONED, settings.unversioned))
+        for option, found in given:
             if found:
                 raise UsageError(
                     f"{option} is for object stores, and --ckpt-target {settings.target} is {spec.help}.",
@@ -45,6 +46,7 @@ def reached(settings: Settings, targets: Mapping[str, TargetSpec]) -> Iterator[A
         ca_bundle=_read_bundle(settings.ca_bundle) if settings.ca_bundle else "",
         part_bytes=settings.request_bytes,
         borne_seconds=_BORNE_SHARE * settings.deadline_seconds,
+        unversioned=settings.unversioned,
     )
     if settings.endpoints != (EMBEDDED,):
         yield access

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from pytest_ckpt.facts.targets import TARGETS, Access, removal_of
+from pytest_ckpt.facts.targets import TARGETS, Access
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.objects.azure_account import DialectOfAzure, find_account
 from pytest_ckpt.targets.objects.azure_signing import authorization
@@ -97,12 +97,6 @@ def test_a_token_is_part_of_the_query_and_signs_nothing(monkeypatch: pytest.Monk
     assert query == f"comp=list&{TOKEN}"
     assert "Authorization" not in headers
     assert dialect.hidden()[1:] == (TOKEN, "planted/signature")
-
-
-def test_what_stays_is_removed_by_azures_own_tool() -> None:
-    pattern = "az storage blob delete-batch --source checkpoints --pattern 'acceptance/*'"
-    assert removal_of("az", PLACE.url) == PLACE.removal == pattern
-    assert PLACE.abortion("a b", "1") == "az storage blob delete --container-name checkpoints --name 'a b'"
 
 
 # --- what is made of answers ------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ckpt.facts.targets import TARGETS, Access, removal_of
+from pytest_ckpt.facts.targets import TARGETS, Access
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.objects.google_names import below_upload, joined_key, part_key, piece_of
 from pytest_ckpt.targets.objects.keys import read_url
@@ -116,12 +116,6 @@ def test_parts_are_told_from_objects_by_their_keys() -> None:
         assert (piece.key, piece.upload) == ("a/b", UPLOAD)
     for other in ("a/b", "a/b.upload-1/00001", f".upload-{UPLOAD}/1", f"a.upload-{UPLOAD}", f"a.upload-{UPLOAD}/1/2"):
         assert piece_of(other) is None
-
-
-def test_what_stays_is_removed_by_googles_own_tool() -> None:
-    assert removal_of("gs", PLACE.url) == PLACE.removal == "gcloud storage rm --recursive gs://checkpoints/acceptance"
-    assert PLACE.removal_of_one("a b") == "gcloud storage rm 'gs://checkpoints/a b'"
-    assert PLACE.abortion("a", UPLOAD) == f"gcloud storage rm --recursive gs://checkpoints/a.upload-{UPLOAD}/"
 
 
 # --- fake-gcs-server --------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.support.units import counted
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.keys import prefix_of, sort_out
 from pytest_ckpt.targets.objects.wire import Patience
@@ -31,7 +32,7 @@ def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
     except FileNotFoundError:
         if not keys and not uploads:
             return []
-        return [f"{place.url} was not removed: it no longer says whose it is; by hand: {place.removal}"]
+        return [f"{place.url} was not removed: it no longer says whose it is; by hand: {place.removal(area.access)}"]
     except (ValueError, LookupError, TypeError):
         identity = None
     if (identity,) != area.identity:
@@ -41,7 +42,7 @@ def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
     own_uploads = set(sort_out({key[len(below) :] for key, _ in uploads}, *names).own)
     left = [
         f"an unfinished upload of {bucket.url(key)} was not aborted: this run did not begin it; by hand: "
-        f"{place.abortion(key, u)}"
+        f"{place.abortion(key, u, area.access)}"
         for key, u in uploads
         if key[len(below) :] not in own_uploads
     ]
@@ -50,7 +51,7 @@ def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
         aborted,
         lambda pair: bucket.abort_upload(*pair),
         lambda pair: f"an unfinished upload of {bucket.url(pair[0])} was not aborted",
-        lambda pair: place.abortion(*pair),
+        lambda pair: place.abortion(*pair, area.access),
     )
     found = sort_out((key[len(below) :] for key in keys), *names)
     left += [f"{bucket.url(below + key)} was not removed: this run did not make it" for key in found.strange]
@@ -58,16 +59,33 @@ def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
         found.own,
         lambda key: bucket.delete(below + key),
         lambda key: f"{bucket.url(below + key)} was not removed",
-        lambda key: place.removal_of_one(below + key),
+        lambda key: place.removal_of_one(below + key, area.access),
     )
     if not left and not asked["keep_area"]:
         left += _each(
             [OWNER],
             lambda key: bucket.delete(below + key),
             lambda key: f"{bucket.url(below + key)} was not removed",
-            lambda _key: place.removal,
+            lambda _key: place.removal(area.access),
         )
+    if not asked["keep_area"]:
+        left += _versions(bucket, area)
     return left
+
+
+def _versions(bucket: Bucket, area: AreaRef) -> list[str]:
+    """Say what a bucket keeps of what was deleted; nothing where it keeps none, or does not tell."""
+    try:
+        kept = bucket.versions(bucket.place.below)
+    except OSError:
+        return []
+    if not kept:
+        return []
+    markers = sum(each.is_marker for each in kept)
+    return [
+        f"{counted(len(kept) - markers, 'version')} and {counted(markers, 'delete marker')} stay below "
+        f"{bucket.place.url}: the bucket keeps what is deleted; by hand: {bucket.place.removal(area.access)}"
+    ]
 
 
 def _each(

@@ -34,6 +34,15 @@ class Seen:
     crc32: str = ""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Version:
+    """What a bucket with versions keeps under a key: an older object, or the marker that it was deleted."""
+
+    key: str
+    version: str
+    is_marker: bool
+
+
 class Bucket:
     """A bucket, as one process reaches it; safe from several threads."""
 
@@ -68,6 +77,17 @@ class Bucket:
         answer = self._wire.ask("read versioning", "GET", self.place.url, query=[("versioning", "")])
         return fields_of(answer.data).get("Status") == "Enabled"
 
+    def versions(self, prefix: str) -> list[Version]:
+        """Return what the bucket keeps of keys that begin with a prefix; nothing where it keeps no versions."""
+        return [
+            Version(key=key, version=version, is_marker=group == "DeleteMarker")
+            for page in self._marked("list versions", "versions", prefix, "version-id-marker", "NextVersionIdMarker")
+            for group in ("Version", "DeleteMarker")
+            for key, version in zip(_texts(page, group, "Key"), _texts(page, group, "VersionId"), strict=True)
+            # Without versioning an object is listed as its own, and goes as such.
+            if key.startswith(prefix) and (version != "null" or group == "DeleteMarker")
+        ]
+
     def make(self) -> None:
         """Make the bucket."""
         self._wire.ask("make bucket", "PUT", self.place.url)
@@ -78,9 +98,14 @@ class Bucket:
         """Write a whole object; return its CRC-32. Raises FileExistsError where it is there and must not be."""
         view = memoryview(data).cast("B")
         checksum = parts.crc32(view)
-        condition = {"If-None-Match": "*"} if if_absent else {}
-        self._wire.ask("put", "PUT", self.url(key), key=key, headers=_checked(checksum) | condition, body=view)
+        self._put(key, view, checksum, {"If-None-Match": "*"} if if_absent else {})
         return checksum
+
+    def put_version(self, key: str, data: bytes) -> str:
+        """Write a small object; return the name of its version, empty where the store gave none."""
+        view = memoryview(data)
+        version = self._put(key, view, parts.crc32(view), {}).headers.get("x-amz-version-id", "")
+        return "" if version == "null" else version
 
     def get(self, key: str) -> bytes:
         """Return a small object."""
@@ -122,10 +147,11 @@ class Bucket:
             raise StoreError(errno.EIO, "get: the store did not heed the range that was asked for", self.url(key))
         return answer.read
 
-    def delete(self, key: str) -> None:
-        """Delete an object; one that is not there is no error to S3."""
+    def delete(self, key: str, version: str = "") -> None:
+        """Delete an object, or one version of it for ever; one that is not there is no error to S3."""
+        query = [("versionId", version)] if version else []
         with contextlib.suppress(FileNotFoundError):
-            self._wire.ask("delete", "DELETE", self.url(key), key=key)
+            self._wire.ask("delete", "DELETE", self.url(key), key=key, query=query)
 
     def keys(self, prefix: str) -> list[str]:
         """Return all keys that begin with a prefix."""
@@ -181,19 +207,13 @@ class Bucket:
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
         """Return key and upload's name of all that were begun and neither ended nor aborted."""
-        found: list[tuple[str, str]] = []
-        marker: list[tuple[str, str]] = []
-        while True:
-            query = [("uploads", ""), ("prefix", prefix), *marker]
-            answer = self._wire.ask("list uploads", "GET", self.place.url, query=query)
-            page = _parsed(answer, self.place.url)
-            keys, uploads = _texts(page, "Upload", "Key"), _texts(page, "Upload", "UploadId")
+        return [
+            pair
+            for page in self._marked("list uploads", "uploads", prefix, "upload-id-marker", "NextUploadIdMarker")
+            for pair in zip(_texts(page, "Upload", "Key"), _texts(page, "Upload", "UploadId"), strict=True)
             # Some stores list those of the whole bucket.
-            found += [pair for pair in zip(keys, uploads, strict=True) if pair[0].startswith(prefix)]
-            seen = fields_in(page)
-            if seen.get("IsTruncated") != "true" or not seen.get("NextKeyMarker"):
-                return found
-            marker = [("key-marker", seen["NextKeyMarker"]), ("upload-id-marker", seen.get("NextUploadIdMarker", ""))]
+            if pair[0].startswith(prefix)
+        ]
 
     # --- what became of it --------------------------------------------------------------------------------------------
 
@@ -204,6 +224,21 @@ class Bucket:
     def close(self) -> None:
         """Close all connections."""
         self._wire.close()
+
+    def _put(self, key: str, view: memoryview, checksum: int, condition: dict[str, str]) -> Answer:
+        return self._wire.ask("put", "PUT", self.url(key), key=key, headers=_checked(checksum) | condition, body=view)
+
+    def _marked(self, what: str, word: str, prefix: str, asked: str, told: str) -> Iterator[ET.Element]:
+        """Yield the pages of a listing that goes on behind a key and a name of what belongs to it."""
+        marker: list[tuple[str, str]] = []
+        while True:
+            query = [(word, ""), ("prefix", prefix), *marker]
+            page = _parsed(self._wire.ask(what, "GET", self.place.url, query=query), self.place.url)
+            yield page
+            seen = fields_in(page)
+            if seen.get("IsTruncated") != "true" or not seen.get("NextKeyMarker"):
+                return
+            marker = [("key-marker", seen["NextKeyMarker"]), (asked, seen.get(told, ""))]
 
     def _list(self, prefix: str, delimiter: str = "") -> Iterator[ET.Element]:
         token = ""

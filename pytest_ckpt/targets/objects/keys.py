@@ -8,9 +8,8 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_ckpt.facts.targets import AreaRef, CheckpointRef, removal_of
+from pytest_ckpt.facts.targets import Access, AreaRef, CheckpointRef, removal_of
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.targets.objects.google_names import below_upload
 from pytest_ckpt.targets.owner import OWNER
 
 RUN = "pytest-ckpt-"
@@ -52,30 +51,17 @@ class BucketPrefix:
         """Return the place of a run."""
         return dataclasses.replace(self, prefix=f"{self.below}{RUN}{run_id}")
 
-    @property
-    def removal(self) -> str:
-        """The command that removes all objects below the place."""
-        return removal_of(self.scheme, self.url)
+    def removal(self, access: Access) -> str:
+        """Return the command that removes all that is below the place."""
+        return removal_of(self.scheme, self.url, access)
 
-    def removal_of_one(self, key: str) -> str:
+    def removal_of_one(self, key: str, access: Access) -> str:
         """Return the command that removes an object."""
-        if self.scheme == "az":
-            return f"az storage blob delete --container-name {self.bucket} --name {shlex.quote(key)}"
-        if self.scheme == "gs":
-            return f"gcloud storage rm {shlex.quote(self.url_of(key))}"
-        return f"aws s3 rm {shlex.quote(self.url_of(key))}"
+        return f"{removal_of(self.scheme, self.url_of(key), access)} --one"
 
-    def abortion(self, key: str, upload: str) -> str:
+    def abortion(self, key: str, upload: str, access: Access) -> str:
         """Return the command that removes an unfinished upload."""
-        if self.scheme == "az":
-            # What is begun and not ended goes with its blob, or by itself after a week.
-            return self.removal_of_one(key)
-        if self.scheme == "gs":
-            return removal_of("gs", self.url_of(below_upload(key, upload)))
-        return (
-            f"aws s3api abort-multipart-upload --bucket {self.bucket} --key {shlex.quote(key)} "
-            f"--upload-id {shlex.quote(upload)}"
-        )
+        return f"{removal_of(self.scheme, self.url_of(key), access)} --upload={shlex.quote(upload)}"
 
 
 def read_prefix(location: str, scheme: str = "s3") -> BucketPrefix:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Callable
 
@@ -41,20 +42,34 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
         if bucket.get(key) != _DATA:
             raise OSError(errno.EIO, "what comes back is not what was put", bucket.url(key))
 
-    do("an object cannot be put", "s3:PutObject", lambda: _put(bucket, key))
+    do("an object cannot be put", "s3:PutObject", lambda: _put(bucket, key, name))
     do("an object cannot be read", "s3:GetObject", read)
     do("objects cannot be listed", "s3:ListBucket", lambda: _listed(bucket, place, key))
     upload: list[str] = []
     do("no upload in parts can be begun", "s3:PutObject", lambda: upload.append(bucket.begin_upload(key)))
-    by_hand = f"An unfinished upload stays: {place.abortion(key, upload[0])}"
+    by_hand = f"An unfinished upload stays: {place.abortion(key, upload[0], bucket.access)}"
     do("an upload cannot be aborted", "s3:AbortMultipartUpload", lambda: bucket.abort_upload(key, upload[0]), by_hand)
     do("unfinished uploads cannot be listed", "s3:ListBucketMultipartUploads", lambda: _none(bucket, place))
-    stays = f"What was put there stays: {place.removal}"
+    stays = f"What was put there stays: {place.removal(bucket.access)}"
     do("an object cannot be deleted", "s3:DeleteObject", lambda: bucket.delete(key), stays)
 
 
-def _put(bucket: Bucket, key: str) -> None:
-    bucket.put(key, _DATA)
+def _put(bucket: Bucket, key: str, name: str) -> None:
+    """Put the object. Raises UsageError where the answer names a version of it, which would outlive its deletion."""
+    version = bucket.put_version(key, _DATA)
+    if version:
+        with contextlib.suppress(OSError):
+            bucket.delete(key, version)
+        raise keeps_versions(name)
+
+
+def keeps_versions(name: str) -> UsageError:
+    """Return why a bucket with versions is refused."""
+    return UsageError(
+        f"{name}: the bucket keeps versions, so that every checkpoint that is deleted would stay.",
+        "Name a bucket that was made without versioning. To suspend it is not enough: delete markers stay, and with "
+        "object lock it is impossible.",
+    )
 
 
 def _listed(bucket: Bucket, place: BucketPrefix, key: str) -> None:

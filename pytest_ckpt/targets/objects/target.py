@@ -21,7 +21,7 @@ from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.errors import StoreError, refusal
 from pytest_ckpt.targets.objects.keys import RUN, TRIAL, BucketPrefix, prefix_of, read_prefix
 from pytest_ckpt.targets.objects.nearness import nearness_of
-from pytest_ckpt.targets.objects.permissions import lacking, try_all
+from pytest_ckpt.targets.objects.permissions import keeps_versions, lacking, try_all
 from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 from pytest_ckpt.targets.owner import OWNER, is_alive, owner_of
 
@@ -34,6 +34,11 @@ _CAPABILITIES: Mapping[str, frozenset[Capability]] = {
 }
 # Signed requests are refused beyond it.
 _MAXIMUM_SKEW_SECONDS = 900.0
+_ASKS_VERSIONS = {
+    "s3": "s3:GetBucketVersioning",
+    "az": "to read the properties of the blob service",
+    "gs": "storage.buckets.get",
+}
 # What a host that is called as the bucket is says of that bucket's name, which it takes for a key.
 _NOTHING_THERE = frozenset(("NoSuchKey", "NoSuchBucket"))
 
@@ -122,9 +127,10 @@ class ObjectTarget:
         try:
             left: list[str] = call_in_time(CLEAN, asked, deadline_seconds)
         except NoAnswerError:
-            return [f"{place.url} stays: the store did not answer for {deadline_seconds:g} s; {_by_hand(place)}"]
+            silence = f"the store did not answer for {deadline_seconds:g} s"
+            return [f"{place.url} stays: {silence}; {_by_hand(place, self._access)}"]
         except RefusedError as error:
-            return [f"{place.url} was not removed: {error}; {_by_hand(place)}"]
+            return [f"{place.url} was not removed: {error}; {_by_hand(place, self._access)}"]
         return left
 
     def _leftover(self, bucket: Bucket, folder: str) -> Leftover | None:
@@ -138,7 +144,7 @@ class ObjectTarget:
         place = dataclasses.replace(self._place, prefix=folder.rstrip("/"))
         uploads = len(bucket.uploads(folder))
         what = f"{place.url} with {uploads} unfinished uploads" if uploads else place.url
-        return Leftover(what=what, why=f"run {run_id} of {host}", command=place.removal)
+        return Leftover(what=what, why=f"run {run_id} of {host}", command=place.removal(self._access))
 
     def _area(self, place: BucketPrefix, run_id: str, identity: tuple[str, ...]) -> AreaRef:
         return AreaRef(
@@ -200,17 +206,21 @@ class ObjectTarget:
             )
 
     def _check_versions(self, bucket: Bucket) -> None:
-        """Refuse a bucket that keeps what is deleted; one that does not say so is taken."""
+        """Refuse a bucket that keeps what is deleted; one that may not be asked is taken by the operator's word."""
         try:
             keeps = bucket.keeps_versions()
-        except OSError:
-            return
-        if keeps:
+        except OSError as error:
+            if error.errno != errno.EACCES or self._access.unversioned:
+                # A store that does not know the question has no versions to keep.
+                return
             raise UsageError(
-                f"{self._name}: the bucket keeps versions, so that every checkpoint that is deleted would stay.",
-                "Name a bucket without versioning, or suspend it for this one.",
-            )
+                f"{self._name}: these credentials may not ask whether the bucket keeps versions.",
+                f"Give them the permission {_ASKS_VERSIONS[self._place.scheme]}, or say --ckpt-unversioned if the "
+                "bucket keeps nothing of what is deleted.",
+            ) from None
+        if keeps:
+            raise keeps_versions(self._name)
 
 
-def _by_hand(place: BucketPrefix) -> str:
-    return f"by hand: {place.removal}"
+def _by_hand(place: BucketPrefix, access: Access) -> str:
+    return f"by hand: {place.removal(access)}"

@@ -1,0 +1,124 @@
+"""Every command that is printed to clean up a bucket is run as it was printed; versions are found, told and removed."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.facts.targets import Access, Names
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.objects.store import open_store
+from pytest_ckpt.targets.objects.target import target
+from tests.support.bucket import NAMES, PART, REF, Phases, made, save
+from tests.support.targets.object_server import BUCKET, Fault, bucket_of, moto_server, what_lies_in
+
+VERSIONED = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
+
+
+def command_in(sentence: str) -> str:
+    """Return the command that ends a sentence."""
+    return sentence[sentence.index("python -m ") :]
+
+
+def run(command: str) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, check=False, env={**os.environ, "PATH": path}
+    )
+
+
+def below(endpoint: str, prefix: str) -> list[str]:
+    """Return what lies below a prefix: keys, and those of unfinished uploads."""
+    keys, uploads = what_lies_in(endpoint)
+    return [key for key in (*keys, *(key for key, _ in uploads)) if key.startswith(f"{prefix}/")]
+
+
+def test_the_command_of_a_leftover_removes_its_objects_and_its_uploads(honest, monkeypatch):
+    storage, area = made(honest, "left", "by hand")
+    with contextlib.closing(open_store(area)) as store:
+        save(store, bytes(5))[1].finish()
+        store.begin(REF, Phases()).create("b.pt", 3 * PART).write_at(0, bytearray(PART))
+    monkeypatch.setattr("pytest_ckpt.targets.objects.target.is_alive", lambda _owner: False)
+    (left,) = storage.leftovers()
+    assert len(below(honest, "by hand")) == 3
+    done = run(left.command)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "removed 2 objects, 1 unfinished upload" in done.stdout
+    assert below(honest, "by hand") == []
+
+
+def test_the_command_of_one_upload_and_of_one_object_remove_these_alone(honest):
+    storage, area = made(honest, "one", "by-one")
+    with contextlib.closing(open_store(area)) as store:
+        save(store, bytes(5))[1].finish()
+        for _ in range(2):
+            store.begin(REF, Phases()).create("strange.pt", 3 * PART).write_at(0, bytearray(PART))
+    one, other = storage.clean(area, NAMES, 60.0)
+    assert run(command_in(one)).returncode == 0
+    assert len(below(honest, "by-one")) == 2
+    assert run(command_in(other)).returncode == 0
+    place = target(f"{BUCKET}/by-one", area.access)._place.area("one")
+    assert run(place.removal_of_one(f"{place.below}OWNER.json", area.access)).returncode == 0
+    assert below(honest, "by-one") == []
+
+
+def test_a_place_that_no_run_made_is_not_removed(honest):
+    done = run(f"python -m pytest_ckpt.targets.objects.remove s3://{BUCKET}/data --endpoint={honest}")
+    assert done.returncode == 4
+    assert "no part of it begins with pytest-ckpt-" in done.stderr
+
+
+def test_a_store_that_refuses_the_removal_is_told_without_a_traceback(server):
+    server.faults.append(Fault(request="uploads", way="deny"))
+    done = run(f"python -m pytest_ckpt.targets.objects.remove s3://{BUCKET}/pytest-ckpt-x --endpoint={server.endpoint}")
+    assert done.returncode == 1
+    assert "AccessDenied" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_bucket_that_may_not_be_asked_for_versions_needs_the_operator_s_word(server):
+    server.faults.append(Fault(request="versioning", way="deny"))
+    access = Access(endpoints=(server.endpoint,))
+    with pytest.raises(UsageError, match="s3:GetBucketVersioning, or say --ckpt-unversioned"):
+        target(f"{BUCKET}/ckpt", access).check()
+    target(f"{BUCKET}/ckpt", dataclasses.replace(access, unversioned=True)).check()
+
+
+@pytest.fixture(scope="module")
+def versioned():
+    """Start a server that others wrote, whose bucket keeps versions."""
+    with moto_server() as endpoint:
+        with contextlib.closing(bucket_of(endpoint)) as bucket:
+            bucket._wire.ask("set versioning", "PUT", bucket.place.url, query=[("versioning", "")], body=VERSIONED)
+        yield endpoint
+
+
+def test_a_bucket_with_versions_is_found_by_its_own_answer_whatever_the_operator_said(versioned):
+    storage = target(f"{BUCKET}/trial", Access(endpoints=(versioned,), unversioned=True))
+    with pytest.raises(UsageError, match="the bucket keeps versions"):
+        storage.check()
+    # Where it may not be asked, its answer to a put says so.
+    with pytest.raises(UsageError, match="the bucket keeps versions"):
+        storage.create_area("told")
+
+
+def test_versions_and_markers_that_stay_are_counted_and_the_command_removes_them(versioned, monkeypatch):
+    monkeypatch.setattr("pytest_ckpt.targets.objects.target.try_all", lambda *_asked: None)
+    storage, area = made(versioned, "versions", "versions")
+    with contextlib.closing(open_store(area)) as store:
+        save(store, bytes(5))[1].finish()
+    (left,) = storage.clean(area, Names(files={"m": frozenset(("a.pt",))}), 60.0)
+    assert "2 versions and 2 delete markers stay below" in left
+    done = run(command_in(left))
+    assert "4 versions and delete markers" in done.stdout
+    with contextlib.closing(bucket_of(versioned)) as bucket:
+        assert bucket.versions("versions/") == []
