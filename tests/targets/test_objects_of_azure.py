@@ -216,5 +216,5 @@ def test_an_object_of_blocks_is_whole_and_unfinished_blocks_are_listed_and_forgo
 def test_what_a_killed_run_began_is_removed_and_what_is_not_its_own_is_named(server: OtherServer) -> None:
     (left,) = server.clean_up_after_a_killed_run()
     assert "strange.pt was not aborted" in left
-    assert "az storage blob delete --container-name test" in left
+    assert "targets.objects.remove az://test/" in left
     assert server.what_lies_there() == ([], [])

@@ -152,5 +152,5 @@ def test_an_object_of_more_parts_than_are_composed_at_once_is_whole_and_leaves_n
 def test_parts_that_a_killed_run_sent_are_removed_and_what_is_not_its_own_is_named(server: OtherServer) -> None:
     (left,) = server.clean_up_after_a_killed_run()
     assert "strange.pt was not aborted" in left
-    assert "gcloud storage rm --recursive gs://test/" in left
+    assert "targets.objects.remove gs://test/" in left
     assert server.what_lies_there() == ([], [])
