@@ -11,7 +11,6 @@ import secrets
 import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.targets import Access, AreaRef, Capability, Leftover, Names, TargetFacts
@@ -135,7 +134,7 @@ class ObjectTarget:
 
     def _leftover(self, bucket: Bucket, folder: str) -> Leftover | None:
         try:
-            owner: dict[str, Any] = json.loads(bucket.get(f"{folder}{OWNER}"))
+            owner = json.loads(bucket.get(f"{folder}{OWNER}"))
             run_id, host, alive = str(owner["run"]), str(owner["host"]), is_alive(owner)
         except (FileNotFoundError, ValueError, LookupError, TypeError, OverflowError):
             return None
