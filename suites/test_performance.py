@@ -51,9 +51,11 @@ def test_loads_come_from_the_storage(subject: str, judge: Judge) -> None:
     """At most 1 % of the data to be read is in the client's page cache.
 
     A restore follows a failure: hosts have rebooted, ranks have moved. A load from the client's own memory does not
-    measure the storage. Before every load the test counts the cached pages of its files. Where the kernel shows no
-    cache of the target, the verdict names the proof it rests on instead: loads by hosts that never had the files, timed
-    reads with and without a drop and by another client, or more bytes moved in between than all caches hold.
+    measure the storage. Before every load the test counts the cached pages of its files, also those of a file below a
+    loop device; then the names and attributes of files are dropped too. Storage that is memory of the host fails. If
+    the kernel shows no cache of the target, the verdict names the proof it rests on instead: loads by hosts that never
+    had the files, timed reads with and without a drop and by another client, or more bytes moved in between than all
+    caches hold.
     """
     judge(subject)
 
@@ -63,7 +65,9 @@ def test_saves_are_made_durable(subject: str, judge: Judge) -> None:
     """A save ends when fsync has returned for every file and folder and the checkpoint is committed.
 
     Data in a client's memory is not a checkpoint. Each rank calls fsync on its files and on the folder; then one rank
-    renames the folder to its final name and calls fsync on the parent folder. The clock includes all of it.
+    renames the folder to its final name and calls fsync on the parent folder. The clock includes all of it. Before and
+    after the saves each rank fsyncs a file of its own, and the kernel must count nothing that is left to write back.
+    If the file system shows no such count, the certificate says that the effect of fsync was not observable.
     """
     judge(subject)
 
