@@ -242,6 +242,7 @@ def server() -> Iterator[Misbehaving]:
     pytest.param(Fault(request="list", way="skew"), "by NTP", marks=THOROUGH),
     pytest.param(Fault(request="list", way="silent"), "did not answer in time", marks=THOROUGH),
     pytest.param(Fault(request="versioning", way="versions"), "keeps versions", marks=THOROUGH),
+    pytest.param(Fault(request="versioning", way="deny"), "--ckpt-unversioned", marks=THOROUGH),
 ])  # fmt: skip
 def test_a_store_that_cannot_be_used_is_refused_with_a_remedy(
     server: Misbehaving, make_home: Callable[[str], Path], fault: Fault, says: str
