@@ -33,6 +33,21 @@ def test_a_volume_that_is_nearly_full_is_no_place_to_measure_free_space(mount):
     assert "bytes are free" in seen.not_run
 
 
+def test_a_hard_link_that_is_read_as_it_was_before_is_called_older_and_not_unknown(make_home):
+    """A client that caches the pages of each name apart, as encfs does with the option kernel_cache."""
+    code = (
+        "from pathlib import Path\n"
+        "link, read, cached = Path.hardlink_to, Path.read_bytes, {}\n"
+        "def hardlink_to(self, target):\n"
+        "    cached.setdefault(target, read(target))\n"
+        "    link(self, target)\n"
+        "def read_bytes(self):\n"
+        "    return cached.get(self) or read(self)\n"
+        "Path.hardlink_to, Path.read_bytes = hardlink_to, read_bytes"
+    )
+    assert kinds(made("CAPABILITIES.links", make_home("links"), sabotage=code)) == {"bytes of an older version"}
+
+
 def test_a_truncating_open_that_hangs_is_named_with_what_the_kernel_says(make_home):
     """The file has become a pipe that nobody reads: open waits in the kernel, for ever."""
     code = (

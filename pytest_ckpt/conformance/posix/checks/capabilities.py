@@ -156,10 +156,11 @@ def _hard(findings: Findings, folder: Path, contents: dict[str, bytes]) -> None:
     _expect(findings, link, "number of names", str(link.stat().st_nlink), "2")
     _expect(findings, link, "same file", str(_same(first, link)), "True")
     _leads_to(findings, link, contents["first"])
-    changed = contents["first"][::-1]
+    older, changed = contents["first"], contents["first"][::-1]
     with link.open("r+b") as file:
         file.write(changed)
-    compare(findings, first.read_bytes(), changed, path=first, when="after it was written through its other name")
+    when = "after it was written through its other name"
+    compare(findings, first.read_bytes(), changed, path=first, when=when, older=older)
     beside = folder / "hard.new"
     beside.hardlink_to(folder / "second")
     beside.replace(link)

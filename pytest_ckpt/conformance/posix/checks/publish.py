@@ -168,7 +168,10 @@ def _text(path: str) -> bytes:
 
 
 def _look_at(findings: Findings, path: str, versions: list[int], seed: int, where: str) -> None:
-    """Open a file, and look at its size, its first and its last page."""
+    """Open a file, read its first and its last page, and then ask for its size.
+
+    The size comes last: some clients bring their memory of a file up to date only when they are asked for it.
+    """
     expected = len(versions) * pages.PAGE
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -176,8 +179,8 @@ def _look_at(findings: Findings, path: str, versions: list[int], seed: int, wher
         _wrong(findings, path, where, f"{error.strerror} (errno {error.errno})", expected)
         return
     try:
-        size = os.fstat(descriptor).st_size
         ends = {page: os.pread(descriptor, pages.PAGE, page * pages.PAGE) for page in (0, len(versions) - 1)}
+        size = os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
     if size != expected:
