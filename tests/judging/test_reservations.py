@@ -33,7 +33,10 @@ def test_a_large_run_of_the_workload_from_several_hosts_has_no_reservation():
     ({"changed": {"saves": (0.04,)}}, "The slowest save or load of a checkpoint took 40 ms, less than 1 s."),
     ({"ckpt_overhead": "99%"}, "The overhead budget of 99 % was set by the operator; usual are 0.5 % to 20 %."),
     ({"ckpt_restore_budget": "0.1%"}, "The restore budget of 0.1 % was set by the operator; usual are 0.5 % to 20 %."),
-    ({"ckpt_failures": "mttf:1600000h"}, "The failure rate 'mttf:1600000h' was stated by the operator: a save may take 15 min."),
+    (
+        {"ckpt_failures": "mttf:1600000h"},
+        "The failure rate 'mttf:1600000h' was stated by the operator: a save may take 15 min.",
+    ),
     ({"ckpt_failures": "observed:1/3650d@16000"}, "nearly any storage meets it."),
     ({"ckpt_cluster": "5000000"}, "saves are judged by latency."),
 ])  # fmt: skip
