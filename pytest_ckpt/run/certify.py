@@ -9,6 +9,7 @@ writes report, certificate, JUnit, digests and signature.
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import subprocess
@@ -37,7 +38,7 @@ NOT_CERTIFIED_YET = "The report was not completed: the process that judges the f
 # A run of weeks with thousands of ranks is judged in less than a minute.
 _SECONDS = 900.0
 _START = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); "
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); sys.path.extend(filter(None, sys.argv.pop(1).split(':'))); "
     "from pytest_ckpt.run.certify import main; sys.exit(main(sys.argv[1]))"
 )
 # Of the environment that process needs what finds programs, files and words, and nothing that acts in it.
@@ -45,9 +46,8 @@ _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ",
                    "OPENBLAS_NUM_THREADS", "SSL_CERT_FILE")  # fmt: skip
 
 
-_FIND = "import importlib.util, sys; print(*(m for m in sys.argv[1:] if importlib.util.find_spec(m) is None))"
-_NEEDED = ("jinja2",)
-_NEEDED_TO_SIGN = "cryptography"
+# With what they import themselves, which is installed where they are.
+_LIBRARIES = ("jinja2", "markupsafe", "numpy", "cryptography", "weasyprint")
 
 
 class NotCertifiedError(Exception):
@@ -64,27 +64,18 @@ class Closing:
     pdf: bool
 
 
-def check_isolated(*, signs: bool) -> None:
-    """Refuse an installation of which an isolated Python lacks a part: that would end a run after hours.
+def library_homes() -> list[str]:
+    """Return the folders from which this process imports the libraries that the isolated one needs.
 
-    Raises UsageError.
+    Packages of one user and those of PYTHONPATH, as of a cluster's modules, are not on the path of ``python -I``. They
+    come last there: nothing in them stands in the way of the standard library or of what is installed beside Python.
     """
-    needed = [*_NEEDED, *([_NEEDED_TO_SIGN] if signs else [])]
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", _FIND, *needed],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="backslashreplace",
-        check=False,
-        env=_environment(),
-    )
-    if missing := done.stdout.split() or (done.stderr.splitlines()[-1:] if done.returncode else []):
-        raise UsageError(
-            f"The isolated Python (python -I) that makes the certificate does not find {', '.join(missing)}. "
-            "It ignores packages of one user (pip install --user) and PYTHONPATH.",
-            "Install in a virtual environment: python -m venv ckpt && ckpt/bin/pip install pytest-ckpt",
-        )
+    places = []
+    for name in _LIBRARIES:
+        spec = importlib.util.find_spec(name)
+        if spec and spec.origin:
+            places.append(str(Path(spec.origin).parents[1 if spec.submodule_search_locations else 0]))
+    return list(dict.fromkeys(places))
 
 
 def _environment() -> dict[str, str]:
@@ -97,11 +88,11 @@ def certified(draft: Document, closing: Closing, signer: Signer | None = None) -
     The isolated process is given the key that ``signer`` read before the run: its file may be gone by now. Raises
     NotCertifiedError. Then the draft stays, which is incomplete.
     """
-    folder = Path(closing.folder)
+    folder, told = Path(closing.folder), json.dumps(dataclasses.asdict(closing))
     write_draft(draft, folder)
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-c", _START, str(PACKAGE_HOME), json.dumps(dataclasses.asdict(closing))],
+            [sys.executable, "-I", "-c", _START, str(PACKAGE_HOME), os.pathsep.join(library_homes()), told],
             # No list of processes shows it there.
             input=signer.pem if signer else "",
             capture_output=True,

@@ -24,7 +24,6 @@ from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.launching.second_client import find_second_client
 from pytest_ckpt.run import preflight
 from pytest_ckpt.run.cache_sight import cache_sight
-from pytest_ckpt.run.certify import check_isolated
 from pytest_ckpt.run.context import RunContext
 from pytest_ckpt.run.crash import Crash, keep_traceback
 from pytest_ckpt.run.endpoints import reached
@@ -122,7 +121,6 @@ def _open(
     began = time.monotonic()
     run_id = _new_id()
     signer = _check_evidence(settings)
-    check_isolated(signs=signer is not None)
     system = read_system(Path(settings.system)) if settings.system else None
     if settings.require_system:
         check_described(system)

@@ -12,6 +12,7 @@ import os
 import pickle
 import select
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -29,6 +30,7 @@ Answer = TypeVar("Answer")
 DEFAULT_SECONDS = 60.0
 _seconds: contextvars.ContextVar[float] = contextvars.ContextVar("seconds", default=DEFAULT_SECONDS)
 _READ_BYTES = 1 << 16
+_LEAVE_SECONDS, _POLL_SECONDS = 2.0, 0.01
 
 
 @contextlib.contextmanager
@@ -83,7 +85,8 @@ def _answer(call: Callable[[], Any], writing: int) -> NoReturn:
     """Call, write what came of it, and end; in the child."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        # What the call has made for a moment is removed on the way out.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         _let_go(writing)
         try:
             found: tuple[str, Any] = ("answer", call())
@@ -127,5 +130,11 @@ def _reap(process: int, *, has_ended: bool) -> None:
     if has_ended:
         os.waitpid(process, 0)
         return
+    os.kill(process, signal.SIGTERM)
+    until = time.monotonic() + _LEAVE_SECONDS
+    while time.monotonic() < until:
+        if os.waitpid(process, os.WNOHANG)[0]:
+            return
+        time.sleep(_POLL_SECONDS)
     os.kill(process, signal.SIGKILL)
     threading.Thread(target=os.waitpid, args=(process, 0), daemon=True).start()

@@ -1,4 +1,4 @@
-"""The isolated process that makes the certificate: what it needs is looked for before the run."""
+"""The isolated process that makes the certificate: what it is started with, and what it is not."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ import os
 import pytest
 
 from pytest_ckpt.run import certify
-from pytest_ckpt.support.errors import UsageError
+
+CLOSING = certify.Closing(folder="", exit_code=0, is_final=False, pdf=False)
+DRAFT = {"grade_reasons": []}
 
 
-def test_what_an_isolated_python_does_not_find_is_refused_before_the_run(monkeypatch, tmp_path):
-    certify.check_isolated(signs=False)
-    (tmp_path / "of_one_user.py").write_text("")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(certify, "_NEEDED", ("json", "of_one_user"))
-    with pytest.raises(UsageError, match=r"does not find of_one_user\. .*\n.*venv"):
-        certify.check_isolated(signs=False)
+def test_libraries_of_one_user_or_of_pythonpath_are_found_by_the_isolated_process(monkeypatch, tmp_path):
+    (tmp_path / "of_one_user").mkdir()
+    (tmp_path / "of_one_user" / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(certify, "_LIBRARIES", ("of_one_user", "is_not_there"))
+    assert certify.library_homes() == [str(tmp_path)]
 
 
-def test_no_variable_of_python_or_the_loader_reaches_the_isolated_process(monkeypatch):
+def test_no_variable_of_python_or_the_loader_reaches_the_isolated_process(monkeypatch, tmp_path):
     for name in ("LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP", "PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
         monkeypatch.setenv(name, "/nowhere")
     monkeypatch.setattr(certify.subprocess, "run", run := Recorded())
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(EndedError):
-        certify.check_isolated(signs=True)
+        certify.certified(DRAFT, CLOSING)
     assert run.environment.get("PATH") == os.environ["PATH"]
     assert not [name for name in run.environment if name.startswith(("LD_", "PYTHON", "PYTEST"))]
     assert run.command[1] == "-I"
