@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.context import CheckContext, Findings
 from pytest_ckpt.conformance.not_run import NotRun
-from pytest_ckpt.conformance.posix.check_folder import CHECKS_FOLDER
 from pytest_ckpt.conformance.posix.client import AGENT, Client
 from pytest_ckpt.conformance.telling import Teller, exit_code, lines, run
 from pytest_ckpt.facts.checks import BY_NAME, in_room
@@ -27,7 +26,7 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.observation import Observation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from pytest_ckpt.facts.check_row import Check
 
@@ -47,8 +46,8 @@ def main() -> int:
     with _witness(asked) as witness:
         folder = base / f"{check.name}-{os.getpid()}"
         small = Path(asked.small_folder).absolute() / f"small-{folder.name}" if asked.small_folder else None
-        bases = (base, Path(asked.small_folder).absolute() if asked.small_folder else None) if asked.make_folder else ()
-        refused = _refused_to_make((path for path in (*bases, folder, small) if path), asked.make_folder)
+        bases = [path.parent for path in (folder, small) if path] if asked.make_folder else []
+        refused = _refused_to_make([path for path in (*bases, folder, small) if path], bases)
         other = None
         if asked.second_folder:
             first, _, last = (asked.second_ports or "").partition("-")
@@ -90,17 +89,18 @@ def _witness(asked: argparse.Namespace) -> AbstractContextManager[str | None]:
     return tempfile.TemporaryDirectory(prefix="pytest-ckpt-witness-")
 
 
-def _refused_to_make(folders: Iterable[Path], is_there: bool) -> OSError | None:
+def _refused_to_make(folders: Sequence[Path], bases: Sequence[Path]) -> OSError | None:
     """Make the check's folders; return the error of a target that lets none be made.
 
-    ``is_there``: what they are made in was there when the run began. Otherwise the user may have named another folder.
+    ``bases`` are those that other checks work in, too. With them, all else was there when the run began; without, the
+    user may have named another folder.
     """
     for folder in folders:
         _tell("mkdir", str(folder))
         try:
-            folder.mkdir(exist_ok=folder.name == CHECKS_FOLDER)
+            folder.mkdir(exist_ok=folder in bases)
         except FileNotFoundError as error:
-            if not is_there:
+            if not bases:
                 raise
             return error
         except OSError as error:
