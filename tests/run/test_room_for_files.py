@@ -23,6 +23,10 @@ def test_a_file_system_that_answers_with_zeros_has_no_known_space():
     assert capacity_of(os.statvfs_result(ZEROS)) is None
 
 
+def test_no_free_files_may_be_a_word_that_is_not_told():
+    assert capacity_of(os.statvfs_result((*SMALL[:7], 0, *SMALL[8:]))).free_files is None
+
+
 def test_space_and_files_are_those_of_this_user():
     found = capacity_of(os.statvfs_result(SMALL))
     assert (found.free_bytes, found.used_bytes, found.free_files) == (400 * 4096, 500 * 4096, 300)

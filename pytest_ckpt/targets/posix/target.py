@@ -35,7 +35,8 @@ def capacity_of(space: os.statvfs_result) -> Capacity | None:
         total_bytes=space.f_blocks * space.f_frsize,
         used_bytes=(space.f_blocks - space.f_bfree) * space.f_frsize,
         free_bytes=space.f_bavail * space.f_frsize,
-        free_files=space.f_favail if space.f_files else None,
+        # Some file systems tell none and hold any number. If there are none indeed, the run's first folder says so.
+        free_files=space.f_favail or None,
     )
 
 
