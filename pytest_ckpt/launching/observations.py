@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import json
 import shlex
@@ -17,7 +18,7 @@ from pytest_ckpt.launching.check_runs import run_check, run_object_check
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.targets.posix.run_folder import folder_of
+from pytest_ckpt.targets.posix.run_folder import folder_of, keep_a_file
 from pytest_ckpt.targets.posix.second_mount import lost_area
 from pytest_ckpt.targets.watched import answers_within, watched
 
@@ -95,9 +96,10 @@ class Observations:
     def _once(self, check: Check, seen: Observation) -> Observation:
         """Return what a check saw; where an earlier one met the end of the target, only that.
 
-        Of a target that has died one check tells, the first that met it. The others could not be made.
+        Of a target that has died one check tells, the first that met it. The others could not be made. One error is
+        no end: a full volume may answer EIO as well, and then takes files again.
         """
-        if seen.errno not in _ENDS:
+        if seen.errno not in _ENDS or not self._has_ended(check):
             return seen
         place = self._logs / "ended.json"
         with (self._logs / "ended.lock").open("a") as lock:
@@ -116,6 +118,20 @@ class Observations:
             errno=seen.errno,
             reproduce=seen.reproduce,
         )
+
+    def _has_ended(self, check: Check) -> bool:
+        """Whether the storage of a check takes no file any more."""
+        area = self._context.small if check.needs == "small folder" else self._context.own_area
+        if area is None or check.room == "objects":
+            return True
+        try:
+            with answers_within(min(_SILENT_SECONDS, self._context.settings.deadline_seconds)):
+                watched(area.location, lambda: keep_a_file(folder_of(area)))
+        except UsageError:
+            return True
+        except OSError as error:
+            return errno.errorcode.get(error.errno or 0) in _ENDS
+        return False
 
     def _of_objects(self, check: Check) -> Observation:
         context, settings = self._context, self._context.settings

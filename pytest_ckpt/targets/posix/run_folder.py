@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.targets import AreaRef, TargetFacts
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.own_names import OWN_NAME
+from pytest_ckpt.support.own_names import OWN_NAME, own_name
 from pytest_ckpt.targets.owner import OWNER, is_alive, owner_of
 from pytest_ckpt.targets.posix.sighting import SIGN_PREFIX
 from pytest_ckpt.targets.watched import watched
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 PREFIX = "pytest-ckpt-"
 OPENER = "pytest_ckpt.targets.posix.store:open_store"
 _MAXIMUM_WORD = 4096
-_CANARY = re.compile(f"canary-{OWN_NAME}")  # ranks.residency makes them
+_CANARY = re.compile(f"canary-{OWN_NAME}")  # made by ranks, and by the controller to see whether a target lives
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +52,22 @@ def place_on_this_host(facts: TargetFacts) -> Path | None:
 def folder_of(area: AreaRef) -> Path:
     """Return the folder that an area of this scheme is."""
     return Path(area.location)
+
+
+def keep_a_file(folder: Path) -> None:
+    """Write a file in a run's folder, fsync and read it, and remove it. Raises OSError where the storage refuses."""
+    file = folder / f"canary-{own_name()}"
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(descriptor, bytes(mmap.PAGESIZE))
+            os.fsync(descriptor)
+            os.pread(descriptor, mmap.PAGESIZE, 0)
+        finally:
+            os.close(descriptor)
+    finally:
+        with contextlib.suppress(OSError):
+            file.unlink()
 
 
 def find_leftovers(target: Path) -> list[OfEarlierRun]:
