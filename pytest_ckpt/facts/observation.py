@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from pytest_ckpt.facts.failure import BlockedCall
 
+EVIDENCE_OF_CUTS = "evidence of the power cuts"
+"""The fact of an observation that says what shows that the power was cut."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Anomaly:

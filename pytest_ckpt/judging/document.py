@@ -99,7 +99,7 @@ def make_document(
         "measurements": measurements,
         "observations": observations,
         "relevance": relevance(plan, measurements, kind if target.get("is_local") else ""),
-        "untried": untried(settings, gates, catalogue, measurements, has_files=has_files),
+        "untried": untried(settings, gates, catalogue, measurements, observations, has_files=has_files),
         "certified_cluster": sizes,
         "scope": scope,
         "certified_for": scope if judgement.grade == "certified" else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS
 from pytest_ckpt.judging.client_proofs import describe_effect, has_proven_fsync
 from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.support.units import counted, format_decimal_bytes, format_percent, format_seconds
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.facts.observation import Observation
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.judging.requirement import Requirement
@@ -48,6 +50,7 @@ def untried(
     gates: Gates,
     catalogue: Mapping[str, Requirement],
     measurements: Sequence[Measurement],
+    observations: Sequence[Observation] = (),
     *,
     has_files: bool,
 ) -> list[str]:
@@ -57,7 +60,7 @@ def untried(
         return []
     suites = chosen_suites(settings, gates, catalogue)
     durability = _of_durability(settings, measured, has_files=has_files)
-    return [*durability, *_not_given(settings, suites, has_files=has_files)]
+    return [*durability, *_of_power_cuts(observations), *_not_given(settings, suites, has_files=has_files)]
 
 
 def _of_the_question(plan: Plan) -> Iterator[str]:
@@ -111,6 +114,12 @@ def _of_durability(settings: Settings, measured: Sequence[Measurement], *, has_f
             ),
         )
     )
+
+
+def _of_power_cuts(observations: Sequence[Observation]) -> Iterator[str]:
+    for seen in observations:
+        if evidence := seen.facts.get(EVIDENCE_OF_CUTS):
+            yield f"That the power was cut rests on the operator's command (--ckpt-power-cut). {evidence}."
 
 
 def _not_given(settings: Settings, suites: Sequence[str], *, has_files: bool) -> Iterator[str]:

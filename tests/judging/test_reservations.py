@@ -8,6 +8,7 @@ import pytest
 
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS, Observation
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.reservations import is_projectable, relevance, untried
 from pytest_ckpt.sizing.plan import plan_run
@@ -79,3 +80,12 @@ def test_of_an_object_store_no_power_cut_and_no_full_volume_is_missed():
 ])  # fmt: skip
 def test_a_cluster_follows_from_a_second_and_a_gigabyte_a_host(changed, expected):
     assert is_projectable(measurement(**LARGE | changed)) is expected
+
+
+def test_what_shows_that_the_power_was_cut_is_told():
+    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", "ckpt_power_cut": "cut"}, {})
+    seen = Observation(requirement="DURABLE", subject="power-cut", facts={EVIDENCE_OF_CUTS: "Of 3 cuts, it was gone"})
+    told = untried(settings, built_in("posix-local"), REQUIREMENTS, [measurement()], [seen], has_files=True)
+    assert (
+        told[0] == "That the power was cut rests on the operator's command (--ckpt-power-cut). Of 3 cuts, it was gone."
+    )

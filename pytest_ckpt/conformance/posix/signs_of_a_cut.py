@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pytest_ckpt.conformance.content import random_bytes
 from pytest_ckpt.conformance.posix.checkpoints import (
@@ -18,6 +21,14 @@ from pytest_ckpt.conformance.posix.checkpoints import (
     write_durably,
     wrong_bytes,
 )
+from pytest_ckpt.support.own_names import own_name
+from pytest_ckpt.support.units import counted, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Loss = Literal["bytes written over others", "bytes of a new file", "a new folder"]
+LOSSES: tuple[Loss, ...] = get_args(Loss)
 
 FILE_BYTES = 100_000
 """How much there is in a file that no checkpoint holds."""
@@ -92,22 +103,63 @@ class Reported:
 
 
 class Canary:
-    """Bytes and names that were never made durable. A power cut takes some of them, or it was none."""
+    """Bytes and names that were never made durable. A power cut takes some of them, or it was none.
+
+    Nobody knows their names beforehand, and they lie among files that are durable: a command that only removes files
+    would have to guess which.
+    """
 
     def __init__(self, folder: Path, seed: int, calls: Calls) -> None:
-        self._folder = folder / "canary"
-        self._old = random_bytes(FILE_BYTES, seed, "canary", "old")
         self._new = random_bytes(FILE_BYTES, seed, "canary", "new")
-        self._folder.mkdir()
-        write_durably(self._folder / "overwritten", self._old, calls)
-        sync_folder(self._folder, calls)
+        self._overwritten, self._created, self._folder = (folder / own_name() for _ in range(3))
+        write_durably(self._overwritten, random_bytes(FILE_BYTES, seed, "canary", "old"), calls)
         sync_folder(folder, calls)
         # From here on nothing is made durable any more.
-        write_durably(self._folder / "overwritten", self._new, calls, flags=0, sync=False)
-        write_durably(self._folder / "created", self._new, calls, sync=False)
-        (self._folder / "folder").mkdir()
+        write_durably(self._overwritten, self._new, calls, flags=0, sync=False)
+        write_durably(self._created, self._new, calls, sync=False)
+        self._folder.mkdir()
 
-    def vanished(self, calls: Calls) -> bool:
-        """Return whether any of it is gone."""
-        files = [self._folder / "overwritten", self._folder / "created"]
-        return any(wrong_bytes(file, self._new, calls) for file in files) or not (self._folder / "folder").is_dir()
+    def lost(self, calls: Calls) -> tuple[Loss, ...]:
+        """Return what of it is gone."""
+        gone = {
+            "bytes written over others": wrong_bytes(self._overwritten, self._new, calls) is not None,
+            "bytes of a new file": wrong_bytes(self._created, self._new, calls) is not None,
+            "a new folder": not self._folder.is_dir(),
+        }
+        return tuple(loss for loss in LOSSES if gone[loss])
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What shows that the power was cut, over all cuts: what they took, and how long nothing answered."""
+
+    losses: Counter[Loss] = field(default_factory=Counter)
+    outage_seconds: list[float] = field(default_factory=list)
+
+    def add(self, losses: Sequence[Loss], outage_seconds: float) -> None:
+        """Add one cut: what of its canary is gone, and the seconds from its command to the target's first answer."""
+        self.losses.update(losses)
+        self.outage_seconds.append(outage_seconds)
+
+    def describe(self) -> str:
+        """Say it in one sentence."""
+        cuts = len(self.outage_seconds)
+        gone = ", ".join(f"{loss} in {self.losses[loss]}" for loss in LOSSES)
+        least, most = (format_seconds(seconds) for seconds in (min(self.outage_seconds), max(self.outage_seconds)))
+        lasted = least if least == most else f"{least} to {most}"
+        return (
+            f"Of {counted(cuts, 'cut')}, what was written and never fsynced was gone: {gone}; from the command to the "
+            f"first answer of the target: {lasted}"
+        )
+
+
+def largest_share(trials: int) -> float:
+    """Return the largest share of losses that ``trials`` without one leave possible, with 95 % confidence.
+
+    With a larger share s, no loss in k trials has a probability of (1 - s)^k, which is then below 5 %.
+    """
+    return 1.0 - math.pow(0.05, 1 / trials)
+
+
+# The number of cuts after which at most 5 % of cuts may lose something.
+CUTS_FOR_FIVE_PERCENT = 59

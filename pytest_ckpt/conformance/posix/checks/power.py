@@ -22,8 +22,18 @@ from pytest_ckpt.conformance.posix.checkpoints import (
     sync_folder,
     write_durably,
 )
-from pytest_ckpt.conformance.posix.signs_of_a_cut import FILE_BYTES, Canary, Reported, Witness
-from pytest_ckpt.support.units import counted, format_seconds
+from pytest_ckpt.conformance.posix.signs_of_a_cut import (
+    CUTS_FOR_FIVE_PERCENT,
+    FILE_BYTES,
+    Canary,
+    Evidence,
+    Reported,
+    Witness,
+    largest_share,
+)
+from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS
+from pytest_ckpt.support.own_names import own_name
+from pytest_ckpt.support.units import counted, format_percent, format_seconds
 from pytest_ckpt.targets.owner import OWNER
 
 if TYPE_CHECKING:
@@ -50,7 +60,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         os.chdir("/")
     calls = Calls(context.tell)
     witness = Witness(context.witness / f"acknowledged-{os.getpid()}.jsonl")
-    reported = Reported()
+    reported, evidence = Reported(), Evidence()
     root = _sync_up_to_the_mount(context.folder, calls)
     # What goes wrong without a power cut is not to be blamed on one. Only this one checkpoint is read before a cut:
     # reading past the caches writes back what an fsync has left out.
@@ -67,10 +77,13 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         _save_and_overwrite(folder, context.seed, cut, witness, calls)
         reported.prepare(folder, calls)
         canary = Canary(folder, context.seed, calls)
+        began = time.monotonic()
         if not (_cut(context, context.witness, findings, cut) and _is_back(context, findings, cut, root)):
             return
+        outage_seconds = time.monotonic() - began
         findings.trials += 1
-        if not canary.vanished(calls):
+        lost = canary.lost(calls)
+        if not lost:
             findings.wrong(
                 "the power cut did not cut",
                 where=f"{folder}, cut {cut} of {cuts}",
@@ -80,12 +93,15 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
                 "seconds, lets nobody unmount or sync before, and returns when all is up again",
             )
             return
+        evidence.add(lost, outage_seconds)
         losses += _look_for(witness, findings, cut, cuts, calls)
         reported.look(folder, calls)
     if not losses:
-        bound = f"with 95 % confidence at most {min(1.0, 3 / cuts):.0%} of power cuts lose anything (3/k)"
+        bound = f"with 95 % confidence at most {format_percent(largest_share(cuts))} of power cuts lose anything"
+        if cuts < CUTS_FOR_FIVE_PERCENT:
+            bound += f" ({CUTS_FOR_FIVE_PERCENT} cuts would show 5 %)"
         findings.facts["power cuts"] = f"{cuts}, {counted(witness.count, 'acknowledged file')}, none lost: {bound}"
-    findings.facts |= reported.facts()
+    findings.facts |= {EVIDENCE_OF_CUTS: evidence.describe()} | reported.facts()
 
 
 def _save_and_overwrite(folder: Path, seed: int, cut: int, witness: Witness, calls: Calls) -> None:
@@ -95,17 +111,19 @@ def _save_and_overwrite(folder: Path, seed: int, cut: int, witness: Witness, cal
         checkpoint.save(folder, calls)
         contents = {folder / checkpoint.name / name: made for name, made in checkpoint.made_from().items()}
         witness.acknowledge({path: (checkpoint.file_bytes, words) for path, words in contents.items()})
-    for name in ("in-place", "replaced"):
-        write_durably(folder / name, random_bytes(FILE_BYTES, seed, folder.name, name, "old"), calls)
+    # Nothing in their names tells them from what is not durable.
+    in_place, replaced, replacement = (folder / own_name() for _ in range(3))
+    for file in (in_place, replaced):
+        write_durably(file, random_bytes(FILE_BYTES, seed, folder.name, file.name, "old"), calls)
     sync_folder(folder, calls)
-    words = (seed, folder.name, "in-place", "new")
-    write_durably(folder / "in-place", random_bytes(FILE_BYTES, *words), calls, flags=0)
-    witness.acknowledge({folder / "in-place": (FILE_BYTES, words)})
+    words = (seed, folder.name, "in place", "new")
+    write_durably(in_place, random_bytes(FILE_BYTES, *words), calls, flags=0)
+    witness.acknowledge({in_place: (FILE_BYTES, words)})
     words = (seed, folder.name, "replaced", "new")
-    write_durably(folder / "replacement", random_bytes(FILE_BYTES, *words), calls)
-    (folder / "replacement").replace(folder / "replaced")
+    write_durably(replacement, random_bytes(FILE_BYTES, *words), calls)
+    replacement.replace(replaced)
     sync_folder(folder, calls)
-    witness.acknowledge({folder / "replaced": (FILE_BYTES, words)})
+    witness.acknowledge({replaced: (FILE_BYTES, words)})
 
 
 def _look_for(witness: Witness, findings: Findings, cut: int, cuts: int, calls: Calls) -> int:
@@ -172,7 +190,6 @@ def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) ->
             seen = f"{errno.errorcode.get(error.errno or 0, '')}: {error.strerror}"
             is_missing = error.errno == errno.ENOENT and root.is_mount()
         else:
-            findings.facts["back after"] = f"{format_seconds(time.monotonic() - began)} (cut {cut})"
             return True
         now = time.monotonic()
         mounted_since = (mounted_since or now) if is_missing else None
