@@ -20,7 +20,7 @@ from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.event_line import CALL, MARK, Call, line_of, plain_of
 from pytest_ckpt.facts.failover import Failover
-from pytest_ckpt.facts.failure import Phase
+from pytest_ckpt.facts.failure import FailureKind, Phase
 from pytest_ckpt.facts.host_waits import Awaited, LateHost
 from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.measurement import (
@@ -109,6 +109,7 @@ class Failed:
     errno: str
     message: str
     lane: str = ""
+    kind: FailureKind = "error"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pytest_ckpt.facts.subject import OperationRef
 
-FailureKind = Literal["error", "killed", "hung", "too slow", "launch", "interrupted", "hook"]
+FailureKind = Literal["error", "killed", "hung", "too slow", "launch", "interrupted", "hook", "replaced"]
 
 Phase = Literal[
     "",
@@ -40,7 +40,8 @@ class Failure:
 
     ``operation`` is None where ranks were in none. ``lane`` is the piece of work of the rank where it does several at
     once; empty for its operations themselves. ``too slow``: it moved bytes, and would have gone on for many times its
-    limit. ``hook``: a plugin's hook failed, which ``message`` names.
+    limit. ``hook``: a plugin's hook failed, which ``message`` names. ``replaced``: the run's folder was no longer the
+    one that the run had made.
     """
 
     kind: FailureKind

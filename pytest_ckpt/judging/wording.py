@@ -19,6 +19,7 @@ _VERBS: Mapping[FailureKind, str] = {
     "hung": "hung",
     "too slow": "was far too slow",
     "launch": "did not start",
+    "replaced": "met another folder",
 }
 
 

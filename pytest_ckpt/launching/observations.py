@@ -20,6 +20,7 @@ from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.run_folder import folder_of, keep_a_file
 from pytest_ckpt.targets.posix.second_mount import lost_area
+from pytest_ckpt.targets.posix.standing import Standing, describe_change, is_of_area, standing_of
 from pytest_ckpt.targets.watched import answers_within, watched
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Observations:
     def __init__(self, context: LaunchContext, observer: Observer | None = None) -> None:
         self._context = context
         self._observer = observer or Observer()
+        self._standing: Standing | None = None
 
     def observation(self, check: Check) -> Observation:
         """Return what a check saw; make it when nobody has yet."""
@@ -66,7 +68,8 @@ class Observations:
             silent = Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_SILENT)
             self._keep(silent, file)
             return
-        seen = self._once(check, self._of_objects(check) if check.room == "objects" else self._of_files(check))
+        seen = self._of_objects(check) if check.room == "objects" else self._of_target(check)
+        seen = self._once(check, seen)
         if seen.blocked:
             (self._logs / _BLOCKED).write_text(check.name)
         self._keep(seen, file)
@@ -146,6 +149,30 @@ class Observations:
             tell=lambda _call, _path: self._observer.tick(),
             redactor=context.redactor,
         )
+
+    def _of_target(self, check: Check) -> Observation:
+        """Make a check of files; where the run's folder is another one before or after it, it saw another storage."""
+        before = self._replaced()
+        seen = None if before else self._of_files(check)
+        why = before or self._replaced()
+        if seen and not why:
+            return seen
+        because = f"the target was replaced: {why}"
+        return Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_GONE)
+
+    def _replaced(self) -> str:
+        """Return what has taken the place of the run's folder, in words; empty where nothing seems to have."""
+        area = self._context.own_area
+        try:
+            with answers_within(min(_SILENT_SECONDS, self._context.settings.deadline_seconds)):
+                now = watched(area.location, lambda: standing_of(folder_of(area)))
+        except UsageError:
+            return ""
+        if self._standing is None:
+            self._standing = now
+            if not is_of_area(now, area):
+                return f"the run made folder number {area.identity[1]}; this is {now.describe()}"
+        return describe_change(self._standing, now)
 
     def _of_files(self, check: Check) -> Observation:
         context, settings = self._context, self._context.settings

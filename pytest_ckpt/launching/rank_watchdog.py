@@ -90,7 +90,7 @@ class RankWatchdog:
         if isinstance(event, Failed):
             self._failures.append(
                 Failure(
-                    kind="error",
+                    kind=event.kind,
                     message=event.message,
                     rank=event.rank,
                     host=event.host,

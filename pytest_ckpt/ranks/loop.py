@@ -34,6 +34,7 @@ from pytest_ckpt.ranks.scenarios.table import ROWS, Bench
 from pytest_ckpt.ranks.strategies.protocol import Strategy, strategy_of
 from pytest_ckpt.ranks.training import TrainingSteps
 from pytest_ckpt.sizing.models import RankLayout
+from pytest_ckpt.support.errors import ReplacedError
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
@@ -75,7 +76,18 @@ class MeasurementLoop:
         self._found = Found()
 
     def run(self) -> None:
-        """Measure, verify, remove what was written (unless it is to be kept)."""
+        """Measure, verify, remove what was written (unless it is to be kept).
+
+        Raises ReplacedError where what failed was no longer the target, else what failed.
+        """
+        try:
+            self._measure()
+        except Exception as error:
+            if why := self._do.replaced():
+                raise ReplacedError(why) from error
+            raise
+
+    def _measure(self) -> None:
         task, do = self._task, self._do
         do.send(MeasurementBegun(subject=task.subject))
         self._activity.begin(do.all("prepare"))

@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pytest_ckpt.facts.events import OperationDone, OperationStarted, StepDone
 from pytest_ckpt.facts.file_rules import OF_LAYOUT, FileRule
@@ -22,6 +22,7 @@ from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader
 from pytest_ckpt.ranks.process.clock_watch import ClockWatch
 from pytest_ckpt.ranks.strategies.protocol import leads
 from pytest_ckpt.ranks.timing import Own, combine, summed
+from pytest_ckpt.support.errors import ReplacedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.deltas import DeltaRule
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Store
+    from pytest_ckpt.targets.protocol_of_paths import SyncedStore
 
 
 _MAXIMUM_FAULTS_OF_RANK = 20
@@ -118,6 +120,8 @@ class Operations(Checkpoints):
             if takes_part:
                 strategy.engine.fill(content or checkpoint)
         ref = self.new_ref(checkpoint, role)
+        if counted:
+            self._stays()
         self.across_hosts.begin(ref)
         beside = Beside(meanwhile) if meanwhile else None
         self._start(at, tell=counted or tell)
@@ -132,6 +136,8 @@ class Operations(Checkpoints):
             saved = pending.wait()
         self.span, timing = (start, time.perf_counter()), saved.timing
         self.clock_watch.end(f"save {checkpoint}")
+        if counted:
+            self._stays()
         if beside:
             beside.finish()
         self._entries[checkpoint] = saved.entries
@@ -167,6 +173,8 @@ class Operations(Checkpoints):
         ``names`` are the files that the engine reads where they are not this rank's own.
         """
         at = OperationRef(subject=self.subject, scenario=scenario, action="load", index=number)
+        if counted:
+            self._stays()
         with self.stage("residency", at.at("residency")):
             resident = cache.resident(self.files_of_load(checkpoint, names))
             cache.forget_names()
@@ -186,6 +194,8 @@ class Operations(Checkpoints):
             with self.stage("verify", at.at("verify")):
                 checks.append(engine.verify(checkpoint))
         self.clock_watch.end(f"load {number}")
+        if counted:
+            self._stays()
         own = Own(steps=tuple(seconds), phases=clock.phases, bytes=loaded_bytes, resident=resident)
         operation = self._finish("load", number, checkpoint, own, counted=counted)
         counts = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks))
@@ -199,6 +209,15 @@ class Operations(Checkpoints):
             faults=[f for turn in zip_longest(*(g[2] for g in gathered)) for f in turn if f],
             rank_bytes=tuple(g[3] for g in gathered),
         )
+
+    def replaced(self) -> str:
+        """Return what has taken the place of the run's folder; empty where nothing has, or that cannot be seen."""
+        return cast("SyncedStore", self._store).replaced() if hasattr(self._store, "replaced") else ""
+
+    def _stays(self) -> None:
+        """Raise ReplacedError where this rank would measure, or has just measured, something else than the target."""
+        if why := self.replaced():
+            raise ReplacedError(why)
 
     def await_files(self, files: Sequence[Files]) -> None:
         """Wait until this rank sees the files that it is about to read and others wrote; called by all ranks."""

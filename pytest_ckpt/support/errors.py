@@ -19,6 +19,10 @@ class UsageError(Exception):
         self.remedy = remedy
 
 
+class ReplacedError(Exception):
+    """What a run had made on its target was replaced by something else, which must not be measured in its place."""
+
+
 class Problems:
     """Everything that must be changed before a run, so that it is told at once and not one thing at each start."""
 

@@ -82,6 +82,9 @@ class SyncedStore(Store, Protocol):
     def fsync_counts(self, subject: str) -> FsyncCounts:
         """Fsync a file in the subject's folder, and return what the kernel counted. Raises OSError."""
 
+    def replaced(self) -> str:
+        """Return what has taken the place of the run's folder, in words; empty where nothing has."""
+
 
 class TierStore(Store, Protocol):
     """A store of which every host has one of its own."""

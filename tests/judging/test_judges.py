@@ -233,7 +233,7 @@ some_seconds = st.floats(min_value=1e-3, max_value=1e4)
 failures = st.none() | st.builds(
     failed_in,
     st.sampled_from([None, at("save", 1), at("load", 2), at(stage="drop caches")]),
-    st.sampled_from(["error", "killed", "hung", "too slow", "launch", "interrupted"]),
+    st.sampled_from(["error", "killed", "hung", "too slow", "launch", "interrupted", "replaced"]),
 )
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, to_line
+from pytest_ckpt.support.errors import ReplacedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -137,6 +138,7 @@ class Activity:
                 errno=_errno_name(number),
                 message=_message(error),
                 lane=lane,
+                kind="replaced" if isinstance(error, ReplacedError) else "error",
             )
         )
 
@@ -187,4 +189,6 @@ def _errno_name(number: int | None) -> str:
 def _message(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if isinstance(error, ReplacedError):
+        return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -32,6 +32,7 @@ from pytest_ckpt.targets.posix.page_cache import drop_all, drop_names
 from pytest_ckpt.targets.posix.residency import Gauge, evict, resident_bytes
 from pytest_ckpt.targets.posix.sighting import Sighting
 from pytest_ckpt.targets.posix.source import PosixCommitted
+from pytest_ckpt.targets.posix.standing import Standing, describe_change, is_of_area, standing_of
 from pytest_ckpt.targets.posix.volume import volume_of
 from pytest_ckpt.targets.protocol import Phases, Resident
 
@@ -42,7 +43,7 @@ CAPABILITIES: frozenset[Capability] = frozenset(
 
 def open_store(area: AreaRef) -> PosixStore:
     """Attach to an area."""
-    return PosixStore(Path(area.location))
+    return PosixStore(Path(area.location), area)
 
 
 class PosixStore:
@@ -52,8 +53,10 @@ class PosixStore:
     wants_entries = False
     of_each_host = False
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, area: AreaRef | None = None) -> None:
         self._folder = folder
+        self._area = area
+        self._standing: Standing | None = None
         self._way = DirectWay()
         self._below: FileBelow | None = None
         self._has_looked_below = False
@@ -61,6 +64,15 @@ class PosixStore:
     def is_reachable(self) -> bool:
         """Return whether the folder is there for this process."""
         return self._folder.is_dir()
+
+    def replaced(self) -> str:
+        """Return what has taken the place of the run's folder, in words; empty where nothing has."""
+        now = standing_of(self._folder)
+        if self._standing is None:
+            self._standing = now
+            if self._area and not is_of_area(now, self._area):
+                return f"the run made folder number {self._area.identity[1]}; this is {now.describe()}"
+        return describe_change(self._standing, now)
 
     def sighting(self) -> Sighting:
         """Return the folder as this host sees it."""

@@ -1,0 +1,79 @@
+"""Which storage a run's folder lies on, and whether it still does: a mount over it, or another folder in its place.
+
+Whoever mounts something over the folder of a run in its middle has the other storage measured. A mount that is made
+anew is the same storage: it keeps its place, its file system and its source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_ckpt.facts.targets import AreaRef
+from pytest_ckpt.targets.posix.mounts import mount_of
+
+# Whose folders keep their number for as long as they are there, on every client: others may give them a new one.
+_KEEP_NUMBERS = frozenset(
+    ("btrfs", "ceph", "ext2", "ext3", "ext4", "f2fs", "gpfs", "lustre", "nfs", "nfs4", "xfs", "zfs")
+)
+
+_LOOP = "/dev/loop"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """The mount that a folder is on, and the folder's number on it; 0 where clients may give it another one."""
+
+    folder: str
+    mount_point: str
+    file_system: str
+    source: str
+    number: int = 0
+
+    def describe(self) -> str:
+        """Say it in words."""
+        where = f"{self.folder} on {self.mount_point} ({self.file_system} of {self.source})"
+        return f"{where}, number {self.number}" if self.number else where
+
+    @property
+    def _mount(self) -> tuple[str, str, str]:
+        # A file that is mounted again may get another loop device.
+        source = _LOOP if self.source.startswith(_LOOP) else self.source
+        return self.mount_point, self.file_system, source
+
+    def is_same(self, other: Standing) -> bool:
+        """Whether both are one folder: on one mount, and with one number, where it has one in both.
+
+        A folder that is gone from its own mount is no other one: that the storage lost it is told by its calls.
+        """
+        is_known = self.number and other.number
+        return self._mount == other._mount and not (is_known and self.number != other.number)
+
+
+def standing_of(folder: Path) -> Standing:
+    """Return where a folder stands, whether it is there or not; its number is 0 where it is not."""
+    mount = mount_of(folder)
+    try:
+        number = folder.stat().st_ino
+    except OSError:
+        number = 0
+    return Standing(
+        folder=str(folder),
+        mount_point=mount.mount_point,
+        file_system=mount.file_system,
+        source=mount.source,
+        number=number if mount.file_system in _KEEP_NUMBERS else 0,
+    )
+
+
+def is_of_area(standing: Standing, area: AreaRef) -> bool:
+    """Whether a folder is the one that was made for a run, as far as its number and its mount tell."""
+    made = area.identity[1] if len(area.identity) > 1 else ""
+    return not standing.number or not made or str(standing.number) == made
+
+
+def describe_change(before: Standing, now: Standing) -> str:
+    """Return what has become of a folder, for an error; empty if it stands where it stood."""
+    if now.is_same(before):
+        return ""
+    return f"the run's folder was {before.describe()}; now it is {now.describe()}"
