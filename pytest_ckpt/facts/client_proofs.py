@@ -12,6 +12,9 @@ MAXIMUM_DRIFT = 0.005
 DRIFT_FLOOR_SECONDS = 0.02
 """A clock may differ from the kernel's uptime by this share of the time, plus two steps of the uptime (10 ms each)."""
 
+CONTROLLER_FLOOR_SECONDS = 5.0
+"""What ranks tell may wait so long for a controller that is busy."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FsyncEffect:
@@ -63,6 +66,20 @@ class ClockSpan:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RankSpan:
+    """How long a measurement took by the clock of one rank, in seconds."""
+
+    rank: int
+    host: str
+    seconds: float
+
+    def is_unlike(self, controller_seconds: float) -> bool:
+        """Whether the controller's clock gives another length; its own delays are no difference."""
+        allowed = CONTROLLER_FLOOR_SECONDS + MAXIMUM_DRIFT * max(self.seconds, controller_seconds)
+        return controller_seconds > 0 and abs(self.seconds - controller_seconds) > allowed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Interposed:
     """Calls of I/O or clocks that something other than the C library or Python itself answers in a rank's process."""
 
@@ -77,9 +94,13 @@ class ClientProofs:
 
     ``fsyncs`` and ``clocks`` contain, for each host (and moment), the rank with the worst result. ``disclosed`` are
     start-up hooks of Python, its variables and preloaded libraries, a phrase each, which change no call that counts.
+    ``spans`` contain, for each host, the rank whose clock gives the most unusual length to the whole measurement, and
+    ``controller_seconds`` its length by the controller's clock; 0 where the controller did not see its beginning.
     """
 
     fsyncs: tuple[FsyncEffect, ...] = ()
     clocks: tuple[ClockSpan, ...] = ()
     interposed: tuple[Interposed, ...] = ()
     disclosed: tuple[str, ...] = ()
+    spans: tuple[RankSpan, ...] = ()
+    controller_seconds: float = 0.0

@@ -9,7 +9,7 @@ from pytest_ckpt.support.units import counted, format_bytes, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_ckpt.facts.client_proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed
+    from pytest_ckpt.facts.client_proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, RankSpan
     from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.judging.clients import Clients
 
@@ -63,6 +63,12 @@ def client_reasons(measurements: Sequence[Measurement]) -> list[str]:
     found = [_interposed_sentence(i) for p in proofs for i in p.interposed]
     found += [_clock_sentence(span) for p in proofs for span in p.clocks if span.is_wrong][:1]
     found += [
+        _span_sentence(span, p.controller_seconds)
+        for p in proofs
+        for span in p.spans
+        if span.is_unlike(p.controller_seconds)
+    ][:1]
+    found += [
         f"The proof of fsync failed: {describe_missing(effect)}."
         for p in proofs
         if (effect := missing_effect(p)) is not None
@@ -100,6 +106,13 @@ def _clock_sentence(span: ClockSpan) -> str:
     return (
         f"The clock of rank {span.rank} on {span.host} cannot be believed: {format_seconds(span.clock_seconds)} in "
         f"{span.of} were {format_seconds(span.uptime_seconds)} by the kernel's uptime."
+    )
+
+
+def _span_sentence(span: RankSpan, controller_seconds: float) -> str:
+    return (
+        f"The clocks of rank {span.rank} on {span.host} and of the controller differ: the measurement took "
+        f"{format_seconds(span.seconds)} by the one and {format_seconds(controller_seconds)} by the other."
     )
 
 

@@ -19,7 +19,7 @@ from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.run_folder import folder_of, keep_a_file
-from pytest_ckpt.targets.posix.second_mount import lost_area
+from pytest_ckpt.targets.posix.second_mount import lost_area, unlike_target
 from pytest_ckpt.targets.posix.standing import Standing, describe_change, is_of_area, standing_of
 from pytest_ckpt.targets.watched import answers_within, watched
 
@@ -179,6 +179,10 @@ class Observations:
         second = context.second_client if check.needs == "second client" else None
         if second and (why := second.unlike or self._lost(second)):
             return Observation(requirement=check.requirement, subject=check.subject, not_run=why, errno=_GONE)
+        if check.needs == "small folder" and context.small:
+            volume = folder_of(context.small)
+            if why := unlike_target("the volume that may be filled,", volume.parent, context.target):
+                return Observation(requirement=check.requirement, subject=check.subject, not_run=why)
         witness = context.folder / "witness"
         witness.mkdir(parents=True, exist_ok=True)
         folder, within = check_folder(context.own_area)

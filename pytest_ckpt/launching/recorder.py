@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_ckpt.facts.codec import shared, to_plain
@@ -40,7 +41,7 @@ class Recorder:
         self._events = events
         self._observer = observer
         self._redactor = redactor
-        self._began = self._since = time.monotonic()
+        self._began = self._since = self._measuring_since = time.monotonic()
         self._stages: dict[str, float] = {}
         self._told: SubjectEvents | None = None
         # Also of a launch that ends before a rank tells anything: no measurement may lack its log.
@@ -52,6 +53,11 @@ class Recorder:
 
     def take(self, event: Event) -> None:
         """Take in an event of rank 0."""
+        if isinstance(event, MeasurementBegun):
+            self._measuring_since = time.monotonic()
+        elif isinstance(event, MeasurementDone) and event.client_proofs:
+            seconds = time.monotonic() - self._measuring_since
+            event = replace(event, client_proofs=replace(event.client_proofs, controller_seconds=seconds))
         with self._events.open("a") as events:
             timed = {"seconds": round(time.monotonic() - self._began, 6), **event_to_plain(event)}
             events.write(json.dumps(self._redactor.plain(timed)) + "\n")

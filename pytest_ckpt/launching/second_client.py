@@ -51,7 +51,9 @@ def find_second_client(
         see_the_same(mount, target.location, area)
         seen = mount_of(mount)
         described = f"{mount}, another mount on this host ({seen.file_system} of {seen.source}, {seen.options})"
-        return SecondClient(folder=str(mount), description=described, unlike=unlike_target(mount, target))
+        return SecondClient(
+            folder=str(mount), description=described, unlike=unlike_target("the second mount", mount, target)
+        )
     names = list(dict.fromkeys(h.name for h in settings.hosts))
     if len(names) < 2:
         return None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from pytest_ckpt.facts.client_proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, Moment
+from pytest_ckpt.facts.client_proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, Moment, RankSpan
 from pytest_ckpt.support.interposition import interposed_calls, start_hooks
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class _Own:
 
     fsyncs: tuple[FsyncEffect, ...]
     clock: ClockSpan
+    seconds: float
     interposed: tuple[Interposed, ...]
     disclosed: tuple[str, ...]
 
@@ -69,6 +71,7 @@ class ClientProof:
         own = _Own(
             fsyncs=tuple(self._fsyncs),
             clock=self.clock.worst(),
+            seconds=self.clock.seconds(),
             interposed=tuple(Interposed(host=host, by=by, calls=calls) for by, calls in interposed_calls().items()),
             disclosed=start_hooks(),
         )
@@ -82,6 +85,7 @@ def fold(ranks: Sequence[_Own]) -> ClientProofs:
         clocks=tuple(_worst_clocks(own.clock for own in ranks)),
         interposed=tuple(dict.fromkeys(found for own in ranks for found in own.interposed)),
         disclosed=tuple(dict.fromkeys(phrase for own in ranks for phrase in own.disclosed)),
+        spans=tuple(_unusual_spans(ranks)),
     )
 
 
@@ -100,3 +104,13 @@ def _worst_clocks(spans: Iterable[ClockSpan]) -> list[ClockSpan]:
         if span.difference_seconds > worst.setdefault(span.host, span).difference_seconds:
             worst[span.host] = span
     return list(worst.values())
+
+
+def _unusual_spans(ranks: Iterable[_Own]) -> list[RankSpan]:
+    spans = [RankSpan(rank=own.clock.rank, host=own.clock.host, seconds=own.seconds) for own in ranks]
+    usual = statistics.median(span.seconds for span in spans) if spans else 0.0
+    by_host: dict[str, RankSpan] = {}
+    for span in spans:
+        if abs(span.seconds - usual) > abs(by_host.setdefault(span.host, span).seconds - usual):
+            by_host[span.host] = span
+    return list(by_host.values())

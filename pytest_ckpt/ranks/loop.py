@@ -143,9 +143,9 @@ class MeasurementLoop:
         storages = self._group.gather(cache.storage if self._group.leads_host else None)
         names_dropped = self._group.gather(cache.names_dropped)
         ranks = self._group.gather(self._rank_facts())
-        client_proofs = proof.joined()
         if not task.keep:
             self._own.delete_all(of_subject=True)
+        client_proofs = proof.joined()
         found = self._found
         readings = tuple(found.readings.values())
         do.send(

@@ -47,6 +47,10 @@ class ClockWatch:
         """End the operation that was begun last."""
         self._take(self._began, of)
 
+    def seconds(self) -> float:
+        """Return how long it has watched, by the clock that times operations."""
+        return time.perf_counter() - self._began_all.after[0]
+
     def worst(self) -> ClockSpan:
         """Return the span that differs most, of the operations so far and of all the time until now."""
         self._take(self._began_all, "the measurement")

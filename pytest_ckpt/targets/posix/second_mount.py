@@ -45,15 +45,16 @@ def _check_second_mount(mount: Path, target: Path, name: str) -> None:
         )
 
 
-def unlike_target(mount: Path, target: TargetFacts) -> str:
-    """Return why what a second mount shows says nothing of the target: it is another kind of file system; else empty.
+def unlike_target(name: str, folder: Path, target: TargetFacts) -> str:
+    """Return why what a folder shows says nothing of the target: it is another kind of file system; else empty.
 
-    A file system by FUSE over the first mount shows the same files, and has caches and promises of its own.
+    ``name`` says what the folder is: a second mount, a volume to fill. A file system by FUSE over the first mount shows
+    the same files, and has caches and promises of its own.
     """
-    kind = mount_of(mount).file_system
+    kind = mount_of(folder).file_system
     if kind == target.kind:
         return ""
-    return f"the second mount {mount} is of another kind ({kind}) than the target ({target.kind})"
+    return f"{name} {folder} is of another kind ({kind}) than the target ({target.kind})"
 
 
 def lost_area(mount: Path, area: AreaRef) -> str:
