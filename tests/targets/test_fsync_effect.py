@@ -111,17 +111,34 @@ def test_an_option_of_the_mount_that_takes_fsync_its_effect_is_kept(folder, monk
     assert fsync_counts(folder).unsafe_option == "nobarrier"
 
 
-@pytest.mark.parametrize(("option", "unsafe", "is_left"), [("", False, False), (",volatile", True, True)])
-def test_an_overlay_is_counted_in_its_upper_directory(mount, make_home, option, unsafe, is_left):
-    below, point = mount("ext4", 64), make_home("overlay")
-    for name in ("lower", "upper", "work"):
-        (below / name).mkdir()
-    layers = f"lowerdir={below}/lower,upperdir={below}/upper,workdir={below}/work{option}"
-    made = subprocess.run(["mount", "-t", "overlay", "-o", layers, "overlay", point], check=False)
-    need(made.returncode == 0, "this kernel mounts no such overlay")
-    try:
-        counts = fsync_counts(point)
-    finally:
+@pytest.fixture
+def overlay(mount, make_home):
+    """Return a function that mounts an overlay over layers on a file system of this kind."""
+    mounted = []
+
+    def make(kind, mebibytes, option=""):
+        below, point = mount(kind, mebibytes), make_home("overlay")
+        for name in ("lower", "upper", "work"):
+            (below / name).mkdir()
+        layers = f"lowerdir={below}/lower,upperdir={below}/upper,workdir={below}/work{option}"
+        made = subprocess.run(["mount", "-t", "overlay", "-o", layers, "overlay", point], check=False)
+        need(made.returncode == 0, "this kernel mounts no such overlay")
+        mounted.append(point)
+        return point
+
+    yield make
+    for point in mounted:
         subprocess.run(["umount", point], check=True)
+
+
+@pytest.mark.parametrize(("option", "is_volatile"), [("", False), (",volatile", True)])
+def test_an_overlay_is_counted_in_its_upper_directory(overlay, option, is_volatile):
+    counts = fsync_counts(overlay("ext4", 64, option))
     need(counts.counter == "cachestat" and not counts.unobservable, "the kernel counts no pages here")
-    assert ("volatile" in counts.unsafe_option, counts.left_bytes > 0) == (unsafe, is_left)
+    assert ("volatile" in counts.unsafe_option, counts.left_bytes > 0) == (is_volatile, is_volatile)
+
+
+def test_a_volatile_overlay_whose_pages_cannot_be_counted_is_known_by_its_option(overlay):
+    counts = fsync_counts(overlay("tmpfs", 16, ",volatile"))
+    assert "volatile" in counts.unsafe_option
+    assert (bool(counts.unobservable), counts.left_bytes) == (True, 0)
