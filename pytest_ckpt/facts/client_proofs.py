@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Moment = Literal["before the saves", "after the saves"]
 FsyncCounter = Literal["cachestat", "device counters"]
@@ -15,6 +18,21 @@ DRIFT_FLOOR_SECONDS = 0.02
 CONTROLLER_FLOOR_SECONDS = 5.0
 """What ranks tell may wait so long for a controller that is busy."""
 
+# overlay (older kernels write "volatile"); ext3/4, btrfs, GFS2, NILFS and older XFS; reiserfs; f2fs.
+_UNSAFE_OPTIONS = (
+    *(("volatile", "yes"), ("fsync", "volatile")),
+    *(("nobarrier", "yes"), ("barrier", "0"), ("barrier", "none"), ("fsync_mode", "nobarrier")),
+)
+
+
+def unsafe_options(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the options of a mount with which fsync does not wait for the storage, as they are written.
+
+    ``options`` are by name, ``yes`` for one without a value.
+    """
+    found = (pair for pair in _UNSAFE_OPTIONS if options.get(pair[0]) == pair[1])
+    return tuple(name if value == "yes" else f"{name}={value}" for name, value in found)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FsyncEffect:
@@ -22,6 +40,7 @@ class FsyncEffect:
 
     ``dirty_bytes`` waited to be written back before fsync, ``left_bytes`` still did after it returned.
     ``unobservable`` is why the kernel's counts show nothing on this file system; it is empty if they do.
+    ``unsafe_option`` is the option of the mount with which fsync does not wait for the storage; empty without one.
     """
 
     rank: int
@@ -31,6 +50,7 @@ class FsyncEffect:
     dirty_bytes: int = 0
     left_bytes: int = 0
     unobservable: str = ""
+    unsafe_option: str = ""
 
     @property
     def is_missing(self) -> bool:
@@ -39,30 +59,43 @@ class FsyncEffect:
 
     @property
     def is_seen(self) -> bool:
-        """Whether bytes waited before fsync and none did after it."""
-        return not self.unobservable and self.left_bytes == 0
+        """Whether bytes waited before fsync and none did after it, on a mount whose fsync waits for the storage."""
+        return not self.unobservable and self.left_bytes == 0 and not self.unsafe_option
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClockSpan:
-    """The same span of time by a rank's clock and by the uptime of its kernel, in seconds; ``of`` names the span."""
+    """The same span of time by a rank's clock and by the uptime of its kernel, in seconds; ``of`` names the span.
+
+    ``asleep_seconds`` is how far CLOCK_BOOTTIME, which counts the sleep of a host, ran ahead of CLOCK_MONOTONIC.
+    """
 
     rank: int
     host: str
     of: str
     clock_seconds: float
     uptime_seconds: float
+    asleep_seconds: float = 0.0
 
     @property
     def difference_seconds(self) -> float:
         """How far clock and uptime differ beyond what their resolutions explain; 0 or less is agreement."""
-        allowed = DRIFT_FLOOR_SECONDS + MAXIMUM_DRIFT * max(self.clock_seconds, self.uptime_seconds)
-        return abs(self.clock_seconds - self.uptime_seconds) - allowed
+        return self._beyond(self.uptime_seconds - self.clock_seconds)
 
     @property
     def is_wrong(self) -> bool:
         """Whether the clock is not the kernel's."""
         return self.difference_seconds > 0
+
+    @property
+    def fits_sleep(self) -> bool:
+        """Whether a host that slept explains the difference: its uptime counts sleep, and its clock does not."""
+        ahead = self.uptime_seconds - self.clock_seconds
+        return self.is_wrong and self.asleep_seconds > 0 and self._beyond(ahead - self.asleep_seconds) <= 0
+
+    def _beyond(self, seconds: float) -> float:
+        allowed = DRIFT_FLOOR_SECONDS + MAXIMUM_DRIFT * max(self.clock_seconds, self.uptime_seconds)
+        return abs(seconds) - allowed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,9 +126,10 @@ class ClientProofs:
     """What the ranks of one measurement showed of their fsync, their clocks and what is loaded into them.
 
     ``fsyncs`` and ``clocks`` contain, for each host (and moment), the rank with the worst result. ``disclosed`` are
-    start-up hooks of Python, its variables and preloaded libraries, a phrase each, which change no call that counts.
-    ``spans`` contain, for each host, the rank whose clock gives the most unusual length to the whole measurement, and
-    ``controller_seconds`` its length by the controller's clock; 0 where the controller did not see its beginning.
+    start-up hooks of Python, its variables, preloaded and auditing libraries, a C library of LD_LIBRARY_PATH, and
+    profilers of I/O, a phrase each. ``spans`` contain, for each host, the rank whose clock gives the most unusual
+    length to the whole measurement, and ``controller_seconds`` its length by the controller's clock; 0 where the
+    controller did not see its beginning.
     """
 
     fsyncs: tuple[FsyncEffect, ...] = ()

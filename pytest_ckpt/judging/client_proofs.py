@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.client_proofs import unsafe_options
 from pytest_ckpt.support.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
 
 _FSYNCS = frozenset({"fsync", "fdatasync", "sync_file_range", "syncfs", "sync", "os.fsync", "os.fdatasync"})
 _MAXIMUM_CALLS_SHOWN = 4
-# Options of a mount that take fsync its effect: overlay, ext3/4 and XFS (until 4.19), reiserfs and ext4 by value.
-_UNSAFE_OPTIONS = (("volatile", "yes"), ("nobarrier", "yes"), ("barrier", "0"), ("barrier", "none"))
+_MAXIMUM_HOSTS_SHOWN = 4
 
 
 def replaced_fsync(proofs: ClientProofs) -> str:
@@ -36,6 +36,12 @@ def describe_missing(effect: FsyncEffect) -> str:
         f"fsync returned on {effect.host} (rank {effect.rank}), and {format_bytes(effect.left_bytes)} of "
         f"{format_bytes(effect.dirty_bytes)} were still not written back (counted by {_counter(effect)})"
     )
+
+
+def unsafe_effect(proofs: ClientProofs) -> str:
+    """Return a sentence if fsync does not wait for the storage by an option of the mount; empty otherwise."""
+    unsafe = next((effect for effect in proofs.fsyncs if effect.unsafe_option), None)
+    return _unsafe_sentence(unsafe.unsafe_option, [unsafe.host]) if unsafe else ""
 
 
 def describe_effect(proofs: ClientProofs) -> str:
@@ -80,14 +86,9 @@ def unsafe_mounts(clients: Clients) -> list[str]:
     """Return a sentence for each option of the target's mount that takes fsync its effect."""
     found: dict[str, list[str]] = {}
     for host, facts in clients.items():
-        for name, value in _UNSAFE_OPTIONS:
-            if facts.get(name) == value:
-                found.setdefault(name if value == "yes" else f"{name}={value}", []).append(host)
-    return [
-        f"The target is mounted with '{option}' on {', '.join(hosts[:_MAXIMUM_CALLS_SHOWN])}: fsync does not wait for "
-        "the storage."
-        for option, hosts in found.items()
-    ]
+        for option in unsafe_options(facts):
+            found.setdefault(option, []).append(host)
+    return [_unsafe_sentence(option, hosts) for option, hosts in found.items()]
 
 
 def disclosures(measurements: Iterable[Measurement]) -> list[str]:
@@ -103,10 +104,21 @@ def _interposed_sentence(found: Interposed) -> str:
 
 
 def _clock_sentence(span: ClockSpan) -> str:
-    return (
+    sentence = (
         f"The clock of rank {span.rank} on {span.host} cannot be believed: {format_seconds(span.clock_seconds)} in "
         f"{span.of} were {format_seconds(span.uptime_seconds)} by the kernel's uptime."
     )
+    if not span.fits_sleep:
+        return sentence
+    return (
+        f"{sentence} A possible cause is that the host slept: CLOCK_BOOTTIME ran "
+        f"{format_seconds(span.asleep_seconds)} ahead of CLOCK_MONOTONIC."
+    )
+
+
+def _unsafe_sentence(option: str, hosts: Sequence[str]) -> str:
+    shown = ", ".join(hosts[:_MAXIMUM_HOSTS_SHOWN])
+    return f"The target is mounted with '{option}' on {shown}: fsync does not wait for the storage."
 
 
 def _span_sentence(span: RankSpan, controller_seconds: float) -> str:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.client_proofs import describe_effect, describe_missing, missing_effect, replaced_fsync
+from pytest_ckpt.judging.client_proofs import (
+    describe_effect,
+    describe_missing,
+    missing_effect,
+    replaced_fsync,
+    unsafe_effect,
+)
 from pytest_ckpt.judging.cold import BASIS_WORDS, is_drop_proven, prove_cold, refuted
 from pytest_ckpt.judging.decision import Decision, is_decided_by, measured_as, not_decided, undecided
 from pytest_ckpt.judging.wording import describe_failure, describe_fault
@@ -167,6 +173,8 @@ def judge_durable_calls(measurement: Measurement, _limits: ClusterLimits) -> Dec
             f"{describe_missing(effect)}: a power cut may take acknowledged checkpoints.",
             (),
         )
+    if proofs and (unsafe := unsafe_effect(proofs)):
+        return not_decided("unproven", unsafe)
     # Without folders a name is as durable as what it names.
     has_folders = "rename" in durability.commit_methods or durability.directories > 0
     counts = (

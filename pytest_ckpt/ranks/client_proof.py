@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from pytest_ckpt.facts.client_proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, Moment, RankSpan
-from pytest_ckpt.support.interposition import interposed_calls, start_hooks
+from pytest_ckpt.support.interposition import interposed_calls, is_profiler, start_hooks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -62,17 +62,22 @@ class ClientProof:
                 dirty_bytes=counts.dirty_bytes,
                 left_bytes=counts.left_bytes,
                 unobservable=counts.unobservable,
+                unsafe_option=counts.unsafe_option,
             )
         )
 
     def joined(self) -> ClientProofs:
         """Return what all ranks showed, on rank 0; elsewhere an empty record."""
         host = self.group.host
+        calls = interposed_calls()
+        # What profilers answer is disclosed only, as long as fsync has its effect.
+        if not any(effect.is_missing for effect in self._fsyncs):
+            calls = {by: names for by, names in calls.items() if not is_profiler(by)}
         own = _Own(
             fsyncs=tuple(self._fsyncs),
             clock=self.clock.worst(),
             seconds=self.clock.seconds(),
-            interposed=tuple(Interposed(host=host, by=by, calls=calls) for by, calls in interposed_calls().items()),
+            interposed=tuple(Interposed(host=host, by=by, calls=names) for by, names in calls.items()),
             disclosed=start_hooks(),
         )
         return fold(self.group.gather(own))
@@ -93,9 +98,13 @@ def _worst_fsyncs(effects: Iterable[FsyncEffect]) -> list[FsyncEffect]:
     worst: dict[tuple[str, Moment], FsyncEffect] = {}
     for effect in effects:
         known = worst.setdefault((effect.host, effect.moment), effect)
-        if (effect.left_bytes, bool(effect.unobservable)) > (known.left_bytes, bool(known.unobservable)):
+        if _badness(effect) > _badness(known):
             worst[effect.host, effect.moment] = effect
     return list(worst.values())
+
+
+def _badness(effect: FsyncEffect) -> tuple[bool, int, bool, bool]:
+    return effect.is_missing, effect.left_bytes, bool(effect.unobservable), bool(effect.unsafe_option)
 
 
 def _worst_clocks(spans: Iterable[ClockSpan]) -> list[ClockSpan]:

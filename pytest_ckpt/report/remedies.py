@@ -16,6 +16,7 @@ from pytest_ckpt.support import resources
 
 _LIMIT = "SAVE or LOAD: a limit was missed"
 _CLIENTS = "STALE, VISIBLE, NAMES on NFS"
+_CLIENT = "A client's fsync or clock cannot be believed"
 _DURABLE = "DURABLE, DURABLE-CALLS: acknowledged bytes may be lost"
 _FULL = "FULL, COMMIT-FULL: a full volume damages checkpoints"
 _BACKGROUND = "A save in the background costs too much"
@@ -78,9 +79,12 @@ _OF_REASONS: Mapping[str, str] = {
 }
 """Parts on why there is no verdict, or why a rank ended."""
 
+_OF_UNPROVEN: Mapping[str, str] = {"DURABLE-CALLS": _CLIENT}
+"""Parts on requirements whose proof lacks something else than uncached reads."""
+
 _WAIVED = "Waived"
 
-HEADINGS = frozenset({*_OF_REQUIREMENTS.values(), *_OF_REASONS.values(), _WAIVED})
+HEADINGS = frozenset({*_OF_REQUIREMENTS.values(), *_OF_REASONS.values(), *_OF_UNPROVEN.values(), _WAIVED})
 """Every part that a verdict can lead to."""
 
 REQUIREMENTS = frozenset(_OF_REQUIREMENTS)
@@ -103,6 +107,8 @@ def heading_of(verdict: Document) -> str:
         return _WAIVED
     if outcome == "failed":
         return _OF_REASONS.get(reason, _OF_REQUIREMENTS.get(verdict["id"], ""))
+    if (outcome, reason) == ("not run", "unproven") and verdict["id"] in _OF_UNPROVEN:
+        return _OF_UNPROVEN[verdict["id"]]
     return _OF_REASONS.get(reason, "") if outcome == "not run" else ""
 
 

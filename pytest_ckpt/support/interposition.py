@@ -32,7 +32,7 @@ _CALLS = (
 )
 # Before glibc 2.34 its threads and clocks were libraries of their own, beside it.
 _OF_THE_C_LIBRARY = re.compile(r"(?:libc|libpthread|librt|ld)[-.].*|ld-.*")
-# A profiler of I/O that passes every call on; it is disclosed, and the effects of fsync and clock are still proven.
+# Profilers of I/O that pass every call on: they are disclosed, and the effects of fsync and clock are still proven.
 _PROFILERS = re.compile(r"libdarshan[-.].*")
 _PYTHON_CALLS = {
     "os": (
@@ -43,6 +43,8 @@ _PYTHON_CALLS = {
     "builtins": (builtins, ("open",)),
 }
 _PRELOADED = Path("/etc/ld.so.preload")
+# A library of LD_AUDIT may redirect any call, and no search for names shows it.
+_LINKER_VARIABLES = ("LD_PRELOAD", "LD_AUDIT")
 _HOOK_MODULES = ("sitecustomize", "usercustomize")
 # What this program sets for its own processes.
 _OWN_VARIABLES = frozenset({"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"})
@@ -63,6 +65,11 @@ class _Loaded(ctypes.Structure):
     _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))
 
 
+def is_profiler(by: str) -> bool:
+    """Whether what answers calls is a known profiler of I/O, by the name of its file."""
+    return bool(_PROFILERS.fullmatch(Path(by).name))
+
+
 def interposed_calls() -> dict[str, tuple[str, ...]]:
     """Return the calls that are not answered by the C library or by Python itself, by what answers them."""
     found: dict[str, list[str]] = {}
@@ -73,7 +80,13 @@ def interposed_calls() -> dict[str, tuple[str, ...]]:
 
 def start_hooks(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """Return what may act in this process before its program starts, a phrase each."""
-    found = [f"LD_PRELOAD={environment['LD_PRELOAD']}"] if environment.get("LD_PRELOAD") else []
+    found = [f"{name}={environment[name]}" for name in _LINKER_VARIABLES if environment.get(name)]
+    found += _given_c_library(environment)
+    found += [
+        f"profiler of I/O: {by} answers {', '.join(names)}"
+        for by, names in interposed_calls().items()
+        if is_profiler(by)
+    ]
     with contextlib.suppress(OSError):
         found += [f"{_PRELOADED}: {word}" for word in _PRELOADED.read_text(errors="replace").split()]
     for name in _HOOK_MODULES:
@@ -89,11 +102,9 @@ def start_hooks(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
 
 def _of_the_linker() -> Iterator[tuple[str, str]]:
     """Yield the calls that a library exports which the linker searches before the C library, with the library."""
-    this = ctypes.CDLL(None)
-    home = _object_of(this, "__libc_start_main")
+    home = _c_library()
     for file in _libraries_before(home):
-        known = _OF_THE_C_LIBRARY.fullmatch(file.name) and file.parent == Path(home).parent
-        if known or _PROFILERS.fullmatch(file.name):
+        if _OF_THE_C_LIBRARY.fullmatch(file.name) and file.parent == Path(home).parent:
             continue
         try:
             library = ctypes.CDLL(str(file), mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
@@ -101,6 +112,17 @@ def _of_the_linker() -> Iterator[tuple[str, str]]:
             yield "unknown calls", f"{file}, whose file is no longer there"
             continue
         yield from ((name, str(file)) for name in _CALLS if _object_of(library, name) == str(file))
+
+
+def _c_library() -> str:
+    return _object_of(ctypes.CDLL(None), "__libc_start_main")
+
+
+def _given_c_library(environment: Mapping[str, str]) -> list[str]:
+    """Name the C library of this process if it is one that LD_LIBRARY_PATH leads to."""
+    home = Path(_c_library())
+    given = [os.path.realpath(path) for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
+    return [f"C library of LD_LIBRARY_PATH: {home}"] if str(home.parent) in given else []
 
 
 def _libraries_before(last: str) -> list[Path]:

@@ -75,6 +75,10 @@ class FsyncCounts(Protocol):
     def unobservable(self) -> str:
         """Why the counts show nothing; empty if they do."""
 
+    @property
+    def unsafe_option(self) -> str:
+        """The option of the mount with which fsync does not wait for the storage; empty without one."""
+
 
 class SyncedStore(Store, Protocol):
     """A store whose files become durable by fsync."""

@@ -133,6 +133,8 @@ def test_the_same_with_other_figures_resembles(shown, printed, exactly):
     [
         ("a 1 b\n", "a 2 b\n", True),
         ("3 met\n", "3 failed\n", False),
+        ("verdicts  holds  41 verdicts follow\n", "verdicts  holds  39 verdicts follow\n", False),
+        ("behaviour checks: 25 met\n", "behaviour checks: 24 met\n", False),
         ("llama3-8b-full\n", "llama3-70b-full\n", False),
         ("first\n…\nlast\n", "first\nlast\nmore\n", True),
         ("run … of\n", "run a\nof\n", True),

@@ -58,6 +58,38 @@ def test_every_requirement_and_every_check_stands_on_its_page():
         assert f"| {check.subject} |" in part
 
 
+ROWS = {
+    line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]]
+    for line in requirements_page.from_the_catalogue().partition("\n## Speed")[0].splitlines()
+    if line.startswith("| ")
+}
+COLUMNS = ROWS.pop("requirement")
+
+
+def kinds_of(requirement):
+    """How a requirement gates by each table, as the page shows it; of several rows the first."""
+    row = next(kinds for name, kinds in ROWS.items() if name.startswith(f"[{requirement}]"))
+    return dict(zip(COLUMNS, row, strict=True))
+
+
+def test_a_table_shows_no_kind_for_what_its_targets_cannot_be_asked_for():
+    for name in ("CRASH-ASYNC", "RETAIN-COMMITTED", "SNAPSHOT", "NEARFULL", "COMMIT", "CAPABILITIES"):
+        dashes = {table for table, kind in kinds_of(name).items() if kind == requirements_page.NOT_ASKED}
+        assert dashes == {"object", "object-local"}
+    for name in ("OBJECT-COMMIT", "OBJECT-LIMITS"):
+        dashes = {table for table, kind in kinds_of(name).items() if kind == requirements_page.NOT_ASKED}
+        assert dashes == {"posix-shared", "posix-local", "gateway"}
+
+
+def test_what_no_run_is_asked_by_itself_is_shown_as_asked_where_it_is_given():
+    asked = resolve({}, {})
+    for requirement in (r for r in REQUIREMENTS.values() if r.suite != "conformance"):
+        kinds = {kind for kind in kinds_of(requirement.id).values() if kind.startswith(("required", "advisory"))}
+        assert requirement.is_asked(asked) or kinds <= {"advisory where given"}
+    assert set(kinds_of("RETENTION").values()) == {"advisory where given"}
+    assert set(kinds_of("STRAGGLER").values()) == {"advisory"}
+
+
 def test_every_requirement_of_speed_has_a_figure_whose_units_its_judges_give():
     for requirement in REQUIREMENTS.values():
         if requirement.judge:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -145,3 +146,17 @@ def test_the_key_that_was_read_before_the_run_signs_it_even_if_its_file_is_gone(
     assert (run.report / "attestation.dsse.json").exists()
     page = (run.report / "certificate.html").read_text()
     assert "attestation.dsse.json, made with the key of whoever ran it" in page
+
+
+FAKED_TIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime*.so.1"))
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not FAKED_TIME, reason="needs libfaketime")
+def test_time_that_a_library_fakes_certifies_nothing(door):
+    library = FAKED_TIME[0]
+    run = door.run(*TINY, environment={"LD_PRELOAD": str(library), "FAKETIME": "+0 x0.5"})
+    assert run.document["grade"] == "rehearsal"
+    assert f"{library.resolve()} answers " in reasons(run)
+    assert "The clock of rank " in reasons(run)
+    assert run.left_on_target == []

@@ -47,6 +47,11 @@ def test_what_helps_is_told_of_what_failed_and_of_what_is_required_and_lacks():
     assert shown(outcome="not run", reason="not given") == ["What a check needs was not given"]
     assert shown(outcome="not run", reason="not given", severity="advisory") == []
     assert shown(outcome="waived", reason="over limit") == ["Waived"]
+    unproven = [verdict(name, outcome="not run", reason="unproven") for name in ("COLD", "DURABLE-CALLS")]
+    assert [part.heading for part in remedies.helps(unproven)] == [
+        "Uncached reads cannot be proven",
+        "A client's fsync or clock cannot be believed",
+    ]
     assert shown() == []
 
 

@@ -15,7 +15,12 @@ _SECONDS = 240
 _ANYTHING = "…"
 _UNITS = "ns|µs|ms|s|min|h|d|%|B|kB|MB|GB|TB|PB|KiB|MiB|GiB|TiB"
 # A figure with its unit. Digits within a name (llama3-8b) are none.
-_QUANTITY = re.compile(rf"(?<![\w.-])[-+]?\d+(?:,\d+)*(?:\.\d+)*(?:[eE][-+]?\d+)?(?: ?(?:{_UNITS})(?:/s)?)?(?![\w])")
+# How many verdicts and checks there are is no machine's business: these figures stay.
+_COUNTED = r"(?:verdicts?|checks?|requirements?)\b"
+_QUANTITY = re.compile(
+    rf"(?<![\w.-])(?<!behaviour checks: )[-+]?\d+(?:,\d+)*(?:\.\d+)*(?:[eE][-+]?\d+)?(?: ?(?:{_UNITS})(?:/s)?)?"
+    rf"(?![\w])(?! {_COUNTED})"
+)
 # A margin: beyond twice the limit it is a multiple of it, which is the machine's business.
 _MULTIPLE = re.compile(r"# x limit\b")
 # So is where the slowest rank spent its time.
@@ -98,9 +103,9 @@ def resembles(shown: str, printed: str, *, exactly: bool) -> bool:
     """Whether a text that was printed is the one that a page shows.
 
     … within a line stands for anything in it, a line of nothing else for any lines. Where it need not be exact, a
-    figure with its unit is as good as any other, and so is any number of blanks, a margin told as a share or as a
-    multiple of the limit, and the phase that took longest; and a sentence on what was not met may be broken into lines
-    elsewhere.
+    figure with its unit is as good as any other but a count of verdicts, checks or requirements, and so is any number
+    of blanks, a margin told as a share or as a multiple of the limit, and the phase that took longest; and a sentence
+    on what was not met may be broken into lines elsewhere.
     """
     pattern = []
     for line in _lines(shown, exactly=exactly):

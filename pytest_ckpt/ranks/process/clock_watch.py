@@ -1,7 +1,8 @@
 """Compares this rank's clock with the uptime of its kernel, over operations and over the whole measurement.
 
 Times are taken by `time.perf_counter`. A library or a start-up hook may answer it; the kernel's uptime is a file, which
-both would have to change as well. Linux counts the uptime on, but not the clock, while a host sleeps.
+both would have to change as well. Linux counts the uptime on, but not the clock, while a host sleeps: CLOCK_BOOTTIME,
+which counts sleep too, tells the two apart.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ _TRIES = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Moment:
-    """The uptime, and each clock right before and right after it was read. Seconds."""
+    """The uptime, each clock right before and right after it was read, and how far CLOCK_BOOTTIME is ahead. Seconds."""
 
     uptime: float
+    ahead: float
     before: tuple[float, ...]
     after: tuple[float, ...]
 
@@ -65,7 +67,14 @@ class ClockWatch:
             least = ended.before[number] - began.after[number]
             most = ended.after[number] - began.before[number]
             clock = min(max(uptime, least), most)
-            span = ClockSpan(rank=self._rank, host=self._host, of=of, clock_seconds=clock, uptime_seconds=uptime)
+            span = ClockSpan(
+                rank=self._rank,
+                host=self._host,
+                of=of,
+                clock_seconds=clock,
+                uptime_seconds=uptime,
+                asleep_seconds=max(0.0, ended.ahead - began.ahead),
+            )
             if self._worst is None or span.difference_seconds > self._worst.difference_seconds:
                 self._worst = span
 
@@ -75,7 +84,8 @@ def _look() -> _Moment:
         before = tuple(clock() for clock in _CLOCKS)
         uptime = _uptime()
         after = tuple(clock() for clock in _CLOCKS)
-        found = _Moment(uptime=uptime, before=before, after=after)
+        ahead = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+        found = _Moment(uptime=uptime, ahead=ahead, before=before, after=after)
         if after[0] - before[0] < _CLOSE_SECONDS:
             break
     return found

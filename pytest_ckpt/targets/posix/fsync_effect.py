@@ -10,12 +10,12 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pytest_ckpt.facts.client_proofs import FsyncCounter
+from pytest_ckpt.facts.client_proofs import FsyncCounter, unsafe_options
 from pytest_ckpt.support.own_names import own_name
-from pytest_ckpt.targets.posix.mounts import mount_of
+from pytest_ckpt.targets.posix.mounts import Mount, mount_of
 from pytest_ckpt.targets.posix.residency import page_counts
 
 # Little, as a slow storage must take it within the deadline; 32 pages are enough to be counted.
@@ -34,17 +34,20 @@ class FsyncCounts:
     dirty_bytes: int = 0
     left_bytes: int = 0
     unobservable: str = ""
+    unsafe_option: str = ""
 
 
 def fsync_counts(folder: Path, devices: Path = _DEVICES) -> FsyncCounts:
     """Write a file in ``folder``, fsync it, and return what the kernel counted; the file is removed. Raises OSError."""
     file = folder / f"canary-{own_name()}"
+    mount = mount_of(folder.resolve())
+    unsafe = next(iter(unsafe_options(_options(mount))), "")
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        below = _file_below(file)
+        below = _file_below(file, mount)
         seen = os.open(below, os.O_RDONLY) if below else descriptor
         try:
-            return _around_fsync(descriptor, seen, devices)
+            return replace(_around_fsync(descriptor, seen, devices), unsafe_option=unsafe)
         finally:
             if below:
                 os.close(seen)
@@ -95,12 +98,17 @@ def _bytes_written(stat: Path) -> int | None:
         return None
 
 
-def _file_below(file: Path) -> Path | None:
+def _options(mount: Mount) -> dict[str, str]:
+    """Return the options of a mount by name; ``yes`` is the value of one without a value."""
+    pairs = (option.partition("=") for option in mount.options.split(","))
+    return {name: value or "yes" for name, _, value in pairs}
+
+
+def _file_below(file: Path, mount: Mount) -> Path | None:
     """Return the file whose pages the kernel counts, if that is another one: an overlay's is in its upper directory."""
-    mount = mount_of(file.parent.resolve())
     if mount.file_system != "overlay":
         return None
-    upper = dict(option.partition("=")[::2] for option in mount.options.split(",")).get("upperdir")
+    upper = _options(mount).get("upperdir")
     if not upper:
         return None
     below = Path(upper) / file.parent.resolve().relative_to(mount.mount_point) / file.name

@@ -9,6 +9,7 @@ from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.check_row import Check
 from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.targets import MOUNTED, Capability
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.gates import BUILT_IN
 from pytest_ckpt.judging.requirement import Requirement
@@ -19,6 +20,11 @@ from tests.support import CHECKOUT
 
 PAGE = CHECKOUT / "docs" / "requirements.md"
 BEGIN, END = "<!-- from the catalogue: begin -->\n", "<!-- from the catalogue: end -->\n"
+NOT_ASKED = "—"
+_OF_STORES: frozenset[Capability] = frozenset(("objects", "parts of S3"))
+# What targets of a table can be asked for; of the others, those are mounted file systems.
+_OFFERED = {"object": _OF_STORES, "object-local": _OF_STORES, "speed-only": MOUNTED | _OF_STORES}
+_WHERE_GIVEN = {"required": "where given", "advisory": "advisory where given"}
 GATES = {name: built_in(name) for name in BUILT_IN}
 
 _OF_16000 = cluster_limits(16_000, failures=parse_failure_model("llama3"))
@@ -92,28 +98,25 @@ def from_the_catalogue() -> str:
 def _rows(requirement: Requirement) -> Iterator[tuple[str, list[str]]]:
     """Return (name, how it gates by each table); checks of a requirement that gate alike stand in one row."""
     if requirement.suite != "conformance":
-        kinds = [gates.kind(requirement.id, "", requirement.severity) for gates in GATES.values()]
-        # What a run measures only where it was told to is required only there.
-        is_asked = requirement.is_asked(resolve({}, {}))
-        yield _linked(requirement), ["where given" if k == "required" and not is_asked else k for k in kinds]
+        # What a run measures only where it was told to counts only there.
+        given = {} if requirement.is_asked(resolve({}, {})) else _WHERE_GIVEN
+        kinds = [_kind(requirement, "", name) for name in GATES]
+        yield _linked(requirement), [given.get(kind, kind) for kind in kinds]
         return
     alike: dict[tuple[str, ...], list[str]] = {}
     for check in _checks(requirement):
-        row = tuple(
-            gates.kind(check.requirement, check.subject, requirement.severity)
-            if _is_asked(requirement, name)
-            else "off"
-            for name, gates in GATES.items()
-        )
+        row = tuple(_kind(requirement, check.subject, name) for name in GATES)
         alike.setdefault(row, []).append(check.subject)
     for number, (of, subjects) in enumerate(alike.items()):
         which = f": {', '.join(subjects)}" if len(alike) > 1 else ""
         yield (requirement.id if number else _linked(requirement)) + which, list(of)
 
 
-def _is_asked(requirement: Requirement, table: str) -> bool:
-    """Whether the targets of a table can be asked for a requirement: no file system for what objects have."""
-    return "objects" not in requirement.needs or table.startswith("object")
+def _kind(requirement: Requirement, subject: str, table: str) -> str:
+    """Return how a requirement gates by a table; a dash if no target of that table can be asked for it."""
+    if not requirement.needs <= _OFFERED.get(table, MOUNTED):
+        return NOT_ASKED
+    return GATES[table].kind(requirement.id, subject, requirement.severity)
 
 
 def _described(requirement: Requirement) -> list[str]:

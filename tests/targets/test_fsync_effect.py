@@ -1,0 +1,144 @@
+"""Whether fsync has an effect is counted: by the kernel's pages, else by what the device wrote in the meantime."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+
+import pytest
+
+from pytest_ckpt.targets.posix import fsync_effect
+from pytest_ckpt.targets.posix.fsync_effect import fsync_counts
+from pytest_ckpt.targets.posix.mounts import Mount
+from tests.support.machine import need
+
+CANARY_BYTES = 128 << 10
+
+
+@pytest.fixture
+def folder(make_home):
+    return make_home("fsync")
+
+
+@pytest.fixture
+def no_cachestat(monkeypatch):
+    """An older kernel."""
+
+    def refuse(_descriptor):
+        raise OSError(errno.ENOSYS, "no cachestat")
+
+    monkeypatch.setattr(fsync_effect, "page_counts", refuse)
+
+
+class Device:
+    """The counters of the folder's device, to which fsync adds."""
+
+    def __init__(self, root, folder, monkeypatch):
+        number = os.stat(folder).st_dev
+        self.stat = root / f"{os.major(number)}:{os.minor(number)}" / "stat"
+        self.stat.parent.mkdir(parents=True)
+        self.sectors, self.by_fsync = 1000, 0
+        self.write()
+        monkeypatch.setattr(os, "fsync", self.fsync)
+
+    def write(self):
+        self.stat.write_text(f"  1 2 3 4 5 6 {self.sectors} 8 9\n")
+
+    def fsync(self, _descriptor):
+        self.sectors += self.by_fsync
+        self.write()
+
+
+@pytest.mark.parametrize(("sectors", "left"), [
+    (CANARY_BYTES // 512, 0),
+    (CANARY_BYTES // 512 + 8, 0),  # the journal, or somebody else
+    (CANARY_BYTES // 512 - 8, 4096),
+    (0, CANARY_BYTES),
+])  # fmt: skip
+def test_without_cachestat_what_the_device_wrote_counts(tmp_path, folder, no_cachestat, monkeypatch, sectors, left):
+    device = Device(tmp_path / "devices", folder, monkeypatch)
+    device.by_fsync = sectors
+    counts = fsync_counts(folder, devices=tmp_path / "devices")
+    assert (counts.counter, counts.dirty_bytes, counts.left_bytes) == ("device counters", CANARY_BYTES, left)
+    assert counts.unobservable == ""
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", [None, "", "1 2 3", "a b c d e f g h"])
+def test_without_cachestat_and_without_counters_nothing_is_seen(tmp_path, folder, no_cachestat, monkeypatch, text):
+    if text is not None:
+        device = Device(tmp_path / "devices", folder, monkeypatch)
+        device.stat.write_text(text)
+        monkeypatch.setattr(os, "fsync", lambda _: None)
+    counts = fsync_counts(folder, devices=tmp_path / "devices")
+    assert "the kernel has no cachestat(2)" in counts.unobservable
+    assert counts.left_bytes == 0
+
+
+def test_another_error_of_the_count_is_an_error_and_leaves_no_file(folder, monkeypatch):
+    def fail(_descriptor):
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(fsync_effect, "page_counts", fail)
+    with pytest.raises(OSError, match="broken"):
+        fsync_counts(folder)
+    assert list(folder.iterdir()) == []
+
+
+def test_fsync_on_a_disk_leaves_nothing_and_no_fsync_leaves_all(folder, monkeypatch):
+    counts = fsync_counts(folder)
+    need(counts.counter == "cachestat", "the kernel has no cachestat(2)")
+    assert (counts.left_bytes, counts.unobservable, counts.unsafe_option) == (0, "", "")
+    assert 0 < counts.dirty_bytes <= CANARY_BYTES
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    # The kernel may write back by itself in between; not five times.
+    assert any(fsync_counts(folder).left_bytes > 0 for _ in range(5))
+
+
+def test_memory_shows_no_effect(mount):
+    counts = fsync_counts(mount("tmpfs", 16))
+    assert "no dirty page" in counts.unobservable or "no block device" in counts.unobservable
+
+
+def test_an_option_of_the_mount_that_takes_fsync_its_effect_is_kept(folder, monkeypatch):
+    options = "rw,relatime,nobarrier,data=ordered"
+    monkeypatch.setattr(
+        fsync_effect,
+        "mount_of",
+        lambda _: Mount(mount_point="/", file_system="ext4", source="/dev/sda", options=options),
+    )
+    assert fsync_counts(folder).unsafe_option == "nobarrier"
+
+
+@pytest.fixture
+def overlay(mount, make_home):
+    """Return a function that mounts an overlay over layers on a file system of this kind."""
+    mounted = []
+
+    def make(kind, mebibytes, option=""):
+        below, point = mount(kind, mebibytes), make_home("overlay")
+        for name in ("lower", "upper", "work"):
+            (below / name).mkdir()
+        layers = f"lowerdir={below}/lower,upperdir={below}/upper,workdir={below}/work{option}"
+        made = subprocess.run(["mount", "-t", "overlay", "-o", layers, "overlay", point], check=False)
+        need(made.returncode == 0, "this kernel mounts no such overlay")
+        mounted.append(point)
+        return point
+
+    yield make
+    for point in mounted:
+        subprocess.run(["umount", point], check=True)
+
+
+@pytest.mark.parametrize(("option", "is_volatile"), [("", False), (",volatile", True)])
+def test_an_overlay_is_counted_in_its_upper_directory(overlay, option, is_volatile):
+    counts = fsync_counts(overlay("ext4", 64, option))
+    need(counts.counter == "cachestat" and not counts.unobservable, "the kernel counts no pages here")
+    assert ("volatile" in counts.unsafe_option, counts.left_bytes > 0) == (is_volatile, is_volatile)
+
+
+def test_a_volatile_overlay_whose_pages_cannot_be_counted_is_known_by_its_option(overlay):
+    counts = fsync_counts(overlay("tmpfs", 16, ",volatile"))
+    assert "volatile" in counts.unsafe_option
+    assert (bool(counts.unobservable), counts.left_bytes) == (True, 0)
