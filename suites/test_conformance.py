@@ -28,6 +28,7 @@ def test_what_was_closed_is_read_elsewhere(subject: str, judge: Judge) -> None:
     """After one client closes a file, another client reads the new bytes at its first open.
 
     Every restore on more than one node relies on close-to-open consistency. The test uses new and rewritten files.
+    Advisory: two clients append records to one file in turn. No record may be unseen, lost or torn.
     """
     judge(subject)
 
@@ -94,6 +95,16 @@ def test_several_writers_fill_one_file(subject: str, judge: Judge) -> None:
     """Writers that fill different parts of one file, in any order, lose and damage nothing; holes read as zeros.
 
     Some software saves all ranks' shards into one file, each at its own offset.
+    """
+    judge(subject)
+
+
+@pytest.mark.requirement("CLONE-FRESH")
+def test_a_copy_of_a_new_file_is_complete(subject: str, judge: Judge) -> None:
+    """A copy of a file that was just written contains every byte, even if nothing called fsync.
+
+    Copy tools ask the file system which parts of a file are data, or have it copy or clone the file. A file system
+    that ignores data it has not stored yet makes a copy with zeros and reports no error. Advisory.
     """
     judge(subject)
 

@@ -49,6 +49,15 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         "files and rewritten ones, whether it has read the old bytes just before or 1.2 s ago.",
     ),
     Check(
+        requirement="VISIBLE",
+        subject="append",
+        code="visible:append",
+        needs="second client",
+        relies="logs and metrics of a job that several hosts append to",
+        how="Two clients append records to one file in turn, each with an open and a close of its own: the other reads "
+        "them at once to the end of the file, and no record is lost or torn.",
+    ),
+    Check(
         requirement="PUBLISH",
         subject="marker",
         code="publish:marker",
@@ -195,6 +204,14 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         relies="DataStates",
         how="Two clients write interleaved stripes of one file at once: after both have closed, no stripe "
         "is lost or damaged.",
+    ),
+    Check(
+        requirement="CLONE-FRESH",
+        subject="copy",
+        code="fresh:copy",
+        relies="cp, shutil and rsync, by which checkpoints are copied and published",
+        how="A file is copied right after it was written without fsync: by SEEK_DATA and SEEK_HOLE, by copy_file_range "
+        "or by FICLONE. The copy contains every byte; a call that is not offered is reported.",
     ),
     Check(
         requirement="TRUNCATE",

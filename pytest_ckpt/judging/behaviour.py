@@ -94,6 +94,13 @@ BEHAVIOURS = (
         source="POSIX pwrite(); relied on by DataStates",
     ),
     Behaviour(
+        id="CLONE-FRESH",
+        title="A copy of a new file is complete",
+        severity="advisory",
+        source="lseek(2): SEEK_DATA, copy_file_range(2), FICLONE; OpenZFS issue 15526: copies of new files had zeros",
+        since=2,
+    ),
+    Behaviour(
         id="TRUNCATE",
         title="Concurrent truncation does not hang",
         severity="required",

@@ -62,7 +62,13 @@ KNOWN: tuple[Known, ...] = (
     Known(
         name="sshfs",
         kinds=("fuse.sshfs",),
-        checks=("VISIBLE.read-after-close", "STALE.attributes", "STALE.names", "NAMES.second-client"),
+        checks=(
+            "VISIBLE.read-after-close",
+            "VISIBLE.append",
+            "STALE.attributes",
+            "STALE.names",
+            "NAMES.second-client",
+        ),
         why="by default a client keeps sizes, names and listings for 20 s: a file that grew on another host is read "
         "cut off at its old length",
         cure="Mount it with dir_cache=no,attr_timeout=0,entry_timeout=0. COMMIT.folder may then fail: listings "

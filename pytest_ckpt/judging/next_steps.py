@@ -69,6 +69,8 @@ NEXT_STEPS: dict[str, str] = {
     "MMAP": _REPRODUCE,
     "POINTER": _REPRODUCE,
     "SPARSE": _REPRODUCE,
+    "CLONE-FRESH": "Call fsync before a new file is copied, or copy by read and write; ask for a version that is "
+    "without this bug.",
     "TRUNCATE": _REPRODUCE,
     "MKDIR": _REPRODUCE,
     "LARGE": _REPRODUCE,

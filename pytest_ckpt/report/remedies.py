@@ -53,8 +53,8 @@ _OF_REQUIREMENTS: Mapping[str, str] = {
     **dict.fromkeys(("ENDURE", "STEADY", "NEARFULL", "RETENTION", "DATA"), _LASTS),
     **dict.fromkeys(("FAILOVER", "UPGRADE", "SNAPSHOT"), _BROKEN),
     **dict.fromkeys(
-        ("COMMIT", "PUBLISH", "EXCLUSIVE", "DIRECT", "MMAP", "POINTER", "SPARSE", "TRUNCATE", "MKDIR", "LARGE",
-         "UNLINK", "ERRORS", "LIVE", "CAPABILITIES"),
+        ("COMMIT", "PUBLISH", "EXCLUSIVE", "DIRECT", "MMAP", "POINTER", "SPARSE", "CLONE-FRESH", "TRUNCATE", "MKDIR",
+         "LARGE", "UNLINK", "ERRORS", "LIVE", "CAPABILITIES"),
         _BEHAVIOUR,
     ),
     **dict.fromkeys(

@@ -1,4 +1,4 @@
-"""DIRECT, MMAP, SPARSE, TRUNCATE, LARGE, UNLINK, CAPABILITIES: honest storage passes, and what misbehaves is named."""
+"""Checks of bytes, mappings, copies and capabilities: honest storage passes, and what misbehaves is named."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ HERE = [
     "MMAP.shared",
     "SPARSE.tail-first",
     "SPARSE.disjoint-writers",
+    "CLONE-FRESH.copy",
     "TRUNCATE.concurrent",
     "LARGE.offsets",
     "UNLINK.open-reader",

@@ -76,6 +76,30 @@ def test_direct_io_that_is_refused_is_no_reason_to_call_it_incoherent(make_home)
     assert "O_DIRECT is refused" in made("DIRECT.coherent", make_home("refused"), sabotage=code).not_run
 
 
+def test_a_way_to_copy_that_is_not_offered_is_reported_and_no_fault(make_home):
+    code = (
+        "import errno, fcntl, os\n"
+        "def lie(*_): raise OSError(errno.EOPNOTSUPP, 'Operation not supported')\n"
+        "fcntl.ioctl = os.copy_file_range = lie"
+    )
+    seen = made("CLONE-FRESH.copy", make_home("copies"), sabotage=code)
+    assert seen.anomalies == ()
+    assert seen.trials == 10
+    refused = "not offered: Operation not supported (errno 95)"
+    assert seen.facts == {
+        "SEEK_DATA and SEEK_HOLE": "10 copies",
+        "copy_file_range": refused,
+        "FICLONE": refused,
+    }
+
+
+def test_a_copy_that_fails_in_another_way_is_named(make_home):
+    code = "import errno, os\ndef lie(*_): raise OSError(errno.EIO, 'Input/output error')\nos.copy_file_range = lie"
+    seen = made("CLONE-FRESH.copy", make_home("copies"), sabotage=code)
+    assert kinds(seen) == {"a call failed"}
+    assert "Input/output error (errno 5) from" in seen.anomalies[0].seen
+
+
 def test_a_file_system_that_ends_below_an_offset_says_so(mount):
     """ext4 with blocks of 1 KiB ends at 4 TiB: a limit that is told is no fault."""
     point = mount("ext4", 100)

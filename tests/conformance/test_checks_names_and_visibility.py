@@ -232,6 +232,10 @@ def fstat(fd):
     return Sized(old if now - looked > 1 else size)
 os.fstat = fstat
 """
+APPENDS_AT_THE_START = """
+real = os.open
+os.open = lambda path, flags, *mode: real(path, flags & ~os.O_APPEND, *mode)
+"""
 
 
 def patient(times):
@@ -242,6 +246,8 @@ def patient(times):
 @pytest.mark.parametrize(("check", "code", "kind"), [
     ("VISIBLE.read-after-close", STALE_BYTES, "bytes of an older version at the first open"),
     ("VISIBLE.read-after-close", OLD_SIZES_LATER, "stale size at the first open"),
+    ("VISIBLE.append", STALE_BYTES, "appended bytes are not seen"),
+    ("VISIBLE.append", APPENDS_AT_THE_START, "an appended record is lost or torn"),
     ("EXCLUSIVE.create-second-client", NOT_EXCLUSIVE, "O_EXCL with several winners"),
     ("MKDIR.race-second-client", MKDIR_OF_WHAT_IS_THERE, "mkdir with several winners"),
     ("MKDIR.race-second-client", LOSER_IS_BLIND, "folder that was just made cannot be used"),

@@ -190,6 +190,6 @@ def test_a_controller_whose_clock_gives_another_length_is_a_reason(controller, i
     assert bool(reasons) is is_reason
     if controller == 60.0:
         assert reasons == [
-            "The clocks of rank 3 on n2 and of the controller differ: the measurement took 6 s by the one and 60 s by the "
-            "other."
+            "The clocks of rank 3 on n2 and of the controller differ: the measurement took 6 s by the one and 60 s by "
+            "the other."
         ]

@@ -101,6 +101,28 @@ LIES = {
         "os.pwrite = lambda f, data, offset: real(f, data, offset) if offset != 3 * len(data) else len(data)",
         "zeros instead of data",
     ),
+    "a copy of a new file by what is told as data": (
+        "CLONE-FRESH.copy",
+        "import errno, os\n"
+        "real = os.lseek\n"
+        "def lie(descriptor, at, how):\n"
+        "    if how == os.SEEK_DATA: raise OSError(errno.ENXIO, 'No such device or address')\n"
+        "    return real(descriptor, at, how)\n"
+        "os.lseek = lie",
+        "zeros instead of data",
+    ),
+    "a copy of a new file that ends early": (
+        "CLONE-FRESH.copy",
+        "import os\n"
+        "real = os.copy_file_range\n"
+        "os.copy_file_range = lambda source, copy, size: real(source, copy, 4096) if size > 100_000 else 0",
+        "file cut short",
+    ),
+    "a clone of a new file that is empty blocks": (
+        "CLONE-FRESH.copy",
+        "import fcntl, os\nfcntl.ioctl = lambda copy, request, source: os.ftruncate(copy, os.fstat(source).st_size)",
+        "zeros instead of data",
+    ),
     "offsets of 32 bits": (
         "LARGE.offsets",
         "import os\nreal = os.pwrite\nos.pwrite = lambda f, data, offset: real(f, data, offset & 0xFFFFFFFF)",

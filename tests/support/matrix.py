@@ -35,10 +35,30 @@ MATRIX = (
     ),
     row(
         "late data",
-        "VISIBLE.read-after-close COMMIT.file-second-client STALE.names STALE.attributes "
+        "VISIBLE.read-after-close VISIBLE.append COMMIT.file-second-client STALE.names STALE.attributes "
         "POINTER.overwrite-second-client",
         {"VISIBLE.read-after-close": "stale size at the first open"},
         may="SPARSE.disjoint-writers-second-client UNLINK.second-client PUBLISH.marker PUBLISH.folder PUBLISH.pointer",
+    ),
+    row(
+        "appended bytes come late",
+        "VISIBLE.append STALE.attributes",
+        {"VISIBLE.append": "appended bytes are not seen"},
+    ),
+    row(
+        "appended bytes overwrite those of the other client",
+        "VISIBLE.append",
+        {"VISIBLE.append": "an appended record is lost or torn"},
+    ),
+    row(
+        "what was just written is told as a hole",
+        "CLONE-FRESH.copy",
+        {"CLONE-FRESH.copy": "copied by SEEK_DATA and SEEK_HOLE"},
+    ),
+    row(
+        "what was just written is copied as zeros",
+        "CLONE-FRESH.copy",
+        {"CLONE-FRESH.copy": "copied by copy_file_range"},
     ),
     Row(
         fault="overwrite in place is not atomic",
@@ -48,7 +68,7 @@ MATRIX = (
     ),
     row(
         "holes are not zero",
-        "SPARSE.tail-first LARGE.offsets",
+        "SPARSE.tail-first CLONE-FRESH.copy LARGE.offsets",
         {"SPARSE.tail-first": "bytes in a hole"},
         # A file that was cut short and grows again has a hole for a moment.
         may="POINTER.overwrite POINTER.overwrite-second-client CAPABILITIES.extras",
@@ -229,7 +249,7 @@ MATRIX = (
     ),
     row(
         "stale attributes",
-        "STALE.attributes VISIBLE.read-after-close",
+        "STALE.attributes VISIBLE.read-after-close VISIBLE.append",
         {"VISIBLE.read-after-close": "stale size"},
         may="POINTER.overwrite-second-client SPARSE.disjoint-writers-second-client UNLINK.second-client "
         "COMMIT.file-second-client STALE.names",

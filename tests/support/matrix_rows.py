@@ -37,7 +37,7 @@ WHOLE_FILES = frozenset(
         *("UNLINK.open-reader", "UNLINK.second-client", "SPARSE.disjoint-writers"),
         *("SPARSE.disjoint-writers-second-client", "DURABLE.rank-killed", "DURABLE.power-cut", "ERRORS.acknowledged"),
         *("ERRORS.full", "FULL.mid-save", "COMMIT-FULL.each-phase"),
-        *("PUBLISH.marker", "PUBLISH.folder", "PUBLISH.pointer"),
+        *("PUBLISH.marker", "PUBLISH.folder", "PUBLISH.pointer", "CLONE-FRESH.copy"),
     ]
 )
 

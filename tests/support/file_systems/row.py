@@ -14,12 +14,13 @@ from tests.support.file_systems.serving import Mounted
 class FileSystem:
     """One file system with its options.
 
-    ``fails`` gives each required check that it truly fails the reason; ``may_fail`` those that luck decides,
-    ``undecided`` those that the file system cannot be asked. ``shows`` gives the ways of `reproduce` that show a
-    failure without our code, by check. ``cures`` names the row that fails without these options, ``cured_ways`` the
-    ways that showed it there and show nothing here. ``is_served`` says that it has a server, or a client, to take away;
-    ``gates`` are those of its kind, where they follow not from its clients. ``leaves`` says why a folder may stay.
-    ``small_memory_bytes`` is all that a host may have that runs servers, clients and ranks, where it has little.
+    ``fails`` gives each required check that it truly fails the reason; ``may_fail`` those that luck decides and those
+    that are advisory, ``undecided`` those that the file system cannot be asked. ``shows`` gives the ways of `reproduce`
+    that show a failure without our code, by check. ``cures`` names the row that fails without these options,
+    ``cured_ways`` the ways that showed it there and show nothing here. ``is_served`` says that it has a server, or a
+    client, to take away; ``gates`` are those of its kind, where they follow not from its clients. ``leaves`` says why a
+    folder may stay. ``small_memory_bytes`` is all that a host may have that runs servers, clients and ranks, where it
+    has little.
     """
 
     name: str

@@ -76,6 +76,12 @@ class Deeds:
     def do_truncate(self, luck, path, _, opened):
         os.truncate(path, luck.choice([0, 10, 5000, 200_000]))
 
+    def do_copy(self, luck, path, second, opened):
+        with open(path, "rb") as source, open(second, "r+b") as copy:
+            return os.copy_file_range(
+                source.fileno(), copy.fileno(), luck.choice([1, 5000, 100_000]), luck.choice([0, 4095]), 0
+            )
+
     def do_allocate(self, luck, path, _, opened):
         fd = os.open(path, os.O_RDWR)
         try:

@@ -61,6 +61,8 @@ class FlippedAtRest(Fault, name="flipped bit at rest"):
         proceed(call, handle)
 
     def _flip(self, handle):
+        if handle.flags & os.O_ACCMODE == os.O_RDONLY:  # a reader's descriptor; the writer's comes later
+            return
         with self.lock:
             if handle.node.id not in self.written:
                 return
@@ -177,6 +179,94 @@ class DataAfterName(Fault, name="data arrive after their name"):
             self.hit()
             data[first:] = bytes(len(data) - first)
         return data
+
+
+class AppendsComeLate(Fault, name="appended bytes come late"):
+    """What the first client has appended to a file (O_APPEND) is beyond its end for the second one, for a time."""
+
+    client = None
+    seconds = 2.5
+
+    def begin(self):
+        self.ends: dict[int, tuple[float, int]] = {}
+
+    def write(self, proceed, call, handle, offset, data):
+        if handle.flags & os.O_APPEND and call.client != SECOND and offset:
+            until, end = self.ends.get(handle.node.id, (0.0, offset))
+            end = end if time.monotonic() < until else offset
+            self.ends[handle.node.id] = time.monotonic() + self.seconds, end
+        return proceed(call, handle, offset, data)
+
+    def attributes(self, proceed, call, node):
+        known: Attributes = proceed(call, node)
+        if (end := self._end(call, node.id, known.size)) == known.size:
+            return known
+        self.hit()
+        return known._replace(size=end)
+
+    def read(self, proceed, call, handle, offset, size):
+        data = proceed(call, handle, offset, size)
+        return data[: max(self._end(call, handle.node.id, offset + len(data)) - offset, 0)]
+
+    def _end(self, call, number, size):
+        until, end = self.ends.get(number, (0.0, size))
+        return min(end, size) if call.client == SECOND and time.monotonic() < until else size
+
+
+class AppendsOverlap(Fault, name="appended bytes overwrite those of the other client"):
+    """The second client appends (O_APPEND) behind what it appended last, over what the first one has appended since."""
+
+    client = SECOND
+
+    def begin(self):
+        self.ends: dict[int, int] = {}
+
+    def write(self, proceed, call, handle, offset, data):
+        if not handle.flags & os.O_APPEND:
+            return proceed(call, handle, offset, data)
+        end = self.ends.get(handle.node.id, offset)
+        self.hits += end != offset
+        done = proceed(call, handle, end, data)
+        self.ends[handle.node.id] = end + done
+        return done
+
+
+class _FreshIsUnknown(Fault):
+    """What was written to a file is not known to some of the file system until the file is fsynced."""
+
+    def begin(self):
+        self.fresh: set[int] = set()
+
+    def write(self, proceed, call, handle, offset, data):
+        self.fresh.add(handle.node.id)
+        return proceed(call, handle, offset, data)
+
+    def fsync(self, proceed, call, handle):
+        proceed(call, handle)
+        self.fresh.discard(handle.node.id)
+
+
+class FreshIsAHole(_FreshIsUnknown, name="what was just written is told as a hole"):
+    """SEEK_DATA and SEEK_HOLE find nothing but a hole in a file that was written and not fsynced since."""
+
+    def seek(self, proceed, call, handle, offset, whence):
+        if handle.node.id not in self.fresh or whence not in (os.SEEK_DATA, os.SEEK_HOLE):
+            return proceed(call, handle, offset, whence)
+        self.hit()
+        if whence == os.SEEK_DATA or offset >= _size(handle):
+            raise OSError(errno.ENXIO, "a hole to the end")
+        return offset
+
+
+class FreshIsCopiedAsZeros(_FreshIsUnknown, name="what was just written is copied as zeros"):
+    """copy_file_range makes zeros of a file that was written and not fsynced since."""
+
+    def copy(self, proceed, call, source, offset, target, target_offset, length):
+        done = proceed(call, source, offset, target, target_offset, length)
+        if source.node.id in self.fresh:
+            self.hit()
+            os.pwrite(target.fd, bytes(done), target_offset)
+        return done
 
 
 class GarbageForAMoment(Fault, name="overwrite in place is not atomic"):

@@ -19,6 +19,8 @@ from tests.support.targets.fuse_volatile import KEEP_SIZE, PUNCH_HOLE, Volatile,
 _ZERO_RANGE = 0x10
 _NOREPLACE, _EXCHANGE = 1, 2
 _LOCK_POLL_SECONDS = 0.002
+# The answer to a request to copy has 32 bits for the number of bytes.
+_MAXIMUM_COPY_BYTES = 1 << 30
 _FLAGS_OF_THE_CLIENT = os.O_APPEND | os.O_DIRECT | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_NOATIME
 _STATVFS = (
     "f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail", "f_flag", "f_namemax",
@@ -235,6 +237,12 @@ class Passthrough:
 
     def seek(self, call: Call, handle: Handle, offset: int, whence: int) -> int:
         return os.lseek(handle.fd, offset, whence)
+
+    def copy(self, call: Call, source: Handle, offset: int, target: Handle, target_offset: int, length: int) -> int:
+        """Copy bytes from one file into another; return how many."""
+        length = min(length, _MAXIMUM_COPY_BYTES)
+        self.volatile.before_change(target.node, target_offset, target_offset + length)
+        return os.copy_file_range(source.fd, target.fd, length, offset, target_offset)
 
     def flush(self, call: Call, handle: Handle) -> None:
         os.close(os.dup(handle.fd))  # what the backing file system has to say at close

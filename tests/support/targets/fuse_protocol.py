@@ -205,6 +205,11 @@ class Session(Channel):
         fh, offset, whence, _ = struct.unpack("<QQII", data)
         return (struct.pack("<Q", self.run("seek", call, self.handle(fh), offset, whence)),)
 
+    def _copy_file_range(self, call: Call, number: int, data: bytes) -> tuple[bytes]:
+        fh, offset, _, target, target_offset, length, _ = struct.unpack("<7Q", data)
+        done = self.run("copy", call, self.handle(fh), offset, self.handle(target), target_offset, length)
+        return (struct.pack("<2I", done, 0),)
+
 
 _OPERATIONS: dict[int, Callable[[Session, Call, int, Any], Any]] = {
     1: Session._lookup,
@@ -243,4 +248,5 @@ _OPERATIONS: dict[int, Callable[[Session, Call, int, Any], Any]] = {
     43: Session._fallocate,
     45: Session._rename2,
     46: Session._lseek,
+    47: Session._copy_file_range,
 }

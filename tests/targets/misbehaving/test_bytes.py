@@ -23,6 +23,19 @@ def bytes_or_none(path: Path) -> bytes | None:
         return None
 
 
+def append(path: Path, content: bytes) -> None:
+    with path.open("ab", buffering=0) as file:
+        assert file.write(content) == len(content)
+
+
+def copied(path: Path) -> bytes:
+    """Return the bytes of a copy that the file system makes."""
+    copy = path.with_suffix(".copy")
+    with path.open("rb") as file, copy.open("wb") as target:
+        assert os.copy_file_range(file.fileno(), target.fileno(), len(CONTENT)) == len(CONTENT)
+    return copy.read_bytes()
+
+
 # --- bytes -----------------------------------------------------------------------------------------------------------
 
 
@@ -113,6 +126,49 @@ def test_the_second_client_finds_what_was_closed_empty_for_a_time(faulty, target
     assert (target.path / "file").read_bytes() == CONTENT
     assert (target.second / "file").read_bytes() == b""
     eventually(lambda: (target.second / "file").read_bytes() == CONTENT, "the bytes have come")
+
+
+@of("appended bytes come late")
+def test_the_second_client_finds_the_old_end_for_a_time(faulty, target, fault):
+    write(target.path / "file", b"first")
+    faulty(fault, seconds=patience(1.0))
+    append(target.path / "file", b", second")
+    append(target.path / "file", b", third")
+    assert (target.path / "file").read_bytes() == b"first, second, third"
+    assert (target.second / "file").read_bytes() == b"first"
+    eventually(lambda: (target.second / "file").read_bytes() == b"first, second, third", "the bytes have come")
+
+
+@of("appended bytes overwrite those of the other client")
+def test_the_second_client_appends_behind_its_own_last_bytes(faulty, target, fault):
+    faulty(fault)
+    append(target.second / "file", b"second client, ")
+    append(target.path / "file", b"first client, ")
+    append(target.second / "file", b"again")
+    assert (target.path / "file").read_bytes() == b"second client, again client, "
+
+
+@of("what was just written is told as a hole")
+def test_a_file_that_was_not_fsynced_is_a_hole(faulty, target, fault):
+    faulty(fault)
+    write(target.path / "file", CONTENT)
+    with (target.path / "file").open("rb") as file:
+        assert os.lseek(file.fileno(), 0, os.SEEK_HOLE) == 0
+        with fails_with(errno.ENXIO):
+            os.lseek(file.fileno(), 0, os.SEEK_DATA)
+        assert file.read() == CONTENT
+        os.fsync(file.fileno())
+        assert os.lseek(file.fileno(), 0, os.SEEK_DATA) == 0
+        assert os.lseek(file.fileno(), 0, os.SEEK_HOLE) == len(CONTENT)
+
+
+@of("what was just written is copied as zeros")
+def test_a_file_that_was_not_fsynced_is_copied_as_zeros(faulty, target, fault):
+    faulty(fault)
+    write(target.path / "file", CONTENT)
+    assert copied(target.path / "file") == bytes(len(CONTENT))
+    write(target.path / "file", CONTENT, sync=True)
+    assert copied(target.path / "file") == CONTENT
 
 
 @of("data arrive after their name")

@@ -22,7 +22,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _ROUNDS = 20
 _LONGEST = 255
 _FALLOC_KEEP_SIZE, _FALLOC_PUNCH_HOLE = 1, 2
-_FICLONE = 0x40049409
+# linux/fs.h: the request of ioctl(2) that clones a whole file.
+FICLONE = 0x40049409
 _MIB = 1 << 20
 
 
@@ -275,7 +276,7 @@ def _seek_hole(path: Path) -> str:
 def _clone(path: Path) -> str:
     clone = path.with_suffix(".clone")
     with path.open("rb") as file, clone.open("wb") as copy:
-        fcntl.ioctl(copy.fileno(), _FICLONE, file.fileno())
+        fcntl.ioctl(copy.fileno(), FICLONE, file.fileno())
     if clone.read_bytes() != path.read_bytes():
         raise _WrongAnswerError("the clone held other bytes than the file", "the same bytes")
     return "yes"

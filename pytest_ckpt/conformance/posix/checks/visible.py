@@ -1,14 +1,19 @@
-"""VISIBLE: another client reads a closed file's new bytes at its first open (close-to-open, semantics 6)."""
+"""VISIBLE: another client reads a closed file's new bytes at its first open (close-to-open, semantics 6).
+
+That holds for appended bytes too, and two clients that append in turn lose nothing.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance import pages
+from pytest_ckpt.conformance import actions, pages
+from pytest_ckpt.conformance.content import random_bytes
 from pytest_ckpt.conformance.context import Findings
+from pytest_ckpt.conformance.posix.client import decoded, encoded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +26,9 @@ _PAGES = 24
 # For 1 s kernels keep what a file system by FUSE has told them, unless it says otherwise. Then they ask it anew, and it
 # may answer from a longer memory of its own, which nothing asks before: sshfs has one of 20 s.
 _ASKED_ANEW_SECONDS = 1.2
+_LOGS, _RECORDS = 60, 12
+# Records of the lengths of a line, of less and of more than a page, and of several pages.
+_RECORD_BYTES = (90, 4000, 4200, 20_000)
 
 
 def read_after_close(context: CheckContext, findings: Findings) -> None:
@@ -103,6 +111,97 @@ def _change(path: Path, seed: int, before: list[int], after: list[int]) -> None:
                 os.pwrite(descriptor, pages.page(seed, version, number), number * pages.PAGE)
     finally:
         os.close(descriptor)
+
+
+def append(context: CheckContext, findings: Findings) -> None:
+    """Append records to files from both clients in turn, each with its own open and close; no two appends overlap.
+
+    To every other file, the client that did not append reads to the end after each record. To the rest, both read only
+    after the last record: a read would refresh what a client remembers of the file's end.
+    """
+    other, folder = context.second()
+    logs = [
+        _Log(context, findings, other, context.folder / f"log-{n}", f"{folder}/log-{n}")
+        for n in range(context.count(_LOGS, minimum=4))
+    ]
+    later = [_Log(context, findings, other, context.folder / f"later-{n}", f"{folder}/later-{n}") for n in range(2)]
+    for number, log in enumerate(later):
+        log.append(by_other=bool(number))
+        log.read(on_other=not number)
+    for number, log in enumerate(logs):
+        _fill(log, other_begins=number // 2 % 2 == 1, reads_between=number % 2 == 0)
+    # After the files above, so that part of the time is over by then.
+    time.sleep(_ASKED_ANEW_SECONDS)
+    for number, log in enumerate(later):
+        log.append(by_other=bool(number))
+        log.read(on_other=not number)
+        log.path.unlink()
+    findings.trials = sum(len(log.records) for log in (*logs, *later))
+    findings.facts["records appended"] = f"{findings.trials:,}"
+    findings.facts["reads to the end"] = f"{sum(log.reads for log in (*logs, *later)):,}"
+
+
+def _fill(log: _Log, *, other_begins: bool, reads_between: bool) -> None:
+    """Append to one file from both clients in turn and read it, until something is wrong with it."""
+    for turn in range(_RECORDS):
+        by_other = (turn % 2 == 1) != other_begins
+        log.append(by_other=by_other)
+        if reads_between and not log.read(on_other=not by_other):
+            break
+    else:
+        if log.read(on_other=False):
+            log.read(on_other=True)
+    log.path.unlink()
+
+
+@dataclass(slots=True)
+class _Log:
+    """A file to which both clients append; ``theirs`` is its path on the other client."""
+
+    context: CheckContext
+    findings: Findings
+    other: Client
+    path: Path
+    theirs: str
+    records: list[bytes] = field(default_factory=list)
+    reads: int = 0
+
+    def append(self, *, by_other: bool) -> None:
+        """Open the file with O_APPEND on one client, write the next record, and close it."""
+        number = len(self.records)
+        length = _RECORD_BYTES[number % len(_RECORD_BYTES)] + number
+        record = random_bytes(length, self.context.seed, self.path.name, number)
+        if by_other:
+            self.other.write(self.theirs, record, append=True)
+        else:
+            self.context.tell("open with O_APPEND, write", str(self.path))
+            actions.write(str(self.path), data=encoded(record), append=True)
+        self.records.append(record)
+
+    def read(self, *, on_other: bool) -> bool:
+        """Open the file on one client and read to its end; return whether that was all records, in order.
+
+        Nothing asks for the file's size: see ``first_open``.
+        """
+        if on_other:
+            seen = self.other.read(self.theirs)
+        else:
+            self.context.tell("read", str(self.path))
+            seen = decoded(actions.read(str(self.path)))
+        self.reads += 1
+        expected = b"".join(self.records)
+        if seen == expected:
+            return True
+        lost = [str(number) for number, record in enumerate(self.records, 1) if record not in seen]
+        where = f"{self.theirs}, read by {self.other.name}" if on_other else f"{self.path}, read by this client"
+        damage = "an appended record is lost or torn" if lost else "appended records are out of place"
+        self.findings.wrong(
+            "appended bytes are not seen" if expected.startswith(seen) else damage,
+            where=f"{where} after append {len(self.records)} was closed",
+            seen=f"{len(seen):,} bytes; not among them in one piece: record {', '.join(lost) or 'none'}",
+            expected=f"{len(self.records)} records, {len(expected):,} bytes, in the order of the appends",
+        )
+        return False
 
 
 def first_open(path: str, *, seed: int, versions: list[int], change: str) -> dict[str, Any]:
