@@ -148,13 +148,11 @@ def _open(
         local = _create(checked.local, run_id, undo) if checked.local else None
         if aside := _make_report_folder(settings, folder, undo):
             notices.append(f"the report of an earlier run is now {aside}")
-        for left_by, target in (
-            ("left on the target by ", checked.target),
-            ("left in the local tier by ", checked.local),
-        ):
+        for place, target in (("on the target", checked.target), ("in the local tier", checked.local)):
             for leftover in target.leftovers() if target else ():
-                remedy = f"; if that run has ended, remove it: {leftover.command}" if leftover.command else ""
-                notices.append(f"{left_by}{leftover.why}{remedy or f': {leftover.what}'}")
+                found = "found {}: of" if leftover.elsewhere else "left {} by"
+                what = "" if leftover.command else f": {leftover.what}"
+                notices.append(f"{found.format(place)} {leftover.why}{what}; {leftover.remedy}")
         if checked.waiting:
             checked.waiting.move_to(folder / "launches" / "probe")
         elif probe.exists():
