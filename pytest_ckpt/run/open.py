@@ -148,11 +148,14 @@ def _open(
         local = _create(checked.local, run_id, undo) if checked.local else None
         if aside := _make_report_folder(settings, folder, undo):
             notices.append(f"the report of an earlier run is now {aside}")
-        for place, target in (("on the target", checked.target), ("in the local tier", checked.local)):
+        for left_by, found_of, target in (
+            ("left on the target by ", "found on the target: of ", checked.target),
+            ("left in the local tier by ", "found in the local tier: of ", checked.local),
+        ):
             for leftover in target.leftovers() if target else ():
-                found = "found {}: of" if leftover.elsewhere else "left {} by"
                 what = "" if leftover.command else f": {leftover.what}"
-                notices.append(f"{found.format(place)} {leftover.why}{what}; {leftover.remedy}")
+                whose = found_of if leftover.elsewhere else left_by
+                notices.append(f"{whose}{leftover.why}{what}; {leftover.remedy}")
         if checked.waiting:
             checked.waiting.move_to(folder / "launches" / "probe")
         elif probe.exists():
