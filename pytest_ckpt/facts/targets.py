@@ -236,8 +236,23 @@ class Names:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leftover:
-    """Something of an earlier run: what it is, which run left it, and the command that removes it (empty: none)."""
+    """Something of an earlier run: what it is, which run left it, and the command that removes it (empty: none).
+
+    ``elsewhere`` is the host of that run where this one cannot see whether it still goes on; empty: it does not.
+    """
 
     what: str
     why: str
     command: str = ""
+    elsewhere: str = ""
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it, as the rest of a sentence."""
+        remove = f"remove it: {self.command}" if self.command else "remove it by hand"
+        if self.elsewhere:
+            return (
+                f"whether that run still goes on cannot be seen from this host, so look on {self.elsewhere} first. If "
+                f"no run of pytest-ckpt goes on there any more, {remove}"
+            )
+        return f"if that run has ended, {remove}"

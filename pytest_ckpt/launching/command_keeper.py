@@ -22,7 +22,7 @@ from typing import IO, cast
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.commands import Command, CommandRun
-from pytest_ckpt.support.processes import end_session
+from pytest_ckpt.support.processes import end_session, how_it_ended
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
@@ -83,7 +83,10 @@ def _tail(file: IO[bytes], maximum: int) -> str:
 
 
 class CommandKeeper:
-    """The process, as the controller has it. ``close`` returns when all is mended or removed, or cannot be."""
+    """The process, as the controller has it. ``close`` returns when all is mended or removed, or cannot be.
+
+    Where that process is gone, each command that it was asked for, and what it owes, ends as one that did not run well.
+    """
 
     def __init__(self, commands: Mapping[Command, str], limit_seconds: float, log: Path) -> None:
         # A session of its own, without the mark of the run: Ctrl-C and the end of the run leave it to mend.
@@ -95,18 +98,31 @@ class CommandKeeper:
             start_new_session=True,
         )
         self._rest = b""
+        #: What was asked for and has not ended, with the moment by the monotonic clock; an upgrade beside another.
+        self._asked: dict[Command, float] = {}
+        self._owed: Command | None = None
         self._say(json.dumps(dict(commands)))
         assert self._process.stdout
         self.descriptor = self._process.stdout.fileno()
 
     def ask(self, command: Command) -> None:
         """Have a command run; return at once."""
+        self._asked[command] = time.monotonic()
+        self._owed = _OWED.get(command, self._owed)
         self._say(command)
 
     def ended(self, data: bytes) -> list[CommandRun]:
-        """Return what came of the commands of which the process told in ``data``, which was read from it."""
+        """Return what came of the commands of which the process told in ``data``, which was read from it.
+
+        No data are the end of that process: it runs nothing any more.
+        """
         *lines, self._rest = (self._rest + data).split(b"\n")
-        return [from_plain(CommandRun, json.loads(line)) for line in lines]
+        runs = [from_plain(CommandRun, json.loads(line)) for line in lines]
+        for run in runs:
+            self._asked.pop(run.command, None)
+            if self._owed and (run.command == self._owed or (run.command == "snapshot" and not run.is_good)):
+                self._owed = None
+        return runs if data else runs + self._never_ended()
 
     def close(self) -> list[CommandRun]:
         """Have done what must be, wait for it, and return what came of commands that nobody was told of yet."""
@@ -115,14 +131,34 @@ class CommandKeeper:
             self._process.stdin.close()
         assert self._process.stdout
         with self._process.stdout as stream:
-            left = self.ended(stream.read())
-        self._process.wait()
+            data = stream.read()
+        left = (self.ended(data) if data else []) + self._never_ended()
+        if self._owed:
+            output = f"{self._death()}: nobody has run it, so run it by hand"
+            left.append(CommandRun(command=self._owed, seconds=0.0, exit_code=None, output=output))
         return left
+
+    def _never_ended(self) -> list[CommandRun]:
+        """Return what came of commands that were asked for when the process has ended: nobody knows."""
+        now, output = time.monotonic(), f"{self._death()}, and what it had started may go on"
+        runs = [
+            CommandRun(command=command, seconds=now - at, exit_code=None, output=output)
+            for command, at in self._asked.items()
+        ]
+        if self._owed in self._asked:
+            self._owed = None
+        self._asked.clear()
+        return runs
+
+    def _death(self) -> str:
+        return f"the process that runs the commands {how_it_ended(self._process.wait())}"
 
     def _say(self, line: str) -> None:
         assert self._process.stdin
-        self._process.stdin.write(line.encode() + b"\n")
-        self._process.stdin.flush()
+        # One that is gone hears nothing; the end of what it tells says so.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
 
 
 class _Served:

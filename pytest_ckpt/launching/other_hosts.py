@@ -6,13 +6,12 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.settings import HostSlots
-from pytest_ckpt.launching.scratch import scratch_folder
+from pytest_ckpt.launching.scratch import ScratchFolder
 from pytest_ckpt.support.processes import SWEEP, end_launch
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, se
     """End the run's processes on these hosts; return why some may go on, empty where every host says that none does."""
     processes = {}
     # One that does not end is killed, and removes nothing itself.
-    scratch = scratch_folder() if launcher.needs_scratch else ""
+    scratch = ScratchFolder() if launcher.needs_scratch else None
     for host in hosts:
         there = dataclasses.replace(launcher, hosts=(HostSlots(name=host, slots=1),))
         processes[host] = subprocess.Popen(
@@ -62,7 +61,7 @@ def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, se
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env=there.environment(run_id + SWEEP, scratch),
+            env=there.environment(run_id + SWEEP, scratch.path if scratch else ""),
             start_new_session=True,
         )
     # Beside each other: while one is waited for that never answers, the others have their time, too.
@@ -72,7 +71,8 @@ def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, se
         end_launch(process, run_id + SWEEP)
         if process.stdout:
             process.stdout.close()
-    shutil.rmtree(scratch, ignore_errors=True)
+    if scratch:
+        scratch.remove()
     return "; ".join(filter(None, whys))
 
 

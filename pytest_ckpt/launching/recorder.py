@@ -124,5 +124,10 @@ def write_atomically(file: Path, text: str) -> None:
     """Write a file so that a reader finds all of it or none."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.{os.getpid()}")
-    partial.write_text(text)
-    partial.replace(file)
+    try:
+        partial.write_text(text)
+        partial.replace(file)
+    except OSError:
+        # Where there is no space, it holds some.
+        partial.unlink(missing_ok=True)
+        raise

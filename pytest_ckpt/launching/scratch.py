@@ -7,6 +7,7 @@ removes the folder when controller and launcher are gone: a controller that is k
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -19,7 +20,8 @@ from pathlib import Path
 from pytest_ckpt.support.die_with_parent import die_with_parent
 from pytest_ckpt.support.resources import PACKAGE_HOME
 
-# The number of the controller follows.
+# The number of the controller follows, for whoever looks there, and a dot: versions of this package that know no lock
+# put a dash there, and neither they nor this one remove what the other keeps.
 _BEGINS = "ckpt-"
 _MEMORY = Path("/dev/shm")
 _POLL_SECONDS = 0.05
@@ -29,24 +31,59 @@ _LAUNCHER_SECONDS = 3.0
 _REMOVE_SECONDS = 10.0
 
 
-def scratch_folder() -> str:
-    """Make a folder for the launcher's sockets and segments; remove those that a keeper did not live to remove."""
-    # Memory-backed, so that segments never touch a disk; a short name, as sockets need one.
-    home = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-    for left in home.glob(f"{_BEGINS}*-*"):
-        pid = left.name.split("-")[1]
-        with contextlib.suppress(OSError):
-            if left.lstat().st_uid == os.geteuid() and pid.isdigit() and not Path("/proc", pid).exists():
-                shutil.rmtree(left, ignore_errors=True)
-    return tempfile.mkdtemp(prefix=f"{_BEGINS}{os.getpid()}-", dir=home)
+class ScratchFolder:
+    """A folder for the launcher's sockets and segments, made now; those that nobody lived to remove are removed.
+
+    Whoever keeps it holds a lock on it, which ends with the last process that does: the number of a process in its name
+    says nothing where processes have numbers of their own, as in containers that share this memory.
+    """
+
+    def __init__(self) -> None:
+        # Memory-backed, so that segments never touch a disk; a short name, as sockets need one.
+        home = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+        for left in home.glob(f"{_BEGINS}*.*"):
+            if left.stem.removeprefix(_BEGINS).isdigit():
+                _remove_unless_kept(left)
+        while True:
+            self.path = tempfile.mkdtemp(prefix=f"{_BEGINS}{os.getpid()}.", dir=home)
+            #: Open on the folder, and holds the lock.
+            self.descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            with contextlib.suppress(OSError):
+                _lock(self.descriptor)
+            # Before it was locked, somebody else may have found and removed it.
+            if Path(self.path).exists():
+                break
+            os.close(self.descriptor)
+
+    def remove(self) -> None:
+        """Remove the folder, and keep it no more."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self.descriptor)
+
+
+def _remove_unless_kept(folder: Path) -> None:
+    """Remove a folder of this user's that no process holds a lock on; not one whose file system knows no locks."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if os.fstat(descriptor).st_uid == os.geteuid():
+                _lock(descriptor)
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Lock a folder for as long as it is open. Raises OSError where somebody else does, or none can be had."""
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class ScratchKeeper:
     """The process that keeps a folder, as the controller has it. ``remove`` when the launcher has ended."""
 
-    def __init__(self, folder: str, launcher: int) -> None:
+    def __init__(self, folder: ScratchFolder, launcher: int) -> None:
         self._folder = folder
-        words = [sys.executable, "-S", "-m", __name__, str(os.getpid()), str(launcher), folder]
+        words = [sys.executable, "-S", "-m", __name__, str(os.getpid()), str(launcher), folder.path]
         # A session of its own, without the mark of the run: Ctrl-C and what ends the run's processes leave it.
         self._process = subprocess.Popen(
             words,
@@ -56,11 +93,13 @@ class ScratchKeeper:
             cwd="/",
             env=os.environ | {"PYTHONPATH": str(PACKAGE_HOME)},
             start_new_session=True,
+            # The lock is its own, too: it outlives the controller.
+            pass_fds=(folder.descriptor,),
         )
 
     def remove(self) -> None:
         """Remove the folder, and end the process."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
         self._process.kill()
         self._process.wait()
 

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.launching.scratch import ScratchKeeper
+from pytest_ckpt.launching.scratch import ScratchFolder, ScratchKeeper
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
 from pytest_ckpt.support.processes import end_launch
 from pytest_ckpt.wire.listener import Connection, Listener
@@ -35,16 +35,19 @@ class StartedRanks:
     _lines: dict[int, bytes] = field(default_factory=dict)
 
     def read(self, stream: int) -> list[str]:
-        """Return the whole lines that have arrived on an output of the launcher; at its end it is none any more."""
+        """Return the whole lines that have arrived on an output of the launcher.
+
+        At its end it is none any more, and what it said last is a line even without an end.
+        """
         try:
             data = os.read(stream, _READ_BYTES)
         except BlockingIOError:
             return []
         if not data:
             self.streams.discard(stream)
-            return []
-        *lines, rest = (self._lines.get(stream, b"") + data).split(b"\n")
-        self._lines[stream] = rest
+            rest = self._lines.pop(stream, b"")
+            return [rest.decode(errors="replace")] if rest else []
+        *lines, self._lines[stream] = (self._lines.get(stream, b"") + data).split(b"\n")
         return [line.decode(errors="replace") for line in lines]
 
     def end(self, run_id: str) -> list[int]:
@@ -67,7 +70,9 @@ def listener_of(launcher: Launcher, processes: int) -> Listener:
     return Listener(only_this_host=launcher.stays_here, callers=processes, ports=launcher.ports)
 
 
-def started(command: list[str], environment: dict[str, str], callers: Listener, scratch: str) -> StartedRanks:
+def started(
+    command: list[str], environment: dict[str, str], callers: Listener, scratch: ScratchFolder | None
+) -> StartedRanks:
     """Start a launcher; what it starts calls back ``callers``. Its folder ``scratch``, if any, goes with it."""
     process = subprocess.Popen(
         tied_to_this_process(command),

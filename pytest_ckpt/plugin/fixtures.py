@@ -26,7 +26,7 @@ from pytest_ckpt.plugin.carried import Carried, Timed, hang
 from pytest_ckpt.plugin.stash import OPEN_RUN, PLUGINS, RUN
 from pytest_ckpt.plugin.terminal_observer import TerminalObserver
 from pytest_ckpt.report.text import failure_text
-from pytest_ckpt.run.crash import keep_traceback
+from pytest_ckpt.run.crash import keep_traceback, of_report_folder
 from pytest_ckpt.sizing.steps import planned_steps
 from pytest_ckpt.targets.posix.run_folder import folder_of
 
@@ -103,10 +103,15 @@ def judge(request: pytest.FixtureRequest) -> Callable[[str], None]:
     def decide_and_tell(subject: str) -> None:
         try:
             _decide_and_tell(subject)
+            return
         except Exception as error:
             sentence = keep_traceback(error, run.folder, run.redactor)
             request.node.stash[_CARRIED] = Carried(crash=sentence)
-            pytest.fail(sentence, pytrace=False)
+            if of_report_folder(error, run.folder):
+                # So would every other test; the last line of the run tells it, once.
+                request.session.shouldfail = sentence = "the report folder cannot be written"
+        # Out here, pytest does not print the error a second time as the cause.
+        pytest.fail(sentence, pytrace=False)
 
     def _decide_and_tell(subject: str) -> None:
         if subject not in (known := run.subjects(requirement.id)):

@@ -46,7 +46,7 @@ class VerdictCollector:
         """Take a verdict out of a test's report, and its seconds into pytest-benchmark."""
         carried = carried_by(report)
         if carried and carried.crash:
-            self._crashes.append(carried.crash)
+            self._note(carried.crash)
         elif carried and carried.verdict:
             self._verdicts.append(carried.verdict)
             add_benchmark(self._config, carried.timed)
@@ -109,5 +109,10 @@ class VerdictCollector:
             )
         except Exception as error:
             context = self._run.context
-            self._crashes.append(keep_traceback(error, context.folder, context.redactor))
+            self._note(keep_traceback(error, context.folder, context.redactor))
             return None
+
+    def _note(self, crash: str) -> None:
+        """Take in the sentence of a crash; what was told already is not told again."""
+        if crash not in self._crashes:
+            self._crashes.append(crash)

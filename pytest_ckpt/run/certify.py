@@ -25,6 +25,7 @@ from pytest_ckpt.evidence.rejudge import odd_facts_named, without_trust
 from pytest_ckpt.evidence.run_files import REPORT, Document, ReadDocument, read_run
 from pytest_ckpt.judging.grading import EXIT_FAILED, EXIT_INCOMPLETE
 from pytest_ckpt.launching.recorder import write_atomically
+from pytest_ckpt.run.crash import ReportFolderError, of_report_folder
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.evidence.signing import Signer
 
 NOT_CERTIFIED_YET = "The report was not completed: the process that judges the files of the run did not end well."
+# The exit code of that process where the folder of the report takes nothing more.
+_FOLDER_REFUSED = 2
 # A run of weeks with thousands of ranks is judged in less than a minute.
 _SECONDS = 900.0
 _START = (
@@ -86,7 +89,7 @@ def certified(draft: Document, closing: Closing, signer: Signer | None = None) -
     """Write a draft, have the isolated process make the report of it, and return the report and a sentence on a PDF.
 
     The isolated process is given the key that ``signer`` read before the run: its file may be gone by now. Raises
-    NotCertifiedError. Then the draft stays, which is incomplete.
+    NotCertifiedError, and ReportFolderError. Then the draft stays, which is incomplete.
     """
     folder, told = Path(closing.folder), json.dumps(dataclasses.asdict(closing))
     write_draft(draft, folder)
@@ -108,7 +111,7 @@ def certified(draft: Document, closing: Closing, signer: Signer | None = None) -
         raise NotCertifiedError(f"it did not end in {format_seconds(_SECONDS)}") from None
     if done.returncode:
         words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise NotCertifiedError(words[-1])
+        raise (ReportFolderError if done.returncode == _FOLDER_REFUSED else NotCertifiedError)(words[-1])
     document: Document = json.loads((folder / REPORT).read_text())
     return document, done.stdout.strip()
 
@@ -135,6 +138,11 @@ def main(told: str) -> int:
     except UsageError as error:
         print(error.what, file=sys.stderr)
         return 1
+    except OSError as error:
+        if (refused := of_report_folder(error, folder)) is None:
+            raise
+        print(refused, file=sys.stderr)
+        return _FOLDER_REFUSED
     return 0
 
 

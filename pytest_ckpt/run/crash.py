@@ -1,7 +1,14 @@
-"""An error of our own: one sentence for people, its traceback in a file, and an exit code that no verdict has."""
+"""An error of our own: one sentence for people, its traceback in a file, and an exit code that no verdict has.
+
+A report folder that takes nothing more is none, and nothing of the target either: it is named as what it is.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import shutil
 import tempfile
 import traceback
 from pathlib import Path
@@ -11,17 +18,63 @@ if TYPE_CHECKING:
     from pytest_ckpt.support.redaction import Redactor
 
 CRASH_FILE = "crash.txt"
+_REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
+# A report may be refused where a smaller file still fits.
+_TRIED_BYTES = 1 << 20
 
 
 class Crash(Exception):  # noqa: N818 - what it wraps is the error
     """Something of ours broke; the message is a sentence for people, which names the file with the traceback."""
 
 
+class ReportFolderError(Exception):
+    """The folder of the report takes nothing more; the message is a sentence for people, with what to do."""
+
+
+def of_report_folder(error: BaseException, folder: Path) -> ReportFolderError | None:
+    """Return what is to be told in place of an error that arose because the folder of the report takes nothing more.
+
+    None for any other error. What fails in writing or in copying many names no file: then the folder is tried.
+    """
+    if isinstance(error, ReportFolderError):
+        return error
+    if not isinstance(error, OSError) or not (error.errno in _REFUSED or isinstance(error, shutil.Error)):
+        return None
+    names = [Path(os.fsdecode(name)) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
+    found = _refusal_of(folder) if not names else error if any(folder in name.parents for name in names) else None
+    if found is None:
+        return None
+    room = "Give it space" if found.errno in (errno.ENOSPC, errno.EDQUOT) else "Repair it"
+    return ReportFolderError(
+        f"The report folder {folder} cannot be written: {found.strerror}. {room}, or name another with --ckpt-report, "
+        "and run again: that ended the run and says nothing of the storage."
+    )
+
+
+def _refusal_of(folder: Path) -> OSError | None:
+    """Return the error that a folder answers to a new file, which is removed again; None where it takes one."""
+    file = folder / f".tried.{os.getpid()}"
+    try:
+        with file.open("wb") as tried:
+            tried.write(bytes(_TRIED_BYTES))
+            tried.flush()
+            os.fsync(tried.fileno())
+    except OSError as refused:
+        return refused
+    finally:
+        with contextlib.suppress(OSError):
+            file.unlink()
+    return None
+
+
 def keep_traceback(error: BaseException, folder: Path | None, redactor: Redactor) -> str:
     """Append an error's traceback to a file in a folder, a new one for None; return the sentence that names both.
 
-    Where nothing can be written, the sentence says where the error arose instead.
+    Where nothing can be written, the sentence says where the error arose instead; where the folder takes nothing more
+    and that is the error, it says that.
     """
+    if folder and (refused := of_report_folder(error, folder)):
+        return redactor.text(str(refused))
     text = redactor.text("".join(traceback.format_exception(error)))
     what = redactor.text(f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": "))
     try:

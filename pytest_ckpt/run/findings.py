@@ -38,16 +38,11 @@ def known_failures(kind: str) -> Iterator[Finding]:
 
 
 def left_over(spec: TargetSpec, text: str, seconds: float, access: Access) -> Iterator[Finding]:
-    """Tell what runs left on the target whose controller was killed."""
+    """Tell what is on the target of runs whose controller was killed, or is on another host."""
     try:
         for one in leftovers_in_time(spec, text, seconds, access):
-            remedy = (
-                f"if that run has ended, remove it: {one.command}"
-                if one.command
-                else "Remove it by hand, if that run has ended."
-            )
             description = f"{one.what}, by {one.why}"
-            yield Finding(name="left over", can=False, needed=False, description=description, remedy=remedy)
+            yield Finding(name="left over", can=False, needed=False, description=description, remedy=one.remedy)
     except NoAnswerError as silence:
         yield silent("left over", str(silence))
     except RefusedError as error:

@@ -25,7 +25,7 @@ from pytest_ckpt.launching.second_client import find_second_client
 from pytest_ckpt.run import preflight
 from pytest_ckpt.run.cache_sight import cache_sight
 from pytest_ckpt.run.context import RunContext
-from pytest_ckpt.run.crash import Crash, keep_traceback
+from pytest_ckpt.run.crash import Crash, keep_traceback, of_report_folder
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.environment import versions
 from pytest_ckpt.run.hosts import told_of_hosts
@@ -38,7 +38,7 @@ from pytest_ckpt.targets.schemes import NO_ACCESS, split
 from pytest_ckpt.targets.watched import answers_within
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_ckpt.evidence.signing import Signer
     from pytest_ckpt.facts.settings import Settings
@@ -148,17 +148,19 @@ def _open(
         local = _create(checked.local, run_id, undo) if checked.local else None
         if aside := _make_report_folder(settings, folder, undo):
             notices.append(f"the report of an earlier run is now {aside}")
-        for left_by, target in (
-            ("left on the target by ", checked.target),
-            ("left in the local tier by ", checked.local),
+        for left_by, found_of, target in (
+            ("left on the target by ", "found on the target: of ", checked.target),
+            ("left in the local tier by ", "found in the local tier: of ", checked.local),
         ):
             for leftover in target.leftovers() if target else ():
-                remedy = f"; if that run has ended, remove it: {leftover.command}" if leftover.command else ""
-                notices.append(f"{left_by}{leftover.why}{remedy or f': {leftover.what}'}")
-        if checked.waiting:
-            checked.waiting.move_to(folder / "launches" / "probe")
-        elif probe.exists():
-            shutil.copytree(probe, folder / "launches" / "probe")
+                what = "" if leftover.command else f": {leftover.what}"
+                whose = found_of if leftover.elsewhere else left_by
+                notices.append(f"{whose}{leftover.why}{what}; {leftover.remedy}")
+        with _refused_before_the_run(folder):
+            if checked.waiting:
+                checked.waiting.move_to(folder / "launches" / "probe")
+            elif probe.exists():
+                shutil.copytree(probe, folder / "launches" / "probe")
         context = _context(
             settings,
             command,
@@ -174,8 +176,9 @@ def _open(
             system=system,
         )
         hide = context.redactor.plain
-        write_atomically(folder / "session.json", json.dumps(hide(context.to_plain()), indent=1) + "\n")
-        write_atomically(folder / "plan.json", json.dumps(hide(context.plan.to_plain(ranks=True))) + "\n")
+        with _refused_before_the_run(folder):
+            write_atomically(folder / "session.json", json.dumps(hide(context.to_plain()), indent=1) + "\n")
+            write_atomically(folder / "plan.json", json.dumps(hide(context.plan.to_plain(ranks=True))) + "\n")
         undo.pop_all()
         kept = serving.pop_all()
     return OpenRun(
@@ -223,6 +226,17 @@ def _make_report_folder(settings: Settings, folder: Path, undo: contextlib.ExitS
             "Name a folder that can be written: --ckpt-report=/var/tmp/ckpt-report, for example.",
         ) from None
     return aside
+
+
+@contextlib.contextmanager
+def _refused_before_the_run(folder: Path) -> Iterator[None]:
+    """Raise UsageError where the folder of the report takes nothing more."""
+    try:
+        yield
+    except OSError as error:
+        if refused := of_report_folder(error, folder):
+            raise UsageError(str(refused)) from None
+        raise
 
 
 def _context(

@@ -34,6 +34,14 @@ _TERM_SECONDS = 3.0
 _KILL_SECONDS = 15.0
 
 
+def how_it_ended(exit_code: int) -> str:
+    """Return how a process ended, as words behind its name; a negative code is the number of a signal."""
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    name = {known.value: known.name for known in signal.Signals}.get(-exit_code)
+    return f"was killed by signal {-exit_code}" + (f" ({name})" if name else "")
+
+
 def marked_processes(run_id: str, launch: str = "") -> list[int]:
     """Return the processes of this host, other than this one, that carry the mark of a run in their environment.
 

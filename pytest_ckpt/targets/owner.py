@@ -22,6 +22,15 @@ def is_alive(owner: Mapping[str, Any]) -> bool:
     return bool(owner["host"] == socket.gethostname() and process_began(owner["pid"]) == owner["process_began"])
 
 
+def host_elsewhere(owner: Mapping[str, Any]) -> str:
+    """Return the host of the controller that an area names where it is another one: `is_alive` says nothing of it.
+
+    Empty for this host. Raises KeyError and TypeError for no owner.
+    """
+    host = str(owner["host"])
+    return "" if host == socket.gethostname() else host
+
+
 def process_began(pid: int) -> float | None:
     """Return when a process of this host began, in seconds since the epoch, or None when there is none."""
     import psutil  # noqa: PLC0415 - the process that only removes does not need it

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import resource
 import secrets
 import selectors
@@ -22,11 +22,16 @@ if TYPE_CHECKING:
 _SECRET_BYTES = 32
 _READ_BYTES = 1 << 18
 _BACKLOG = 1024
-# A stranger may neither fill the memory nor keep a place for long.
+# A stranger may neither fill the memory nor keep a place for long, and there are only so many beside the callers.
 _STRANGERS_BYTES = 1 << 12
 _STRANGERS_SECONDS = 10.0
+_STRANGERS = 128
 # What a process has open beside its callers, strangers among them.
 _OTHER_FILES = 512
+# Where this process may open nothing more, who wants to connect waits for so long in the kernel's queue.
+_FULL_SECONDS = 1.0
+# What accept answers for that; anything else is of one connection, which is gone.
+_FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _LOOPBACK = "127.0.0.1"
 
 # Where struct tcp_info of <linux/tcp.h> has tcpi_last_ack_recv.
@@ -67,9 +72,14 @@ class Connection:
         if self.link.fileno() < 0:
             self._unsent.clear()
             return
-        with contextlib.suppress(BlockingIOError, ConnectionError):
+        try:
             while self._unsent:
                 del self._unsent[: self.link.send(self._unsent)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            # Also its host may be gone (ETIMEDOUT, EHOSTUNREACH): `Listener.take` tells its end, as of any other.
+            self._unsent.clear()
         self._flushed(self)
 
     def messages(self, data: bytes) -> list[Any]:
@@ -101,10 +111,14 @@ class Listener:
 
     With ``only_this_host`` nobody on the network can even connect; ``callers`` is how many are awaited. Of the network
     it listens at one of ``ports``, first to last, or where the kernel says. Raises UsageError when none is free.
+
+    Who connects and does not prove that it knows the secret is a stranger: it is turned away after 10 s, and earlier,
+    the oldest first, where there are too many of them or this process may open nothing more.
     """
 
     def __init__(self, *, only_this_host: bool = False, callers: int = 1, ports: tuple[int, int] | None = None) -> None:
         _allow_open_files(callers + _OTHER_FILES)
+        self._most = callers + _STRANGERS
         self._secret = secrets.token_bytes(_SECRET_BYTES)
         self._socket = _bound_here() if only_this_host else bound_within(ports, _BACKLOG)
         self._socket.setblocking(False)
@@ -113,6 +127,8 @@ class Listener:
         self._addresses = [(host, self._port) for host in hosts or [_LOOPBACK]]
         self._selector = selectors.EpollSelector()
         self._selector.register(self._socket, selectors.EVENT_READ)
+        #: Until when nobody is accepted, by the monotonic clock; None where everybody is.
+        self._full_until: float | None = None
         # In the order of their coming. Of those that are not known yet only a few are there at a time.
         self._callers: dict[Connection, None] = {}
         self._strangers: dict[Connection, None] = {}
@@ -137,10 +153,16 @@ class Listener:
     def take(self) -> list[tuple[Connection, Any]]:
         """Return what has arrived of known callers, with `ENDED` last of one that is gone; never waits."""
         found: list[tuple[Connection, Any]] = []
+        if self._full_until is not None and time.monotonic() >= self._full_until:
+            self._full_until = None
+            self._selector.register(self._socket, selectors.EVENT_READ)
         for key, events in self._selector.select(0):
             caller = key.data
             if caller is None:
                 self._accept()
+                continue
+            if caller not in self._callers:
+                # It was turned away for one that came in this look.
                 continue
             if events & selectors.EVENT_WRITE:
                 caller.flush()
@@ -157,14 +179,32 @@ class Listener:
         self._socket.close()
 
     def _accept(self) -> None:
-        # Strangers may hang up at once, or use up what this process may open.
-        with contextlib.suppress(OSError):
+        try:
             link, _ = self._socket.accept()
+        except OSError as error:
+            if error.errno in _FULL and not self._turn_away_oldest():
+                # It would be ready at once, and again: whoever waits for this listener would do nothing else.
+                self._selector.unregister(self._socket)
+                self._full_until = time.monotonic() + _FULL_SECONDS
+            return
+        try:
             link.setblocking(False)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             caller = Connection(link, self._secret, self._watch)
-            self._callers[caller] = self._strangers[caller] = None
             self._selector.register(link, selectors.EVENT_READ, caller)
+        except OSError:
+            # It has hung up already.
+            link.close()
+            return
+        self._callers[caller] = self._strangers[caller] = None
+        if len(self._callers) > self._most:
+            self._turn_away_oldest()
+
+    def _turn_away_oldest(self) -> bool:
+        """Turn away the stranger that is there longest; return whether there was any."""
+        oldest = next(iter(self._strangers), None)
+        self._turn_away([] if oldest is None else [oldest])
+        return oldest is not None
 
     def _read(self, caller: Connection) -> list[tuple[Connection, Any]]:
         try:

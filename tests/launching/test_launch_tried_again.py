@@ -32,7 +32,8 @@ def launcher(door: FrontDoor) -> str:
         "word, _, rest = plan.read_text().partition(' ')\n"
         "plan.write_text(rest)\n"
         "if word == 'fail':\n"
-        "    print('no daemon answers', file=sys.stderr)\n    raise SystemExit(213)\n"
+        # What it says last is a line without an end.
+        "    print('no daemon answers', end='', file=sys.stderr)\n    raise SystemExit(213)\n"
         "if word == 'nothing':\n    raise SystemExit(0)\n"
         "if word == 'silence':\n    signal.pause()\n"
         "os.execv(mpiexec, [mpiexec, *sys.argv[1:]])\n"

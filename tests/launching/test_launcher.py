@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.facts.settings import HostSlots
-from pytest_ckpt.launching.launcher import Launcher
+from pytest_ckpt.launching import launcher as launcher_module
+from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.launching.remote_shell import AGENT, for_sh, quoted, spaced
+from pytest_ckpt.support.errors import UsageError
 from tests.support.front_door import TINY
 from tests.support.hosts.lab import Step, need_hosts, on_hosts
 from tests.support.hosts.storage import HONEST_FUSE
@@ -127,3 +129,48 @@ def test_the_environment_reaches_ranks_whatever_the_login_shell_though_ssh_hands
     for done in on_hosts(home, 3, *steps, storage=HONEST_FUSE):
         assert done.run.code == 0, done.text
         assert done.run.measurement()["hosts"] == ["h2", "h3"]
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Return a function that makes the mpiexec beside this Python a program of these words of sh."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    def made(words: str) -> Path:
+        there = tmp_path / "mpiexec"
+        there.write_text(f"#!/bin/sh\n{words}\n")
+        there.chmod(0o755)
+        return there
+
+    return made
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_launcher_that_is_killed_when_it_is_asked_for_its_version_is_told_as_that(
+    program: Callable[[str], Path], is_named: bool
+) -> None:
+    there = program("kill -KILL $$")
+    with pytest.raises(UsageError) as refused:
+        find_launcher(str(there) if is_named else None, ())
+    assert refused.value.what == (
+        f"The launcher {there} does not run: '{there} --version' was killed by signal 9 (SIGKILL), and said nothing"
+    )
+    assert "what killed it" in refused.value.remedy
+
+
+def test_a_launcher_that_does_not_say_its_version_in_time_is_told_as_that(
+    program: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher_module, "_VERSION_SECONDS", 0.25)
+    there = program("exec sleep 600")
+    with pytest.raises(UsageError, match=rf"does not run: '{there} --version' had not ended after 250 ms\."):
+        find_launcher(None, ())
+
+
+def test_an_mpiexec_that_fails_is_told_with_its_own_words_and_a_user_s_launcher_may_know_no_version(
+    program: Callable[[str], Path],
+) -> None:
+    there = program("echo usage: launch >&2; echo no library >&2; exit 127")
+    with pytest.raises(UsageError, match="--version' ended with exit code 127: no library"):
+        find_launcher(None, ())
+    assert find_launcher(str(there), ()).version == "usage: launch"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.run.close import _clean
 from pytest_ckpt.run.hosts import Seen
 from pytest_ckpt.run.open import open_run, preflight
+from pytest_ckpt.targets.owner import OWNER, owner_of
 from tests.support.made_launch import made_context
 
 SAID = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke", "ckpt_mode": "open",
@@ -83,3 +85,27 @@ def test_the_run_s_folder_stays_and_is_told_where_something_may_still_write(
     left = _clean(context, why)
     assert left == ([f"{context.own_area.location} stays: {why}"] if why else [])
     assert made.exists() is bool(why)
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        (socket.gethostname(), "left on the target by run old of {host}; if that run has ended, remove it: rm -r -- "),
+        (
+            "h2",
+            "found on the target: of run old of h2; whether that run still goes on cannot be seen from this host, so "
+            "look on h2 first. If no run of pytest-ckpt goes on there any more, remove it: rm -r -- ",
+        ),
+    ],
+)
+def test_what_is_there_of_another_run_is_told_with_what_can_be_known_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, told: str
+) -> None:
+    there = tmp_path / "target" / "pytest-ckpt-old"
+    there.mkdir(parents=True)
+    (there / OWNER).write_text(json.dumps(owner_of("old") | {"host": host, "process_began": 1.0}))
+    monkeypatch.setattr(preflight, "_see_hosts", lambda *_: Seen(failure=None))
+    folders = {"ckpt_target": str(tmp_path / "target"), "ckpt_report": str(tmp_path / "report")}
+    opened = open_run(resolve(SAID | folders, {}), ["pytest"])
+    assert f"{told.format(host=host)}{there}" in opened.notices
+    _clean(opened.context, "")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.launching.scratch import scratch_folder
+from pytest_ckpt.launching.scratch import ScratchFolder
 from pytest_ckpt.support.processes import processes_of_session
 from tests.support import CHECKOUT
 from tests.support.machine import eventually
@@ -19,13 +19,13 @@ from tests.support.machine import eventually
 CONTROLLER = """
 import subprocess, sys
 from pathlib import Path
-from pytest_ckpt.launching.scratch import ScratchKeeper, scratch_folder
-folder = scratch_folder()
+from pytest_ckpt.launching.scratch import ScratchFolder, ScratchKeeper
+folder = ScratchFolder()
 launcher = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.DEVNULL, start_new_session=True)
 keeper = ScratchKeeper(folder, launcher.pid)
-Path(folder, "a session").mkdir()
-Path(folder, "a session", "segment").write_bytes(b"of shared memory")
-print(folder, launcher.pid, keeper._process.pid, flush=True)
+Path(folder.path, "a session").mkdir()
+Path(folder.path, "a session", "segment").write_bytes(b"of shared memory")
+print(folder.path, launcher.pid, keeper._process.pid, flush=True)
 sys.stdin.readline()
 launcher.kill()
 launcher.wait()
@@ -108,6 +108,29 @@ def test_the_next_launch_removes_the_folder_of_a_keeper_that_was_killed_too(star
         subprocess.run(["kill", "-KILL", str(process)], check=True)
     started.controller.wait()
     assert started.folder.exists()
-    made = Path(scratch_folder())
+    made = ScratchFolder()
     assert not started.folder.exists()
-    made.rmdir()
+    made.remove()
+
+
+def test_a_folder_that_is_kept_stays_whatever_number_its_controller_has_here(started: Started) -> None:
+    """In another PID namespace that shares this memory, its number is of nobody here, or of somebody else."""
+    elsewhere = started.folder.rename(started.folder.with_name("ckpt-999999999.elsewhere"))
+    ScratchFolder().remove()
+    assert elsewhere.exists()
+    # The keeper alone keeps it, too, until the launcher has ended.
+    started.controller.kill()
+    started.controller.wait()
+    ScratchFolder().remove()
+    assert elsewhere.exists()
+    elsewhere.rename(started.folder)
+
+
+def test_a_folder_that_nobody_keeps_goes_though_its_number_is_of_a_process_here() -> None:
+    first = ScratchFolder()
+    left = Path(first.path).with_name("ckpt-1.of_another_namespace")
+    left.mkdir()
+    ScratchFolder().remove()
+    assert not left.exists()
+    assert Path(first.path).exists()
+    first.remove()

@@ -66,6 +66,18 @@ def test_what_a_killed_run_left_is_named_with_the_command_that_removes_it(capsys
     assert found["left over"]["remedy"] == f"if that run has ended, remove it: rm -r -- {left}"
 
 
+def test_a_run_of_another_host_may_still_go_on_and_its_folder_is_removed_on_that_condition_only(capsys, tmp_path):
+    there = tmp_path / "pytest-ckpt-far"
+    there.mkdir()
+    (there / "OWNER.json").write_text(json.dumps(owner_of("far") | {"host": "h2"}))
+    code, found = doctor(capsys, f"--ckpt-target={tmp_path}", *TWO)
+    assert code == 0
+    assert found["left over"]["remedy"] == (
+        "whether that run still goes on cannot be seen from this host, so look on h2 first. "
+        f"If no run of pytest-ckpt goes on there any more, remove it: rm -r -- {there}"
+    )
+
+
 def test_what_is_missing_is_named_with_its_remedy_and_the_rest_is_still_looked_at(capsys, tmp_path):
     code, found = doctor(capsys, f"--ckpt-target={tmp_path / 'none'}", "--ckpt-launcher=no-such-launcher")
     assert code == 4

@@ -310,7 +310,7 @@ def test_a_run_whose_controller_lives_is_no_leftover(target):
 def test_a_run_whose_controller_has_ended_is_a_leftover(target):
     folder = owned(target, "dead", pid=int(ended_process()))
     (found,) = find_leftovers(target)
-    assert (found.path, found.run_id, found.host) == (folder, "dead", socket.gethostname())
+    assert (found.path, found.run_id, found.host, found.elsewhere) == (folder, "dead", socket.gethostname(), "")
 
 
 def test_a_process_that_only_got_the_number_of_the_controller_does_not_keep_it_alive(target):
@@ -320,7 +320,8 @@ def test_a_process_that_only_got_the_number_of_the_controller_does_not_keep_it_a
 
 def test_a_run_of_another_host_is_told_too_since_nobody_here_can_know(target):
     owned(target, "far", host="elsewhere")
-    assert [(found.run_id, found.host) for found in find_leftovers(target)] == [("far", "elsewhere")]
+    (found,) = find_leftovers(target)
+    assert (found.run_id, found.host, found.elsewhere) == ("far", "elsewhere", "elsewhere")
 
 
 def test_files_by_which_hosts_were_to_know_the_target_are_leftovers_of_a_killed_controller(target):

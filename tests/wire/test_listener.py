@@ -7,6 +7,7 @@ import resource
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -250,3 +251,97 @@ def test_who_hung_up_first_is_known_however_late_that_is_looked_at(
     (late,) = (connection for connection, word in said if word == "unread")
     (early,) = {connection for connection, _ in said} - {late}
     assert early.ended < late.ended
+
+
+def test_a_caller_whose_host_takes_no_more_is_told_as_gone(
+    listener: Listener, calls: Callable[[Listener], Caller]
+) -> None:
+    """The kernel gives up with ETIMEDOUT what a host that died has not taken."""
+    calls(listener).send("hello")
+    ((rank, _),) = taken_from(listener)
+    rank.link.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 100)
+    rank.send("x" * (32 * MEBIBYTE))
+    assert rank.has_unsent
+    assert taken_from(listener) == [(rank, ENDED)]
+    rank.send("nobody hears this")
+    assert not rank.has_unsent
+
+
+def test_strangers_that_say_nothing_are_turned_away_the_oldest_first(
+    listener: Listener, calls: Callable[[Listener], Caller]
+) -> None:
+    caller = calls(listener)
+    strangers = [connected_to(listener) for _ in range(300)]
+    # The first ones are gone while the last ones are heard.
+    assert received(strangers[0], listener) == b""
+    strangers[-1].sendall(GREETING + bytes(NONCE_BYTES))
+    assert received(strangers[-1], listener).startswith(GREETING)
+    open_still = sum(not select.select([stranger], [], [], 0)[0] for stranger in strangers[:-1])
+    assert open_still < 150
+    # Nor do they take the place of who is awaited.
+    caller.send("still here")
+    assert [word for _, word in taken_from(listener)] == ["still here"]
+    for stranger in strangers:
+        stranger.close()
+
+
+def connected_to(listener: Listener) -> socket.socket:
+    (address,) = from_text(listener.environment[CONTROLLER])
+    return socket.create_connection(address)
+
+
+def test_a_stranger_is_turned_away_after_some_seconds(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_ckpt.wire.listener._STRANGERS_SECONDS", 0.05)
+    with connected_to(listener) as stranger:
+        assert received(stranger, listener) == b""
+
+
+@pytest.fixture
+def nothing_more_may_be_opened(listener: Listener) -> Iterator[Callable[[], None]]:
+    """Return a function from which on this process may open nothing more, until the end of the test."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def shut() -> None:
+        with socket.socket() as lowest_free:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free.fileno(), hard))
+
+    yield shut
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_where_nothing_more_may_be_opened_the_oldest_stranger_makes_room(
+    listener: Listener, nothing_more_may_be_opened: Callable[[], None]
+) -> None:
+    with connected_to(listener) as oldest, connected_to(listener) as younger:
+        for _ in range(2):
+            select.select([listener], [], [])
+            listener.take()
+        with connected_to(listener) as next_one:
+            next_one.sendall(GREETING + bytes(NONCE_BYTES))
+            nothing_more_may_be_opened()
+            assert received(next_one, listener).startswith(GREETING)
+        assert received(oldest, listener) == b""
+        assert not select.select([younger], [], [], 0)[0]
+
+
+def test_a_listener_that_may_open_nothing_more_waits_and_goes_on(
+    listener: Listener,
+    calls: Callable[[Listener], Caller],
+    nothing_more_may_be_opened: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pytest_ckpt.wire.listener._FULL_SECONDS", 3600.0)
+    caller = calls(listener)
+    with connected_to(listener) as next_one:
+        next_one.sendall(GREETING + bytes(NONCE_BYTES))
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        nothing_more_may_be_opened()
+        select.select([listener], [], [])
+        listener.take()
+        assert not select.select([listener], [], [], 0)[0], "who waits for it would spin"
+        caller.send("still heard")
+        assert [word for _, word in taken_from(listener)] == ["still heard"]
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        later = time.monotonic() + 3601
+        monkeypatch.setattr("pytest_ckpt.wire.listener.time.monotonic", lambda: later)
+        assert received(next_one, listener).startswith(GREETING)

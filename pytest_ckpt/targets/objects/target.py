@@ -22,7 +22,7 @@ from pytest_ckpt.targets.objects.keys import RUN, TRIAL, BucketPrefix, prefix_of
 from pytest_ckpt.targets.objects.nearness import nearness_of
 from pytest_ckpt.targets.objects.permissions import keeps_versions, lacking, try_all
 from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
-from pytest_ckpt.targets.owner import OWNER, is_alive, owner_of
+from pytest_ckpt.targets.owner import OWNER, host_elsewhere, is_alive, owner_of
 
 OPENER = "pytest_ckpt.targets.objects.store:open_store"
 CLEAN = "pytest_ckpt.targets.objects.cleanup:clean_as_asked"
@@ -105,7 +105,7 @@ class ObjectTarget:
         return area
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return the prefixes of earlier runs whose controller no longer runs on this host."""
+        """Return the prefixes of runs whose controller does not run on this host: it is gone, or elsewhere."""
         with contextlib.closing(self._bucket()) as bucket:
             try:
                 folders = bucket.folders(f"{self._place.below}{RUN}")
@@ -136,6 +136,7 @@ class ObjectTarget:
         try:
             owner = json.loads(bucket.get(f"{folder}{OWNER}"))
             run_id, host, alive = str(owner["run"]), str(owner["host"]), is_alive(owner)
+            elsewhere = host_elsewhere(owner)
         except (FileNotFoundError, ValueError, LookupError, TypeError, OverflowError):
             return None
         if alive:
@@ -143,7 +144,8 @@ class ObjectTarget:
         place = dataclasses.replace(self._place, prefix=folder.rstrip("/"))
         uploads = len(bucket.uploads(folder))
         what = f"{place.url} with {uploads} unfinished uploads" if uploads else place.url
-        return Leftover(what=what, why=f"run {run_id} of {host}", command=place.removal(self._access))
+        command = place.removal(self._access)
+        return Leftover(what=what, why=f"run {run_id} of {host}", command=command, elsewhere=elsewhere)
 
     def _area(self, place: BucketPrefix, run_id: str, identity: tuple[str, ...]) -> AreaRef:
         return AreaRef(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.targets import AreaRef, TargetFacts
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.own_names import OWN_NAME, own_name
-from pytest_ckpt.targets.owner import OWNER, is_alive, owner_of
+from pytest_ckpt.targets.owner import OWNER, host_elsewhere, is_alive, owner_of
 from pytest_ckpt.targets.posix.sighting import SIGN_PREFIX
 from pytest_ckpt.targets.watched import watched
 
@@ -35,11 +35,15 @@ _CANARY = re.compile(f"canary-{OWN_NAME}")  # made by ranks, and by the controll
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OfEarlierRun:
-    """A folder of an earlier run, or a file by which its hosts were to know the target; its controller is gone."""
+    """A folder of an earlier run, or a file by which its hosts were to know the target; its controller is gone.
+
+    Where ``elsewhere`` names the host of that, nobody here can see whether it is.
+    """
 
     path: Path
     run_id: str
     host: str
+    elsewhere: str
 
 
 def place_on_this_host(facts: TargetFacts) -> Path | None:
@@ -71,7 +75,7 @@ def keep_a_file(folder: Path) -> None:
 
 
 def find_leftovers(target: Path) -> list[OfEarlierRun]:
-    """Return what earlier runs left on the target whose controller no longer runs on this host."""
+    """Return what is on the target of runs whose controller does not run on this host: it is gone, or elsewhere."""
     words = [(entry, entry / OWNER) for entry in sorted(target.glob(f"{PREFIX}*"))]
     words += [(entry, entry) for entry in sorted(target.glob(f"{SIGN_PREFIX}*"))]
     found = []
@@ -80,11 +84,12 @@ def find_leftovers(target: Path) -> list[OfEarlierRun]:
             with word.open() as file:
                 owner = json.loads(file.readline(_MAXIMUM_WORD))
             run_id, host, alive = owner["run"], owner["host"], is_alive(owner)
+            elsewhere = host_elsewhere(owner)
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             continue
         if entry.is_symlink() or alive:
             continue
-        found.append(OfEarlierRun(path=entry, run_id=str(run_id), host=str(host)))
+        found.append(OfEarlierRun(path=entry, run_id=str(run_id), host=str(host), elsewhere=elsewhere))
     return found
 
 

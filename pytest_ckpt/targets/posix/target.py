@@ -132,11 +132,16 @@ class PosixTarget:
         )
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return what earlier runs left whose controller no longer runs on this host."""
+        """Return what is there of runs whose controller does not run on this host: it is gone, or elsewhere."""
         with answering(self._name):
             found = watched(self._name, lambda: find_leftovers(self._path))
         return [
-            Leftover(what=str(f.path), why=f"run {f.run_id} of {f.host}", command=removal_of("", str(f.path)))
+            Leftover(
+                what=str(f.path),
+                why=f"run {f.run_id} of {f.host}",
+                command=removal_of("", str(f.path)),
+                elsewhere=f.elsewhere,
+            )
             for f in found
         ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import subprocess
 import sys
@@ -13,8 +14,10 @@ import pytest
 
 from pytest_ckpt.facts.targets import Access, Names
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.targets.objects.keys import prefix_of
 from pytest_ckpt.targets.objects.store import open_store
 from pytest_ckpt.targets.objects.target import target
+from pytest_ckpt.targets.owner import OWNER
 from tests.support.bucket import NAMES, PART, REF, Phases, made, save
 from tests.support.targets.object_server import BUCKET, Fault, bucket_of, moto_server, what_lies_in
 
@@ -51,6 +54,16 @@ def test_the_command_of_a_leftover_removes_its_objects_and_its_uploads(honest, m
     assert (done.returncode, done.stderr) == (0, "")
     assert "removed 2 objects, 1 unfinished upload" in done.stdout
     assert below(honest, "by hand") == []
+
+
+def test_what_a_run_of_another_host_has_there_is_removed_only_where_that_is_known_to_have_ended(honest):
+    storage, area = made(honest, "far", "far away")
+    with contextlib.closing(bucket_of(honest)) as bucket:
+        key = f"{prefix_of(area).below}{OWNER}"
+        bucket.put(key, json.dumps({**json.loads(bucket.get(key)), "host": "h2"}).encode())
+    (left,) = storage.leftovers()
+    assert left.remedy.startswith("whether that run still goes on cannot be seen from this host, so look on h2 first. ")
+    assert left.remedy.endswith(f"If no run of pytest-ckpt goes on there any more, remove it: {left.command}")
 
 
 def test_the_command_of_one_upload_and_of_one_object_remove_these_alone(honest):

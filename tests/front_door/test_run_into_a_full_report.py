@@ -1,0 +1,74 @@
+"""A report folder that takes nothing more is named as that, once, with what to do; the target is not blamed for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import CHECKOUT
+from tests.support.front_door import TINY, FrontDoor
+from tests.support.machine import Mounts
+
+# Fills the file system of the report but for some bytes when the run goes as far as a hook.
+FILLS = """
+import os
+from pathlib import Path
+
+def {hook}(*_):
+    place = Path({place!r})
+    if not place.exists():
+        left = os.statvfs(place.parent)
+        place.write_bytes(bytes(left.f_bavail * left.f_frsize - {but}))
+"""
+SENTENCE = "The report folder {} cannot be written: No space left on device. Give it space, or name another with "
+
+
+@pytest.fixture
+def place(mount: Mounts) -> Path:
+    """A small file system for the report."""
+    return mount("tmpfs", 4)
+
+
+def words_of(door: FrontDoor, place: Path, hook: str, but: int) -> dict[str, str]:
+    (door.home / "fills.py").write_text(FILLS.format(hook=hook, place=str(place / "full"), but=but))
+    return {"PYTHONPATH": f"{door.home}:{CHECKOUT}"}
+
+
+def test_a_report_folder_that_is_full_before_the_run_is_refused(door: FrontDoor, place: Path) -> None:
+    (place / "full").write_bytes(bytes(4 << 20))
+    started = door.start(*TINY, "--ckpt-engine=stream", report=place / "report")
+    assert started.process.wait(240) == 4, started.text
+    assert started.text.count(SENTENCE.format(place / "report")) == 1, started.text
+    assert not (place / "report").exists()
+    assert list(door.target.iterdir()) == []
+
+
+@pytest.mark.parametrize("suites", ["performance", pytest.param("conformance", marks=pytest.mark.thorough)])
+def test_a_report_folder_that_is_full_in_the_run_is_told_once(door: FrontDoor, place: Path, suites: str) -> None:
+    environment = words_of(door, place, "pytest_runtest_setup", but=0)
+    gates = ("--ckpt-gates=posix-local",) if suites == "conformance" else ()
+    started = door.start(
+        *TINY, "--ckpt-engine=stream", f"--ckpt-suite={suites}", *gates, "-p", "fills",
+        report=place / "report", environment=environment,
+    )  # fmt: skip
+    assert started.process.wait(240) == 3, started.text
+    assert started.text.count(SENTENCE.format(place / "report")) == 1, started.text
+    assert started.text.count("No space left on device") == 1, started.text
+    assert "error of pytest-ckpt" not in started.text
+    assert "Traceback" not in started.text
+    assert started.text.count("FAILED ") == 1, "the other tests are not tried"
+    assert list(door.target.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "but",
+    [0, pytest.param(64 << 10, marks=pytest.mark.thorough)],
+    ids=["no room for the draft", "room for the draft alone"],
+)
+def test_a_report_that_does_not_fit_at_the_end_is_told_once(door: FrontDoor, place: Path, but: int) -> None:
+    environment = words_of(door, place, "pytest_sessionfinish", but=but)
+    started = door.start(*TINY, "--ckpt-engine=stream", "-p", "fills", report=place / "report", environment=environment)
+    assert started.process.wait(240) == 3, started.text
+    assert started.text.count(SENTENCE.format(place / "report")) == 1, started.text
+    assert list(door.target.iterdir()) == []

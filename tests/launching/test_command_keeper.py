@@ -1,0 +1,84 @@
+"""The process that runs the commands of a user is asked, answers, and is missed where it has died."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.facts.commands import Command, CommandRun
+from pytest_ckpt.launching.command_keeper import CommandKeeper
+from tests.support.machine import eventually
+
+Started = Callable[[Mapping[Command, str]], tuple[CommandKeeper, int]]
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Started:
+    """Return a function that starts a keeper of commands and returns it with the number of its process."""
+
+    def of(commands: Mapping[Command, str]) -> tuple[CommandKeeper, int]:
+        keeper = CommandKeeper({"upgrade": f"sh -c 'echo $PPID > {tmp_path}/pid'", **commands}, 60.0, tmp_path / "log")
+        keeper.ask("upgrade")
+        assert next_of(keeper)[0].is_good
+        return keeper, int((tmp_path / "pid").read_text())
+
+    return of
+
+
+def next_of(keeper: CommandKeeper) -> list[CommandRun]:
+    runs: list[CommandRun] = []
+    while not runs:
+        runs = keeper.ended(os.read(keeper.descriptor, 1 << 16))
+    return runs
+
+
+def test_what_was_broken_is_mended_at_the_end(started: Started, tmp_path: Path) -> None:
+    keeper, _ = started({"break": "true", "mend": f"touch {tmp_path}/mended"})
+    keeper.ask("break")
+    assert [run.sentence for run in next_of(keeper) if not run.is_good] == []
+    assert [(run.command, run.exit_code) for run in keeper.close()] == [("mend", 0)]
+    assert (tmp_path / "mended").exists()
+
+
+def test_a_command_that_is_asked_of_a_process_that_died_is_told_as_not_run(started: Started) -> None:
+    keeper, pid = started({"break": "true", "mend": "true"})
+    keeper.ask("break")
+    assert next_of(keeper)[0].is_good
+    os.kill(pid, signal.SIGKILL)
+    assert keeper.ended(os.read(keeper.descriptor, 1 << 16)) == []
+    keeper.ask("mend")
+    (run,) = next_of(keeper)
+    assert run.sentence == (
+        "The mend command did not end well: the process that runs the commands was killed by signal 9 (SIGKILL), and "
+        "what it had started may go on."
+    )
+    assert keeper.close() == [], "it was told already"
+
+
+def test_a_process_that_dies_in_a_command_is_told_and_so_is_what_it_owes(started: Started, tmp_path: Path) -> None:
+    words = f"sh -c 'echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/of_command; exec sleep 600'"
+    keeper, pid = started({"break": words, "mend": "true"})
+    keeper.ask("break")
+    eventually((tmp_path / "of_command").exists, "the command runs")
+    os.kill(pid, signal.SIGTERM)
+    (broke,) = next_of(keeper)
+    os.kill(int((tmp_path / "of_command").read_text()), signal.SIGKILL)
+    assert (broke.command, broke.exit_code) == ("break", None)
+    assert "was killed by signal 15 (SIGTERM)" in broke.output
+    (owed,) = keeper.close()
+    assert owed.sentence == (
+        "The mend command did not end well: the process that runs the commands was killed by signal 15 (SIGTERM): "
+        "nobody has run it, so run it by hand."
+    )
+
+
+def test_a_process_that_died_with_nothing_to_do_owes_nothing(started: Started) -> None:
+    keeper, pid = started({"snapshot": "false", "remove": "true"})
+    keeper.ask("snapshot")
+    assert not next_of(keeper)[0].is_good
+    os.kill(pid, signal.SIGKILL)
+    assert keeper.close() == []
