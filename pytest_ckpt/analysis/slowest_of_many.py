@@ -30,8 +30,13 @@ class SlowestOfMany:
     high: float
 
 
-def slowest_of(times: Sequence[float], ranks: int) -> SlowestOfMany | None:
-    """Return what the slowest of so many ranks takes, by ``times`` of ranks in units of the median; None of too few."""
+def slowest_of(times: Sequence[float], ranks: int, of: Sequence[int] = ()) -> SlowestOfMany | None:
+    """Return what the slowest of so many ranks takes, by ``times`` of ranks in units of the median; None of too few.
+
+    ``of`` says which rank each time is of. Times of one rank are not independent: a rank behind a slow server is late
+    in each operation. So a tail that few ranks make is less sure than its number of times says; that of one rank alone
+    says nothing of others.
+    """
     if len(times) < MINIMUM_TIMES or ranks < 1:
         return None
     ordered = sorted(times)
@@ -40,8 +45,11 @@ def slowest_of(times: Sequence[float], ranks: int) -> SlowestOfMany | None:
     spread = fmean(time - threshold for time in ordered[-count:])
     beyond = math.log(ranks * count / len(ordered)) if ranks * count > len(ordered) else 0.0
 
+    late = {rank for time, rank in zip(times, of, strict=False) if time > threshold}
+    if len(late) == 1:
+        return None
     # The mean of so few excesses is itself known only to one part in the root of their count.
-    unsure = 1 / math.sqrt(count)
+    unsure = 1 / math.sqrt(min(count, len(late) or count))
 
     def quantile(share: float, factor: float) -> float:
         return max(threshold, threshold + factor * spread * (beyond - math.log(-math.log(share))))

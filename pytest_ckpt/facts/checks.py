@@ -22,3 +22,16 @@ BY_NAME = {check.name: check for check in CHECKS}
 
 FILES_OF_CHECKS = 10_000
 """The most files that a check of a file system makes at once, at full effort: NAMES.many."""
+
+LARGE_OBJECT_BYTES = 5160 << 20
+"""What OBJECT-LARGE makes of parts, whatever the effort."""
+
+_PARTS_OF_CHECKS, _LEAST_PARTS, _PART_BYTES = 10_000, 1_001, 5 << 20
+
+
+def bytes_of_checks(room: Room, effort: float) -> int:
+    """Return the bytes of the largest thing that the checks of a kind of target make; 0 of file systems."""
+    if room != "objects":
+        return 0
+    many = max(_LEAST_PARTS, round(_PARTS_OF_CHECKS * effort)) * _PART_BYTES
+    return max(LARGE_OBJECT_BYTES, many)

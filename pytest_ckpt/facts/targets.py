@@ -26,7 +26,7 @@ MOUNTED: frozenset[Capability] = frozenset(
 )
 """What a mounted file system is taken to offer; whether it keeps its promises is what the checks of it find out."""
 
-MEMORY_KINDS = frozenset(("ramfs", "tmpfs"))
+MEMORY_KINDS = frozenset(("devtmpfs", "hugetlbfs", "ramfs", "rootfs", "tmpfs"))
 """File systems that live in the memory of one host."""
 
 Role = Literal["counted", "beside deletion", "data", "beside work", "neighbour", "endurance", "canary", "failover",

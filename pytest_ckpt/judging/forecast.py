@@ -152,13 +152,15 @@ def _slowest(m: Measurement, planned: PlannedCheckpoint) -> Iterator[ExpectedSlo
         return
     for kind in KINDS:
         times: list[float] = []
+        of: list[int] = []
         middles = []
         for operation in m.whole(kind):
             per_byte = [s / size for s, size in zip(operation.rank_seconds, m.rank_bytes, strict=False)]
             if middle := median(per_byte) if per_byte else 0.0:
                 times += [time / middle for time in per_byte]
+                of += range(len(per_byte))
                 middles.append(median(operation.rank_seconds))
-        found = slowest_of(times, ranks)
+        found = slowest_of(times, ranks, of)
         if found is None:
             continue
         usual = median(middles) / m.share

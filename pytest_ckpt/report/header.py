@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.checks import bytes_of_checks
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.completeness import chosen_suites
@@ -38,7 +39,10 @@ def header_lines(
     """Return the lines for pytest's header."""
     limits = plan.limits
     hosts = environment.hosts
-    needed = f"{format_bytes(plan.space_bytes)} needed" if settings.measures else "no checkpoint is written"
+    saves = f"{format_bytes(plan.space_bytes)} needed" if settings.measures else "no checkpoint is written"
+    checks = bytes_of_checks("posix" if "paths" in target.capabilities else "objects", settings.effort)
+    is_more = "conformance" in chosen_suites(settings, gates, catalogue) and checks > plan.space_bytes
+    needed = f"{saves}, {format_bytes(checks)} by its checks" if is_more else saves
     lines = [
         f"ckpt target: {target.location} ({', '.join((*_described(target), needed))})",
         *([f"ckpt storage: {target.stack.sentence}"] if target.stack else []),

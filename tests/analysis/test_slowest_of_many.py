@@ -46,3 +46,16 @@ def test_ranks_that_are_all_alike_stay_so_and_few_times_say_nothing() -> None:
     assert found is not None
     assert (found.low, found.expected, found.high) == (1.0, 1.0, 1.0)
     assert slowest_of([1.0] * (MINIMUM_TIMES - 1), 1_000) is None
+
+
+def test_a_tail_that_few_ranks_make_is_less_sure_and_that_of_one_says_nothing_of_others() -> None:
+    """Twenty operations of 8 ranks, of which some stand behind a slow server."""
+    chance = random.Random("slow server")
+
+    def found(slow: int):
+        times = [(1.2 if rank < slow else 1.0) + chance.expovariate(200.0) for _ in range(20) for rank in range(8)]
+        return slowest_of(times, 512, [*range(8)] * 20)
+
+    assert found(1) is None
+    assert found(2).high - found(2).low > found(8).high - found(8).low
+    assert slowest_of([1.0] * 160, 512, [*range(8)] * 20).expected == 1.0
