@@ -141,7 +141,7 @@ def _symbolic(findings: Findings, folder: Path, contents: dict[str, bytes]) -> N
     beside.symlink_to(folder / "second")
     beside.replace(link)
     _expect(findings, link, "text of the replaced link", str(link.readlink()), str(folder / "second"))
-    _leads_to(findings, link, contents["second"])
+    _leads_to(findings, link, contents["second"], older=contents["first"])
     to_folder = folder / "folder"
     to_folder.symlink_to(f"../{folder.name}")
     _leads_to(findings, to_folder / "first", contents["first"])
@@ -165,14 +165,14 @@ def _hard(findings: Findings, folder: Path, contents: dict[str, bytes]) -> None:
     beside = folder / "hard.new"
     beside.hardlink_to(folder / "second")
     beside.replace(link)
-    _leads_to(findings, link, contents["second"])
+    _leads_to(findings, link, contents["second"], older=changed)
     (folder / "second").unlink()
     compare(findings, link.read_bytes(), contents["second"], path=link, when="after its other name was removed")
     _expect(findings, first, "number of names after its other name was replaced", str(first.stat().st_nlink), "1")
 
 
-def _leads_to(findings: Findings, link: Path, content: bytes) -> None:
-    compare(findings, link.read_bytes(), content, path=link, when="read through the link")
+def _leads_to(findings: Findings, link: Path, content: bytes, older: bytes = b"") -> None:
+    compare(findings, link.read_bytes(), content, path=link, when="read through the link", older=older)
 
 
 def _expect(findings: Findings, path: Path, what: str, seen: str, expected: str) -> None:
