@@ -13,6 +13,7 @@ import pytest
 from pytest_ckpt.targets.posix.file_below import FileBelow, find_gauge_to_the_end, seen_storage
 from pytest_ckpt.targets.posix.residency import evict, resident_bytes
 from pytest_ckpt.targets.posix.storage_stack import storage_stack
+from pytest_ckpt.targets.posix.zfs import ignores_fsync
 
 BYTES = 8 << 20
 LINE = "{number} 1 {device} / {point} rw - {kind} {source} {options}\n"
@@ -39,6 +40,9 @@ class Tree:
         by_number = self.root / "sys/dev/block" / number
         by_number.parent.mkdir(parents=True, exist_ok=True)
         by_number.symlink_to(folder)
+        by_name = self.root / "sys/class/block" / folder.name
+        by_name.parent.mkdir(parents=True, exist_ok=True)
+        by_name.symlink_to(folder)
         return folder
 
     def above(self, upper: Path, *lower: Path) -> None:
@@ -122,6 +126,38 @@ def test_btrfs_names_all_of_its_devices(tree):
     for name, number in (("sdb", "8:16"), ("zram0", "252:0")):
         (devices / name).symlink_to(tree.device(name, number))
     assert tree.sentence("/a") == "btrfs on /dev/sdb and /dev/zram0 (memory of this host)"
+
+
+ZPOOL = """tank\t29G\t1G\t28G\t-\t-\t0%\t3%\t1.00x\tONLINE\t-
+\tmirror-0\t29G\t1G\t28G\t-\t-\t0%\t3%\t-\tONLINE
+\t/dev/sda1\t30G\t-\t-\t-\t-\t-\t-\t-\tONLINE
+\t/dev/zram0\t30G\t-\t-\t-\t-\t-\t-\t-\tONLINE
+"""
+
+
+def test_a_pool_of_zfs_is_walked_by_its_own_command(tree):
+    tree.mount("/t", "zfs", "tank/checkpoints")
+    tree.device("sda/sda1", "8:1", partition="1")
+    tree.device("zram0", "253:0")
+    asked = []
+    stack = storage_stack(
+        Path("/t/run"), root=tree.root, mounts=tree.mounts, asked=lambda words: asked.append(words) or ZPOOL
+    )
+    assert stack.memory
+    assert [layer.text for layer in stack.layers] == [
+        "zfs tank/checkpoints", "/dev/sda1", "/dev/zram0 (memory of this host)"
+    ]  # fmt: skip
+    assert asked[0][-1] == "tank"
+    silent = storage_stack(Path("/t/run"), root=tree.root, mounts=tree.mounts, asked=lambda _words: "")
+    assert silent.layers[-1].text == "devices of a pool that the kernel does not name"
+
+
+@pytest.mark.parametrize(("told", "ignored"), [("disabled\n", True), ("standard\n", False), ("", False)])
+def test_a_dataset_that_ignores_fsync(told, ignored):
+    assert (
+        ignores_fsync("tank/checkpoints", lambda words: told if words[-2:] == ("sync", "tank/checkpoints") else "")
+        is ignored
+    )
 
 
 def test_a_cache_on_a_disk_of_the_client_blinds_the_count(tree):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pytest_ckpt.facts.client_proofs import FsyncCounter, unsafe_options
 from pytest_ckpt.support.own_names import own_name
+from pytest_ckpt.targets.posix import zfs
 from pytest_ckpt.targets.posix.mounts import Mount, mount_of
 from pytest_ckpt.targets.posix.residency import page_counts
 
@@ -42,6 +43,8 @@ def fsync_counts(folder: Path, devices: Path = _DEVICES) -> FsyncCounts:
     file = folder / f"canary-{own_name()}"
     mount = mount_of(folder.resolve())
     unsafe = next(iter(unsafe_options(_options(mount))), "")
+    if not unsafe and mount.file_system == "zfs" and zfs.ignores_fsync(mount.source):
+        unsafe = "sync=disabled"
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         below = _file_below(file, mount)

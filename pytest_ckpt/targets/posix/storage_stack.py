@@ -1,7 +1,8 @@
 """Walks from a path to the ends of the storage below it, by the kernel's own tables; nothing on the storage is read.
 
 Block devices: ``/sys/dev/block/MAJOR:MINOR`` with ``slaves`` (device mapper, md), ``loop/backing_file``, ``partition``.
-Btrfs and ZFS number their devices anonymously: ``/sys/fs/btrfs/UUID/devices`` has those of btrfs. Whether Lustre's
+Btrfs and ZFS number their devices anonymously: ``/sys/fs/btrfs/UUID/devices`` has those of btrfs, ``zpool`` those of
+ZFS. Whether Lustre's
 client caches files on a disk of its own stands in debugfs, which root reads.
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from pytest_ckpt.facts.storage_stack import Layer, LayerKind, StorageStack
 from pytest_ckpt.facts.targets import MEMORY_KINDS
+from pytest_ckpt.targets.posix import zfs
 from pytest_ckpt.targets.posix.mounts import Mount, mount_of
 
 _MAXIMUM_DEPTH = 16
@@ -32,12 +34,14 @@ _VIRTUAL_DISKS = re.compile(r"(vd|xvd)[a-z]+\d*")
 _VIRTUAL_VENDORS = ("QEMU", "VMware", "Msft", "Google", "Virtuozzo", "VBOX")
 
 
-def storage_stack(path: Path, *, root: Path = Path("/"), mounts: str | None = None) -> StorageStack:
+def storage_stack(
+    path: Path, *, root: Path = Path("/"), mounts: str | None = None, asked: zfs.Asked = zfs.printed
+) -> StorageStack:
     """Return what lies below a path that exists.
 
-    ``root`` is where ``sys`` is found, ``mounts`` is the text of /proc/self/mountinfo.
+    ``root`` is where ``sys`` is found, ``mounts`` is the text of /proc/self/mountinfo, ``asked`` makes commands.
     """
-    walk = _Walk(root=root, mounts=mounts)
+    walk = _Walk(root=root, mounts=mounts, asked=asked)
     walk.path(path, 0)
     return StorageStack(
         host=socket.gethostname(),
@@ -51,6 +55,7 @@ def storage_stack(path: Path, *, root: Path = Path("/"), mounts: str | None = No
 class _Walk:
     root: Path
     mounts: str | None
+    asked: zfs.Asked
     layers: list[Layer] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     blind: list[str] = field(default_factory=list)
@@ -80,7 +85,7 @@ class _Walk:
             self._several(self._devices_of_btrfs(mount.source), depth + 1)
         elif kind == "zfs":
             self._add("file system", f"zfs {mount.source}", depth)
-            self._add("unknown", "devices of a pool that the kernel does not name", depth + 1)
+            self._pool(mount.source.partition("/")[0], depth + 1)
             self.blind.append("ZFS keeps what was read in a cache of its own (ARC), which no page counts")
         else:
             self._add("file system", kind, depth)
@@ -107,6 +112,18 @@ class _Walk:
             self._device(device.resolve(), depth)
         else:
             self._add("unknown", mount.source or "an unnamed device", depth)
+
+    def _pool(self, pool: str, depth: int) -> None:
+        """Add the devices and files of a pool of ZFS, as its command names them."""
+        found = zfs.devices_of(pool, self.asked)
+        if not found:
+            self._add("unknown", "devices of a pool that the kernel does not name", depth)
+        for path in found:
+            device = self.root / "sys/class/block" / Path(path).name
+            if path.startswith("/dev/") and device.exists():
+                self._device(device.resolve(), depth)
+            else:
+                self._file(path, depth, is_gone=False)
 
     def _several(self, devices: list[Path], depth: int) -> None:
         for device in devices:
