@@ -41,7 +41,8 @@ def copy(context: CheckContext, findings: Findings) -> None:
     The writer calls no fsync. It still has the file open while the copy is made, or has closed it right before.
     """
     cases = list(itertools.product(_SHAPES, (True, False), _WAYS))
-    copies, refusals = dict.fromkeys(_WAYS, 0), dict.fromkeys(_WAYS, "")
+    copies = dict.fromkeys(_WAYS, 0)
+    refusals: dict[str, list[str]] = {way: [] for way in _WAYS}
     for number in range(context.count(_TRIALS, minimum=len(cases))):
         shape, is_open, way = cases[number % len(cases)]
         path, target = (context.folder / f"{what}-{number}" for what in ("fresh", "copy"))
@@ -52,11 +53,12 @@ def copy(context: CheckContext, findings: Findings) -> None:
                 writer.seek(start)
                 writer.write(content[start:stop])
             writer.flush()
-            if is_open:
-                refusals[way] = _copied(context, path, target, way)
-        if not is_open:
-            refusals[way] = _copied(context, path, target, way)
-        if not refusals[way]:
+            if not is_open:
+                writer.close()
+            refusal = _copied(context, path, target, way)
+        if refusal:
+            refusals[way].append(refusal)
+        else:
             state = "which its writer had open" if is_open else "right after it was closed"
             when = f"copied by {way} from a file of {len(content):,} bytes, {state}, without fsync"
             _compare(context, findings, target, content, when)
@@ -64,9 +66,15 @@ def copy(context: CheckContext, findings: Findings) -> None:
             findings.trials += 1
         target.unlink()
         path.unlink()
-    for way, refusal in refusals.items():
-        refused = f"{copies[way]:,} copies, then not offered: {refusal}" if copies[way] else f"not offered: {refusal}"
-        findings.facts[way] = refused if refusal else f"{copies[way]:,} copies"
+    findings.facts |= {way: _outcome(copies[way], refusals[way]) for way in _WAYS}
+
+
+def _outcome(copies: int, refusals: list[str]) -> str:
+    """Return how often a way to copy worked and, if it was refused, the error of the last refusal."""
+    if not refusals:
+        return f"{copies:,} copies"
+    why = f"not offered: {refusals[-1]}"
+    return f"{copies:,} copies, {len(refusals):,} times {why}" if copies else why
 
 
 def _content(shape: tuple[tuple[int, int], ...], *words: object) -> bytes:

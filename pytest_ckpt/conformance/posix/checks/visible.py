@@ -119,26 +119,27 @@ def append(context: CheckContext, findings: Findings) -> None:
     To every other file, the client that did not append reads to the end after each record. To the rest, both read only
     after the last record: a read would refresh what a client remembers of the file's end.
     """
-    other, folder = context.second()
-    logs = [
-        _Log(context, findings, other, context.folder / f"log-{n}", f"{folder}/log-{n}")
-        for n in range(context.count(_LOGS, minimum=4))
-    ]
-    later = [_Log(context, findings, other, context.folder / f"later-{n}", f"{folder}/later-{n}") for n in range(2)]
-    for number, log in enumerate(later):
-        log.append(by_other=bool(number))
-        log.read(on_other=not number)
+    clients = _Clients(context, findings, *context.second())
+    later = _appended_later(clients)
+    logs = [_Log(clients, f"log-{n}") for n in range(context.count(_LOGS, minimum=4))]
     for number, log in enumerate(logs):
         _fill(log, other_begins=number // 2 % 2 == 1, reads_between=number % 2 == 0)
-    # After the files above, so that part of the time is over by then.
-    time.sleep(_ASKED_ANEW_SECONDS)
-    for number, log in enumerate(later):
-        log.append(by_other=bool(number))
-        log.read(on_other=not number)
-        log.path.unlink()
     findings.trials = sum(len(log.records) for log in (*logs, *later))
     findings.facts["records appended"] = f"{findings.trials:,}"
     findings.facts["reads to the end"] = f"{sum(log.reads for log in (*logs, *later)):,}"
+
+
+def _appended_later(clients: _Clients) -> list[_Log]:
+    """Append on each client to a file that the other client read a while ago; return the files, which are removed."""
+    logs = [_Log(clients, f"read-before-{number}") for number in range(2)]
+    for seconds in (0.0, _ASKED_ANEW_SECONDS):
+        time.sleep(seconds)
+        for number, log in enumerate(logs):
+            log.append(by_other=number == 1)
+            log.read(on_other=number == 0)
+    for log in logs:
+        log.path.unlink()
+    return logs
 
 
 def _fill(log: _Log, *, other_begins: bool, reads_between: bool) -> None:
@@ -156,25 +157,32 @@ def _fill(log: _Log, *, other_begins: bool, reads_between: bool) -> None:
 
 @dataclass(slots=True)
 class _Log:
-    """A file to which both clients append; ``theirs`` is its path on the other client."""
+    """A file to which both clients append."""
 
-    context: CheckContext
-    findings: Findings
-    other: Client
-    path: Path
-    theirs: str
+    clients: _Clients
+    name: str
     records: list[bytes] = field(default_factory=list)
     reads: int = 0
+
+    @property
+    def path(self) -> Path:
+        """The file's path on this client."""
+        return self.clients.context.folder / self.name
+
+    @property
+    def theirs(self) -> str:
+        """The file's path on the other client."""
+        return f"{self.clients.folder}/{self.name}"
 
     def append(self, *, by_other: bool) -> None:
         """Open the file with O_APPEND on one client, write the next record, and close it."""
         number = len(self.records)
         length = _RECORD_BYTES[number % len(_RECORD_BYTES)] + number
-        record = random_bytes(length, self.context.seed, self.path.name, number)
+        record = random_bytes(length, self.clients.context.seed, self.name, number)
         if by_other:
-            self.other.write(self.theirs, record, append=True)
+            self.clients.other.write(self.theirs, record, append=True)
         else:
-            self.context.tell("open with O_APPEND, write", str(self.path))
+            self.clients.context.tell("open with O_APPEND, write", str(self.path))
             actions.write(str(self.path), data=encoded(record), append=True)
         self.records.append(record)
 
@@ -184,20 +192,19 @@ class _Log:
         Nothing asks for the file's size: see ``first_open``.
         """
         if on_other:
-            seen = self.other.read(self.theirs)
+            seen, reader = self.clients.other.read(self.theirs), f"{self.theirs}, read by {self.clients.other.name}"
         else:
-            self.context.tell("read", str(self.path))
-            seen = decoded(actions.read(str(self.path)))
+            self.clients.context.tell("read", str(self.path))
+            seen, reader = decoded(actions.read(str(self.path))), f"{self.path}, read by this client"
         self.reads += 1
         expected = b"".join(self.records)
         if seen == expected:
             return True
         lost = [str(number) for number, record in enumerate(self.records, 1) if record not in seen]
-        where = f"{self.theirs}, read by {self.other.name}" if on_other else f"{self.path}, read by this client"
         damage = "an appended record is lost or torn" if lost else "appended records are out of place"
-        self.findings.wrong(
+        self.clients.findings.wrong(
             "appended bytes are not seen" if expected.startswith(seen) else damage,
-            where=f"{where} after append {len(self.records)} was closed",
+            where=f"{reader} after append {len(self.records)} was closed",
             seen=f"{len(seen):,} bytes; not among them in one piece: record {', '.join(lost) or 'none'}",
             expected=f"{len(self.records)} records, {len(expected):,} bytes, in the order of the appends",
         )
