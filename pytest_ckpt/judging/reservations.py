@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.judging.requirement import Requirement
+    from pytest_ckpt.sizing.limits import ClusterLimits
     from pytest_ckpt.sizing.plan import Plan
 
 SHORTEST_SECONDS = 1.0
@@ -27,6 +28,19 @@ _USUAL_BUDGETS = (0.005, 0.2)
 _LENIENT_LIMIT_SECONDS, _LONG_LIMIT_SECONDS = 600.0, 3600.0
 _ACCELERATORS_OF_A_HOST = 8
 _OF_A_LOCAL_DISK = 2 * _ACCELERATORS_OF_A_HOST
+
+
+def unusual_inputs(limits: ClusterLimits) -> list[str]:
+    """Return the operator's inputs that make limits unusually lenient or strict, a phrase each, for the headline."""
+    budgets = (("overhead", limits.overhead), ("restore", limits.restore_budget))
+    found = [
+        f"{name} budget {format_percent(share)}"
+        for name, share in budgets
+        if not _USUAL_BUDGETS[0] <= share <= _USUAL_BUDGETS[1]
+    ]
+    if _is_lenient_rate(limits):
+        found.append(f"failure rate '{limits.failures.spec}'")
+    return found
 
 
 def is_projectable(measurement: Measurement) -> bool:
@@ -65,6 +79,7 @@ def untried(
 
 def _of_the_question(plan: Plan) -> Iterator[str]:
     limits = plan.limits
+    # The headline names them, too (judging.scope).
     for planned in plan.runnable:
         if planned.layout.model.own:
             yield f"{_sentence(planned.layout.model.label)} is the operator's: it is not a model of the workload."
@@ -72,14 +87,18 @@ def _of_the_question(plan: Plan) -> Iterator[str]:
     for name, share in (("overhead", limits.overhead), ("restore", limits.restore_budget)):
         if not _USUAL_BUDGETS[0] <= share <= _USUAL_BUDGETS[1]:
             yield f"The {name} budget of {format_percent(share)} was set by the operator; usual are 0.5 % to 20 %."
-    # A rate that a cluster was seen to have is a good input; one that makes the limit long may be invented.
-    if limits.failures.spec != "llama3" and limits.save_limit_seconds > _LENIENT_LIMIT_SECONDS:
+    if _is_lenient_rate(limits):
         limit = format_seconds(limits.save_limit_seconds)
         yield f"The failure rate '{limits.failures.spec}' was stated by the operator: a save may take {limit}."
     if limits.save_limit_seconds > _LONG_LIMIT_SECONDS:
         yield f"The save limit is {format_seconds(limits.save_limit_seconds)}: nearly any storage meets it."
     if limits.save_limit_seconds < SHORTEST_SECONDS:
         yield f"The save limit is {format_seconds(limits.save_limit_seconds)}: saves are judged by latency."
+
+
+def _is_lenient_rate(limits: ClusterLimits) -> bool:
+    """Whether a stated failure rate may be invented: one that a cluster was seen to have makes no such long limit."""
+    return limits.failures.spec != "llama3" and limits.save_limit_seconds > _LENIENT_LIMIT_SECONDS
 
 
 def _of_what_ran(plan: Plan, measured: Sequence[Measurement], local_kind: str) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.judging.reservations import unusual_inputs
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.units import counted, format_decimal_bytes
@@ -75,7 +76,12 @@ def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterabl
         hosts=len(hosts) or 1,
         gates=gates.name,
         up_to=settings.certify_up_to.name if settings.certify_up_to else None,
-        text=_sentence(planned, engines, is_up_to=settings.certify_up_to is not None),
+        text=", ".join(
+            (
+                _sentence(planned, engines, is_up_to=settings.certify_up_to is not None),
+                *unusual_inputs(plan.limits),
+            )
+        ),
     )
 
 

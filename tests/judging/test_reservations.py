@@ -11,6 +11,7 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS, Observation
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.reservations import is_projectable, relevance, untried
+from pytest_ckpt.judging.scope import scope_of
 from pytest_ckpt.sizing.plan import plan_run
 from tests.support.made_measurement import measurement
 from tests.support.made_target import mounted
@@ -89,3 +90,15 @@ def test_what_shows_that_the_power_was_cut_is_told():
     assert (
         told[0] == "That the power was cut rests on the operator's command (--ckpt-power-cut). Of 3 cuts, it was gone."
     )
+
+
+@pytest.mark.parametrize(("asked", "ends"), [
+    ({}, "strategy sync"),
+    ({"ckpt_overhead": "99%"}, ", overhead budget 99 %"),
+    ({"ckpt_restore_budget": "0.1%"}, ", restore budget 0.1 %"),
+    ({"ckpt_failures": "mttf:1600000h"}, ", failure rate 'mttf:1600000h'"),
+])  # fmt: skip
+def test_the_headline_names_unusual_inputs(asked, ends):
+    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **asked}, {})
+    plan = plan_run(settings, mounted("nfs4"))
+    assert scope_of(plan, settings, built_in("posix-shared")).text.endswith(ends)
