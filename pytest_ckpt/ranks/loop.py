@@ -245,6 +245,9 @@ class MeasurementLoop:
 
     def _made(self, shard: RankLayout, content: Content, options: EngineOptions, *, plain: bool = False) -> Engine:
         engine = made_engine(self._task, shard, content, self._group, self._activity, options, plain=plain)
+        # Of a store that takes objects in parts, and an engine that sends them from buffers of its own.
+        if hasattr(self._store, "part_bytes") and hasattr(engine, "expect_parts"):
+            engine.expect_parts(self._store.part_bytes)
         if rule := self._task.deltas:
             return ChainedEngine(engine, shard, content, rule, options)
         return engine

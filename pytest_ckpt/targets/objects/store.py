@@ -13,6 +13,7 @@ from typing import Literal
 from pytest_ckpt.facts.proofs import CommitProof, Entry
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
+from pytest_ckpt.targets.objects import parts
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.draft import ObjectsDraft
 from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, prefix_of
@@ -51,6 +52,10 @@ class ObjectStore(StoreWithoutCache):
 
     def prepare(self, subject: str) -> None:
         """Nothing is needed."""
+
+    def part_bytes(self, size: int) -> int:
+        """Return the bytes of each part of an object of so many bytes, but for its last."""
+        return parts.part_bytes(size, self._bucket.part_bytes)
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> ObjectsDraft:
         """Begin this rank's part of a checkpoint."""

@@ -16,7 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES
+from pytest_ckpt.ranks.engines.stream import engine as stream
+from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.targets.posix.direct_io import DirectFile
+from pytest_ckpt.targets.posix.sink import SinkAtOffsets
 from tests.support.streaming import (
     MIDDLE,
     ODD,
@@ -218,3 +221,21 @@ def test_a_file_that_ends_while_it_is_read_is_short(saved):
     with transfers(read=lambda number, real, *rest: 0 if number == 2 else real(*rest)):
         _, _, (fault,) = load(streaming(ODD, depth=1), saved)
     assert (fault.kind, fault.file, fault.offset) == ("short", MIDDLE.name, REQUEST)
+
+
+def test_a_save_in_parts_makes_no_buffers_on_the_clock(tmp_path, monkeypatch):
+    """Parts may be larger than requests: their buffers are made when it is known that there will be parts."""
+    monkeypatch.setattr(SinkAtOffsets, "part_bytes", 4 * REQUEST)
+    made = mock.Mock(side_effect=Buffers)
+    monkeypatch.setattr(stream, "Buffers", made)
+    (tmp_path / "late").mkdir()
+    save(late := streaming(ODD), tmp_path / "late")
+    late.release()
+    assert made.call_count > 1
+    (tmp_path / "early").mkdir()
+    engine = streaming(ODD)
+    engine.expect_parts(lambda _size: 4 * REQUEST)
+    made.reset_mock()
+    save(engine, tmp_path / "early")
+    engine.release()
+    assert made.call_count == 0

@@ -97,6 +97,12 @@ class StreamEngine:
             self._staged = self._staged or StagedFiles(self._images)
             self._staged.fill()
 
+    def expect_parts(self, part_bytes: Callable[[int], int]) -> None:
+        """Make the buffers that the parts of the largest file need, before a clock runs: ``part_bytes`` of its size."""
+        largest = max((part_bytes(image.bytes) for image in self._images), default=0)
+        if largest > self._request_bytes:
+            self._use(largest)
+
     def state(self) -> list[Bytes]:
         """Return the memory of the files as they are to be saved."""
         return self._staged.state if self._staged else []
