@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.ranks.content.generator import BLOCK_PAGES, PAGE_BYTES, Content, TensorKey
-from pytest_ckpt.ranks.engines.stream.checksums import PageChecksums, join, linear, of_zeros, shift
+from pytest_ckpt.ranks.engines.stream.checksums import PageChecksums, WordChecksums, join, linear, of_zeros, shift
 
 BLOCK_BYTES = BLOCK_PAGES * PAGE_BYTES
 PLACE = TensorKey(checkpoint=1, rank=0, tensor=0)
@@ -90,7 +90,7 @@ def test_the_sum_of_pages_is_that_of_their_rows_and_words(data, rows, width, fir
     block = np.random.default_rng(first).integers(0, 2**64, size=(rows, width), dtype=np.uint64)
     pages = block[(np.arange(len(words)) + first) % rows]
     pages ^= words[:, None] & mask
-    assert PageChecksums(block, mask).of_pages(first, words) == linear(pages.tobytes())
+    assert PageChecksums(block, WordChecksums(mask)).of_pages(first, words) == linear(pages.tobytes())
 
 
 @given(first=st.binary(max_size=300), second=st.binary(max_size=300))

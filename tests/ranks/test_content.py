@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -183,3 +184,30 @@ def test_with_more_bits_for_tensors_every_page_still_says_where_it_belongs():
 def test_a_tensor_longer_than_the_word_can_tell_is_refused():
     with pytest.raises(ValueError, match="at most"):
         CONTENT.expected(PLACE, MAXIMUM_PAGES * PAGE_BYTES, 1)
+
+
+def row_without_its_word(place, number, content=CONTENT):
+    """What storage could know a page by if it knew how pages are made: the word of the page is gone."""
+    words = page_of(place, number, content).view(np.uint64)
+    return (words[1:] ^ words[0]).tobytes()
+
+
+def test_after_a_gib_at_most_no_row_comes_again():
+    pages_of_a_gib = (1 << 30) // PAGE_BYTES
+    # The same row of the block each time.
+    numbers = range(5, 2 * pages_of_a_gib, 64 * BLOCK_PAGES)
+    places = [TensorKey(checkpoint=c, rank=r, tensor=t) for c in (1, 2) for r in (0, 1) for t in range(32)]
+    seen = Counter(row_without_its_word(place, number) for place in places for number in numbers)
+    each = 64 * BLOCK_PAGES * PAGE_BYTES
+    assert max(seen.values()) * each <= 1 << 30
+    assert len(seen) >= len(places) * len(numbers) * each >> 30
+
+
+@pytest.mark.parametrize("number", [(1 << 14) - 1, 1 << 14, (1 << 18) + 7])
+def test_bytes_are_the_same_at_any_cut_where_the_block_is_another(number):
+    place = TensorKey(checkpoint=3, rank=2, tensor=9)
+    start = number * PAGE_BYTES - 3 * PAGE_BYTES - 100
+    whole = CONTENT.expected(place, start, 7 * PAGE_BYTES)
+    pieces = [CONTENT.expected(place, start + at, 1000) for at in range(0, 7 * PAGE_BYTES - 1000, 1000)]
+    assert np.array_equal(np.concatenate(pieces), whole[: len(pieces) * 1000])
+    assert CONTENT.origin(page_of(place, number)) == (place, number)

@@ -4,6 +4,9 @@ A page of 4 KiB is a row of a random block XORed with one 64-bit word. The word 
 belongs: (checkpoint, rank, tensor, page). So no two pages of a run are equal, no page compresses, nothing has to be
 remembered to check what is read, and a page that turns up in the wrong place says where it came from.
 
+After a GiB at most comes another block: storage that knew how pages are made, and looked for rows that it has seen,
+would find none. The blocks have their first word in common, which alone says where a page belongs.
+
 Where saves are compressed, pages compress as tensors of a training state do (`pytest_ckpt.ranks.content.numbers`): the
 word changes whole numbers in the first 8 bytes of a page, and mantissas alone behind them.
 """
@@ -11,6 +14,7 @@ word changes whole numbers in the first 8 bytes of a page, and mantissas alone b
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_ckpt.ranks.content.numbers import as_numbers, mantissas
-from pytest_ckpt.ranks.engines.stream.checksums import PageChecksums, join, linear, of_zeros
+from pytest_ckpt.ranks.engines.stream.checksums import PageChecksums, WordChecksums, join, linear, of_zeros
 from pytest_ckpt.sizing.content_places import CHECKPOINT_BITS, RANK_BITS, USUAL_TENSOR_BITS, WITHIN_RANK_BITS
 
 if TYPE_CHECKING:
@@ -35,7 +39,11 @@ PAGE_BYTES = 4096
 BLOCK_PAGES = 256
 _LANES = PAGE_BYTES // 8
 _ALL_BITS = np.uint64((1 << 64) - 1)
-_CHECKSUM_PAGES = 1 << 15  # what a checksum holds at a time stays in the processor's cache
+_CHECKSUM_PAGES = 1 << 14  # what a checksum holds at a time stays in the processor's cache
+# One block is for 64 MiB of each of 16 tensors that follow each other: for a GiB at most.
+_TENSOR_SHIFT, _PAGE_SHIFT = 4, 14
+# Tensors of up to 512 MiB go through as many, again and again.
+_BLOCKS_HELD = 8
 
 # The finalizer of SplitMix64 (Steele, Lea, Flood 2014) and the inverses of its two odd factors modulo 2^64.
 _FACTOR_1, _FACTOR_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -70,32 +78,44 @@ def content_seed(seed: int, subject: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{subject}".encode()).digest()[:8], "little")
 
 
-class _Rows:
-    """The block that pages of one kind are rows of, and the bits of each of its words that a page's word changes."""
+class _Kind:
+    """What pages of one type of numbers have in common: the bits of their words that a page's word changes."""
 
-    def __init__(self, block: Words, mask: Words) -> None:
-        self.block, self.mask = block, mask
+    def __init__(self, dtype: Dtype | None, mask: Words) -> None:
+        self.dtype, self.mask = dtype, mask if dtype is None else mantissas(mask, dtype)
         # Only where bits are left out: a mask costs the time of another pass.
-        self.is_masked = not bool(np.all((mask == 0) | (mask == _ALL_BITS)))
-        self.lanes = int(np.count_nonzero(mask))
+        self.is_masked = not bool(np.all((self.mask == 0) | (self.mask == _ALL_BITS)))
+        self.lanes = int(np.count_nonzero(self.mask))
+        self.checksums = WordChecksums(self.mask)
+
+    def of(self, block: Words) -> Words:
+        """Return a block as numbers of the type."""
+        return block if self.dtype is None else as_numbers(block, self.dtype)
+
+
+class _Rows:
+    """A block that pages of one kind are rows of."""
+
+    def __init__(self, kind: _Kind, block: Words) -> None:
+        self.kind, self.block = kind, block
         self._checksums: PageChecksums | None = None
 
     @property
     def checksums(self) -> PageChecksums:
         """The checksums of its pages."""
         if self._checksums is None:
-            self._checksums = PageChecksums(self.block, self.mask)
+            self._checksums = PageChecksums(self.block, self.kind.checksums)
         return self._checksums
 
 
 class Content:
-    """The content of all checkpoints of one subject. Holds 2 MiB; calls are independent of each other.
+    """The content of all checkpoints of one subject. Holds 10 MiB at most; calls are independent of each other.
 
     ``compressible`` is the share of every page that is zeros, for arrays whose buyers want to see their data
     reduction. With ``constant`` every page of every checkpoint is the same: what an array makes of that, beside what it
     makes of unique pages, shows whether content changes its speed. Where the types of a rank's ``tensors`` are given,
-    in the order of their numbers, pages compress as such tensors do; a MiB more for each type. ``tensor_bits`` number
-    the tensors of a rank: the same for all that make or compare the content.
+    in the order of their numbers, pages compress as such tensors do. ``tensor_bits`` number the tensors of a rank: the
+    same for all that make or compare the content.
     """
 
     def __init__(
@@ -110,18 +130,17 @@ class Content:
         # A place fills the word, so the packing can be undone.
         self._tensor_bits, self._page_bits = tensor_bits, WITHIN_RANK_BITS - tensor_bits
         generator = np.random.Generator(np.random.SFC64(seed))
-        block: Words = generator.integers(0, 1 << 64, size=(BLOCK_PAGES, _LANES), dtype=np.uint64)
+        # The first words of all blocks, by row.
+        self._first: Words = generator.integers(0, 1 << 64, size=BLOCK_PAGES, dtype=np.uint64)
         self._key = int(generator.integers(0, 1 << 64, dtype=np.uint64))
         mask = np.full(_LANES, _ALL_BITS)
         mask[_LANES - round(compressible * _LANES) :] = 0
-        block[:, mask == 0] = 0
-        self._constant = constant
-        if constant:
-            block[:, mask != 0] = block[0, 0]
-        self._plain = _Rows(block, mask)
-        kinds = {kind: _Rows(as_numbers(block, kind), mantissas(mask, kind)) for kind in dict.fromkeys(tensors)}
-        self._of_tensor = tuple(kinds[kind] for kind in tensors)
-        self._scratch: Words = np.empty_like(block)
+        self._mask, self._seed, self._constant = mask, seed, constant
+        kinds = {dtype: _Kind(dtype, mask) for dtype in dict.fromkeys(tensors)}
+        self._of_tensor = tuple(kinds[dtype] for dtype in tensors)
+        self._kinds = tuple(kinds.values()) or (_Kind(None, mask),)
+        self._held = functools.lru_cache(maxsize=_BLOCKS_HELD)(self._made)
+        self._scratch: Words = np.empty((BLOCK_PAGES, _LANES), dtype=np.uint64)
 
     def fill(self, out: Bytes, place: TensorKey, offset: int = 0) -> None:
         """Write the tensor's bytes ``offset`` .. ``offset + len(out)`` into ``out``, a contiguous array of bytes."""
@@ -150,11 +169,11 @@ class Content:
 
     def crc32(self, place: TensorKey, length: int) -> int:
         """Return the CRC-32 of the tensor's first ``length`` bytes, without making them."""
-        checksums = self._rows(place).checksums
         whole, rest = divmod(length, PAGE_BYTES)
         total = 0
         for page in range(0, whole, _CHECKSUM_PAGES):
             pages = min(_CHECKSUM_PAGES, whole - page)
+            checksums = self._rows(place, page).checksums
             part = checksums.of_pages(page % BLOCK_PAGES, self._words(place, page, pages))
             total = join(total, part, pages * PAGE_BYTES)
         if rest:
@@ -163,51 +182,69 @@ class Content:
 
     def origin(self, page: Bytes) -> tuple[TensorKey, int] | None:
         """Say where a whole page of ours belongs: its place and page number, or None when it is not a page of ours."""
-        for rows in dict.fromkeys((self._plain, *self._of_tensor)):
-            if not self._constant and (found := self._origin_in(rows, page.view(np.uint64)[: rows.lanes])):
+        for kind in () if self._constant else self._kinds:
+            if found := self._origin_in(kind, page.view(np.uint64)[: kind.lanes]):
                 return found
         return None
 
-    def _origin_in(self, rows: _Rows, lanes: Words) -> tuple[TensorKey, int] | None:
-        """Say where a page belongs if it is a row of these."""
+    def _origin_in(self, kind: _Kind, lanes: Words) -> tuple[TensorKey, int] | None:
+        """Say where a page belongs if it is one of this kind."""
         if len(lanes) < 2:
             return None
-        mask = rows.mask[: rows.lanes]
+        mask = kind.mask[: kind.lanes]
+        first = kind.of(self._first.reshape(-1, 1))[:, 0]
         for row in range(BLOCK_PAGES):
             # The first word of a page is changed whole.
-            word = lanes[0] ^ rows.block[row, 0]
-            first_two = lanes[1] ^ rows.block[row, 1] == word & mask[1]
-            if first_two and bool(np.all(lanes ^ rows.block[row, : rows.lanes] == word & mask)):
-                packed = _unmix(int(word)) ^ self._key
-                number = packed & ((1 << self._page_bits) - 1)
-                packed >>= self._page_bits
-                tensor = packed & ((1 << self._tensor_bits) - 1)
-                packed >>= self._tensor_bits
-                rank = packed & ((1 << RANK_BITS) - 1)
-                if number % BLOCK_PAGES == row:
-                    return TensorKey(checkpoint=packed >> RANK_BITS, rank=rank, tensor=tensor), number
+            word = lanes[0] ^ first[row]
+            packed = _unmix(int(word)) ^ self._key
+            number = packed & ((1 << self._page_bits) - 1)
+            packed >>= self._page_bits
+            tensor = packed & ((1 << self._tensor_bits) - 1)
+            packed >>= self._tensor_bits
+            rank = packed & ((1 << RANK_BITS) - 1)
+            if number % BLOCK_PAGES != row or (self._of_tensor and tensor >= len(self._of_tensor)):
+                continue
+            place = TensorKey(checkpoint=packed >> RANK_BITS, rank=rank, tensor=tensor)
+            block = self._rows(place, number).block
+            if bool(np.all(lanes ^ block[row, : kind.lanes] == word & mask)):
+                return place, number
         return None
 
-    def _rows(self, place: TensorKey) -> _Rows:
-        return self._of_tensor[place.tensor] if self._of_tensor else self._plain
+    def _rows(self, place: TensorKey, page: int) -> _Rows:
+        kind = self._of_tensor[place.tensor] if self._of_tensor else self._kinds[0]
+        if self._constant:
+            return self._held(kind, ())
+        group = (place.checkpoint, place.rank, place.tensor >> _TENSOR_SHIFT, page >> _PAGE_SHIFT)
+        return self._held(kind, group)
+
+    def _made(self, kind: _Kind, group: tuple[int, ...]) -> _Rows:
+        """Make the block of a group of pages."""
+        generator = np.random.Generator(np.random.SFC64((self._seed, *group)))
+        block: Words = generator.integers(0, 1 << 64, size=(BLOCK_PAGES, _LANES), dtype=np.uint64)
+        block[:, 0] = self._first
+        if self._constant:
+            block[:] = self._first[0]
+        block[:, self._mask == 0] = 0
+        return _Rows(kind, kind.of(block))
 
     def _make(self, out: Bytes, place: TensorKey, page: int, head: int) -> None:
         """Fill ``out`` from byte ``head`` of ``page`` on; whole pages must not run over the end of the block."""
-        rows, row = self._rows(place), page % BLOCK_PAGES
+        rows, row = self._rows(place, page), page % BLOCK_PAGES
+        kind = rows.kind
         if head or len(out) % PAGE_BYTES:
             pages = -(-(head + len(out)) // PAGE_BYTES)
-            whole = rows.block[row : row + pages] ^ (self._words(place, page, pages)[:, None] & rows.mask)
+            whole = rows.block[row : row + pages] ^ (self._words(place, page, pages)[:, None] & kind.mask)
             out[:] = whole.reshape(-1).view(np.uint8)[head : head + len(out)]
             return
-        pages, filled = len(out) // PAGE_BYTES, rows.lanes
+        pages, filled = len(out) // PAGE_BYTES, kind.lanes
         words = self._words(place, page, pages)[:, None]
         lanes = out.view(np.uint64).reshape(pages, _LANES)
         block = rows.block[row : row + pages, :filled]
         # With a buffer of its usual size, numpy copies each word before it spreads it over a page: half the speed.
         usual = np.setbufsize(_LANES)
         try:
-            if rows.is_masked:
-                np.bitwise_and(words, rows.mask[:filled], out=lanes[:, :filled])
+            if kind.is_masked:
+                np.bitwise_and(words, kind.mask[:filled], out=lanes[:, :filled])
                 np.bitwise_xor(block, lanes[:, :filled], out=lanes[:, :filled])
             else:
                 np.bitwise_xor(block, words, out=lanes[:, :filled])

@@ -22,17 +22,28 @@ if TYPE_CHECKING:
 _BITS = np.array([1 << bit for bit in range(32)], dtype=np.uint32)
 
 
+class WordChecksums:
+    """What one word adds to the sum of a page in which each word is XORed with those of its bits that ``mask`` has."""
+
+    def __init__(self, mask: NDArray[np.uint64]) -> None:
+        self._mask = mask
+
+    @functools.cached_property
+    def tables(self) -> Sums:
+        """By byte of the word: what each of its values adds."""
+        return _tables([linear((self._mask & np.uint64(1 << bit)).tobytes()) for bit in range(64)])
+
+
 class PageChecksums:
-    """Sums of pages that are a row of a block, each word XORed with those bits of one word that ``mask`` has there.
+    """Sums of pages that are a row of a block, each word XORed with bits of one word.
 
     ``rows`` is (rows, words of 8 bytes); a page is a power of two.
     """
 
-    def __init__(self, rows: NDArray[np.uint64], mask: NDArray[np.uint64]) -> None:
+    def __init__(self, rows: NDArray[np.uint64], words: WordChecksums) -> None:
         self._page_bytes = rows.shape[1] * 8
         self._rows = np.array([linear(row.tobytes()) for row in rows], dtype=np.uint32)
-        basis = [linear((mask & np.uint64(1 << bit)).tobytes()) for bit in range(64)]
-        self._words = _tables(basis)
+        self._words = words.tables
 
     def of_pages(self, first_row: int, words: NDArray[np.uint64]) -> int:
         """Return L of consecutive pages: the first is a XOR of row ``first_row``, rows repeat."""
