@@ -24,7 +24,7 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.scope import unheld_model
 from pytest_ckpt.sizing.requests import requests_against_full_size
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.units import counted, format_percent, format_seconds
+from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -113,9 +113,13 @@ def _larger(scale: float, shortest_seconds: float) -> str:
 
 
 def _requests(plan: Plan, settings: Settings) -> str:
-    """Say how far a reduced scale is from full size in requests: of files and small tensors it makes more per byte."""
-    times = max((requests_against_full_size(c.layout, settings.request_bytes) for c in plan.runnable), default=0.0)
-    return f" Requests per GB: up to {times:.3g} times those at full size." if times else ""
+    """State how many more requests per byte a reduced scale makes; what an engine adds to a file is not counted."""
+    size = settings.request_bytes
+    times = max((requests_against_full_size(c.layout, size) for c in plan.runnable), default=0.0)
+    if not times:
+        return ""
+    counted_as = f"one per file, one per {format_bytes(size)} of a tensor"
+    return f" Requests per GB ({counted_as}): up to {times:.3g} times those at full size."
 
 
 def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfall]:
