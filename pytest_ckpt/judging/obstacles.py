@@ -22,8 +22,9 @@ from pytest_ckpt.judging.completeness import (
 )
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.scope import unheld_model
+from pytest_ckpt.sizing.requests import requests_against_full_size
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.units import counted, format_percent, format_seconds
+from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -111,6 +112,16 @@ def _larger(scale: float, shortest_seconds: float) -> str:
     return f"--ckpt-scale={rounded:.3g} gives it {format_seconds(shortest_seconds * rounded / scale)}."
 
 
+def _requests(plan: Plan, settings: Settings) -> str:
+    """State how many more requests per byte a reduced scale makes; what an engine adds to a file is not counted."""
+    size = settings.request_bytes
+    times = max((requests_against_full_size(c.layout, size) for c in plan.runnable), default=0.0)
+    if not times:
+        return ""
+    counted_as = f"one per file, one per {format_bytes(size)} of a tensor"
+    return f" Requests per GB ({counted_as}): up to {times:.3g} times those at full size."
+
+
 def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfall]:
     """Yield why a run with these settings can only be a rehearsal."""
     if not gates.certifies:
@@ -126,7 +137,8 @@ def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfa
         larger = f" {_larger(settings.scale, shortest)}" if is_short else ""
         yield Shortfall(
             now=f"Checkpoints at {settings.scale:.4g} of the full size.{latency}{larger}",
-            reason=f"The run was at {settings.scale:.4g} of the full size; limits were judged by bandwidth.{latency}",
+            reason=f"The run was at {settings.scale:.4g} of the full size; limits were judged by bandwidth."
+            f"{_requests(plan, settings)}{latency}",
             remedy=_ACCEPTANCE,
         )
     if settings.operations < ACCEPTANCE.operations:

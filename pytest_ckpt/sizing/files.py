@@ -11,7 +11,7 @@ from pytest_ckpt.sizing.pattern_files import bytes_beside, replayed_files, shard
 from pytest_ckpt.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ckpt.facts.file_rules import FileRule
     from pytest_ckpt.sizing.models import Layout, RankLayout, Tensor
@@ -38,12 +38,12 @@ def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
         return _of_writers(shard.rank, tensors, rule)
     if rule.consolidated:
         return _of_consolidated(shard, tensors, rule)
-    spans = _spans(shard, rule.maximum_bytes) if rule.maximum_bytes else [(0, len(tensors))]
+    parts = _of_a_size(shard, rule.maximum_bytes) if rule.maximum_bytes else [tensors]
     return tuple(
-        ShardFile(name=_name(rule.of_rank, shard.rank, number, len(spans)), tensors=tuple(tensors[start:stop]))
-        for number, (start, stop) in enumerate(spans, start=1)
+        ShardFile(name=_name(rule.of_rank, shard.rank, number, len(parts)), tensors=tuple(part))
+        for number, part in enumerate(parts, start=1)
         # Where only the first files of a rank are read, these keep their names.
-        if stop <= len(tensors)
+        if part
     )
 
 
@@ -157,27 +157,28 @@ def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule:
 
     Raises UsageError for a type of tensor that torch's writer cannot make whole.
     """
-    held: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
     sizes: dict[str, int] = {}
+    held: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
     for part in (slice(-1), slice(-1, None)):
-        for real, shard in zip(full, scaled, strict=True):
-            files = zip(real.files[part], shard.files[part], strict=True)
-            pairs = (pair for of, file in files for pair in zip(of.tensors, file.tensors, strict=True))
-            for of, tensor in pairs:
-                if tensor.dtype not in _MADE_WHOLE:
-                    raise UsageError(
-                        f"{tensor.name} is of type {tensor.dtype}, which torch's consolidation of safetensors cannot "
-                        "make whole.",
-                        "Take another engine, such as --ckpt-engine=safetensors.",
-                    )
-                first, ranks = held.get(tensor.name, (tensor, ()))
-                held[tensor.name] = (first, (*ranks, shard.rank))
-                sizes[tensor.name] = sizes.get(tensor.name, 0) + of.bytes
-    names = list(held)
-    cuts = _cut(list(sizes.values()), rule.maximum_bytes)
+        for tensor in (tensor for shard in full for file in shard.files[part] for tensor in file.tensors):
+            if tensor.dtype not in _MADE_WHOLE:
+                raise UsageError(
+                    f"{tensor.name} is of type {tensor.dtype}, which torch's consolidation of safetensors cannot "
+                    "make whole.",
+                    "Take another engine, such as --ckpt-engine=safetensors.",
+                )
+            sizes[tensor.name] = sizes.get(tensor.name, 0) + tensor.bytes
+    for shard in scaled:
+        for tensor in (tensor for file in shard.files for tensor in file.tensors):
+            first, ranks = held.get(tensor.name, (tensor, ()))
+            held[tensor.name] = (first, (*ranks, shard.rank))
+    names = list(sizes)
+    cuts = [names[start:stop] for start, stop in _cut(list(sizes.values()), rule.maximum_bytes)]
+    # A scale leaves files as they are, without those whose tensors it leaves out.
+    whole = [left for cut in cuts if (left := [name for name in cut if name in held])]
     return tuple(
-        WholeFile(_name(rule.consolidated, 0, number, len(cuts)), {name: held[name] for name in names[start:stop]})
-        for number, (start, stop) in enumerate(cuts, start=1)
+        WholeFile(_name(rule.consolidated, 0, number, len(whole)), {name: held[name] for name in left})
+        for number, left in enumerate(whole, start=1)
     )
 
 
@@ -194,20 +195,29 @@ def _of_consolidated(shard: RankLayout, tensors: Sequence[Tensor], rule: FileRul
     return tuple(file for file in files if file.tensors)
 
 
-def _spans(shard: RankLayout, maximum_bytes: int) -> list[tuple[int, int]]:
-    """Return the first tensor of each of the rank's files, and the one behind its last.
+def _of_a_size(shard: RankLayout, maximum_bytes: int) -> list[list[Tensor]]:
+    """Return the tensors of each of the rank's files; a file is empty if ``shard`` lacks the part of the rank it is of.
 
-    Sizes are those at scale 1.0: a scale shortens tensors and leaves the files as they are.
+    Files are cut by the sizes at scale 1.0. A scale leaves them as they are, without those whose tensors it leaves out.
     """
-    full = replace(shard.whole, scale=1.0).rank(shard.rank) if shard.whole else shard
+    full, at_scale = shard, shard
+    if shard.whole:
+        full, at_scale = replace(shard.whole, scale=1.0).rank(shard.rank), shard.whole.rank(shard.rank)
+    kept, mine = _by_name(at_scale.files), _by_name(shard.files)
+    parts: list[list[Tensor]] = []
     # The optimizer's file is the last one of a rank.
-    groups = (full.files[:-1], full.files[-1:])
-    spans: list[tuple[int, int]] = []
-    for group in groups:
-        start = spans[-1][1] if spans else 0
-        sizes = [tensor.bytes for file in group for tensor in file.tensors]
-        spans += [(start + first, start + last) for first, last in _cut(sizes, maximum_bytes)]
-    return spans
+    for group in (full.files[:-1], full.files[-1:]):
+        tensors = _by_name(group)
+        names = list(tensors)
+        for start, stop in _cut([tensor.bytes for tensor in tensors.values()], maximum_bytes):
+            left = [name for name in names[start:stop] if name in kept]
+            parts += [[mine[name] for name in left if name in mine]] if left else []
+    return parts
+
+
+def _by_name(files: Iterable[ShardFile]) -> dict[tuple[str, str], Tensor]:
+    """Return tensors by the names of their files and their own."""
+    return {(file.name, tensor.name): tensor for file in files for tensor in file.tensors}
 
 
 def _cut(sizes: Sequence[int], maximum: int) -> list[tuple[int, int]]:

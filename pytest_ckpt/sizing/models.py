@@ -17,7 +17,7 @@ from pytest_ckpt.facts.models import PARAMETERS_SHARDED, Model
 from pytest_ckpt.facts.subject import DEFAULT_ENGINE, DEFAULT_STRATEGY, Subject
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.own_layouts import own_files
-from pytest_ckpt.sizing.tensors import Dtype, ShardFile, Tensor, scaled
+from pytest_ckpt.sizing.tensors import Dtype, ShardFile, Tensor, reduced
 from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -113,11 +113,6 @@ class Layout:
         return _totals(self).files
 
     @property
-    def tensors(self) -> int:
-        """Tensors of one checkpoint of these processes."""
-        return _totals(self).tensors
-
-    @property
     def rank_bytes(self) -> tuple[int, ...]:
         """Bytes of every rank, in rank order, at this scale."""
         return _totals(self).rank_bytes
@@ -148,6 +143,11 @@ class Layout:
         return _totals(replace(self, scale=1.0)).bytes
 
     @property
+    def full_tensors(self) -> int:
+        """Tensors of one checkpoint of these processes at scale 1.0, the most at any scale."""
+        return _totals(replace(self, scale=1.0)).tensors
+
+    @property
     def cluster_bytes(self) -> int:
         """Bytes at scale 1.0 of the whole checkpoint, of which a subset is the first eight ranks' part."""
         mode: Mode = "full" if self.mode == "subset" else self.mode
@@ -169,7 +169,7 @@ def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: f
 
     ``mode`` is ``full`` (exactly the model's processes), ``subset`` (ranks 0..7 of the full layout, for client-local
     storage) or ``open`` (a multiple of tensor x pipeline parallelism; needs ``processes``). ``scale``, above 0 and at
-    most 1, shortens every tensor and leaves the files as they are.
+    most 1, leaves the files as they are and fewer tensors in each (`pytest_ckpt.sizing.tensors.reduced`).
 
     Raises UsageError for an unknown model or mode, and for processes or a scale that do not fit.
     """
@@ -239,13 +239,12 @@ def _rank_layout(of: Layout, rank: int) -> RankLayout:
     zero_name = f"zero_pp_rank_{data_rank}_mp_rank_{model_rank}"
     files: list[ShardFile] = []
     if model.zero_stage == PARAMETERS_SHARDED:
-        layers = _stage_tensors(model, stage, of.data_parallel, of.scale)
-        tensors = tuple(tensor for _, layer in layers for tensor in layer)
+        tensors = _whole_stage_tensors(model, stage, of.data_parallel, of.scale)
         files.append(ShardFile(name=f"{zero_name}_model_states.pt", tensors=tensors))
     elif data_rank == 0:
         files.extend(
             ShardFile(name=f"layer_{number}-model_{model_rank}_model_states.pt", tensors=layer)
-            for number, layer in _stage_tensors(model, stage, 1, of.scale)
+            for number, layer in _layer_tensors(model, stage, of.scale)
         )
     optimizer = _optimizer_tensors(model, of.cluster_processes, of.scale)
     files.append(ShardFile(name=f"{zero_name}_optim_states.pt", tensors=optimizer))
@@ -254,12 +253,20 @@ def _rank_layout(of: Layout, rank: int) -> RankLayout:
 
 # Sizes depend on the pipeline stage and never on the rank itself, so all ranks of a stage share their tensors.
 @lru_cache(maxsize=512)
-def _stage_tensors(model: Model, stage: int, shards: int, scale: float) -> tuple[tuple[int, tuple[Tensor, ...]], ...]:
-    """Return the layers of one pipeline stage, each cut over tensor-parallel ranks and ``shards``."""
+def _layer_tensors(model: Model, stage: int, scale: float) -> tuple[tuple[int, tuple[Tensor, ...]], ...]:
+    """Return the layers of one pipeline stage, each cut over tensor-parallel ranks: a file each."""
     return tuple(
-        (number, _tensors(f"layer_{number}", "float16", elements, scale))
-        for number, elements in _stage_elements(model, stage, shards)
+        (number, reduced(_tensors(f"layer_{number}", "float16", elements), scale))
+        for number, elements in _stage_elements(model, stage, 1)
     )
+
+
+@lru_cache(maxsize=512)
+def _whole_stage_tensors(model: Model, stage: int, shards: int, scale: float) -> tuple[Tensor, ...]:
+    """Return the layers of one pipeline stage, cut over tensor-parallel ranks and ``shards``: one file."""
+    layers = _stage_elements(model, stage, shards)
+    full = [tensor for number, layer in layers for tensor in _tensors(f"layer_{number}", "float16", layer)]
+    return reduced(full, scale)
 
 
 def _stage_elements(model: Model, stage: int, shards: int) -> Iterator[tuple[int, list[int]]]:
@@ -288,12 +295,13 @@ def _stage_elements(model: Model, stage: int, shards: int) -> Iterator[tuple[int
 
 @lru_cache(maxsize=64)
 def _optimizer_tensors(model: Model, processes: int, scale: float) -> tuple[Tensor, ...]:
-    share = model.parameters // processes
-    return _tensors("optimizer", "float32", [share, 5 * model.hidden] * 3, scale)
-
-
-def _tensors(group: str, dtype: Dtype, elements: list[int], scale: float) -> tuple[Tensor, ...]:
+    """Return the three states of an optimizer, each of which keeps a tensor at every scale."""
+    states = [model.parameters // processes, 5 * model.hidden]
+    full = _tensors("optimizer", "float32", states * 3)
     return tuple(
-        Tensor(name=f"{group}/{index}", dtype=dtype, elements=scaled(count, scale))
-        for index, count in enumerate(elements)
+        tensor for n in range(0, len(full), len(states)) for tensor in reduced(full[n : n + len(states)], scale)
     )
+
+
+def _tensors(group: str, dtype: Dtype, elements: list[int]) -> tuple[Tensor, ...]:
+    return tuple(Tensor(name=f"{group}/{index}", dtype=dtype, elements=count) for index, count in enumerate(elements))

@@ -13,10 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ckpt.facts.models import PARAMETERS_SHARDED
-from pytest_ckpt.sizing.tensors import ShardFile, Tensor, scaled
+from pytest_ckpt.sizing.tensors import ShardFile, Tensor, reduced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_ckpt.facts.models import Model, Precision
     from pytest_ckpt.sizing.tensors import Dtype
@@ -27,10 +27,11 @@ _DTYPES: dict[Precision, Dtype] = {
 }  # fmt: skip
 
 _OF_EXPERTS = "-expert_rank_"
+_REST = "/rest"
 
 
 class _Part(NamedTuple):
-    """Part ``part`` of ``parts`` of tensors of one precision, at a scale.
+    """Part ``part`` of ``parts`` of tensors of one precision.
 
     Parts are of one size; the last one has what is left over in a tensor of its own.
     """
@@ -38,7 +39,6 @@ class _Part(NamedTuple):
     precision: Precision
     part: int
     parts: int
-    scale: float
 
     def of(self, group: str, tensors: Sequence[int]) -> Iterator[Tensor]:
         for index, elements in enumerate(tensors):
@@ -49,10 +49,24 @@ class _Part(NamedTuple):
         if each:
             yield self._tensor(name, each)
         if left_over and self.part == self.parts - 1:
-            yield self._tensor(f"{name}/rest", left_over)
+            yield self._tensor(f"{name}{_REST}", left_over)
 
     def _tensor(self, name: str, elements: int) -> Tensor:
-        return Tensor(name=name, dtype=_DTYPES[self.precision], elements=scaled(elements, self.scale))
+        return Tensor(name=name, dtype=_DTYPES[self.precision], elements=elements)
+
+
+def _reduced(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
+    """Return the tensors that a scale leaves.
+
+    The last rank alone has what is left over of tensors: of the others it keeps the same ones as all ranks.
+    """
+    full = tuple(tensors)
+    if scale == 1:
+        return full
+    parts = {tensor.name: tensor for tensor in reduced([t for t in full if not t.name.endswith(_REST)], scale)}
+    rests = {tensor.name: tensor for tensor in reduced([t for t in full if t.name.endswith(_REST)], scale)}
+    kept = parts | rests
+    return tuple(kept[tensor.name] for tensor in full if tensor.name in kept)
 
 
 def own_files(model: Model, rank: int, processes: int, scale: float) -> Iterator[ShardFile]:
@@ -67,13 +81,13 @@ def own_files(model: Model, rank: int, processes: int, scale: float) -> Iterator
     of_all = data_rank * tensor_parallel + tensor_rank, data_parallel * tensor_parallel
     name = f"zero_pp_rank_{data_rank}_mp_rank_{grid_rank}"
     if model.zero_stage == PARAMETERS_SHARDED:
-        mine = _Part(own.weights, *of_all, scale)
-        tensors = [
+        mine = _Part(own.weights, *of_all)
+        tensors = (
             tensor
             for number, (dense, experts) in layers.items()
             for tensor in (*mine.of(f"layer_{number}", dense), *mine.of(f"layer_{number}_experts", experts))
-        ]
-        yield ShardFile(name=f"{name}_model_states.pt", tensors=tuple(tensors))
+        )
+        yield ShardFile(name=f"{name}_model_states.pt", tensors=_reduced(tensors, scale))
     else:
         yield from _layer_files(model, layers, data_rank, grid_rank, scale)
     # States of experts are kept apart from the others, as training does.
@@ -81,13 +95,13 @@ def own_files(model: Model, rank: int, processes: int, scale: float) -> Iterator
         f"optimizer_stage_{stage}": sum(sum(dense) for dense, _ in layers.values()),
         f"optimizer_stage_{stage}_experts": sum(sum(experts) for _, experts in layers.values()),
     }
-    states = tuple(
-        tensor
-        for number, precision in enumerate(own.optimizer)
-        for group, elements in groups.items()
-        for tensor in _Part(precision, *of_all, scale).of_one(f"{group}/{number}", elements)
-    )
-    yield ShardFile(name=f"{name}_optim_states.pt", tensors=states)
+    states: list[Tensor] = []
+    # Each state keeps a tensor at every scale.
+    for number, precision in enumerate(own.optimizer):
+        mine = _Part(precision, *of_all)
+        state = (tensor for group, count in groups.items() for tensor in mine.of_one(f"{group}/{number}", count))
+        states += _reduced(state, scale)
+    yield ShardFile(name=f"{name}_optim_states.pt", tensors=tuple(states))
 
 
 def _layer_files(
@@ -97,13 +111,13 @@ def _layer_files(
     assert model.own
     own, cut = model.own, model.tensor_parallel
     tensor_rank = grid_rank % cut
-    mine = _Part(own.weights, tensor_rank, cut, scale)
+    mine = _Part(own.weights, tensor_rank, cut)
     for number, (dense, _) in layers.items() if data_rank == 0 else ():
-        if tensors := tuple(mine.of(f"layer_{number}", dense)):
+        if tensors := _reduced(mine.of(f"layer_{number}", dense), scale):
             yield ShardFile(name=f"layer_{number}-model_{grid_rank}_model_states.pt", tensors=tensors)
-    mine = _Part(own.weights, data_rank * cut + tensor_rank, own.expert_parallel * cut, scale)
+    mine = _Part(own.weights, data_rank * cut + tensor_rank, own.expert_parallel * cut)
     for number, (_, experts) in layers.items() if data_rank < own.expert_parallel else ():
-        if tensors := tuple(mine.of(f"layer_{number}_experts", experts)):
+        if tensors := _reduced(mine.of(f"layer_{number}_experts", experts), scale):
             name = f"layer_{number}{_OF_EXPERTS}{data_rank}-model_{grid_rank}_model_states.pt"
             yield ShardFile(name=name, tensors=tensors)
 

@@ -214,7 +214,9 @@ def _plan_checkpoint(
     check_places(shards)
     files = file_count(shards, engine.files)
     beside_tensors = bytes_beside_tensors(shards, engine.files)
-    one = shards.bytes + beside_tensors + files * space.FILE_OVERHEAD_BYTES + shards.tensors * _TENSOR_OVERHEAD_BYTES
+    # A bound for every version: earlier ones cut all tensors at a reduced scale and left none out.
+    overhead = files * space.FILE_OVERHEAD_BYTES + shards.full_tensors * _TENSOR_OVERHEAD_BYTES
+    one = shards.bytes + beside_tensors + overhead
     rule, drains = space.delta_rule(settings, strategy), drain_rule(settings, strategy)
     state = space.state_memory(shards, engine, strategy, rule, loads_others=settings.asks_contention)
     beside = engine.memory.process_bytes + (DRAIN_BUFFER_BYTES * 2 if drains else 0)

@@ -37,7 +37,7 @@ def damaged_files(make_home: Callable[[str], Path]) -> Run:
 @pytest.mark.parametrize(
     ("kind", "checkpoint", "rank", "file", "tensor", "offset", "words"),
     [
-        ("flipped", 1, 0, MODEL, "layer_0/0", 8192, "1 bit differs in 1 byte, the first at byte 8200"),
+        ("flipped", 1, 0, MODEL, "layer_32/1", 8192, "1 bit differs in 1 byte, the first at byte 8200"),
         ("zeros", 1, 1, OPTIMIZER, "optimizer/0", 8192, "the page holds zeros"),
         ("stale", 2, 0, OPTIMIZER, "optimizer/2", 20480, "that of checkpoint 1 at the same place"),
         ("torn", 2, 1, OPTIMIZER, "optimizer/4", 28672, "right up to byte 30720 and holds zeros behind it"),

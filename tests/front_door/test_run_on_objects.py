@@ -55,6 +55,15 @@ def test_it_is_saved_loaded_compared_and_passes(run: Run) -> None:
     assert measured["integrity"]["bytes_checked"] == 2 * measured["bytes"]
 
 
+def test_a_small_checkpoint_is_read_with_a_few_requests_for_each_file(run: Run) -> None:
+    """Not with some for each of the 195 tensors that a rank has at full size; torch reads a file in some 25 ranges."""
+    measured = run.measurement(subject(run))
+    gets = sum(r["sent"] for r in measured["requests"] if r["kind"] == "get")
+    files = next(c["files"] for c in run.document["checkpoints"] if c["subject"] == subject(run))
+    loads = len(run.operations("load", subject(run)))
+    assert 0 < gets <= 60 * files * loads
+
+
 def test_a_rank_takes_no_more_memory_than_on_a_file_system_and_its_parts(run: Run) -> None:
     measured = run.measurement(subject(run))
     if measured["engine"] == "stream":

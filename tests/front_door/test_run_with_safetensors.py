@@ -27,7 +27,7 @@ BOTH = "--ckpt-engine=safetensors,stream"
 OWN = f"{SUBJECT}/safetensors"
 INDEX = "model.safetensors.index.json"
 # The largest file of rank 1.
-SHARD = "shard-00002-model-00003-of-00008.safetensors"
+SHARD = "shard-00002-model-00002-of-00004.safetensors"
 # A command that drops caches, and damages a file of the first checkpoint before.
 DAMAGE = """
 import os, pathlib, shutil, sys

@@ -234,7 +234,7 @@ def test_a_flipped_bit_is_named_as_with_torch(corrupted: Run) -> None:
     (fault,) = faults(corrupted, "flipped")
     assert (fault["checkpoint"], fault["rank"]) == (1, 0)
     assert fault["file"] == "zero_pp_rank_0_mp_rank_0_model_states.pt"
-    assert (fault["tensor"], fault["offset"]) == ("layer_0/0", 8192)
+    assert (fault["tensor"], fault["offset"]) == ("layer_32/1", 8192)
     assert "1 bit differs in 1 byte, the first at byte 8200" in fault["detail"]
 
 

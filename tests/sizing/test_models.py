@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
+from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +13,11 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.sizing import models
 from pytest_ckpt.sizing.models import MODELS, Layout, Tensor, layout
+from pytest_ckpt.sizing.requests import requests_against_full_size
+from pytest_ckpt.sizing.tensors import reduced
 from pytest_ckpt.support.errors import UsageError
 from tests.support.machine import patience
+from tests.support.selection import examples
 
 GIB = 2**30
 
@@ -199,16 +205,27 @@ def test_open_at_the_published_count_is_the_full_layout():
 
 
 def test_scale_is_the_decimal_that_was_written():
-    floats = layout("llama3-8b", mode="full", scale=0.29).rank(0).files[0].tensors
-    assert floats[1].elements == 4096 // 8 * 29 // 100
+    whole = Tensor(name="t", dtype="float16", elements=100)
     # 0.29 as a float is below 0.29: cut in floats, 100 elements would give 28.
-    assert models._tensors("t", "float16", [100], 0.29)[0].elements == 29
+    assert reduced([whole], 0.29) == (replace(whole, elements=29),)
 
 
-def test_the_smallest_scale_leaves_one_element_a_tensor():
-    of = layout("llama3-8b", mode="full", scale=1e-12)
-    assert {t.elements for rank in of.ranks() for file in rank.files for t in file.tensors} == {1}
-    assert of.files == 16
+def test_the_smallest_scale_leaves_one_tensor_of_a_file_and_of_each_state():
+    of, full = layout("llama3-8b", mode="full", scale=1e-12), layout("llama3-8b", mode="full")
+    for rank in of.ranks():
+        model_file, optimizer_file = rank.files
+        assert [t.elements for t in model_file.tensors] == [len(full.rank(rank.rank).files[0].tensors)]
+        assert [t.name for t in optimizer_file.tensors] == ["optimizer/0", "optimizer/2", "optimizer/4"]
+        assert {t.elements for t in optimizer_file.tensors} == {2}
+    assert of.files == full.files == 16
+
+
+@all_models
+def test_a_reduced_scale_makes_about_as_many_requests_a_byte(name: str):
+    """At any scale whose files are larger than a request; with all tensors cut it was 40 times as many for 70B."""
+    for scale, times in ((0.5, 1.02), (0.1, 1.2), (0.01, 2.2)):
+        assert 0.99 < requests_against_full_size(layout(name, mode="subset" if name != "llama3-8b" else "full",
+                                                        scale=scale), 16 << 20) < times  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -241,7 +258,13 @@ def test_a_rank_outside_the_layout_is_an_error(rank: int):
 
 
 def test_the_largest_layout_is_laid_out_in_no_time():
-    for cache in (models._ranks, models._totals, models._stage_tensors, models._optimizer_tensors):
+    for cache in (
+        models._ranks,
+        models._totals,
+        models._layer_tensors,
+        models._whole_stage_tensors,
+        models._optimizer_tensors,
+    ):
         cache.cache_clear()
     start = time.perf_counter()
     of = layout("llama3-1t", mode="full", scale=0.001)
@@ -278,13 +301,40 @@ def test_a_larger_scale_is_never_smaller(name: str, scales: tuple[float, float],
     small, large = (layout(name, mode="subset", scale=scale).rank(rank) for scale in sorted(scales))
     for ours, theirs in zip(small.files, large.files, strict=True):
         assert ours.name == theirs.name
-        for a, b in zip(ours.tensors, theirs.tensors, strict=True):
-            assert 1 <= a.elements <= b.elements
+        assert ours.bytes <= theirs.bytes
+        assert len(ours.tensors) <= len(theirs.tensors) + 2
 
 
-@given(name=st.sampled_from(list(MODELS)), scale=st.floats(min_value=1e-4, max_value=1.0))
+@given(
+    sizes=st.lists(st.integers(1, 10**6), min_size=1, max_size=40) | st.lists(st.integers(1, 5), min_size=1),
+    scale=st.floats(min_value=1e-9, max_value=1.0),
+)
+@settings(max_examples=examples(500), deadline=None)
+def test_a_scale_keeps_the_sizes_of_tensors_and_leaves_tensors_out(sizes: list[int], scale: float):
+    full = [Tensor(name=f"t/{n}", dtype="float16", elements=size) for n, size in enumerate(sizes)]
+    kept = reduced(full, scale)
+    of = {tensor.name: tensor.elements for tensor in full}
+    assert sum(t.elements for t in kept) == sum(max(1, math.floor(size * Fraction(repr(scale)))) for size in sizes)
+    assert all(1 <= tensor.elements <= of[tensor.name] for tensor in kept)
+    assert [tensor.name for tensor in kept] == [t.name for t in full if t.name in {k.name for k in kept}]
+    assert 1 <= len(kept) <= len(full)
+    if scale == 1:
+        assert kept == tuple(full)
+    # Only as many are kept as have the bytes: the share of all, and the more the less even sizes are.
+    if len(set(sizes)) == 1 and sizes[0] * scale >= 1:
+        assert len(kept) == math.ceil(len(full) * sum(t.elements for t in kept) / sum(sizes))
+        assert sum(t.elements < sizes[0] for t in kept) <= 1
+
+
+@given(name=st.sampled_from(list(MODELS)), scale=st.floats(min_value=1e-6, max_value=1.0))
 @settings(max_examples=30, deadline=None)
 def test_a_scale_is_that_share_of_the_bytes(name: str, scale: float):
-    of = layout(name, mode="subset", scale=scale)
-    tensors = sum(len(file.tensors) for rank in of.ranks() for file in rank.files)
-    assert of.bytes == pytest.approx(of.full_bytes * scale, abs=4 * tensors)
+    of, full = layout(name, mode="subset", scale=scale), layout(name, mode="subset")
+    share = Fraction(repr(scale))
+    for rank, whole in zip(of.ranks(), full.ranks(), strict=True):
+        assert [file.name for file in rank.files] == [file.name for file in whole.files]
+        for file, whole_file in zip(rank.files, whole.files, strict=True):
+            item = {t.name: t.bytes // t.elements for t in whole_file.tensors}
+            assert file.bytes == sum(max(1, math.floor(t.elements * share)) * item[t.name] for t in whole_file.tensors)
+            assert file.tensors
+    assert of.bytes == pytest.approx(full.bytes * scale, abs=4 * full.full_tensors)

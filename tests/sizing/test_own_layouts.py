@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from hypothesis import assume, given, settings
@@ -133,15 +135,43 @@ def test_files_have_names_of_their_own_and_hold_something(model: Model) -> None:
             assert len({t.name for t in file.tensors}) == len(file.tensors)
 
 
-@given(model=own_models())
-@settings(max_examples=examples(200), deadline=None)
-def test_ranks_that_share_a_tensor_hold_parts_of_one_size(model: Model) -> None:
+@given(model=own_models(), scale=st.just(1.0) | st.floats(1e-6, 1.0))
+@settings(max_examples=examples(300), deadline=None)
+def test_ranks_that_share_a_tensor_hold_parts_of_one_size(model: Model, scale: float) -> None:
     """torch.distributed.checkpoint takes nothing else for rows of one tensor."""
     sizes: dict[str, set[tuple[str, int]]] = {}
-    for rank in layout(model, mode="full").ranks():
+    holders: dict[str, list[int]] = {}
+    of = layout(model, mode="full", scale=scale)
+    for rank in of.ranks():
         for tensor in (t for file in rank.files for t in file.tensors):
             sizes.setdefault(tensor.name, set()).add((tensor.dtype, tensor.elements))
+            holders.setdefault(tensor.name, []).append(rank.rank)
     assert {name: found for name, found in sizes.items() if len(found) > 1} == {}
+    # All ranks that hold a tensor at full size hold it at a scale, or none does.
+    full: dict[str, list[int]] = {}
+    for rank in layout(model, mode="full").ranks():
+        for tensor in (t for file in rank.files for t in file.tensors):
+            full.setdefault(tensor.name, []).append(rank.rank)
+    assert holders == {name: ranks for name, ranks in full.items() if name in holders}
+
+
+@given(model=own_models(), scale=st.floats(1e-6, 1.0))
+@settings(max_examples=examples(300), deadline=None)
+def test_a_scale_leaves_files_their_share_of_the_bytes_and_each_optimizer_state(model: Model, scale: float) -> None:
+    of, full = layout(model, mode="full", scale=scale), layout(model, mode="full")
+    share = Fraction(repr(scale))
+    for rank, whole in zip(of.ranks(), full.ranks(), strict=True):
+        assert [file.name for file in rank.files] == [file.name for file in whole.files]
+        for file, whole_file in zip(rank.files, whole.files, strict=True):
+            tensors = {t.name: t for t in whole_file.tensors}
+            cut = (max(1, math.floor(t.elements * share)) * (t.bytes // t.elements) for t in whole_file.tensors)
+            assert file.bytes == sum(cut)
+            assert file.tensors
+            assert all(t.name in tensors and 1 <= t.elements <= tensors[t.name].elements for t in file.tensors)
+        states = [
+            {t.name.removesuffix("/rest").rpartition("/")[2] for t in of.files[-1].tensors} for of in (rank, whole)
+        ]
+        assert states[0] == states[1]
 
 
 @given(model=own_models(), copies=st.integers(1, 4))

@@ -65,16 +65,16 @@ def zeros(checkpoints: Checkpoints) -> None:
 
 
 def stale(checkpoints: Checkpoints) -> None:
-    """The sixth page of a tensor, as it was in the checkpoint before."""
+    """The sixth page of the second tensor, as it was in the checkpoint before."""
     new, old = checkpoints.file(2, 0, OPTIMIZER), checkpoints.file(1, 0, OPTIMIZER)
-    place = tensor_start(new, 2) + 5 * PAGE
+    place = tensor_start(new, 1) + 5 * PAGE
     change(new, place, read(old, place, PAGE))
 
 
 def torn(checkpoints: Checkpoints) -> None:
-    """The second half of a page was never written."""
+    """The second half of a page of the third tensor was never written."""
     file = checkpoints.file(2, 1, OPTIMIZER)
-    change(file, tensor_start(file, 4) + 7 * PAGE + 2048, bytes(2048))
+    change(file, tensor_start(file, 2) + 7 * PAGE + 2048, bytes(2048))
 
 
 def misplaced(checkpoints: Checkpoints) -> None:

@@ -170,7 +170,7 @@ def test_a_file_that_is_not_there_is_an_error_of_the_storage(saved, name):
         (lambda index: b"[" * len(index), "unreadable"),
         (lambda index: b"[1]".ljust(len(index)), "unreadable"),
         (lambda index: index.replace(b"shard-00001", b"shard-00002"), "foreign"),
-        (lambda index: index.replace(b"layer_0/0/rank0", b"layer_0/0/rankX"), "foreign"),
+        (lambda index: index.replace(b"optimizer/0/rank0", b"optimizer/0/rankX"), "foreign"),
     ],
 )
 def test_an_index_by_which_no_job_finds_its_files_ends_the_load(saved, change_index, kind):
