@@ -159,8 +159,7 @@ def test_a_relaxed_limit_stands_in_the_report_and_the_certificate(door: FrontDoo
 def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(door: FrontDoor, mount) -> None:
     """Two clients, power cuts and a volume that is filled, on a target that is honest."""
     need_fuse()
-    small = mount("tmpfs", 96)
-    with misbehaving(door.home, second=True) as target:
+    with misbehaving(door.home, second=True) as target, misbehaving(mount("tmpfs", 96)) as small:
         run = door.run(
             *TINY,
             "--ckpt-gates=posix-shared",
@@ -168,7 +167,7 @@ def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(
             f"--ckpt-second-mount={target.second}",
             f"--ckpt-power-cut={shlex.join(target.power_cut_command)}",
             "--ckpt-power-cuts=2",
-            f"--ckpt-full-target={small}",
+            f"--ckpt-full-target={small.path}",
             target=target.path,
             report=mount("tmpfs", 64) / "report",
         )
@@ -178,7 +177,7 @@ def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(
         assert "2, " in run.verdict("DURABLE", "power-cut")["detail"]
         assert run.document["environment"]["second_client"].startswith(str(target.second))
         assert run.left_on_target == [], run.text
-    assert list(small.iterdir()) == []
+        assert list(small.path.iterdir()) == []
 
 
 @pytest.mark.thorough
@@ -214,6 +213,18 @@ def test_a_target_whose_client_dies_is_told_once(door: FrontDoor, make_home) -> 
     assert len(left) > 10
     because = {v["because"] for v in left}
     assert all("The target answers " in each and " since check " in each for each in because), because
+
+
+def test_a_volume_to_fill_of_another_kind_says_nothing_of_the_target(door: FrontDoor, mount) -> None:
+    small = mount("tmpfs", 96)
+    words = (*LOCAL, "--ckpt-suite=conformance", f"--ckpt-full-target={small}", "-k", "full_volume or without_space")
+    run = door.run(*words)
+    assert run.code == 8, run.text
+    seen = [v for v in of_behaviour(run).values() if v["id"] in ("FULL", "COMMIT-FULL")]
+    assert {v["outcome"] for v in seen} == {"not run"}
+    kind = run.document["environment"]["target"]["kind"]
+    assert all(f"{small} is of another kind (tmpfs) than the target ({kind})" in v["because"] for v in seen), seen
+    assert list(small.iterdir()) == []
 
 
 def test_a_second_mount_that_is_gone_accuses_no_storage(door: FrontDoor, make_home) -> None:
