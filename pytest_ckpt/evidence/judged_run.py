@@ -21,6 +21,7 @@ from pytest_ckpt.evidence.run_files import (
     read_observations,
 )
 from pytest_ckpt.evidence.unfinished import decidable
+from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.options import with_role
@@ -112,6 +113,9 @@ def judged_run(
     catalogue = known_to(offered(extended(extras), target.capabilities), schema.number)
     found = command_line.get("ckpt_gates")
     gates = load_gates(found, target.gate_kind, catalogue) if found else fitting(Gates, report["gates"])
+    # What a check that came later says is not missing.
+    later = {check.name: "off" for check in CHECKS if check.since > schema.number}
+    asked = dataclasses.replace(gates, kinds=gates.kinds | later)
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))
     plan = plan_run(settings, target, gates.table)
     measurements = read_measurements(folder, plan, schema)
@@ -121,7 +125,7 @@ def judged_run(
     facts = _Facts(
         kind=target.kind,
         plan=plan,
-        gates=gates,
+        gates=asked,
         measurements={str(m.subject): m for m in measurements},
         observations={(o.requirement, o.subject): o for o in observations},
     )
@@ -130,7 +134,7 @@ def judged_run(
     judgement = judge_run(
         plan,
         settings,
-        gates,
+        asked,
         verdicts,
         measurements,
         waivers,

@@ -19,8 +19,10 @@ from pytest_ckpt.targets.posix import zfs
 from pytest_ckpt.targets.posix.mounts import Mount, mount_of
 from pytest_ckpt.targets.posix.residency import page_counts
 
-# Little, as a slow storage must take it within the deadline; 32 pages are enough to be counted.
-_CANARY_BYTES = 128 << 10
+# A page is counted exactly, and a slow storage takes it within the deadline. The counters of a device count the writes
+# of others, too: there it is more.
+_CANARY_BYTES = mmap.PAGESIZE
+_CANARY_BYTES_OF_COUNTERS = 128 << 10
 _SECTOR_BYTES = 512
 _DEVICES = Path("/sys/dev/block")
 _SECTORS_WRITTEN = 6  # of the fields of a device's stat: Documentation/block/stat.rst
@@ -62,21 +64,34 @@ def fsync_counts(folder: Path, devices: Path = _DEVICES) -> FsyncCounts:
 def _around_fsync(descriptor: int, seen: int, devices: Path) -> FsyncCounts:
     stat = devices / _device_of(descriptor) / "stat"
     written_before = _bytes_written(stat)
-    data = memoryview(os.urandom(_CANARY_BYTES))
-    while data:
-        data = data[os.write(descriptor, data) :]
-    try:
-        dirty = page_counts(seen).unwritten * mmap.PAGESIZE
-    except OSError as error:
-        if error.errno not in _NO_CACHESTAT:
-            raise
+    if not _is_counted(seen):
+        _write(descriptor, _CANARY_BYTES_OF_COUNTERS)
         os.fsync(descriptor)
         return _by_device(written_before, _bytes_written(stat))
+    _write(descriptor, _CANARY_BYTES)
+    dirty = page_counts(seen).unwritten * mmap.PAGESIZE
     os.fsync(descriptor)
     left = page_counts(seen).unwritten * mmap.PAGESIZE
     if dirty == 0:
         return FsyncCounts(unobservable="the kernel counted no dirty page of a file that had just been written")
     return FsyncCounts(dirty_bytes=dirty, left_bytes=left)
+
+
+def _is_counted(descriptor: int) -> bool:
+    """Whether the kernel counts the pages of a file that were not written back."""
+    try:
+        page_counts(descriptor)
+    except OSError as error:
+        if error.errno in _NO_CACHESTAT:
+            return False
+        raise
+    return True
+
+
+def _write(descriptor: int, count: int) -> None:
+    data = memoryview(os.urandom(count))
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 def _by_device(before: int | None, after: int | None) -> FsyncCounts:
@@ -85,8 +100,8 @@ def _by_device(before: int | None, after: int | None) -> FsyncCounts:
         return FsyncCounts(
             unobservable="the kernel has no cachestat(2) (before 6.5), and the target has no block device of its own"
         )
-    left = max(0, _CANARY_BYTES - (after - before))
-    return FsyncCounts(counter="device counters", dirty_bytes=_CANARY_BYTES, left_bytes=left)
+    left = max(0, _CANARY_BYTES_OF_COUNTERS - (after - before))
+    return FsyncCounts(counter="device counters", dirty_bytes=_CANARY_BYTES_OF_COUNTERS, left_bytes=left)
 
 
 def _device_of(descriptor: int) -> str:
