@@ -14,6 +14,7 @@ from pytest_ckpt.conformance import actions, pages
 from pytest_ckpt.conformance.content import random_bytes
 from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.conformance.posix.client import decoded, encoded
+from pytest_ckpt.conformance.reading import read_to_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ _FILES = 300
 _PAGES = 24
 # For 1 s kernels keep what a file system by FUSE has told them, unless it says otherwise. Then they ask it anew, and it
 # may answer from a longer memory of its own, which nothing asks before: sshfs has one of 20 s.
-_ASKED_ANEW_SECONDS = 1.2
+ASKED_ANEW_SECONDS = 1.2
 _LOGS, _RECORDS = 60, 12
 # Records of the lengths of a line, of less and of more than a page, and of several pages.
 _RECORD_BYTES = (90, 4000, 4200, 20_000)
@@ -79,9 +80,9 @@ def _changed_later(clients: _Clients) -> int:
             _change(path, context.seed, versions, after)
             versions = after
         clients.change(path, changes[last][0], versions, changes[last][1])
-    time.sleep(_ASKED_ANEW_SECONDS)
+    time.sleep(ASKED_ANEW_SECONDS)
     for (_, before), (change, after), path in zip(changes, changes[1:], read, strict=False):
-        clients.change(path, f"{change} {_ASKED_ANEW_SECONDS:g} s after the last look", before, after)
+        clients.change(path, f"{change} {ASKED_ANEW_SECONDS:g} s after the last look", before, after)
         path.unlink()
     return 2 * len(read)
 
@@ -131,7 +132,7 @@ def append(context: CheckContext, findings: Findings) -> None:
     for number, log in enumerate(logs):
         _fill(log, other_begins=number // 2 % 2 == 1, reads_between=number % 2 == 0)
     # After the files above, so that part of the time is over by then.
-    time.sleep(_ASKED_ANEW_SECONDS)
+    time.sleep(ASKED_ANEW_SECONDS)
     for number, log in enumerate(later):
         log.append(by_other=bool(number))
         log.read(on_other=not number)
@@ -222,7 +223,7 @@ def first_open(path: str, *, seed: int, versions: list[int], change: str) -> dic
         )
         return findings.plain()
     try:
-        data = b"".join(iter(lambda: os.read(descriptor, 1 << 20), b""))
+        data = read_to_end(descriptor)
         size = os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
