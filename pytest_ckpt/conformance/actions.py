@@ -12,6 +12,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.conformance import reading
 from pytest_ckpt.conformance.posix.client import decoded, encoded
 
 if TYPE_CHECKING:
@@ -45,12 +46,8 @@ def names(path: str) -> list[str]:
 
 
 def read(path: str) -> str:
-    """Open, read all and close a file; return its bytes encoded."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return encoded(_read(descriptor, None, 0))
-    finally:
-        os.close(descriptor)
+    """Open a file, read it to its end and close it; return its bytes encoded."""
+    return encoded(reading.read_file(path))
 
 
 def write(path: str, *, data: str, exclusive: bool = False, append: bool = False, sync: bool = False) -> None:
@@ -87,7 +84,7 @@ def open_file(path: str, *, flags: int = os.O_RDONLY) -> int:
 
 def read_at(path: str, *, descriptor: int, length: int, offset: int) -> str:
     """Return bytes of an open file, encoded; fewer only where it ends."""
-    return encoded(_read(descriptor, length, offset))
+    return encoded(reading.read_at(descriptor, offset, length))
 
 
 def write_at(path: str, *, descriptor: int, data: str, offset: int) -> None:
@@ -180,18 +177,6 @@ LOOKS: dict[str, Callable[[str], Any]] = {
     "names": lambda path: sorted(names(path)),
     "data": read,
 }
-
-
-def _read(descriptor: int, length: int | None, offset: int) -> bytes:
-    pieces: list[bytes] = []
-    while length is None or length > 0:
-        piece = os.pread(descriptor, min(length or 1 << 20, 1 << 20), offset)
-        if not piece:
-            break
-        pieces.append(piece)
-        offset += len(piece)
-        length = None if length is None else length - len(piece)
-    return b"".join(pieces)
 
 
 def _write(descriptor: int, data: bytes, offset: int | None) -> None:

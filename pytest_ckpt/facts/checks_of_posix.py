@@ -170,7 +170,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         code="pointer:overwrite",
         relies="DeepSpeed (latest), Megatron-Core (tracker file)",
         how="A small file is overwritten in place; a reader sees the old text, the new one, or none (no bytes, or "
-        "only zeros, which are counted), never a mixture.",
+        "only zeros, which are counted), never a mixture. A longer text is never cut at the old length.",
     ),
     Check(
         requirement="POINTER",

@@ -37,13 +37,14 @@ def test_a_hard_link_that_is_read_as_it_was_before_is_called_older_and_not_unkno
     """A client that caches the pages of each name apart, as encfs does with the option kernel_cache."""
     code = (
         "from pathlib import Path\n"
-        "link, read, cached = Path.hardlink_to, Path.read_bytes, {}\n"
+        "from pytest_ckpt.conformance.posix.checks import capabilities\n"
+        "link, read, cached = Path.hardlink_to, capabilities.read_file, {}\n"
         "def hardlink_to(self, target):\n"
         "    cached.setdefault(target, read(target))\n"
         "    link(self, target)\n"
-        "def read_bytes(self):\n"
-        "    return cached.get(self) or read(self)\n"
-        "Path.hardlink_to, Path.read_bytes = hardlink_to, read_bytes"
+        "def read_file(path):\n"
+        "    return cached.get(path) or read(path)\n"
+        "Path.hardlink_to, capabilities.read_file = hardlink_to, read_file"
     )
     assert kinds(made("CAPABILITIES.links", make_home("links"), sabotage=code)) == {"bytes of an older version"}
 
@@ -108,7 +109,16 @@ def test_a_file_system_that_ends_below_an_offset_says_so(mount):
     (point / "folder").mkdir()
     seen = made("LARGE.offsets", point / "folder")
     assert seen.anomalies == ()
-    assert any(name.startswith("declared limit below 8 TiB") for name in seen.facts), seen.facts
+    told = {words for name, words in seen.facts.items() if name.startswith("declared limit below 8 TiB")}
+    assert told == {"the storage's maximum file size is below 8,796,093,546,496 bytes: File too large (EFBIG)"}, told
+
+
+def test_a_limit_of_this_process_is_named_and_the_storage_is_not_blamed(make_home):
+    code = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (1 << 40, resource.RLIM_INFINITY))"
+    seen = made("LARGE.offsets", make_home("limited"), sabotage=code)
+    assert seen.anomalies == ()
+    assert seen.not_run.startswith("this process may write files of at most 1,099,511,627,776 bytes (RLIMIT_FSIZE")
+    assert "ulimit -f unlimited" in seen.not_run
 
 
 def test_a_volume_that_is_too_small_for_a_file_without_holes_is_named_and_not_blamed(mount):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,6 +106,27 @@ def test_what_is_wrong_with_a_delta_is_found(
 ) -> None:
     damage(folders[2] / DELTA)
     assert faults(folders)[0] == (kind, DELTA, in_tensor)
+
+
+def test_a_delta_that_is_cut_until_somebody_asks_for_its_size_is_short(
+    folders: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, fstat, preadv, asked = PAGE_BYTES, os.fstat, os.preadv, set()
+
+    def path_of(descriptor: int) -> str:
+        return str(Path(f"/proc/self/fd/{descriptor}").readlink())
+
+    def ask(descriptor: int) -> os.stat_result:
+        asked.add(path_of(descriptor))
+        return fstat(descriptor)
+
+    def cut(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        done, path = preadv(descriptor, buffers, offset), path_of(descriptor)
+        return done if path in asked or not path.endswith(DELTA) else min(done, max(known - offset, 0))
+
+    monkeypatch.setattr(os, "fstat", ask)
+    monkeypatch.setattr(os, "preadv", cut)
+    assert faults(folders)[0] == ("short", DELTA, False)
 
 
 def test_an_older_delta_in_the_place_of_a_newer_one_is_found(folders: dict[int, Path]) -> None:

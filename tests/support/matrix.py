@@ -249,10 +249,9 @@ MATRIX = (
     ),
     row(
         "stale attributes",
-        "STALE.attributes VISIBLE.read-after-close VISIBLE.append",
-        {"VISIBLE.read-after-close": "stale size"},
-        may="POINTER.overwrite-second-client SPARSE.disjoint-writers-second-client UNLINK.second-client "
-        "COMMIT.file-second-client STALE.names",
+        "STALE.attributes VISIBLE.read-after-close VISIBLE.append POINTER.overwrite-second-client",
+        {"VISIBLE.read-after-close": "stale size", "POINTER.overwrite-second-client": "longer text is cut"},
+        may="SPARSE.disjoint-writers-second-client UNLINK.second-client COMMIT.file-second-client STALE.names",
     ),
     row(
         "stale listing",

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import difference, random_bytes
+from pytest_ckpt.conformance.reading import read_to_end
 from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
 from pytest_ckpt.targets.posix.names import checkpoint_name, partial_name
 
@@ -87,14 +88,17 @@ class Checkpoint:
         sync_folder(folder, doing)
 
     def wrongs(self, folder: Path, doing: Doing) -> list[Wrong]:
-        """Return what is wrong with the committed checkpoint, read past the caches; nothing when it is bit-exact."""
+        """Return what is wrong with the committed checkpoint, read past the caches; nothing when it is bit-exact.
+
+        The files are read before the directory is listed: a listing makes some clients update what they remember.
+        """
+        found = [wrong_bytes(folder / self.name / name, data, doing) for name, data in self.contents().items()]
+        wrongs = [wrong for wrong in found if wrong]
         doing("list", folder / self.name)
         try:
             there = names_in(folder / self.name)
         except OSError as error:
             return [_unreadable(folder / self.name, error)]
-        found = [wrong_bytes(folder / self.name / name, data, doing) for name, data in self.contents().items()]
-        wrongs = [wrong for wrong in found if wrong]
         if not wrongs and there != sorted(self.contents()):
             names = ", ".join(there)
             expected = ", ".join(sorted(self.contents()))
@@ -182,9 +186,12 @@ def read_past_caches(path: Path) -> bytes:
     except OSError as error:
         if error.errno not in NOT_OFFERED:
             raise
-    with path.open("rb", buffering=0) as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        return file.read()
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        return read_to_end(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _read_direct(path: Path) -> bytes:
@@ -193,11 +200,13 @@ def _read_direct(path: Path) -> bytes:
         # A mapping of its own begins at a page: O_DIRECT wants aligned memory.
         with mmap.mmap(-1, _PIECE_BYTES) as buffer:
             read = bytearray()
-            while count := os.preadv(descriptor, [buffer], len(read)):
-                read += buffer[:count]
-                if count % mmap.PAGESIZE:
-                    break
-            return bytes(read)
+            while True:
+                # A page that came short is read again: only a read that returns no more bytes than before is the end.
+                start = len(read) - len(read) % mmap.PAGESIZE
+                count = os.preadv(descriptor, [buffer], start)
+                if start + count <= len(read):
+                    return bytes(read)
+                read[start:] = buffer[:count]
     finally:
         os.close(descriptor)
 

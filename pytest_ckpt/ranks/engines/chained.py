@@ -168,10 +168,14 @@ class ChainedEngine:
         source = links[delta].source(self._name)
         try:
             # No more than was written: a file may have grown to any size.
-            size, stop = source.size, min(source.size, wanted)
             with clock.phase("read", self._name):
-                for offset in range(0, stop, self._request_bytes):
-                    got += source.read_into(offset, data[offset : min(offset + self._request_bytes, stop)])
+                while got < wanted:
+                    step = source.read_into(got, data[got : min(got + self._request_bytes, wanted)])
+                    if not step:
+                        break
+                    got += step
+            # Only now: some clients cut what is read at an old length until they are asked for the size.
+            size = source.size
         finally:
             source.close()
         self._read = (number, got, size)

@@ -97,6 +97,10 @@ class Activity:
             raise
         self.phase, self.file = "", ""
 
+    def fails_at(self, file: str) -> None:
+        """Note the file of a call that failed, for a phase that covers several files; the first error counts."""
+        self._rank.failed_in = self._rank.failed_in or (self.name, self.operation, self.phase, file)
+
     @contextmanager
     def wait(self) -> Iterator[None]:
         """Mark that this rank waits for others and is not the one to blame."""

@@ -45,15 +45,16 @@ class _Samples:
         """Read until it is over: a pause, a place at random, the time until its bytes are here."""
         chance = random.Random(seed)
         buffer = mmap.mmap(-1, READ_BYTES)
-        weights = [source.size for source in self.files]
+        # Asked for once: a request for the size right before a timed read would warm the client's caches.
+        sizes = [source.size for source in self.files]
         while not self.over.wait(PAUSE_SECONDS):
-            (source,) = chance.choices(self.files, weights)
-            offset = chance.randrange(max(1, (source.size - READ_BYTES) // _BLOCK_BYTES)) * _BLOCK_BYTES
+            ((source, size),) = chance.choices(list(zip(self.files, sizes, strict=True)), sizes)
+            offset = chance.randrange(max(1, (size - READ_BYTES) // _BLOCK_BYTES)) * _BLOCK_BYTES
             began = time.perf_counter()
             try:
                 got = source.read_into(offset, buffer)
                 took = time.perf_counter() - began
-                if got < min(READ_BYTES, source.size - offset):
+                if got < min(READ_BYTES, size - offset):
                     raise OSError(errno.EIO, f"a read of {READ_BYTES} bytes brought {got}")
                 self.reads.append((began, took))
             except OSError as error:

@@ -104,6 +104,20 @@ class StoreFileExistsError(StoreError, FileExistsError):
     """There is such an object already."""
 
 
+class CutError(http.client.HTTPException):
+    """A connection that ended before all of an answer's body: bytes promised and received, and their first offset."""
+
+    def __init__(self, received: int, promised: int, offset: int) -> None:
+        super().__init__(
+            f"the connection was cut: {received:,} of {promised:,} bytes were received, from byte {offset:,} on"
+        )
+
+
+def is_cut(error: Exception) -> bool:
+    """Return whether an error says that a connection ended."""
+    return isinstance(error, ConnectionError | http.client.HTTPException) or type(error).__name__ in _TLS_CUT
+
+
 def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[str] = ()) -> StoreError:
     """Return what a store answered as an error; what is ``hidden``, such as the keys of who asked, is no part of it."""
     found = fields_of(data)
@@ -126,8 +140,9 @@ def of_connection(error: Exception, what: str, place: str) -> StoreError:
         made = _made(errno.ECONNREFUSED, f"{what}: nothing answers at the endpoint", place)
     elif type(error).__module__ == "ssl" and type(error).__name__ not in _TLS_CUT:
         made = _made(errno.EPROTO, f"{what}: TLS failed: {error}", place)
-    elif isinstance(error, ConnectionError | http.client.HTTPException) or type(error).__name__ in _TLS_CUT:
-        made = _made(errno.ECONNRESET, f"{what}: the connection was cut", place)
+    elif is_cut(error):
+        words = str(error) if isinstance(error, CutError) else "the connection was cut"
+        made = _made(errno.ECONNRESET, f"{what}: {words}", place)
     else:
         assert isinstance(error, OSError)
         unknown = isinstance(error.errno, int) and error.errno < 0

@@ -13,6 +13,7 @@ import errno
 import http.client
 import itertools
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +23,7 @@ from pytest_ckpt.facts.requests import Tallies, Tally
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects.credentials import NoCredentialsError
 from pytest_ckpt.targets.objects.dialect import Dialect, Endpoint
-from pytest_ckpt.targets.objects.errors import StoreError, of_answer, of_connection, of_credentials
+from pytest_ckpt.targets.objects.errors import CutError, StoreError, is_cut, of_answer, of_connection, of_credentials
 from pytest_ckpt.targets.objects.signing import encoded_query
 
 # A send or a receive of so much is one sign of life: a slow store is told from a silent one.
@@ -187,7 +188,7 @@ class Wire:
                 read, data = 0, found.read(_MAXIMUM_ANSWER_BYTES)
                 if found.length and len(data) < _MAXIMUM_ANSWER_BYTES:
                     # A read of so many bytes at most tells nobody that the connection ended before.
-                    raise http.client.IncompleteRead(data, found.length)
+                    raise CutError(len(data), len(data) + found.length, _first_offset(found))
             if not found.isclosed():
                 # Something is left of it: the next request would read that.
                 self._forget()
@@ -262,11 +263,22 @@ class Wire:
 
 
 def _read_into(stated: http.client.HTTPResponse, view: memoryview, moved: Callable[[int], None]) -> int:
-    """Read an answer's body into memory; what is longer than that is left. Raises IncompleteRead."""
-    done = 0
-    while done < len(view) and (step := stated.readinto(view[done : done + _PIECE_BYTES])):
-        done += step
-        moved(step)
+    """Read an answer's body into memory; what is longer than that is left. Raises CutError."""
+    done, promised = 0, stated.length or 0
+    try:
+        while done < len(view) and (step := stated.readinto(view[done : done + _PIECE_BYTES])):
+            done += step
+            moved(step)
+    except (OSError, http.client.HTTPException) as error:
+        if not (promised and is_cut(error)):
+            raise
+        raise CutError(done, promised, _first_offset(stated)) from None
     if done < len(view) and stated.length:
-        raise http.client.IncompleteRead(b"", stated.length)
+        raise CutError(done, promised, _first_offset(stated))
     return done
+
+
+def _first_offset(stated: http.client.HTTPResponse) -> int:
+    """Return the offset in its object of an answer's first byte."""
+    found = re.match(r"bytes (\d+)-", stated.getheader("content-range", ""))
+    return int(found[1]) if found else 0

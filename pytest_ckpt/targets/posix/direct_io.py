@@ -59,10 +59,19 @@ class DirectFile:
         """How requests pass the client's page cache."""
         return self._way.words
 
-    def transfer(self, call: Callable[[int, memoryview, int], int], data: Buffer, offset: int, wanted: int) -> int:
+    def transfer(
+        self,
+        call: Callable[[int, memoryview, int], int],
+        data: Buffer,
+        offset: int,
+        wanted: int,
+        *,
+        is_end: Callable[[int], bool] = lambda _at: False,
+    ) -> int:
         """Go on until ``wanted`` bytes are written or read, or the file ends; return how many were.
 
-        Leave the direct way where the target refuses it.
+        Leave the direct way where the target refuses it. ``is_end`` is asked whether the file ends at an offset inside
+        a block: a direct request ends there too.
         """
         view, done = memoryview(data).cast("B"), 0
         while done < wanted:
@@ -80,6 +89,8 @@ class DirectFile:
             done += step
             self._phases.moved(step)
             if done % BLOCK_BYTES and self.direct and done < wanted:
+                if is_end(offset + done):
+                    break
                 # The rest is no longer aligned.
                 self._leave_direct("the target ended a direct request inside a block")
         return done

@@ -49,7 +49,11 @@ class SourceAtOffsets:
         self._name, self._phases = path.name, phases
         with phases.phase("open", path.name):
             self._file = DirectFile(path, os.O_RDONLY, way, phases)
-            self.size = os.fstat(self._file.descriptor).st_size
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes, as it is now."""
+        return os.fstat(self._file.descriptor).st_size
 
     @property
     def way(self) -> str:
@@ -62,10 +66,17 @@ class SourceAtOffsets:
         return self._file.direct
 
     def read_into(self, offset: int, buffer: Buffer) -> int:
-        """Read until the buffer is full or the file ends."""
-        # A request at the file's end asks for whole blocks and gets what the file has.
-        wanted = max(0, min(memoryview(buffer).nbytes, self.size - offset))
-        return self._file.transfer(lambda fd, part, at: os.preadv(fd, [part], at), buffer, offset, wanted)
+        """Read until the buffer is full or the file ends.
+
+        The end is where reads end and not what the size says before: some clients remember an old size until they are
+        asked for it, and a reader of checkpoints reads first.
+        """
+
+        def read(descriptor: int, part: memoryview, at: int) -> int:
+            return os.preadv(descriptor, [part], at)
+
+        wanted = memoryview(buffer).nbytes
+        return self._file.transfer(read, buffer, offset, wanted, is_end=lambda at: at >= self.size)
 
     def close(self) -> None:
         """Close it."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -22,6 +25,7 @@ from tests.support.streaming import (
     failure_of,
     load,
     streaming,
+    transfers,
 )
 
 
@@ -176,3 +180,57 @@ def test_a_missing_file_is_an_error_that_names_it(saved, capfd):
 def load_with(activity, folder):
     clock = clock_of(activity)
     streaming(ODD).load(committed_in(folder, clock), 0, clock)
+
+
+def name_of(descriptor):
+    return Path(f"/proc/self/fd/{descriptor}").readlink().name
+
+
+def test_a_read_that_fails_names_its_own_file_and_not_the_first_of_the_window(saved, capfd):
+    last = ODD.files[-1].name
+
+    def read(_number, real, descriptor, buffers, offset):
+        if name_of(descriptor) == last:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(descriptor, buffers, offset)
+
+    with transfers(read=read):
+        failure = failure_of(lambda activity: load_with(activity, saved), capfd)
+    assert (failure["phase"], failure["file"], failure["errno"]) == ("read", last, "EIO")
+
+
+def test_a_file_that_is_cut_until_somebody_asks_for_its_size_is_short(saved, monkeypatch):
+    """As disorderfs, s3fs and sshfs do: what is read ends at the length that was known, until fstat is called."""
+    known, true = 5000, os.fstat
+    asked = set()
+
+    def fstat(descriptor):
+        asked.add(name_of(descriptor))
+        return true(descriptor)
+
+    def read(_number, real, descriptor, buffers, offset):
+        done = real(descriptor, buffers, offset)
+        if name_of(descriptor) != MIDDLE.name or MIDDLE.name in asked:
+            return done
+        return min(done, max(known - offset, 0))
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    with transfers(read=read):
+        _, _, faults = load(streaming(ODD), saved)
+    assert {(fault.kind, fault.file) for fault in faults} == {("short", MIDDLE.name)}
+
+
+@pytest.mark.parametrize("more", [1, PAGE_BYTES])
+def test_a_file_that_is_longer_than_its_size_says_is_a_fault(saved, more, monkeypatch):
+    size, true = container_of(MIDDLE.tensors).bytes, os.fstat
+    with (saved / MIDDLE.name).open("ab") as file:
+        file.write(bytes(more))
+
+    def fstat(descriptor):
+        seen = true(descriptor)
+        return SimpleNamespace(st_size=min(seen.st_size, size)) if name_of(descriptor) == MIDDLE.name else seen
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    loaded, checked, (fault,) = load(streaming(ODD), saved)
+    assert (loaded, checked) == (ODD.bytes, ODD.bytes)
+    assert (fault.kind, fault.file, fault.offset) == ("foreign", MIDDLE.name, size)

@@ -6,8 +6,10 @@ import contextlib
 import dataclasses
 import errno
 import http.client
+import http.server
 import itertools
 import socket
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +19,7 @@ from pytest_ckpt.facts.targets import Access, Names
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.objects import wire
 from pytest_ckpt.targets.objects.client import Bucket
-from pytest_ckpt.targets.objects.errors import of_answer, without_identities
+from pytest_ckpt.targets.objects.errors import CutError, of_answer, without_identities
 from pytest_ckpt.targets.objects.keys import read_prefix
 from pytest_ckpt.targets.objects.store import open_store
 from pytest_ckpt.targets.objects.target import target
@@ -33,6 +35,8 @@ from tests.support.targets.object_server import (
     misbehaving_server,
     what_lies_in,
 )
+
+CUT = r"get: the connection was cut: [\d,]+ of {promised} bytes were received, from byte {offset} on"
 
 
 def test_what_the_store_says_wrong_of_an_object_fails_its_save(server):
@@ -162,8 +166,44 @@ def test_an_answer_that_a_cut_connection_makes_shorter_is_no_answer():
     """A read of at most so many bytes does not say that the connection ended before the announced ones."""
     with faulty_store("reset connections") as endpoint, contextlib.closing(bucket_of(endpoint)) as bucket:
         bucket.put("large", bytes(PART))
-        with pytest.raises(OSError, match="the connection was cut"):
+        with pytest.raises(OSError, match=CUT.format(promised=f"{PART:,}", offset="0")):
             bucket.get("large")
+
+
+def test_an_object_that_is_cut_says_which_bytes_were_promised_and_received():
+    class Cuts(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(206)
+            self.send_header("Content-Length", "4000")
+            self.send_header("Content-Range", "bytes 1000-4999/5000")
+            self.end_headers()
+            self.wfile.write(bytes(1500))
+
+        def log_message(self, *_words):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Cuts) as cutting:
+        threading.Thread(target=cutting.serve_forever, daemon=True).start()
+        with contextlib.closing(bucket_of(f"http://127.0.0.1:{cutting.server_port}")) as bucket:
+            view = memoryview(bytearray(4000))
+            with pytest.raises(OSError, match="get: the connection was cut") as cut:
+                bucket.read_into("large", 1000, view, lambda _count: None)
+        cutting.shutdown()
+    assert cut.value.errno == errno.ECONNRESET
+    assert cut.value.strerror.endswith("cut: 1,500 of 4,000 bytes were received, from byte 1,000 on")
+
+
+def test_a_connection_that_is_reset_in_a_body_says_which_bytes_were_received():
+    answers = iter([1500, ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")])
+
+    def readinto(_part):
+        if isinstance(answer := next(answers), Exception):
+            raise answer
+        return answer
+
+    stated = SimpleNamespace(length=4000, readinto=readinto, getheader=lambda _name, other: other)
+    with pytest.raises(CutError, match=r"1,500 of 4,000 bytes were received, from byte 0 on"):
+        wire._read_into(stated, memoryview(bytearray(4000)), lambda _count: None)
 
 
 @pytest.fixture(scope="module")

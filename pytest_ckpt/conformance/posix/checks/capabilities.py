@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import compare, random_bytes
+from pytest_ckpt.conformance.reading import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -75,14 +77,15 @@ def names(context: CheckContext, findings: Findings) -> None:
             else:
                 made[name] = content
             findings.trials += 1
+        seen = _read_those_there(folder, made)
         listed = sorted(os.listdir(folder))  # noqa: PTH208 - doubled names must stay doubled
         if listed != sorted(made):
             strange = [name for name in listed if name not in made]
             lost = [name for name in made if name not in listed]
             _folded(findings, folder, f"made and not listed: {_shorts(lost)}; listed and not made: {_shorts(strange)}")
         for name, content in made.items():
-            if name in listed:
-                compare(findings, (folder / name).read_bytes(), content, path=folder / name)
+            if name in listed and name in seen:
+                compare(findings, seen[name], content, path=folder / name)
     _too_long(context, findings)
     _not_utf8(context, findings)
 
@@ -131,6 +134,15 @@ def _try(findings: Findings, path: Path, what: str, make: Callable[[], None]) ->
         findings.wrong(f"{what} refused", where=str(path), seen=seen, expected="the link is made")
 
 
+def _read_those_there(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """Return the bytes of each file that is there by its name."""
+    seen = {}
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            seen[name] = read_file(folder / name)
+    return seen
+
+
 def _symbolic(findings: Findings, folder: Path, contents: dict[str, bytes]) -> None:
     link = folder / "last"
     link.symlink_to("first")
@@ -154,25 +166,25 @@ def _symbolic(findings: Findings, folder: Path, contents: dict[str, bytes]) -> N
 def _hard(findings: Findings, folder: Path, contents: dict[str, bytes]) -> None:
     first, link = folder / "first", folder / "hard"
     link.hardlink_to(first)
+    _leads_to(findings, link, contents["first"])
     _expect(findings, link, "number of names", str(link.stat().st_nlink), "2")
     _expect(findings, link, "same file", str(_same(first, link)), "True")
-    _leads_to(findings, link, contents["first"])
     older, changed = contents["first"], contents["first"][::-1]
     with link.open("r+b") as file:
         file.write(changed)
     when = "after it was written through its other name"
-    compare(findings, first.read_bytes(), changed, path=first, when=when, older=older)
+    compare(findings, read_file(first), changed, path=first, when=when, older=older)
     beside = folder / "hard.new"
     beside.hardlink_to(folder / "second")
     beside.replace(link)
     _leads_to(findings, link, contents["second"], older=changed)
     (folder / "second").unlink()
-    compare(findings, link.read_bytes(), contents["second"], path=link, when="after its other name was removed")
+    compare(findings, read_file(link), contents["second"], path=link, when="after its other name was removed")
     _expect(findings, first, "number of names after its other name was replaced", str(first.stat().st_nlink), "1")
 
 
 def _leads_to(findings: Findings, link: Path, content: bytes, older: bytes = b"") -> None:
-    compare(findings, link.read_bytes(), content, path=link, when="read through the link", older=older)
+    compare(findings, read_file(link), content, path=link, when="read through the link", older=older)
 
 
 def _expect(findings: Findings, path: Path, what: str, seen: str, expected: str) -> None:
@@ -240,24 +252,24 @@ def _attributes(path: Path) -> str:
 
 
 def _reserve(path: Path) -> str:
-    before = path.read_bytes()
+    before = read_file(path)
     with path.open("r+b") as file:
         _fallocate(file.fileno(), 0, 0, 2 * _MIB)
-        size = os.fstat(file.fileno()).st_size
+    after, size = read_file(path), path.stat().st_size
     if size != 2 * _MIB:
         raise _WrongAnswerError(f"the file had {size:,} bytes after its space was reserved", f"{2 * _MIB:,} bytes")
-    if path.read_bytes() != before + bytes(_MIB):
+    if after != before + bytes(_MIB):
         raise _WrongAnswerError("other bytes after space was reserved", "the bytes that were written, and zeros behind")
     return "yes"
 
 
 def _punch(path: Path) -> str:
-    before = path.read_bytes()
+    before = read_file(path)
     with path.open("r+b") as file:
         os.fsync(file.fileno())
         _fallocate(file.fileno(), _FALLOC_PUNCH_HOLE | _FALLOC_KEEP_SIZE, 0, _MIB // 2)
         os.fsync(file.fileno())
-    after = path.read_bytes()
+    after = read_file(path)
     if any(after[: _MIB // 2]):
         raise _WrongAnswerError("bytes remained where a hole was punched", "zeros")
     if after[_MIB // 2 :] != before[_MIB // 2 :]:
@@ -277,7 +289,7 @@ def _clone(path: Path) -> str:
     clone = path.with_suffix(".clone")
     with path.open("rb") as file, clone.open("wb") as copy:
         fcntl.ioctl(copy.fileno(), FICLONE, file.fileno())
-    if clone.read_bytes() != path.read_bytes():
+    if read_file(clone) != read_file(path):
         raise _WrongAnswerError("the clone held other bytes than the file", "the same bytes")
     return "yes"
 

@@ -14,6 +14,7 @@ from pytest_ckpt.conformance import pages
 from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.client import Client
+from pytest_ckpt.conformance.reading import read_file
 from pytest_ckpt.conformance.watched import Watched
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _unseen(findings: Findings, watcher: Client, path: str) -> None:
 
 def _settled(context: CheckContext, findings: Findings, path: Path, version: int) -> None:
     """Look at the file once no rename is under way: it is the last version."""
-    fault = pages.fault(path.read_bytes(), context.seed, _pages(version))
+    fault = pages.fault(read_file(path), context.seed, _pages(version))
     if fault:
         findings.wrong(
             f"{fault.kind} after a rename",
@@ -113,7 +114,7 @@ def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str
     findings, reads, refused, in_a_row, newest, last = Findings(), 0, 0, 0, -1, "none yet"
     while True:
         try:
-            data = _read(path)
+            data = read_file(path)
             in_a_row = 0
         except OSError as error:
             in_a_row = in_a_row + 1 if error.errno == errno.ESTALE else _STALE_IN_A_ROW
@@ -149,15 +150,6 @@ def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str
                 newest, last = version, str(version)
         if stopped():
             return {"reads": reads, "refused": refused, "wrong": findings.plain()}
-
-
-def _read(path: str) -> bytes:
-    # Straight calls: one more read would look at the file twice.
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(descriptor, 8 * pages.PAGE)
-    finally:
-        os.close(descriptor)
 
 
 def _pages(version: int) -> list[int]:

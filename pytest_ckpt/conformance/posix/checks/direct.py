@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import compare, random_bytes
 from pytest_ckpt.conformance.not_run import NotRun
+from pytest_ckpt.conformance.reading import read_file
 from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _both_see(findings: Findings, path: Path, content: bytearray, older: bytes, 
     with _opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
         seen = _read(direct, len(content), _BULK_BYTES)
     compare(findings, seen, bytes(content), path=path, when=f"read with O_DIRECT {when}", older=older)
-    compare(findings, path.read_bytes(), bytes(content), path=path, when=f"read buffered {when}", older=older)
+    compare(findings, read_file(path), bytes(content), path=path, when=f"read buffered {when}", older=older)
 
 
 def _part(chance: random.Random, bulk: int) -> tuple[int, int]:
@@ -153,11 +154,16 @@ def _write(descriptor: int, data: bytes | bytearray, offset: int) -> None:
 
 
 def _read(descriptor: int, length: int, size: int) -> bytes:
-    """Read a file of ``length`` bytes in blocks of ``size``, and behind its end, into memory aligned to a page."""
-    seen = bytearray()
+    """Read a file of ``length`` bytes in blocks of ``size``, and after its end, into memory aligned to a page.
+
+    A block that came short is read again: only a read that returns no more bytes than before is the end.
+    """
+    seen, unit = bytearray(), min(size, _LARGE)
     with mmap.mmap(-1, max(size, mmap.PAGESIZE)) as memory, memoryview(memory) as whole, whole[:size] as view:
-        while len(seen) <= length and (done := os.preadv(descriptor, [view], len(seen))):
-            seen += view[:done]
-            if done % _SMALL:
+        while len(seen) <= length:
+            start = len(seen) - len(seen) % unit
+            done = os.preadv(descriptor, [view], start)
+            if start + done <= len(seen):
                 break
+            seen[start:] = view[:done]
     return bytes(seen)

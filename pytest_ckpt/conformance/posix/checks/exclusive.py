@@ -8,8 +8,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance.races import PAUSE_SECONDS, processes, race, two_clients
+from pytest_ckpt.conformance.reading import read_file
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_ckpt.conformance.context import CheckContext, Findings
     from pytest_ckpt.conformance.races import Racers
 
@@ -62,13 +65,21 @@ def _judge(context: CheckContext, findings: Findings, name: str, winners: list[s
         findings.wrong(
             "O_EXCL without a winner", where=str(path), seen="no one created it", expected="exactly one winner"
         )
-    elif path.exists() and (text := path.read_text(errors="replace")) in racers - set(winners):
+    elif (text := _text(path)) in racers - set(winners):
         findings.wrong(
             "file of the winner of O_EXCL was replaced",
             where=str(path),
             seen=f"the words of {text}",
             expected=f"those of {winners[0]}, which created it",
         )
+
+
+def _text(path: Path) -> str:
+    """Return the words in a file; none if this client does not find the name yet, which is STALE's subject."""
+    try:
+        return read_file(path).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 def create_names(path: str, *, names: list[str], who: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import compare, random_bytes
 from pytest_ckpt.conformance.posix.checks.capabilities import FICLONE
+from pytest_ckpt.conformance.reading import read_to_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,12 +102,15 @@ def _copied(context: CheckContext, path: Path, target: Path, way: str) -> str:
 def _compare(context: CheckContext, findings: Findings, target: Path, content: bytes, when: str) -> None:
     """Compare the copy as the page cache has it, then as storage has it."""
     context.tell("read", str(target))
-    with target.open("rb") as file:
-        if compare(findings, file.read(), content, path=target, when=when):
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            file.seek(0)
-            compare(findings, file.read(), content, path=target, when=f"{when}, read past the cache")
+    descriptor = os.open(target, os.O_RDONLY)
+    try:
+        if compare(findings, read_to_end(descriptor), content, path=target, when=when):
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            when = f"{when}, read past the cache"
+            compare(findings, read_to_end(descriptor), content, path=target, when=when)
+    finally:
+        os.close(descriptor)
 
 
 def _by_holes(source: int, target: int) -> None:

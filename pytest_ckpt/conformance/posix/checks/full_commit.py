@@ -24,6 +24,7 @@ from pytest_ckpt.conformance.posix.full_volume import (
     small_folder,
     when_there_is_space,
 )
+from pytest_ckpt.conformance.reading import read_file
 from pytest_ckpt.support.units import format_seconds
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def _look(findings: Findings, kept: _Commit | None, commit: _Commit, when: str, 
     allowed.append(commit.checkpoint.name)
     calls("read", folder / _POINTER)
     try:
-        text = (folder / _POINTER).read_text("utf-8", "replace")
+        text = read_file(folder / _POINTER).decode("utf-8", "replace")
     except OSError as error:
         text = f"{error.strerror} (errno {error.errno})"
     if text not in allowed or (text == commit.checkpoint.name and not final.exists()):

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.conformance.reading import read_file
 from pytest_ckpt.conformance.workers import all_said, gather, working
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ def _count_up(context: CheckContext, findings: Findings) -> None:
         if end.error or end.signal:
             _not_held(findings, end)
             return
-    seen, expected = int(path.read_text()), additions * _PROCESSES
+    seen, expected = int(read_file(path)), additions * _PROCESSES
     findings.trials += expected
     if seen != expected:
         findings.wrong(

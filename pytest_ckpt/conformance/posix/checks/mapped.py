@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import difference, random_bytes
+from pytest_ckpt.conformance.reading import read_file
 from pytest_ckpt.conformance.workers import all_said, gather, working
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def private(context: CheckContext, findings: Findings) -> None:
     )
     for path, content in files.items():
         context.tell("read", str(path))
-        if found := difference(path.read_bytes(), content):
+        if found := difference(read_file(path), content):
             findings.wrong(
                 "private mapping reached the file",
                 where=f"{path} at byte {found.at:,}, after processes wrote to private mappings of it",

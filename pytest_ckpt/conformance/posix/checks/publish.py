@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.conformance import pages
 from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.conformance.posix.checkpoints import Calls, sync_folder, write_durably
+from pytest_ckpt.conformance.reading import read_at, read_file
 from pytest_ckpt.facts.checks import BY_NAME
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def watch(
     Return the seconds from then until all was there, or until this gave up, and what was wrong.
     """
     findings, committed = Findings(), None
-    while not (found := _shows(path, way, step)):
+    while (shown := _shown(path, way, step)) is None:
         if committed is None:
             committed = time.monotonic() if stopped() else None
         elif time.monotonic() - committed > give_up_seconds:
@@ -126,14 +127,15 @@ def watch(
         time.sleep(_POLL_SECONDS if committed is None else max(_POLL_SECONDS, (time.monotonic() - committed) / 200))
     if committed is None:
         committed = time.monotonic()
+    found, text = shown
     where = f"when {found} was seen"
     if way == "marker":
-        seen, expected = _text(f"{path}/{step}/{_MARKER}"), _marker_text(lengths)
-        if seen != expected:
+        expected = _marker_text(lengths)
+        if text != expected:
             findings.wrong(
                 "marker without its content",
-                where=f"{path}/{step}/{_MARKER}, {where}",
-                seen=f"{len(seen):,} bytes, not those that were renamed",
+                where=f"{found}, {where}",
+                seen=f"{len(text):,} bytes, not those that were renamed",
                 expected=f"the {len(expected):,} bytes that were fsynced before the rename",
             )
     for name, length in lengths.items():
@@ -145,26 +147,29 @@ def watch(
     return {"seconds": seconds, "wrong": findings.plain()}
 
 
-def _shows(path: str, way: str, step: str) -> str:
-    """Return what shows that a checkpoint is committed; empty where nothing does."""
-    if way == "pointer":
-        return f"{path}/{_POINTER}" if _text(f"{path}/{_POINTER}") == step.encode() else ""
-    shown = f"{path}/{step}" if way == "folder" else f"{path}/{step}/{_MARKER}"
-    return shown if os.path.lexists(shown) else ""
+def _shown(path: str, way: str, step: str) -> tuple[str, bytes] | None:
+    """Return the path that shows that a checkpoint is committed, and its bytes if it is a file; None if none does.
+
+    A marker is looked for by opening it: to ask for its name or attributes before would hide that it is cut.
+    """
+    if way == "folder":
+        shown = f"{path}/{step}"
+        return (shown, b"") if os.path.lexists(shown) else None
+    shown = f"{path}/{_POINTER}" if way == "pointer" else f"{path}/{step}/{_MARKER}"
+    text = _text(shown)
+    if text is None or (way == "pointer" and text != step.encode()):
+        return None
+    return shown, text
 
 
-def _text(path: str) -> bytes:
-    """Return what a small file holds; nothing where it is not there, or was replaced while it was opened."""
+def _text(path: str) -> bytes | None:
+    """Return the bytes of a small file; None if it is not there, or was replaced while it was opened."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        return read_file(path)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ESTALE):
             raise
-        return b""
-    try:
-        return os.read(descriptor, 64 * pages.PAGE)
-    finally:
-        os.close(descriptor)
+        return None
 
 
 def _look_at(findings: Findings, path: str, versions: list[int], seed: int, where: str) -> None:
@@ -179,7 +184,7 @@ def _look_at(findings: Findings, path: str, versions: list[int], seed: int, wher
         _wrong(findings, path, where, f"{error.strerror} (errno {error.errno})", expected)
         return
     try:
-        ends = {page: os.pread(descriptor, pages.PAGE, page * pages.PAGE) for page in (0, len(versions) - 1)}
+        ends = {page: read_at(descriptor, page * pages.PAGE, pages.PAGE) for page in (0, len(versions) - 1)}
         size = os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
@@ -195,7 +200,7 @@ def _look_at(findings: Findings, path: str, versions: list[int], seed: int, wher
 
 def _compare(findings: Findings, path: str, versions: list[int], seed: int, where: str) -> None:
     """Read a file whole and compare every byte."""
-    if fault := pages.fault(_text(path), seed, versions):
+    if fault := pages.fault(_text(path) or b"", seed, versions):
         _wrong(findings, f"{path} at offset {fault.offset:,}", where, fault.seen, len(versions) * pages.PAGE)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import compare, random_bytes
+from pytest_ckpt.conformance.reading import read_file, read_to_end
 from pytest_ckpt.conformance.workers import gather, working
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def tail_first(context: CheckContext, findings: Findings) -> None:
             expected[start:stop] = content[start:stop]
             findings.trials += 1
             when = f"after bytes {start:,} to {stop:,} were written" if at else "after only its tail was written"
-            if not compare(findings, path.read_bytes(), bytes(expected), path=path, when=when):
+            if not compare(findings, read_file(path), bytes(expected), path=path, when=when):
                 break
         path.unlink()
 
@@ -125,12 +126,15 @@ def _write_stripes(path: Path, content: bytes, stripe: int, numbers: Iterable[in
 
 def _read_twice(findings: Findings, path: Path, content: bytes, when: str, *, unit_bytes: int = 0) -> None:
     """Read as the page cache has it, and once more as storage has it."""
-    with path.open("rb") as file:
-        right = compare(findings, file.read(), content, path=path, when=when, unit_bytes=unit_bytes)
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        file.seek(0)
-        if right:
-            compare(findings, file.read(), content, path=path, when=f"{when}, past the cache", unit_bytes=unit_bytes)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        seen = read_to_end(descriptor)
+        if compare(findings, seen, content, path=path, when=when, unit_bytes=unit_bytes):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            seen = read_to_end(descriptor)
+            compare(findings, seen, content, path=path, when=f"{when}, past the cache", unit_bytes=unit_bytes)
+    finally:
+        os.close(descriptor)
 
 
 def _fine(findings: Findings, ends: Iterable[Ended]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_ckpt.conformance.content import compare, random_bytes
+from pytest_ckpt.conformance.reading import read_file
 from pytest_ckpt.conformance.workers import gather, working
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def concurrent(context: CheckContext, findings: Findings) -> None:
         context.tell("open with O_TRUNC", str(path))
         content = random_bytes(_BYTES, context.seed, "last")
         path.write_bytes(content)
-        compare(findings, path.read_bytes(), content, path=path, when="written once more after all had closed it")
+        compare(findings, read_file(path), content, path=path, when="written once more after all had closed it")
 
 
 def _rewrite(path: Path, times: int, seed: int, number: int, talk: Talk) -> dict[str, object]:

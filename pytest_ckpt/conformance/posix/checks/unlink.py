@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.content import compare, difference, random_bytes
 from pytest_ckpt.conformance.posix.client import decoded
+from pytest_ckpt.conformance.reading import read_to_end
 from pytest_ckpt.conformance.workers import all_said, gather, working
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _read_late(files: Mapping[Path, bytes], talk: Talk) -> list[tuple[str, str, 
     talk.hear()
     for path in files:
         talk.at("read after it was removed", path)
-        wrong += _wrong(path, _read_all(descriptors[path]), files[path], "read")
+        wrong += _wrong(path, read_to_end(descriptors[path]), files[path], "read")
     return wrong
 
 
@@ -186,7 +187,7 @@ def _keep_reading(files: Mapping[Path, bytes], talk: Talk) -> list[tuple[str, st
         for path, descriptor in descriptors.items():
             talk.at("read while it is removed", path)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            if wrong := _wrong(path, _read_all(descriptor), files[path], "read"):
+            if wrong := _wrong(path, read_to_end(descriptor), files[path], "read"):
                 return wrong
     return []
 
@@ -203,10 +204,3 @@ def _wrong(path: Path, seen: bytes, content: bytes, how: str) -> list[tuple[str,
             found.expected,
         )
     ]
-
-
-def _read_all(descriptor: int) -> bytes:
-    seen = bytearray()
-    while data := os.pread(descriptor, 1 << 20, len(seen)):
-        seen += data
-    return bytes(seen)

@@ -14,6 +14,7 @@ from pytest_ckpt.conformance import actions, pages
 from pytest_ckpt.conformance.content import random_bytes
 from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.conformance.posix.client import decoded, encoded
+from pytest_ckpt.conformance.reading import read_to_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ _FILES = 300
 _PAGES = 24
 # For 1 s kernels keep what a file system by FUSE has told them, unless it says otherwise. Then they ask it anew, and it
 # may answer from a longer memory of its own, which nothing asks before: sshfs has one of 20 s.
-_ASKED_ANEW_SECONDS = 1.2
+ASKED_ANEW_SECONDS = 1.2
 _LOGS, _RECORDS = 60, 12
 # Records of the lengths of a line, of less and of more than a page, and of several pages.
 _RECORD_BYTES = (90, 4000, 4200, 20_000)
@@ -79,9 +80,9 @@ def _changed_later(clients: _Clients) -> int:
             _change(path, context.seed, versions, after)
             versions = after
         clients.change(path, changes[last][0], versions, changes[last][1])
-    time.sleep(_ASKED_ANEW_SECONDS)
+    time.sleep(ASKED_ANEW_SECONDS)
     for (_, before), (change, after), path in zip(changes, changes[1:], read, strict=False):
-        clients.change(path, f"{change} {_ASKED_ANEW_SECONDS:g} s after the last look", before, after)
+        clients.change(path, f"{change} {ASKED_ANEW_SECONDS:g} s after the last look", before, after)
         path.unlink()
     return 2 * len(read)
 
@@ -132,7 +133,7 @@ def append(context: CheckContext, findings: Findings) -> None:
 def _appended_later(clients: _Clients) -> list[_Log]:
     """Append on each client to a file that the other client read a while ago; return the files, which are removed."""
     logs = [_Log(clients, f"read-before-{number}") for number in range(2)]
-    for seconds in (0.0, _ASKED_ANEW_SECONDS):
+    for seconds in (0.0, ASKED_ANEW_SECONDS):
         time.sleep(seconds)
         for number, log in enumerate(logs):
             log.append(by_other=number == 1)
@@ -229,7 +230,7 @@ def first_open(path: str, *, seed: int, versions: list[int], change: str) -> dic
         )
         return findings.plain()
     try:
-        data = b"".join(iter(lambda: os.read(descriptor, 1 << 20), b""))
+        data = read_to_end(descriptor)
         size = os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)

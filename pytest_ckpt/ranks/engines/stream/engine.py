@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -135,12 +136,13 @@ class StreamEngine:
         window = self._windows[step] if step < len(self._windows) else ()
         for number in sorted({r.file for r in window} - set(self._open)):
             self._open[number] = committed.source(self._files[number].name)
-            self._sizes[number] = self._open[number].size
         self._loaded = []
         if not window:
             return 0
         with clock.phase("read", self._files[window[0].file].name):
-            self._in_flight(window, self._read, self._depth)
+            self._in_flight(window, partial(self._read, clock), self._depth)
+        # Only now: some clients cut what is read at an old length until they are asked for the size.
+        self._sizes |= {number: source.size for number, source in self._open.items()}
         loaded = sum(self._tensor_bytes(request, count) for request, count in self._loaded)
         for number in self._ended(step):
             self._close(number)
@@ -157,14 +159,16 @@ class StreamEngine:
             # The requests of a window stand in the buffers in their own order.
             data = self._buffers.slots[slot][:got]
             wanted = min(request.bytes, image.bytes - request.offset)
-            if request.offset == 0 and size > image.bytes:
+            # A file is too long once: its size says so, or a read that went beyond its end if the size does not.
+            end = request.offset + got
+            if (request.offset == 0 and size > image.bytes) or (end > image.bytes >= size):
                 count += 1
-                detail = f"the file has {size} bytes, {image.bytes} were written"
-                faults.append(_fault("foreign", file, "", image.bytes, size - image.bytes, detail))
+                size_seen = max(size, end)
+                detail = f"the file has {size_seen} bytes, {image.bytes} were written"
+                faults.append(_fault("foreign", file, "", image.bytes, size_seen - image.bytes, detail))
             # A file is short once, however many requests lie behind its end.
             if got < wanted and request.offset <= size:
                 count += 1
-                end = request.offset + got
                 detail = f"the file ends at byte {end} of {image.bytes}"
                 faults.append(_fault("short", file, "", end, image.bytes - end, detail))
             at = request.offset
@@ -267,9 +271,15 @@ class StreamEngine:
         with self._flights:
             sink.write_at(request.offset, data)
 
-    def _read(self, request: _Request, number: int, _thread: int) -> None:
+    def _read(self, clock: Clock, request: _Request, number: int, _thread: int) -> None:
         data = self._buffers.slots[number][: request.bytes]
-        self._loaded.append((request, self._open[request.file].read_into(request.offset, data)))
+        try:
+            count = self._open[request.file].read_into(request.offset, data)
+        except BaseException:
+            # The window's phase names its first file.
+            clock.activity.fails_at(self._files[request.file].name)
+            raise
+        self._loaded.append((request, count))
 
     def _tensor_bytes(self, request: _Request, count: int) -> int:
         image = self._images[request.file]
