@@ -30,6 +30,7 @@ from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.environment import versions
 from pytest_ckpt.run.hosts import told_of_hosts
 from pytest_ckpt.run.report_place import set_aside
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.user_files import is_there, user_path
@@ -88,7 +89,7 @@ def open_run(
     """
     folder = user_path(settings.report, "--ckpt-report")
     try:
-        with answers_within(settings.deadline_seconds):
+        with answers_within(settings.deadline_seconds), waits.waiting("preflight"):
             return _open(
                 settings, command, extras, plugins, targets, folder, measures_here=measures_here, recorders=recorders
             )

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.kernel_state import tasks_blocked_in
 from pytest_ckpt.support.units import format_seconds
@@ -57,9 +58,10 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0)
         _answer(call, writing)
     os.close(writing)
     seconds = _seconds.get() + more_seconds
-    has_ended = False
+    has_ended, began = False, time.monotonic()
     try:
-        data = _read_all(reading, seconds)
+        with waits.waiting(lambda: f"{name} has not answered for {format_seconds(round(time.monotonic() - began))}"):
+            data = _read_all(reading, seconds)
         has_ended = data is not None
     finally:
         os.close(reading)
@@ -117,8 +119,12 @@ def _read_all(descriptor: int, seconds: float) -> bytes | None:
     until = time.monotonic() + seconds
     pieces: list[bytes] = []
     while True:
-        if not select.select([descriptor], [], [], max(0.0, until - time.monotonic()))[0]:
-            return None
+        left = until - time.monotonic()
+        if not select.select([descriptor], [], [], min(max(0.0, left), waits.LOOK_SECONDS))[0]:
+            if left <= 0:
+                return None
+            waits.look()
+            continue
         piece = os.read(descriptor, _READ_BYTES)
         if not piece:
             return b"".join(pieces)
