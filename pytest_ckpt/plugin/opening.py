@@ -17,7 +17,7 @@ from pytest_ckpt.launching.launcher import refuse_inside_mpi
 from pytest_ckpt.plugin import fixtures, vendor_plugins
 from pytest_ckpt.plugin.between_lines import BetweenLines
 from pytest_ckpt.plugin.recorders import RECORDERS, recorders
-from pytest_ckpt.plugin.stash import OLD_SIGTERM, OPEN_RUN, PLUGINS, REFUSED, RUN
+from pytest_ckpt.plugin.stash import OLD_HANDLERS, OPEN_RUN, PLUGINS, REFUSED, RUN
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.plugin.verdict_collector import VerdictCollector
 from pytest_ckpt.report.svg import printable
@@ -133,7 +133,10 @@ def _end_on_sigterm(config: pytest.Config) -> None:
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    config.stash[OLD_SIGTERM] = signal.signal(signal.SIGTERM, interrupt)
+    config.stash[OLD_HANDLERS] = {
+        signal.SIGINT: signal.getsignal(signal.SIGINT),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt),
+    }
 
 
 def _tell_of_waits(config: pytest.Config, redactor: Redactor) -> None:

@@ -214,6 +214,13 @@ def _keep(context: RunContext, document: Document) -> str:
     return f"history: {history} holds {counted(count, 'run')}"
 
 
+def end_undisturbed() -> None:
+    """Let neither Ctrl-C nor SIGTERM end this process any more: it is at its end. Who began the run gives them back."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+
+
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
     """Let neither Ctrl-C nor SIGTERM end this process meanwhile: what it does ends by itself."""

@@ -49,17 +49,20 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0)
 
     ``more_seconds`` are those that the call itself may wait. Raises UsageError where the storage does not answer.
     """
+    # An exception in what Python calls around a fork would be printed and dropped, and Ctrl-C with it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         # Other threads of this process hold no lock that a child needs for system calls.
         warnings.simplefilter("ignore", DeprecationWarning)
         process = os.fork()
     if process == 0:
-        _answer(call, writing)
-    os.close(writing)
+        _answer(call, writing, before)
     seconds = _seconds.get() + more_seconds
     has_ended, began = False, time.monotonic()
     try:
+        os.close(writing)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         with waits.waiting(lambda: f"{name} has not answered for {format_seconds(round(time.monotonic() - began))}"):
             data = _read_all(reading, seconds)
         has_ended = data is not None
@@ -83,12 +86,13 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0)
     return cast("Answer", found)
 
 
-def _answer(call: Callable[[], Any], writing: int) -> NoReturn:
-    """Call, write what came of it, and end; in the child."""
+def _answer(call: Callable[[], Any], writing: int, mask: set[int | signal.Signals]) -> NoReturn:
+    """Call, write what came of it, and end; in the child. ``mask`` is that of signals while it calls."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # What the call has made for a moment is removed on the way out.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         _let_go(writing)
         try:
             found: tuple[str, Any] = ("answer", call())
