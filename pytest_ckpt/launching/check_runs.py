@@ -22,6 +22,7 @@ from pytest_ckpt.facts.event_line import Call
 from pytest_ckpt.facts.events import from_line
 from pytest_ckpt.facts.failure import BlockedCall
 from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
 from pytest_ckpt.support.kernel_state import tasks_blocked_in
 from pytest_ckpt.support.processes import MARK, blocked_sentence, end_session, processes_of_session
@@ -155,7 +156,9 @@ def _made(
         stuck: list[int] = []
         blocked: BlockedCall | None = None
         try:
-            if listener.follow(deadline_seconds):
+            with waits.waiting(listener.waits_for):
+                stands = listener.follow(deadline_seconds)
+            if stands:
                 blocked = listener.blocked(deadline_seconds)
         finally:
             stuck = end_session(process.pid)
@@ -206,6 +209,7 @@ class _Listener:
                 for key, _ in selector.select(_TICK_SECONDS):
                     if self._read(key.fileobj is self._process.stdout, key.fd) == b"":
                         selector.unregister(key.fileobj)
+                waits.look()
                 # A busy host takes its time to start a process, which says nothing of the target.
                 allowed = deadline_seconds if self._has_called else max(deadline_seconds, _START_SECONDS)
                 if time.monotonic() - self._moved > allowed:
@@ -222,6 +226,13 @@ class _Listener:
             path=self._path,
             stack=tasks_blocked_in(processes_of_session(self._process.pid)),
         )
+
+    def waits_for(self) -> str:
+        """Return which call the check is in, and since when; empty where it has made none."""
+        if not self._has_called:
+            return ""
+        of = f" of {self._path}" if self._path else ""
+        return f"it has been in {self._call}{of} for {format_seconds(round(time.monotonic() - self._moved))}"
 
     def observation(self) -> Observation | None:
         """Return what the check saw, or None when it did not come so far."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shlex
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from typing import IO, cast
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.commands import Command, CommandRun
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.processes import end_session, how_it_ended
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.resources import PACKAGE_HOME
@@ -130,13 +132,34 @@ class CommandKeeper:
             assert self._process.stdin
             self._process.stdin.close()
         assert self._process.stdout
-        with self._process.stdout as stream:
-            data = stream.read()
+        owed = self._owed if self._owed not in self._asked else None
+        what = waits.waiting(f"the {owed} command") if owed else contextlib.nullcontext()
+        with self._process.stdout, waits.waiting(self.waits_for), what:
+            data = self._read_all()
         left = (self.ended(data) if data else []) + self._never_ended()
         if self._owed:
             output = f"{self._death()}: nobody has run it, so run it by hand"
             left.append(CommandRun(command=self._owed, seconds=0.0, exit_code=None, output=output))
         return left
+
+    def waits_for(self) -> str:
+        """Return which commands run, and since when; empty where none does."""
+        now = time.monotonic()
+        return "; ".join(
+            f"the {command} command: {format_seconds(round(now - at))}" for command, at in self._asked.items()
+        )
+
+    def _read_all(self) -> bytes:
+        """Return all that the process tells until it ends."""
+        data = b""
+        while True:
+            if not select.select([self.descriptor], [], [], waits.LOOK_SECONDS)[0]:
+                waits.look()
+                continue
+            piece = os.read(self.descriptor, 1 << 16)
+            if not piece:
+                return data
+            data += piece
 
     def _never_ended(self) -> list[CommandRun]:
         """Return what came of commands that were asked for when the process has ended: nobody knows."""

@@ -21,6 +21,7 @@ from pytest_ckpt.launching.rank_watchdog import RankWatchdog
 from pytest_ckpt.launching.scratch import ScratchFolder
 from pytest_ckpt.launching.started_ranks import StartedRanks, listener_of, started
 from pytest_ckpt.ranks.process.controller import END, LEAVE, NEXT, WAITING
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.processes import blocked_sentence
 from pytest_ckpt.support.units import counted
 from pytest_ckpt.wire.frames import CONTROLLER
@@ -174,7 +175,8 @@ class Launch:
         """Follow the ranks until they have ended, or wait for another job; end what is left otherwise."""
         assert self._ranks
         try:
-            failure = self._follow(self._ranks, job, watch, listener, tick)
+            with waits.waiting(watch.waits_for):
+                failure = self._follow(self._ranks, job, watch, listener, tick)
         except BaseException:
             self._end(is_whole=False)
             raise
@@ -223,6 +225,7 @@ class Launch:
                     looked = time.monotonic()
                     self._flush_logs()
                     tick()
+                    waits.look()
                     if hung := watch.hung():
                         return hung
             # What ranks told before they ended may still be on its way through this host.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.launching.remote_shell import asking_for_sh, spaced
 from pytest_ckpt.launching.slurm_components import components_of
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import LAUNCH, MARK, SEGMENTS, how_it_ended
 from pytest_ckpt.support.resources import PACKAGE_HOME
@@ -236,9 +237,8 @@ def _version(program: str, *, is_ours: bool = False) -> str:
     """
     asked = f"{program} --version"
     try:
-        done = subprocess.run(
-            [program, "--version"], capture_output=True, text=True, timeout=_VERSION_SECONDS, check=False
-        )
+        process = subprocess.Popen([program, "--version"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        done = waits.completed(process, seconds=_VERSION_SECONDS)
     except subprocess.TimeoutExpired as error:
         raise UsageError(
             f"The launcher {program} does not run: '{asked}' had not ended after {format_seconds(_VERSION_SECONDS)}.",

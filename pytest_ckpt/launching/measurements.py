@@ -29,6 +29,7 @@ from pytest_ckpt.sizing.files import names_of
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 from pytest_ckpt.sizing.serving import weights_of
+from pytest_ckpt.support import waits
 from pytest_ckpt.targets.posix.second_mount import through_second_mount
 
 HOOKS_LOG = "hooks.log"
@@ -128,6 +129,10 @@ class Measurements:
         """
         if not self._launches():
             return None
+        with waits.waiting("removing what the previous launch left"):
+            return self._tidied(planned)
+
+    def _tidied(self, planned: Sequence[PlannedCheckpoint]) -> Failure | None:
         if why := self._context.end_left_over():
             return Failure(kind="launch", message=f"after the launch before {why}")
         stale = planned if self._context.settings.keep else self._context.plan.runnable

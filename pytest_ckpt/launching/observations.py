@@ -17,6 +17,7 @@ from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.launching.check_runs import run_check, run_object_check
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.recorder import write_atomically
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.run_folder import folder_of, keep_a_file
 from pytest_ckpt.targets.posix.second_mount import lost_area, unlike_target
@@ -57,7 +58,8 @@ class Observations:
         with self._lock(alone=check.needs in ("power cut", "small folder") or check.is_timed), self._claimed(check):
             if not file.exists():
                 self._observer.checking(check.name)
-                self._make(check, file)
+                with waits.waiting(f"check {check.name}"):
+                    self._make(check, file)
         seen = read_observation(file)
         self._observer.checked(check.name, seen.seconds)
         return seen

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import json
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.launching.scratch import ScratchFolder
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.processes import SWEEP, end_launch
 
 if TYPE_CHECKING:
@@ -66,7 +66,10 @@ def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, se
         )
     # Beside each other: while one is waited for that never answers, the others have their time, too.
     with ThreadPoolExecutor(max_workers=max(1, len(processes))) as pool:
-        whys = list(pool.map(_answer, processes, processes.values(), itertools.repeat(seconds)))
+        answers = [pool.submit(_answer, host, process, seconds) for host, process in processes.items()]
+        while wait(answers, waits.LOOK_SECONDS).not_done:
+            waits.look()
+        whys = [answer.result() for answer in answers]
     for process in processes.values():
         end_launch(process, run_id + SWEEP)
         if process.stdout:

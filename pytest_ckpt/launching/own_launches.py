@@ -22,6 +22,7 @@ from pytest_ckpt.facts.subject import OwnPattern
 from pytest_ckpt.launching.command_keeper import CommandKeeper
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.units import format_seconds
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ class LaunchWithCommands:
         self._observer.begin([self._planned])
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
-            failure = self._launch.run(job, self._take, self._tick, self._observer.printed)
+            with waits.waiting(self._keeper.waits_for):
+                failure = self._launch.run(job, self._take, self._tick, self._observer.printed)
         finally:
             os.set_blocking(self._keeper.descriptor, True)
             left = self._keeper.close()

@@ -128,6 +128,10 @@ class Progress:
             self._launched.ended.add(event.subject)
             self._drop([event.subject])
 
+    def make_way(self) -> None:
+        """Remove the live line for now."""
+        self._show("")
+
     def printed(self, text: str) -> None:
         """Show a sentence on a line of its own."""
         self._line(text)

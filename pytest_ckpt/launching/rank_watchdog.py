@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pytest_ckpt.facts.events import Beat, Failed, Hello
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.launching.pace import Allowances, Pace
+from pytest_ckpt.ranks.process.activity import beat_seconds
 from pytest_ckpt.support.kernel_state import blocked_in
 from pytest_ckpt.support.units import counted, format_seconds
 
@@ -38,10 +39,14 @@ _START_SECONDS = 60.0
 
 @dataclass(slots=True)
 class _Lane:
-    """One piece of work of a rank: what it last told, and when that was and when something was new in it."""
+    """One piece of work of a rank: what it last told, when that was, and when something was new in it.
+
+    ``began`` is when it told first of the operation that it is in.
+    """
 
     last_event: float
     moved: float
+    began: float
     doing: Beat | None = None
     pace: Pace = field(default_factory=Pace)
 
@@ -106,7 +111,7 @@ class RankWatchdog:
             return
         rank = self._ranks.setdefault(event.rank, _RankState())
         name = event.lane if isinstance(event, Beat) else ""
-        lane = rank.lanes.setdefault(name, _Lane(last_event=now, moved=now))
+        lane = rank.lanes.setdefault(name, _Lane(last_event=now, moved=now, began=now))
         if isinstance(event, Beat):
             lane.pace.take(lane.doing, event, now - lane.last_event)
         lane.last_event = now
@@ -115,6 +120,8 @@ class RankWatchdog:
             return
         if event.waiting or event != lane.doing:
             lane.moved = now
+        if lane.doing is None or event.operation != lane.doing.operation:
+            lane.began = now
         lane.doing = event
 
     def confirm(self, rank: object) -> None:
@@ -163,6 +170,33 @@ class RankWatchdog:
         stack = blocked_in(state.pid) if state.host == self._local_host else ""
         failure = Failure(kind="hung", message=message + others, rank=number, host=state.host, stack=stack)
         return _where(state.slowest, failure)
+
+    def waits_for(self) -> str:
+        """Return a sentence on what the launch waits for: ranks that start, or the one that shows nothing for longest.
+
+        Whether a rank stands still shows when it reports the same again; until then its last report is told.
+        """
+        now = time.monotonic()
+        if missing := self._processes - len(self._ranks):
+            seconds = format_seconds(round(now - self._began))
+            return f"starting the ranks: {missing} of {self._processes} have not called back for {seconds}"
+        number, state = min(self._ranks.items(), key=lambda rank: rank[1].slowest.since)
+        lane, who = state.slowest, f"rank {number} on {state.host}"
+        silent = now - lane.last_event
+        stands, reported = format_seconds(round(now - lane.moved)), format_seconds(round(silent))
+        if lane.doing is None:
+            return f"{who} has been waiting for its job for {stands}"
+        doing = (
+            f"in {lane.doing.phase}{f' of {lane.doing.file}' if lane.doing.file else ''}" if lane.doing.phase else ""
+        )
+        name = " ".join(filter(None, [str(lane.doing.operation or ""), lane.doing.lane and f"({lane.doing.lane})"]))
+        begins = f"{name}: " if name else ""
+        if silent > 2 * beat_seconds(self._deadline):
+            return f"{begins}{who}{f', last {doing},' if doing else ''} has sent nothing for {reported}"
+        if lane.last_event > lane.moved:
+            return f"{begins}{who} has {f'been {doing}' if doing else 'made no progress'} for {stands}"
+        last = "waiting for other ranks" if lane.doing.waiting else doing or "starting it"
+        return f"{begins}{format_seconds(round(now - lane.began))}; {who} was {last} {reported} ago"
 
     def _too_slow(self) -> Failure | None:
         """Return the failure of a rank that moves, but would go on for too long."""

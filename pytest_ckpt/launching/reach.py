@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.launching.remote_shell import AGENT, SSH
+from pytest_ckpt.support import waits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -79,7 +80,7 @@ def _asked(shell: list[str], hosts: Iterable[str], environment: Mapping[str, str
 
 def _said(process: subprocess.Popen[str], seconds: float) -> str:
     try:
-        _, errors = process.communicate(timeout=seconds)
+        _, errors = waits.communicate(process, seconds=seconds)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()

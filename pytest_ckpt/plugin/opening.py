@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
 import signal
 from typing import TYPE_CHECKING
@@ -13,15 +15,18 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.judging.grading import EXIT_CRASHED
 from pytest_ckpt.launching.launcher import refuse_inside_mpi
 from pytest_ckpt.plugin import fixtures, vendor_plugins
+from pytest_ckpt.plugin.between_lines import BetweenLines
 from pytest_ckpt.plugin.recorders import RECORDERS, recorders
-from pytest_ckpt.plugin.stash import OLD_SIGTERM, OPEN_RUN, PLUGINS, REFUSED, RUN
+from pytest_ckpt.plugin.stash import OLD_HANDLERS, OPEN_RUN, PLUGINS, REFUSED, RUN
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.plugin.verdict_collector import VerdictCollector
+from pytest_ckpt.report.svg import printable
 from pytest_ckpt.run.context import unpack
 from pytest_ckpt.run.crash import Crash
 from pytest_ckpt.run.open import open_run, preview_run
-from pytest_ckpt.support import resources
+from pytest_ckpt.support import resources, waits
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.targets.schemes import known_targets
 
 if TYPE_CHECKING:
@@ -76,6 +81,7 @@ def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None],
         config.stash[RUN] = preview_run(settings, command, extras, targets)
         return
     _end_on_sigterm(config)
+    _tell_of_waits(config, Redactor.of(os.environ, [*(o.value for o in settings.origins), *command]))
     try:
         config.stash[OPEN_RUN] = run = open_run(
             settings,
@@ -127,7 +133,19 @@ def _end_on_sigterm(config: pytest.Config) -> None:
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    config.stash[OLD_SIGTERM] = signal.signal(signal.SIGTERM, interrupt)
+    config.stash[OLD_HANDLERS] = {
+        signal.SIGINT: signal.getsignal(signal.SIGINT),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt),
+    }
+
+
+def _tell_of_waits(config: pytest.Config, redactor: Redactor) -> None:
+    """Print what is waited for when nothing else was printed for a while, until pytest ends."""
+    lines = BetweenLines(config)
+    if lines.is_shown:
+        told = contextlib.ExitStack()
+        told.enter_context(waits.telling(lambda text: lines.line(printable(redactor.text(text)))))
+        config.add_cleanup(told.close)
 
 
 class _Late:

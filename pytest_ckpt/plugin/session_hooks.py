@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_ckpt.facts.options import GROUPS, OPTIONS, declaration
-from pytest_ckpt.plugin.stash import OLD_SIGTERM, OPEN_RUN, REFUSED, RUN
+from pytest_ckpt.plugin.stash import OLD_HANDLERS, OPEN_RUN, REFUSED, RUN
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -78,9 +78,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Give SIGTERM back."""
-    if OLD_SIGTERM in config.stash:
-        signal.signal(signal.SIGTERM, config.stash[OLD_SIGTERM])
+    """Give the signals back."""
+    for number, handler in config.stash.get(OLD_HANDLERS, {}).items():
+        signal.signal(number, handler)
 
 
 @pytest.hookimpl(optionalhook=True)

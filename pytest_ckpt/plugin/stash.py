@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,5 +23,5 @@ PLUGINS: pytest.StashKey[Plugins] = pytest.StashKey()
 REFUSED: pytest.StashKey[list[str]] = pytest.StashKey()
 """Sentences on what was found to be wrong while tests were collected, or in a worker."""
 
-OLD_SIGTERM: pytest.StashKey[Any] = pytest.StashKey()
-"""The handler of SIGTERM before the run."""
+OLD_HANDLERS: pytest.StashKey[dict[signal.Signals, Any]] = pytest.StashKey()
+"""The handlers of the signals that end a run, before it."""

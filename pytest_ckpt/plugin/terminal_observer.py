@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.progress import Progress
+from pytest_ckpt.plugin.between_lines import BetweenLines
+from pytest_ckpt.support import waits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,14 +26,12 @@ class TerminalObserver(Observer):
     """
 
     def __init__(self, config: pytest.Config, steps: Sequence[Steps], checks: int) -> None:
-        self._capture = config.pluginmanager.getplugin("capturemanager")
-        self._terminal = config.get_terminal_writer()
-        self._blank_width: int | None = None
-        reporter = None if hasattr(config, "workerinput") else config.pluginmanager.getplugin("terminalreporter")
-        self._reporter = reporter
-        self._progress = (
-            Progress(steps, checks, self._write, self._fresh_line, live=reporter.isatty) if reporter else None
-        )
+        lines = BetweenLines(config)
+        self._progress: Progress | None = None
+        if lines.is_shown:
+            self._progress = Progress(steps, checks, lines.write, lines.fresh_line, live=lines.is_live)
+            # Its live line makes way for what is told of waits.
+            waits.before_telling(self._progress.make_way)
 
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
         """Begin a launch."""
@@ -67,16 +67,3 @@ class TerminalObserver(Observer):
         """Show that a check is over."""
         if self._progress:
             self._progress.checked(name, seconds)
-
-    def _fresh_line(self) -> None:
-        """End the line that pytest has begun; one that was only cleared is a fresh one."""
-        width = self._terminal.width_of_current_line
-        if width and width != self._blank_width:
-            self._write("\n")
-
-    def _write(self, text: str) -> None:
-        assert self._reporter is not None
-        with self._capture.global_and_fixture_disabled():
-            self._reporter.write(text)
-            self._reporter.flush()
-        self._blank_width = self._terminal.width_of_current_line if text.endswith("\r") else None

@@ -12,7 +12,7 @@ from pytest_ckpt.plugin.carried import carried_by
 from pytest_ckpt.plugin.recorders import RECORDERS, recorders
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.report.text import summary_lines
-from pytest_ckpt.run.close import ClosedRun, close_run
+from pytest_ckpt.run.close import ClosedRun, close_run, end_undisturbed
 from pytest_ckpt.run.crash import keep_traceback
 
 if TYPE_CHECKING:
@@ -56,9 +56,15 @@ class VerdictCollector:
         """Note what else ran in a worker of pytest-xdist: conftests that the controller does not load."""
         self._of_workers += getattr(node, "workeroutput", {}).get(RECORDERS, ())
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """Let a second signal not end what the first has begun; it ends the cleaning of the target, and no more."""
+        end_undisturbed()
+
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the report with what there is and set the exit code of the contract."""
+        end_undisturbed()
         self._session = session
         undecided = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
         self._is_closed = True

@@ -26,6 +26,7 @@ from pytest_ckpt.evidence.run_files import REPORT, Document, ReadDocument, read_
 from pytest_ckpt.judging.grading import EXIT_FAILED, EXIT_INCOMPLETE
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.run.crash import ReportFolderError, of_report_folder
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
@@ -94,19 +95,20 @@ def certified(draft: Document, closing: Closing, signer: Signer | None = None) -
     folder, told = Path(closing.folder), json.dumps(dataclasses.asdict(closing))
     write_draft(draft, folder)
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             [sys.executable, "-I", "-c", _START, str(PACKAGE_HOME), os.pathsep.join(library_homes()), told],
-            # No list of processes shows it there.
-            input=signer.pem if signer else "",
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="backslashreplace",
-            check=False,
             env=_environment(),
             # A terminal's Ctrl-C is for pytest.
             start_new_session=True,
-            timeout=_SECONDS,
         )
+        with waits.waiting("judging the files of the run"):
+            # No list of processes shows the key there.
+            done = waits.completed(process, signer.pem if signer else "", seconds=_SECONDS)
     except subprocess.TimeoutExpired:
         raise NotCertifiedError(f"it did not end in {format_seconds(_SECONDS)}") from None
     if done.returncode:

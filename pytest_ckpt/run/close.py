@@ -28,6 +28,7 @@ from pytest_ckpt.launching.measurements import made_names, read_measurement
 from pytest_ckpt.launching.observations import read_observation
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.run.certify import Closing, certified, write_draft
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
 from pytest_ckpt.targets.posix.target import PosixTarget
@@ -87,7 +88,8 @@ def _close(
     if run.waiting:
         # Nothing was measured, or by others.
         run.waiting.end()
-    stays = context.end_left_over()
+    with waits.waiting("ending what is left of the run"):
+        stays = context.end_left_over()
     try:
         measurements, observations = _measurements(context), _observations(context)
         draft = _draft(context, verdicts, measurements, observations)
@@ -212,6 +214,13 @@ def _keep(context: RunContext, document: Document) -> str:
     return f"history: {history} holds {counted(count, 'run')}"
 
 
+def end_undisturbed() -> None:
+    """Let neither Ctrl-C nor SIGTERM end this process any more: it is at its end. Who began the run gives them back."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+
+
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
     """Let neither Ctrl-C nor SIGTERM end this process meanwhile: what it does ends by itself."""
@@ -247,7 +256,7 @@ def _pending(context: RunContext) -> list[str]:
 def _clean(context: RunContext, stays: str) -> list[str]:
     """Remove the run's folders on the target; return what was left, a sentence each. A signal ends that early."""
     try:
-        with _handled(_interrupt):
+        with _handled(_interrupt), waits.waiting("clean-up"):
             return _cleaned(context, stays)
     except KeyboardInterrupt:
         return [f"the clean-up was interrupted: {sentence}" for sentence in _pending(context)]

@@ -24,12 +24,14 @@ from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.launching.second_client import find_second_client
 from pytest_ckpt.run import preflight
 from pytest_ckpt.run.cache_sight import cache_sight
+from pytest_ckpt.run.close import end_undisturbed
 from pytest_ckpt.run.context import RunContext
 from pytest_ckpt.run.crash import Crash, keep_traceback, of_report_folder
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.environment import versions
 from pytest_ckpt.run.hosts import told_of_hosts
 from pytest_ckpt.run.report_place import set_aside
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.user_files import is_there, user_path
@@ -88,7 +90,7 @@ def open_run(
     """
     folder = user_path(settings.report, "--ckpt-report")
     try:
-        with answers_within(settings.deadline_seconds):
+        with answers_within(settings.deadline_seconds), waits.waiting("preflight"):
             return _open(
                 settings, command, extras, plugins, targets, folder, measures_here=measures_here, recorders=recorders
             )
@@ -125,7 +127,12 @@ def _open(
     if settings.require_system:
         check_described(system)
     notices: list[str] = []
-    with contextlib.ExitStack() as serving, contextlib.ExitStack() as scratch, contextlib.ExitStack() as undo:
+    with (
+        contextlib.ExitStack() as serving,
+        contextlib.ExitStack() as scratch,
+        contextlib.ExitStack() as undo,
+        _undone_undisturbed(),
+    ):
         access = serving.enter_context(reached(settings, targets))
         probe = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="pytest-ckpt-probe-"))) / "probe"
         checked = preflight.check(
@@ -191,6 +198,16 @@ def _open(
         serving=kept,
         waiting=checked.waiting,
     )
+
+
+@contextlib.contextmanager
+def _undone_undisturbed() -> Iterator[None]:
+    """Let no second signal end what the first has begun: all that was made is removed, and pytest ends."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        end_undisturbed()
+        raise
 
 
 def preview_run(

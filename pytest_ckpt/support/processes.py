@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.support import waits
+
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable
@@ -102,13 +104,16 @@ def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
 def _until_gone(alive: Callable[[], list[int]], number: signal.Signals, seconds: float) -> list[int]:
     end = time.monotonic() + seconds
     signalled: set[int] = set()
-    while left := alive():
-        for pid in left:
-            if pid not in signalled:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, number)
-                signalled.add(pid)
-        if time.monotonic() > end:
-            return left
-        time.sleep(_POLL_SECONDS)
+    left: list[int] = []
+    with waits.waiting(lambda: f"processes {', '.join(map(str, left))} were told to end and have not"):
+        while left := alive():
+            for pid in left:
+                if pid not in signalled:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, number)
+                    signalled.add(pid)
+            if time.monotonic() > end:
+                return left
+            waits.look()
+            time.sleep(_POLL_SECONDS)
     return []

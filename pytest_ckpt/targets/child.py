@@ -13,9 +13,11 @@ import selectors
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any
 
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.references import load
 from pytest_ckpt.support.resources import PACKAGE_HOME
@@ -65,7 +67,9 @@ def call_in_time(reference: str, argument: Any, seconds: float, *, imports: Iter
             os.close(writing)
         with selectors.DefaultSelector() as selector:
             selector.register(begun, selectors.EVENT_READ)
-            has_begun = bool(selector.select(_BEGIN_SECONDS))
+            until = time.monotonic() + _BEGIN_SECONDS
+            while not (has_begun := bool(selector.select(waits.LOOK_SECONDS))) and time.monotonic() < until:
+                waits.look()
     if not has_begun:
         _leave(process)
         raise RefusedError(
@@ -73,7 +77,7 @@ def call_in_time(reference: str, argument: Any, seconds: float, *, imports: Iter
             f"Try again when this host is less busy, and see that {sys.executable} is not on the storage under test.",
         )
     try:
-        output, complaint = process.communicate(json.dumps(argument), timeout=seconds)
+        output, complaint = waits.communicate(process, json.dumps(argument), seconds=seconds)
     except subprocess.TimeoutExpired:
         _leave(process)
         raise NoAnswerError(process.pid, seconds) from None

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.kernel_state import tasks_blocked_in
 from pytest_ckpt.support.units import format_seconds
@@ -48,18 +49,22 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0)
 
     ``more_seconds`` are those that the call itself may wait. Raises UsageError where the storage does not answer.
     """
+    # An exception in what Python calls around a fork would be printed and dropped, and Ctrl-C with it.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         # Other threads of this process hold no lock that a child needs for system calls.
         warnings.simplefilter("ignore", DeprecationWarning)
         process = os.fork()
     if process == 0:
-        _answer(call, writing)
-    os.close(writing)
+        _answer(call, writing, before)
     seconds = _seconds.get() + more_seconds
-    has_ended = False
+    has_ended, began = False, time.monotonic()
     try:
-        data = _read_all(reading, seconds)
+        os.close(writing)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        with waits.waiting(lambda: f"{name} has not answered for {format_seconds(round(time.monotonic() - began))}"):
+            data = _read_all(reading, seconds)
         has_ended = data is not None
     finally:
         os.close(reading)
@@ -81,12 +86,13 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0)
     return cast("Answer", found)
 
 
-def _answer(call: Callable[[], Any], writing: int) -> NoReturn:
-    """Call, write what came of it, and end; in the child."""
+def _answer(call: Callable[[], Any], writing: int, mask: set[int | signal.Signals]) -> NoReturn:
+    """Call, write what came of it, and end; in the child. ``mask`` is that of signals while it calls."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # What the call has made for a moment is removed on the way out.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         _let_go(writing)
         try:
             found: tuple[str, Any] = ("answer", call())
@@ -117,8 +123,12 @@ def _read_all(descriptor: int, seconds: float) -> bytes | None:
     until = time.monotonic() + seconds
     pieces: list[bytes] = []
     while True:
-        if not select.select([descriptor], [], [], max(0.0, until - time.monotonic()))[0]:
-            return None
+        left = until - time.monotonic()
+        if not select.select([descriptor], [], [], min(max(0.0, left), waits.LOOK_SECONDS))[0]:
+            if left <= 0:
+                return None
+            waits.look()
+            continue
         piece = os.read(descriptor, _READ_BYTES)
         if not piece:
             return b"".join(pieces)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -11,11 +12,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.support.front_door import TINY
-from tests.support.machine import need_fuse, patience
+from tests.support.front_door import SUBJECT, TINY
+from tests.support.machine import eventually, need_fuse, patience
 from tests.support.targets.misbehaving import misbehaving
 
 SECONDS = 4
+SOON = (*TINY, "-p", "tests.support.told_soon")
 
 
 @pytest.fixture
@@ -77,6 +79,37 @@ def test_silent_while_the_target_is_cleaned(door, target):
     assert run.document["grade"] == "rehearsal"
     assert run.document["run"]["finished"]
     assert bool(run.document["left_behind"]) is bool(run.left_on_target)
+
+
+@pytest.mark.thorough
+def test_a_run_on_a_silent_target_says_what_it_waits_for(door, target):
+    """Stopped before the run, in saves and loads, in checks and in cleaning, and goes on when that was told."""
+    with stopped(target):
+        started = door.start(*SOON, "--ckpt-gates=posix-local", "-k", "commit or saves", target=target.path)
+        told_in(started, rf"^preflight: \S+ s; --ckpt-target {target.path} has not answered for \S+ s$")
+    started.until((started.report / "events.jsonl").exists, "ranks measure")
+    with stopped(target):
+        told_in(started, rf"^{SUBJECT}/stream .*rank [01] on \S+ (has|was) .* \S+ s( ago)?$")
+    started.until(lambda: any((started.report / "observations").glob("*.json")), "a check was made")
+    with stopped(target):
+        told_in(started, r"^check \S+: \S+ s; ")
+    started.until((started.report / "report.json").exists, "the draft of the report is written")
+    with stopped(target):
+        # It may have been cleaned before it was stopped.
+        eventually(lambda: re.search(r"^clean-up: \S+ s$", started.text, re.M) or is_over(started), "it is told")
+    run = started.finish()
+    assert "Traceback" not in run.text
+    assert run.code == run.document["exit_code"], run.text
+    assert run.left_on_target == []
+
+
+def is_over(started):
+    return started.process.poll() is not None
+
+
+def told_in(started, pattern):
+    """Wait for a line that tells what is waited for."""
+    started.until(lambda: re.search(pattern, started.text, re.MULTILINE), f"it is told: {pattern}")
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -9,13 +10,26 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pytest_ckpt.ranks.content.generator import Content, TensorKey, content_seed
 from pytest_ckpt.sizing.models import layout
-from tests.support.front_door import FOLDER, MEASURED, REQUIRED, TINY, FrontDoor, Run, Sabotage, Started, processes_of
+from tests.support.front_door import (
+    FOLDER,
+    MEASURED,
+    REQUIRED,
+    TINY,
+    FrontDoor,
+    Run,
+    Sabotage,
+    Started,
+    processes_of,
+    read_events,
+    started_operation,
+)
 from tests.support.machine import eventually
 
 FIRST, SECOND = "llama3-8b-full", "llama3-70b-subset"
@@ -108,6 +122,99 @@ def test_a_signal_while_the_second_client_is_looked_for_leaves_nothing(door: Fro
     assert started.process.wait(60) == 2, started.text
     assert list(scratch.iterdir()) == list(door.target.iterdir()) == []
     assert not started.report.exists()
+
+
+def _is_certifying(started: Started) -> bool:
+    """Whether the isolated process that judges runs."""
+    for entry in Path(f"/proc/{started.process.pid}/task/{started.process.pid}/children").read_text().split():
+        with contextlib.suppress(OSError):
+            if b"pytest_ckpt.run.certify" in Path("/proc", entry, "cmdline").read_bytes():
+                return True
+    return False
+
+
+def _operates(action: str) -> Callable[[Started], bool]:
+    """Return a function that says whether ranks are in an operation, or have been."""
+    return lambda started: any(f" {action} " in started_operation(e) for e in read_events(started.report))
+
+
+def _is_in_a_check(started: Started) -> bool:
+    return any(file.stat().st_size for file in (started.report / "launches" / "checks").glob("*.log"))
+
+
+_STAGES: dict[str, Callable[[Started], object]] = {
+    "preflight": lambda started: list(started.home.glob("tmp/pytest-ckpt-probe-*")),
+    "area": lambda started: list(started.target.glob("pytest-ckpt-*")),
+    "report folder": lambda started: started.report.exists(),
+    "start of ranks": lambda started: (started.report / "launches" / "1").exists(),
+    "save": _operates("save"),
+    "load": _operates("load"),
+    "check": _is_in_a_check,
+    "between checks": lambda started: list((started.report / "observations").glob("*.json")),
+    "draft": lambda started: list((started.report / "measurements").glob("*.json")),
+    "cleaning": lambda started: (started.report / "report.json").exists(),
+    "certifying": _is_certifying,
+    "signing": lambda started: (started.report / "certificate.html").exists(),
+    "last lines": lambda started: "storage acceptance for AI checkpoints" in started.text,
+}
+_ONCE, _TWICE, _ASKED = "Ctrl-C", "Ctrl-C twice", "SIGTERM"
+
+
+def _signal(started: Started, how: str) -> None:
+    """End a run; a second Ctrl-C follows as soon as the first has arrived, and a terminal sends both to the group."""
+    if how == _ASKED:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(started.process.pid, signal.SIGTERM)
+        return
+    for _ in range(2 if how == _TWICE else 1):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.process.pid, signal.SIGINT)
+        eventually(lambda: not _has_pending(started.process), "the signal has arrived")
+
+
+def _has_pending(process: subprocess.Popen[bytes]) -> bool:
+    if process.poll() is not None:
+        return False
+    words = re.findall(r"^(?:SigPnd|ShdPnd):\s*(\w+)", Path(f"/proc/{process.pid}/status").read_text(), re.MULTILINE)
+    return any(int(word, 16) >> (signal.SIGINT - 1) & 1 for word in words)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("how", [_ONCE, _TWICE, _ASKED])
+@pytest.mark.parametrize("stage", _STAGES)
+def test_a_signal_at_any_stage_leaves_a_report_that_can_be_judged_or_nothing(
+    door: FrontDoor, stage: str, how: str
+) -> None:
+    scratch = door.home / "tmp"
+    scratch.mkdir()
+    options = (*TINY, "--ckpt-gates=posix-local", "-k", "every_save or every_load or rename_replaces")
+    started = door.start(*options, environment={"TMPDIR": str(scratch)})
+    eventually(lambda: _STAGES[stage](started) or started.process.poll() is not None, f"it is in this stage: {stage}")
+    _signal(started, how)
+    run = started.finish()
+    if stage == "last lines" and run.code in (-signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT):
+        # pytest was over, and had given the signals back: all is written.
+        assert run.document["exit_code"] in (0, 8)
+        assert run.left_on_target == []
+        return
+    assert "Traceback" not in run.text
+    assert "error of pytest-ckpt" not in run.text
+    assert list(Path("/dev/shm").glob(f"ckpt-{started.process.pid}.*")) == []
+    assert list(scratch.iterdir()) == []
+    if not (run.report / "session.json").exists():
+        assert run.code == 2, run.text
+        assert not run.report.exists()
+        assert run.left_on_target == []
+        return
+    assert run.code in (0, 2, 8), run.text
+    assert processes_of(started.run_id) == []
+    for name in run.left_on_target:
+        assert any(name in sentence for sentence in run.document["left_behind"])
+        assert name in run.text
+    assert run.code == run.document["exit_code"]
+    found = _command("judge", str(run.report), "--json")
+    assert found.returncode in (0, 2, 8), found.stderr
+    assert json.loads(found.stdout)["grade"] in ("incomplete", "rehearsal")
 
 
 def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_clean_up(door: FrontDoor) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -17,6 +19,7 @@ import pytest
 from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.launching.check_runs import run_check
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.processes import processes_of_session
 from tests.support.machine import Mounts, eventually, frozen, patience
 
@@ -284,3 +287,31 @@ def test_a_check_ends_with_the_process_that_asked_for_it(run: Run, tmp_path: Pat
     controller.wait()
     controller.stdout.close()
     eventually(lambda: not processes_of_session(int(pid)), "the check has ended")
+
+
+def test_a_check_in_a_call_that_does_not_return_is_told_while_it_is_waited_for(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(gate := tmp_path / "gate")
+    monkeypatch.setattr(waits, "TELL_SECONDS", 0.0)
+    told: list[str] = []
+
+    def say(text: str) -> None:
+        told.append(text)
+        if f"open of {gate}" in text:
+            with contextlib.suppress(OSError):  # it does not listen yet
+                os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+
+    with waits.telling(say), waits.waiting("check LIVE.calls"):
+        seen = run(
+            f"""
+            def calls(context, findings):
+                context.tell("open", {str(gate)!r})
+                open({str(gate)!r}).close()
+                findings.trials = 1
+            """
+        )
+    assert (seen.trials, seen.not_run) == (1, "")
+    assert any(
+        re.fullmatch(rf"check LIVE.calls: \d+ s; it has been in open of {gate} for \d+ s", text) for text in told
+    )

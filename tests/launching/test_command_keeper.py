@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from pytest_ckpt.facts.commands import Command, CommandRun
 from pytest_ckpt.launching.command_keeper import CommandKeeper
+from pytest_ckpt.support import waits
 from tests.support.machine import eventually
 
 Started = Callable[[Mapping[Command, str]], tuple[CommandKeeper, int]]
@@ -82,3 +85,30 @@ def test_a_process_that_died_with_nothing_to_do_owes_nothing(started: Started) -
     assert not next_of(keeper)[0].is_good
     os.kill(pid, signal.SIGKILL)
     assert keeper.close() == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"), [pytest.param([], "mend", id="owed"), pytest.param(["mend"], "mend", id="asked")]
+)
+def test_a_command_that_runs_long_is_told_while_it_is_waited_for(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[Command], name: str
+) -> None:
+    os.mkfifo(gate := tmp_path / "gate")
+    monkeypatch.setattr(waits, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(waits, "LOOK_SECONDS", 0.05)
+    told: list[str] = []
+
+    def say(text: str) -> None:
+        told.append(text)
+        with contextlib.suppress(OSError):  # it does not listen yet
+            os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+
+    keeper, _ = started({"break": "true", "mend": f"cat {gate}"})
+    keeper.ask("break")
+    assert next_of(keeper)[0].is_good
+    for command in asked:
+        keeper.ask(command)
+    with waits.telling(say):
+        assert [(run.command, run.exit_code) for run in keeper.close()] == [("mend", 0)]
+    assert told
+    assert all(re.fullmatch(rf"the {name} command: \d+ s", text) for text in told)

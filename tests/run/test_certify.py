@@ -23,7 +23,7 @@ def test_libraries_of_one_user_or_of_pythonpath_are_found_by_the_isolated_proces
 def test_no_variable_of_python_or_the_loader_reaches_the_isolated_process(monkeypatch, tmp_path):
     for name in ("LD_PRELOAD", "PYTHONPATH", "PYTHONSTARTUP", "PYTEST_ADDOPTS", "PYTEST_PLUGINS"):
         monkeypatch.setenv(name, "/nowhere")
-    monkeypatch.setattr(certify.subprocess, "run", run := Recorded())
+    monkeypatch.setattr(certify.subprocess, "Popen", run := Recorded())
     monkeypatch.chdir(tmp_path)
     with pytest.raises(EndedError):
         certify.certified(DRAFT, CLOSING)

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance.not_run import NotRun
+from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.wire.listener import ENDED, Connection, Listener
 
@@ -184,6 +185,7 @@ class Client:
             ready, _, _ = select.select(waited_for, [], [], max(0.0, min(left, _TICK_SECONDS)))
             if not ready and left <= 0:
                 return False
+            waits.look()
             self._take_in(ready)
         return True
 

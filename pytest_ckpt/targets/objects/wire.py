@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from pytest_ckpt.facts.requests import Tallies, Tally
 from pytest_ckpt.facts.targets import Access
+from pytest_ckpt.support import waits
 from pytest_ckpt.targets.objects.credentials import NoCredentialsError
 from pytest_ckpt.targets.objects.dialect import Dialect, Endpoint
 from pytest_ckpt.targets.objects.errors import CutError, StoreError, is_cut, of_answer, of_connection, of_credentials
@@ -140,6 +141,7 @@ class Wire:
             pause = random.uniform(0, longest)
             with self._lock:
                 tally.waited_seconds += pause
+            waits.look()
             time.sleep(pause)
         raise AssertionError("there is always one more number")
 

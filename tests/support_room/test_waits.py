@@ -1,0 +1,140 @@
+"""What is waited for is printed when nothing else was for half a minute, and who waits says what it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.support import waits
+from pytest_ckpt.support.waits import Waits
+from pytest_ckpt.targets import child
+from pytest_ckpt.targets.watched import watched
+
+SECONDS = 60.0
+
+
+class Clock:
+    """A clock that goes only when it is told to."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def told_after(seconds: float, clock: Clock, waits_of: Waits, said: list[str]) -> list[str]:
+    """Let time pass in steps of a second, as who waits looks, and return what was said in it."""
+    said.clear()
+    for _ in range(round(seconds)):
+        clock.now += 1
+        waits_of.look()
+    return list(said)
+
+
+def test_a_line_comes_every_thirty_seconds_with_the_time_since_the_wait_began() -> None:
+    said, clock = list[str](), Clock()
+    made = Waits(said.append, clock)
+    with made.waiting("check VISIBLE.read-after-close"):
+        assert told_after(29, clock, made, said) == []
+        assert told_after(1, clock, made, said) == ["check VISIBLE.read-after-close: 30 s"]
+        assert told_after(60, clock, made, said) == [
+            "check VISIBLE.read-after-close: 60 s",
+            "check VISIBLE.read-after-close: 90 s",
+        ]
+    assert told_after(120, clock, made, said) == [], "nothing is waited for"
+
+
+def test_a_line_of_others_puts_off_the_next() -> None:
+    said, clock = list[str](), Clock()
+    made = Waits(said.append, clock)
+    with made.waiting("clean-up"):
+        told_after(20, clock, made, said)
+        made.spoke()
+        assert told_after(29, clock, made, said) == []
+        assert told_after(1, clock, made, said) == ["clean-up: 50 s"]
+
+
+def test_what_is_waited_for_within_another_wait_follows_it() -> None:
+    said, clock = list[str](), Clock()
+    made = Waits(said.append, clock)
+    with made.waiting("preflight"):
+        told_after(10, clock, made, said)
+        with made.waiting(lambda: "/mnt/array has not answered"), made.waiting(lambda: ""):
+            assert told_after(20, clock, made, said) == ["preflight: 30 s; /mnt/array has not answered"]
+        assert told_after(30, clock, made, said) == ["preflight: 60 s"]
+
+
+def test_a_process_that_nobody_sits_before_prints_nothing() -> None:
+    clock = Clock()
+    made = Waits(None, clock)
+    with made.waiting("check"):
+        clock.now += 3600
+        made.look()
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Path:
+    os.mkfifo(made := tmp_path / "gate")
+    return made
+
+
+@pytest.fixture
+def said(gate: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Return what is said; who waits for the gate goes on when something was."""
+    monkeypatch.setattr(waits, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(waits, "LOOK_SECONDS", 0.05)
+    found: list[str] = []
+
+    def say(text: str) -> None:
+        found.append(text)
+        try:
+            os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            return  # it does not listen yet
+
+    with waits.telling(say):
+        yield found
+
+
+def test_a_call_on_storage_that_does_not_answer_is_told(gate: Path, said: list[str]) -> None:
+    assert watched("--ckpt-target /mnt/array", gate.read_text) == ""
+    assert said[0] == "--ckpt-target /mnt/array has not answered for 0 s"
+
+
+def open_gate(gate: str) -> str:
+    return Path(gate).read_text()
+
+
+def test_a_call_in_a_process_of_its_own_is_told(gate: Path, said: list[str]) -> None:
+    with waits.waiting("clean-up"):
+        assert child.call_in_time(f"{__name__}:open_gate", str(gate), SECONDS) == ""
+    assert said[0] == "clean-up: 0 s"
+
+
+def test_a_process_that_has_not_ended_is_told(gate: Path, said: list[str]) -> None:
+    process = subprocess.Popen(["cat", "-", gate], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with waits.waiting("judging the files of the run"):
+        done = waits.completed(process, "given", seconds=SECONDS)
+    assert (done.returncode, done.stdout) == (0, "given")
+    assert said[0] == "judging the files of the run: 0 s"
+
+
+def test_a_process_that_never_ends_is_killed(gate: Path) -> None:
+    process = subprocess.Popen(["cat", gate], stdout=subprocess.PIPE)
+    with pytest.raises(subprocess.TimeoutExpired):
+        waits.completed(process, seconds=0.0)
+    assert process.returncode == -9
+
+
+def test_a_thread_says_nothing_of_another_ones_waits(said: list[str]) -> None:
+    looks: list[Callable[[], None]] = [waits.look]
+    with waits.waiting("clean-up"):
+        thread = threading.Thread(target=looks[0])
+        thread.start()
+        thread.join()
+    assert said == []
