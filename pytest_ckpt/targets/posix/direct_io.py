@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,12 +67,12 @@ class DirectFile:
         offset: int,
         wanted: int,
         *,
-        is_end: Callable[[int], bool] = lambda _at: False,
+        is_end: Callable[[int], bool] | None = None,
     ) -> int:
         """Go on until ``wanted`` bytes are written or read, or the file ends; return how many were.
 
-        Leave the direct way where the target refuses it. ``is_end`` is asked whether the file ends at an offset inside
-        a block: a direct request ends there too.
+        Leave the direct way where the target refuses it. A direct read also ends where the file does, inside a block;
+        ``is_end`` is asked for that where a read cannot tell.
         """
         view, done = memoryview(data).cast("B"), 0
         while done < wanted:
@@ -89,11 +90,26 @@ class DirectFile:
             done += step
             self._phases.moved(step)
             if done % BLOCK_BYTES and self.direct and done < wanted:
-                if is_end(offset + done):
+                if is_end and self._ends_at(offset + done, is_end):
                     break
                 # The rest is no longer aligned.
                 self._leave_direct("the target ended a direct request inside a block")
         return done
+
+    def _ends_at(self, offset: int, is_end: Callable[[int], bool]) -> bool:
+        """Whether the file ends at an offset inside a block, by a read of the next byte that is not direct.
+
+        Who asks for its size makes some clients look for it anew: a file that readers get cut would be whole again.
+        """
+        try:
+            flags = fcntl.fcntl(self.descriptor, fcntl.F_GETFL)
+            fcntl.fcntl(self.descriptor, fcntl.F_SETFL, flags & ~os.O_DIRECT)
+            try:
+                return os.preadv(self.descriptor, [bytearray(1)], offset) == 0
+            finally:
+                fcntl.fcntl(self.descriptor, fcntl.F_SETFL, flags)
+        except OSError:
+            return is_end(offset)
 
     def _leave_direct(self, why: str) -> None:
         self._way.refused = why
