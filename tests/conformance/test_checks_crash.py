@@ -130,6 +130,24 @@ def test_a_command_that_does_not_cut_the_power_fails_with_that_reason(command, k
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("as_root")
+def test_a_command_that_removes_what_was_never_fsynced_is_no_power_cut(mount, make_home):
+    """It even knows what was acknowledged, and removes all else."""
+    point, home = mount("ext4", 96), make_home("witness")
+    folder, witness, command = point / "folder", home / "witness", home / "cheat"
+    folder.mkdir()
+    witness.mkdir()
+    command.write_text(f"""#!/bin/sh
+for file in $(find {folder} -path '*/cut-*' -type f); do
+    grep -rq "$file" {witness} || rm "$file"
+done
+""")
+    command.chmod(0o755)
+    words = (f"--power-cut={command}", "--power-cuts=1", f"--witness={witness}")
+    assert kinds(made("DURABLE.power-cut", folder, *words, share=0.1)) == {"acknowledged name lost in a power cut"}
+
+
+@pytest.mark.thorough
 def test_a_target_that_does_not_come_back_fails_with_that_reason(mount):
     point = mount("ext4", 64)
     sabotage = "import pytest_ckpt.conformance.posix.checks.power as power; power.BACK_SECONDS = 1"

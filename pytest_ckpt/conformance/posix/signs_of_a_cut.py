@@ -34,6 +34,9 @@ FILE_BYTES = 100_000
 """How much there is in a file that no checkpoint holds."""
 
 
+_SECTOR_BYTES = 512
+
+
 class Witness:
     """A file elsewhere that holds every acknowledged file: its path, how its bytes are made, their digest."""
 
@@ -110,14 +113,30 @@ class Canary:
     """
 
     def __init__(self, folder: Path, seed: int, calls: Calls) -> None:
-        self._new = random_bytes(FILE_BYTES, seed, "canary", "new")
+        self._old, self._new = (random_bytes(FILE_BYTES, seed, "canary", word) for word in ("old", "new"))
         self._overwritten, self._created, self._folder = (folder / own_name() for _ in range(3))
-        write_durably(self._overwritten, random_bytes(FILE_BYTES, seed, "canary", "old"), calls)
+        write_durably(self._overwritten, self._old, calls)
         sync_folder(folder, calls)
         # From here on nothing is made durable any more.
         write_durably(self._overwritten, self._new, calls, flags=0, sync=False)
         write_durably(self._created, self._new, calls, sync=False)
         self._folder.mkdir()
+
+    def wrong(self, calls: Calls) -> Wrong | None:
+        """Return what is wrong with the file whose bytes were written over: its name and its length are durable.
+
+        Each piece of it is as it was before or after; a command that removes what was never fsynced removes it, too.
+        """
+        found = wrong_bytes(self._overwritten, self._new, calls)
+        if not found or found.is_name:
+            return found
+        data = self._overwritten.read_bytes()
+        pieces = range(0, FILE_BYTES, _SECTOR_BYTES)
+        is_mixed = len(data) == FILE_BYTES and all(
+            data[at : at + _SECTOR_BYTES] in (self._old[at : at + _SECTOR_BYTES], self._new[at : at + _SECTOR_BYTES])
+            for at in pieces
+        )
+        return None if is_mixed else found
 
     def lost(self, calls: Calls) -> tuple[Loss, ...]:
         """Return what of it is gone."""

@@ -17,6 +17,7 @@ from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.checkpoints import (
     Calls,
     Checkpoint,
+    Wrong,
     names_in,
     saved_right,
     sync_folder,
@@ -37,6 +38,8 @@ from pytest_ckpt.support.units import counted, format_percent, format_seconds
 from pytest_ckpt.targets.owner import OWNER
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_ckpt.conformance.context import CheckContext, Findings
 
 _SAVES_OF_A_CUT = 3
@@ -94,7 +97,10 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
             )
             return
         evidence.add(lost, outage_seconds)
-        losses += _look_for(witness, findings, cut, cuts, calls)
+        overwritten = canary.wrong(calls)
+        wrongs = [*([overwritten] if overwritten else []), *witness.wrongs(calls)]
+        losses += len(wrongs)
+        _tell(wrongs, findings, cut, cuts)
         reported.look(folder, calls)
     if not losses:
         bound = f"with 95 % confidence at most {format_percent(largest_share(cuts))} of power cuts lose anything"
@@ -126,8 +132,7 @@ def _save_and_overwrite(folder: Path, seed: int, cut: int, witness: Witness, cal
     witness.acknowledge({replaced: (FILE_BYTES, words)})
 
 
-def _look_for(witness: Witness, findings: Findings, cut: int, cuts: int, calls: Calls) -> int:
-    wrongs = witness.wrongs(calls)
+def _tell(wrongs: Sequence[Wrong], findings: Findings, cut: int, cuts: int) -> None:
     for wrong in wrongs:
         what, how = ("name", "fsync of its folder") if wrong.is_name else ("bytes", "fsync of the file")
         findings.wrong(
@@ -136,7 +141,6 @@ def _look_for(witness: Witness, findings: Findings, cut: int, cuts: int, calls: 
             seen=wrong.seen,
             expected=f"what it was when {how} had returned without error",
         )
-    return len(wrongs)
 
 
 def _cut(context: CheckContext, logs: Path, findings: Findings, cut: int) -> bool:
