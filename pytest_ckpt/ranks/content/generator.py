@@ -140,6 +140,7 @@ class Content:
         self._of_tensor = tuple(kinds[dtype] for dtype in tensors)
         self._kinds = tuple(kinds.values()) or (_Kind(None, mask),)
         self._held = functools.lru_cache(maxsize=_BLOCKS_HELD)(self._made)
+        self._checkpoint = 0
         self._scratch: Words = np.empty((BLOCK_PAGES, _LANES), dtype=np.uint64)
 
     def fill(self, out: Bytes, place: TensorKey, offset: int = 0) -> None:
@@ -214,6 +215,10 @@ class Content:
         kind = self._of_tensor[place.tensor] if self._of_tensor else self._kinds[0]
         if self._constant:
             return self._held(kind, ())
+        if place.checkpoint != self._checkpoint:
+            # Blocks of another checkpoint are not needed again soon.
+            self._held.cache_clear()
+            self._checkpoint = place.checkpoint
         group = (place.checkpoint, place.rank, place.tensor >> _TENSOR_SHIFT, page >> _PAGE_SHIFT)
         return self._held(kind, group)
 

@@ -22,13 +22,17 @@ _LOOP = "/dev/loop"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """The mount that a folder is on, and the folder's number on it; 0 where clients may give it another one."""
+    """The mount that a folder is on, and the folder's number on it; 0 where clients may give it another one.
+
+    ``is_there``: the folder is, on whatever mount.
+    """
 
     folder: str
     mount_point: str
     file_system: str
     source: str
     number: int = 0
+    is_there: bool = True
 
     def describe(self) -> str:
         """Say it in words."""
@@ -42,27 +46,25 @@ class Standing:
         return self.mount_point, self.file_system, source
 
     def is_same(self, other: Standing) -> bool:
-        """Whether both are one folder: on one mount, and with one number, where it has one in both.
-
-        A folder that is gone from its own mount is no other one: that the storage lost it is told by its calls.
-        """
+        """Whether both are one folder: on one mount, and with one number, where it has one in both."""
         is_known = self.number and other.number
         return self._mount == other._mount and not (is_known and self.number != other.number)
 
 
 def standing_of(folder: Path) -> Standing:
-    """Return where a folder stands, whether it is there or not; its number is 0 where it is not."""
+    """Return where a folder stands, whether it is there or not."""
     mount = mount_of(folder)
     try:
-        number = folder.stat().st_ino
+        number, is_there = folder.stat().st_ino, True
     except OSError:
-        number = 0
+        number, is_there = 0, False
     return Standing(
         folder=str(folder),
         mount_point=mount.mount_point,
         file_system=mount.file_system,
         source=mount.source,
         number=number if mount.file_system in _KEEP_NUMBERS else 0,
+        is_there=is_there,
     )
 
 
@@ -73,7 +75,10 @@ def is_of_area(standing: Standing, area: AreaRef) -> bool:
 
 
 def describe_change(before: Standing, now: Standing) -> str:
-    """Return what has become of a folder, for an error; empty if it stands where it stood."""
-    if now.is_same(before):
+    """Return what has taken the place of a folder, for an error; empty if it stands where it stood.
+
+    A folder that is gone was not replaced, be it that its mount is gone: that is told by the calls of whoever needs it.
+    """
+    if not now.is_there or now.is_same(before):
         return ""
     return f"the run's folder was {before.describe()}; now it is {now.describe()}"
