@@ -12,7 +12,7 @@ from pytest_ckpt.support.units import counted, format_decimal_bytes, format_perc
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.facts.measurement import Measurement, OperationKind
     from pytest_ckpt.facts.observation import Observation
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.judging.gates import Gates
@@ -50,13 +50,26 @@ def is_projectable(measurement: Measurement) -> bool:
     return not _too_short(measurement) and not _too_small(measurement)
 
 
-def relevance(plan: Plan, measurements: Sequence[Measurement], local_kind: str) -> list[str]:
+def relevance(
+    plan: Plan,
+    measurements: Sequence[Measurement],
+    local_kind: str,
+    recorders: Sequence[str] = (),
+    files_below: Sequence[str] = (),
+) -> list[str]:
     """Return why the result of a run may say little of an array, a sentence each; results of others have none.
 
-    ``local_kind`` is the file system of a target that only one host can use; empty for any other.
+    ``local_kind`` is the file system of a target that only one host can use; empty for any other. ``recorders`` are
+    what could act in the process that recorded, ``files_below`` the files of this host that hold the target's bytes.
     """
     measured = [m for m in measurements if m.basis == "all ranks"]
-    return [*_of_the_question(plan), *_of_what_ran(plan, measured, local_kind)] if measured else []
+    if not measured:
+        return []
+    return [
+        *_of_the_operator(recorders, files_below),
+        *_of_the_question(plan),
+        *_of_what_ran(plan, measured, local_kind),
+    ]
 
 
 def untried(
@@ -75,6 +88,16 @@ def untried(
     suites = chosen_suites(settings, gates, catalogue)
     durability = _of_durability(settings, measured, has_files=has_files)
     return [*durability, *_of_power_cuts(observations), *_not_given(settings, suites, has_files=has_files)]
+
+
+def _of_the_operator(recorders: Sequence[str], files_below: Sequence[str]) -> Iterator[str]:
+    if own := [phrase for phrase in recorders if phrase.startswith("conftest ")]:
+        yield (
+            f"Code of the operator ran in the process that recorded the results ({', '.join(own)}), and could change "
+            "them: ask for a run without it."
+        )
+    if files_below:
+        yield f"The target lies in a file of this host ({', '.join(files_below)}): no storage of its own was measured."
 
 
 def _of_the_question(plan: Plan) -> Iterator[str]:
@@ -115,8 +138,9 @@ def _of_what_ran(plan: Plan, measured: Sequence[Measurement], local_kind: str) -
         least = min(small, key=_bytes_of_host)
         size = format_decimal_bytes(_bytes_of_host(least))
         yield f"A checkpoint of {least.subject} was {size} a host, less than 1 GB."
-    if short := [seconds for m in measured for seconds in _slowest(m) if seconds < SHORTEST_SECONDS]:
-        yield f"The slowest save or load of a checkpoint took {format_seconds(min(short))}, less than 1 s."
+    if short := [(seconds, kind) for m in measured for kind, seconds in _slowest(m) if seconds < SHORTEST_SECONDS]:
+        seconds, kind = min(short)
+        yield f"The slowest {kind} of a checkpoint took {format_seconds(seconds)}, less than 1 s."
 
 
 def _of_durability(settings: Settings, measured: Sequence[Measurement], *, has_files: bool) -> Iterator[str]:
@@ -165,13 +189,13 @@ def _too_small(measurement: Measurement) -> bool:
 
 
 def _too_short(measurement: Measurement) -> bool:
-    return any(seconds < SHORTEST_SECONDS for seconds in _slowest(measurement))
+    return any(seconds < SHORTEST_SECONDS for _, seconds in _slowest(measurement))
 
 
-def _slowest(measurement: Measurement) -> list[float]:
+def _slowest(measurement: Measurement) -> list[tuple[OperationKind, float]]:
     """Return the seconds of the slowest save and of the slowest load, as far as there were any."""
-    kinds = (measurement.of_kind("save"), measurement.of_kind("load"))
-    return [max(o.seconds for o in found) for found in kinds if found]
+    kinds: tuple[OperationKind, ...] = ("save", "load")
+    return [(kind, max(o.seconds for o in found)) for kind in kinds if (found := measurement.of_kind(kind))]
 
 
 def _sentence(text: str) -> str:

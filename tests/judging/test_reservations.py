@@ -19,9 +19,11 @@ from tests.support.made_target import mounted
 LARGE = {"size": 8_000_000_000, "hosts": ("n1", "n2", "n3", "n4"), "saves": (20.0,), "loads": (20.0,)}
 
 
-def relevance_of(*, local_kind="", changed=None, **asked):
+def relevance_of(*, local_kind="", changed=None, recorders=(), files=(), **asked):
     settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **asked}, {})
-    return relevance(plan_run(settings, mounted("nfs4")), [measurement(**LARGE | (changed or {}))], local_kind)
+    return relevance(
+        plan_run(settings, mounted("nfs4")), [measurement(**LARGE | (changed or {}))], local_kind, recorders, files
+    )
 
 
 def test_a_large_run_of_the_workload_from_several_hosts_has_no_reservation():
@@ -32,19 +34,21 @@ def test_a_large_run_of_the_workload_from_several_hosts_has_no_reservation():
     ({"local_kind": "ext4"}, "The target is a file system of one host (ext4): 16,000 accelerators cannot share it."),
     ({"changed": {"hosts": ("n1",)}}, "One host was the only client, for a cluster of 16,000 accelerators."),
     ({"changed": {"size": 2_370_000}}, "was 592 kB a host, less than 1 GB."),
-    ({"changed": {"saves": (0.04,)}}, "The slowest save or load of a checkpoint took 40 ms, less than 1 s."),
+    ({"changed": {"saves": (0.04,)}}, "The slowest save of a checkpoint took 40 ms, less than 1 s."),
     ({"ckpt_overhead": "99%"}, "The overhead budget of 99 % was set by the operator; usual are 0.5 % to 20 %."),
     ({"ckpt_restore_budget": "0.1%"}, "The restore budget of 0.1 % was set by the operator; usual are 0.5 % to 20 %."),
     (
         {"ckpt_failures": "mttf:1600000h"},
         "The failure rate 'mttf:1600000h' was stated by the operator: a save may take 15 min.",
     ),
+    ({"recorders": ("plugin pytest-timeout 2.4.0", "conftest /a/conftest.py")}, "results (conftest /a/conftest.py)"),
+    ({"files": ("/a/image",)}, "The target lies in a file of this host (/a/image)"),
     ({"ckpt_failures": "observed:1/3650d@16000"}, "nearly any storage meets it."),
     ({"ckpt_cluster": "5000000"}, "saves are judged by latency."),
 ])  # fmt: skip
 def test_what_makes_a_result_say_little_is_named(how, sentence):
     found = relevance_of(**how)
-    assert any(one.endswith(sentence) for one in found), found
+    assert any(sentence in one for one in found), found
 
 
 def test_one_host_or_a_local_disk_is_no_reservation_for_a_cluster_of_one_host():

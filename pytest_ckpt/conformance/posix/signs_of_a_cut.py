@@ -21,6 +21,7 @@ from pytest_ckpt.conformance.posix.checkpoints import (
     write_durably,
     wrong_bytes,
 )
+from pytest_ckpt.conformance.reading import read_file
 from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.support.units import counted, format_seconds
 
@@ -130,7 +131,7 @@ class Canary:
         found = wrong_bytes(self._overwritten, self._new, calls)
         if not found or found.is_name:
             return found
-        data = self._overwritten.read_bytes()
+        data = read_file(self._overwritten)
         pieces = range(0, FILE_BYTES, _SECTOR_BYTES)
         is_mixed = len(data) == FILE_BYTES and all(
             data[at : at + _SECTOR_BYTES] in (self._old[at : at + _SECTOR_BYTES], self._new[at : at + _SECTOR_BYTES])
