@@ -204,7 +204,9 @@ class Measurements:
                 continue
             measurement = read_measurement(held)
             began = time.monotonic()
-            broke: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
+            broke: Failure | None = Failure(
+                kind="hook", message="The run was interrupted in a plugin's hook pytest_ckpt_after_measure"
+            )
             try:
                 broke = self._hook(launch_name, functools.partial(self._hooks.after, read_measurement(held)))
             finally:

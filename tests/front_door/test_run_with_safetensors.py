@@ -41,9 +41,10 @@ elif way == "other checkpoint":
     shutil.copy(folder.parent / "checkpoint-0002" / file.name, file)
 else:
     with file.open("r+b") as out:
-        out.seek(file.stat().st_size // 2 // 4096 * 4096)
-        # More than a page of a tensor, which begins anywhere in one of the file.
-        out.write(bytes(12288))
+        size = file.stat().st_size
+        at = out.seek(size // 2 // 4096 * 4096)
+        # More than a page of a tensor, which begins anywhere in one of the file; the file keeps its size.
+        out.write(bytes(min(12288, size - at)))
 for path in folder.parent.glob("*/*"):
     with path.open("rb") as data:
         os.fsync(data.fileno())

@@ -129,7 +129,8 @@ def test_ctrl_c_in_a_hook_leaves_a_report_and_no_measurement_to_rely_on(door: Fr
     run = started.finish()
     assert run.code == 2, run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "not run")
-    assert run.measurement()["failure"]["kind"] == "interrupted"
+    assert run.measurement()["failure"]["kind"] == "hook"
+    assert "It was met, but The run was interrupted in a plugin's hook" in run.verdict("SAVE")["because"]
     assert run.left_on_target == []
 
 
