@@ -5,7 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import subprocess
+import sys
 
+import pytest
+
+from tests.support import CHECKOUT
 from tests.support.machine import patience
 from tests.support.selection import TURNS, beside_others, is_for_later
 
@@ -197,3 +202,33 @@ def test_what_a_test_left_running_keeps_nobody_out(tmp_path):
 
 def test_patience_is_never_less_than_what_was_asked():
     assert 3 <= patience(3) <= 3 * 20
+
+
+@pytest.mark.thorough
+def test_without_what_the_tests_need_pytest_tells_of_itself_and_what_they_need(tmp_path):
+    """As a newcomer types them in a checkout, in an environment without hypothesis."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text("import sys\nsys.modules['hypothesis'] = None\n")
+
+    def asked(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words],
+            cwd=CHECKOUT,
+            env=os.environ | {"PYTHONPATH": str(hidden), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=patience(100),
+        )
+
+    for word, told in (("--help", "--ckpt-target"), ("--markers", "pytest.mark.thorough")):
+        answer = asked(word)
+        assert answer.returncode == 0, answer.stderr
+        assert told in answer.stdout
+    for words in ((), ("--collect-only",)):
+        answer = asked(*words)
+        assert answer.returncode == 4
+        assert "Traceback" not in answer.stdout + answer.stderr
+        assert "pip install -c constraints.txt -e '.[test]'" in answer.stderr
+        assert "--ckpt-target=/mnt/array" in answer.stderr

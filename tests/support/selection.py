@@ -10,6 +10,7 @@ a process: most of them wait for other processes. Tests marked ``alone`` run whi
 15 minutes is ended and shows the stack of each thread.
 
 A run of the product in a checkout loads this file too, in an environment without what the tests need: then it leaves.
+There, ``pytest --help`` and ``pytest --markers`` work, and whoever asks for the tests is told what they need.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import contextlib
 import fcntl
 import functools
 import gc
+import importlib.util
 import itertools
 import os
 import sys
@@ -58,6 +60,15 @@ DAY = "day"
 # Cases have their turn on one of so many days.
 TURNS = 3
 
+# What asks pytest about itself runs no test, in any environment.
+_TELLS = ("help", "version", "markers")
+_NO_ENVIRONMENT = (
+    "the project's own tests need an environment with the extra 'test'\n"
+    "  python3 -m venv .venv-tests && .venv-tests/bin/pip install -c constraints.txt -e '.[test]' "
+    "&& .venv-tests/bin/pytest\n"
+    "  To test storage instead, say --ckpt-target=/mnt/array and --cluster=16000."
+)
+
 MARKERS = (
     "thorough: takes long; runs only with --all",
     "in_short: shows what a thorough test shows, too; does not run with --all",
@@ -79,10 +90,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if _is_of_the_product(config):
         config.pluginmanager.unregister(sys.modules[__name__])
         return
-    from hypothesis import HealthCheck, settings  # noqa: PLC0415
-
     for marker in MARKERS:
         config.addinivalue_line("markers", marker)
+    if importlib.util.find_spec("hypothesis") is None:
+        if any(getattr(config.option, name, False) for name in _TELLS):
+            return
+        raise pytest.UsageError(_NO_ENVIRONMENT)
+    from hypothesis import HealthCheck, settings  # noqa: PLC0415
+
     # How long an example takes is the machine's business.
     usual = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("all", usual)

@@ -25,6 +25,9 @@ _FOUND = (
     "It looks a name up and opens what it found: a file that a rename has just replaced is gone, and is refused with "
     "ENOENT, or ESTALE again and again."
 )
+_OLD_LENGTH = (
+    "For 1 s, a client that sees the marker may read an older version of a file, or one cut off at its old length."
+)
 _NOBODY = "Of hundreds of races for a name one has no winner: both clients are told EEXIST, and it is there."
 _UNSEEN = {
     "COLD": "The kernel keeps no pages of its files, so it cannot count them; what the client keeps nobody sees."
@@ -259,6 +262,7 @@ FILE_SYSTEMS = (
             "COMMIT.file-second-client": _FOUND,
             "STALE.attributes": "A client keeps sizes and times for 1 s, which is the limit.",
             "STALE.names": "A client keeps names for 1 s, which is the limit.",
+            "PUBLISH.marker": _OLD_LENGTH,
             "EXCLUSIVE.create-second-client": _NOBODY,
             "MKDIR.race-second-client": _NOBODY,
         },
