@@ -65,6 +65,7 @@ KNOWN: tuple[Known, ...] = (
         checks=(
             "VISIBLE.read-after-close",
             "VISIBLE.append",
+            "POINTER.overwrite-second-client",
             "STALE.attributes",
             "STALE.names",
             "NAMES.second-client",

@@ -152,6 +152,8 @@ FILE_SYSTEMS = (
             "VISIBLE.read-after-close": "A file that the other client has read within 20 s is read cut off at its old "
             "length after it grew and was closed: from 1 s on, when its kernel asks for the length anew.",
             "STALE.attributes": "A client keeps sizes and times for 20 s.",
+            "POINTER.overwrite-second-client": "A pointer that the other client has read within 20 s is read cut off "
+            "at its old length after a longer text was written: global_step2 for global_step25.",
             "STALE.names": "A client keeps names for 20 s.",
             "EXCLUSIVE.create-second-client": "The loser is told EPERM, not EEXIST: sftp has one error for both.",
             "NAMES.second-client": "A client keeps listings for 20 s.",
@@ -163,12 +165,14 @@ FILE_SYSTEMS = (
             "COMMIT.folder": _EMPTY,
             "COMMIT.folder-second-client": _EMPTY,
             "VISIBLE.append": "Bytes appended 1.2 s after the other client read the file are not seen there.",
+            "NAMES.many": "Its server is asked several times for each new file: 10,000 take about 10 s, the limit.",
         },
         shows={
             "COMMIT.file": "replaced",
             "COMMIT.file-second-client": "replaced",
             "VISIBLE.read-after-close": "lengthened",
             "VISIBLE.append": "lengthened",
+            "POINTER.overwrite-second-client": "lengthened",
             "STALE.attributes": "attributes",
             "STALE.names": "removed_names",
             "EXCLUSIVE.create-second-client": "created_once",
