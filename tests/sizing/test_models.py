@@ -223,7 +223,7 @@ def test_the_smallest_scale_leaves_one_tensor_of_a_file_and_of_each_state():
 @all_models
 def test_a_reduced_scale_makes_about_as_many_requests_a_byte(name: str):
     """At any scale whose files are larger than a request; with all tensors cut it was 40 times as many for 70B."""
-    for scale, times in ((0.5, 1.02), (0.1, 1.2), (0.01, 2.2)):
+    for scale, times in ((0.5, 1.02), (0.1, 1.3), (0.01, 2.2)):
         assert 0.99 < requests_against_full_size(layout(name, mode="subset" if name != "llama3-8b" else "full",
                                                         scale=scale), 16 << 20) < times  # fmt: skip
 

@@ -81,7 +81,9 @@ def test_a_folder_that_arrives_in_parts_is_named(check, target):
 def test_what_stays_stale_for_longer_than_the_limit_is_measured(fault, check, what, target):
     target.fault(fault, seconds=1.5)
     seen = on(target, check, sabotage=patient(2))
-    assert not seen.anomalies
+    # The length is new and the page is stale: a pointer that grew is read as the old text with the new one's end.
+    is_mixed = fault == "stale data"
+    assert kinds(seen) <= ({"neither the old text nor the new one"} if is_mixed else set())
     assert seen.measured > 1.0
     assert float(seen.facts[f"longest after {what}"].split()[0]) > 1.0
 
