@@ -1,4 +1,4 @@
-"""What crosses between a run and its processes: nobody reads, changes, repeats or adds anything."""
+"""What crosses between a run and its processes: nobody changes, repeats, leaves out or adds anything."""
 
 from __future__ import annotations
 
@@ -29,11 +29,9 @@ def test_messages_arrive_whole_in_whatever_pieces(piece: int) -> None:
     assert found == MESSAGES
 
 
-def test_what_is_sent_shows_nothing_of_the_message() -> None:
+def test_the_same_message_is_sealed_otherwise_each_time() -> None:
     sending, _ = both_sides()
-    sealed = [sending.seal(b"the same secret words"), sending.seal(b"the same secret words")]
-    assert b"secret" not in sealed[0] + sealed[1]
-    assert sealed[0] != sealed[1]
+    assert sending.seal(b"the same words") != sending.seal(b"the same words")
 
 
 def test_a_message_that_was_changed_repeated_or_left_out_is_not_believed() -> None:
