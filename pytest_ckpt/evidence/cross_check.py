@@ -149,6 +149,7 @@ def against_session(folder: Path, report: Mapping[str, Any], *, is_same_version:
             "environment": (environment, session["environment"]),
             "gates": (report.get("gates"), session["gates"]),
             "waivers": (report.get("waivers"), session["waivers"]),
+            "catalogue_names": (report["catalogue_names"], session["catalogue_names"]),
         }
         planned = [{name: value for name, value in c.items() if name != "ranks"} for c in plan["checkpoints"]]
         beside = {
@@ -157,7 +158,7 @@ def against_session(folder: Path, report: Mapping[str, Any], *, is_same_version:
         }
         found = []
         if is_same_version:
-            fields |= {name: (report[name], session[name]) for name in ("settings", "system", "catalogue_names")}
+            fields |= {name: (report[name], session[name]) for name in ("settings", "system")}
             # Gates may have switched off what a plugin brought.
             brought = [r for r in report["catalogue"] if r["plugin"]]
             asked = [to_plain(from_plain(CatalogueRow, row)) for row in session["extras"]]

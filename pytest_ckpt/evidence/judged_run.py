@@ -111,8 +111,8 @@ def judged_run(
     extras = recorded(report.get("catalogue") or ())
     settings = _settings(report, command_line)
     if as_recorded:
-        settings = dataclasses.replace(settings, origins=tuple(_origin(s) for s in report["settings"]))
-    target = _with_parts(fitting(TargetFacts, report["environment"]["target"]))
+        settings = dataclasses.replace(settings, origins=tuple(fitting(Origin, s) for s in report["settings"]))
+    target = fitting(TargetFacts, report["environment"]["target"])
     # A requirement or check that came after the run is not a part of it: it is neither judged nor missing.
     names = tuple(report["catalogue_names"])
     catalogue = known_to(offered(extended(extras), target.capabilities), names)
@@ -207,11 +207,6 @@ def _verdicts(
     return verdicts
 
 
-def _origin(setting: ReadDocument) -> Origin:
-    """Return where a value came from; an older report may not say what the default was."""
-    return fitting(Origin, {"default": "", **setting})
-
-
 def _kept(verdict: Verdict, plugin: str, *, has_same_limits: bool) -> Verdict:
     """Return the recorded verdict of a plugin, with a word on it; by other limits it would be another one."""
     needed = f"Not re-judged: plugin {plugin} is needed."
@@ -259,10 +254,3 @@ def _settings(report: ReadDocument, command_line: Mapping[str, str | None]) -> S
         engines=known_engines(recorded),
         kept=kept_models(report["checkpoints"]),
     )
-
-
-def _with_parts(target: TargetFacts) -> TargetFacts:
-    """Return a target as it is told today: when S3 was all there was, nobody said that its uploads have S3's parts."""
-    if target.kind != "s3" or "objects" not in target.capabilities:
-        return target
-    return dataclasses.replace(target, capabilities=target.capabilities | {"parts of S3"})

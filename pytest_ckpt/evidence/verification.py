@@ -179,8 +179,6 @@ def _check_verdicts(folder: Path, report: Document) -> Examination:
         for place, stated, follows in differences(report.get(name), again.get(name), name, wording=is_same_version)
         # Where numpy is not there, nobody can make a forecast again.
         if name != "forecast" or again.get(name) is not None
-        # Older versions projected from whatever was measured.
-        if is_same_version or follows is not None or not name.startswith(("certified_cluster", "training"))
         # What an older report did not tell; of checkpoints, plan.json and report are compared with one another.
         if is_same_version or stated is not None or name not in _TOLD_LATER
     ]
