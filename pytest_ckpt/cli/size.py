@@ -97,7 +97,7 @@ def run(asked: argparse.Namespace) -> int:
     document = document_of(size_rows(models, settings, keeping), keeping, settings[0])
     if asked.table:
         from pytest_ckpt.config.storage_tables import load_table  # noqa: PLC0415
-        from pytest_ckpt.sizing.storage_tables import served  # noqa: PLC0415
+        from pytest_ckpt.sizing.demands import served  # noqa: PLC0415
 
         table = load_table(asked.table)
         document |= table_of(table, served(table, models, settings[0]))

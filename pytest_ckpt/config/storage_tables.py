@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pytest_ckpt.sizing.storage_tables import StorageTable, TableRow
+from pytest_ckpt.sizing.demands import StorageTable, TableRow
 from pytest_ckpt.support import resources
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.toml import parse_toml

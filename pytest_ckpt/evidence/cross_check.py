@@ -21,9 +21,8 @@ from pytest_ckpt.facts.recorded_engines import recorded_engine
 from pytest_ckpt.facts.subject_events import events_by_subject
 from pytest_ckpt.judging.catalogue import CatalogueRow
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.sizing.plan import PlannedCheckpoint
-from pytest_ckpt.sizing.written_plan import SCHEMA as PLAN_SCHEMA
-from pytest_ckpt.sizing.written_plan import rank_to_plain
+from pytest_ckpt.sizing.plan import SCHEMA as PLAN_SCHEMA
+from pytest_ckpt.sizing.plan import PlannedCheckpoint, rank_to_plain
 from pytest_ckpt.support.strict_json import parse, read, read_lines
 
 EVENTS, SESSION, PLAN = "events.jsonl", "session.json", "plan.json"

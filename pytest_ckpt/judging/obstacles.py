@@ -22,7 +22,7 @@ from pytest_ckpt.judging.completeness import (
 )
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.scope import unheld_model
-from pytest_ckpt.sizing.requests import requests_against_full_size
+from pytest_ckpt.sizing.files import requests_against_full_size
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_seconds
 

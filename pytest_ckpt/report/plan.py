@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.obstacles import possible_grade
 from pytest_ckpt.report.plan_of_objects import objects_of
+from pytest_ckpt.sizing.architectures import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS
 from pytest_ckpt.sizing.files import consolidated_files, files_of
-from pytest_ckpt.sizing.published import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.steps import planned_steps
 from pytest_ckpt.support.units import (
     counted,

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.report.html import PageSection
-    from pytest_ckpt.sizing.demands import Keeping, SizeRow
-    from pytest_ckpt.sizing.storage_tables import Served, StorageTable
+    from pytest_ckpt.sizing.demands import Keeping, Served, SizeRow, StorageTable
 
 SCHEMA = "pytest-ckpt/size/1"
 _WIDTH, _HEIGHT = 1060, 424

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.settings import PROFILES
-from pytest_ckpt.sizing.space import checkpoints_at_once
+from pytest_ckpt.sizing.plan import checkpoints_at_once
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted, format_bytes
 

@@ -1,4 +1,4 @@
-"""The models of the workload: their architecture and how many processes hold them.
+"""The models of the workload: their architecture, how many processes hold them, and sizes that others printed of them.
 
 Source: the checkpoint workload of MLPerf Storage (architectures, parallelism and ZeRO stages of its four models).
 """
@@ -65,3 +65,16 @@ MODELS: dict[str, Model] = {
     )
 }
 """The models of the workload by name."""
+
+
+# MLPerf Storage's "GB" are GiB, its "TB" are 1,000 GiB; the subset of 405B is an average over ranks.
+CHECKPOINT_SIZES = {
+    ("llama3-8b", "full"): "105 GB",
+    ("llama3-8b", "subset"): "105 GB",
+    ("llama3-70b", "full"): "912 GB",
+    ("llama3-70b", "subset"): "114 GB",
+    ("llama3-405b", "full"): "5.29 TB",
+    ("llama3-405b", "subset"): "94 GB",
+    ("llama3-1t", "full"): "15 TB",
+    ("llama3-1t", "subset"): "144 GB",
+}

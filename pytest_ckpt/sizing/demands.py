@@ -1,28 +1,35 @@
-"""What clusters ask of storage for models that they train: the figures of ``pytest-ckpt size``, each with its formula.
+"""What clusters ask of storage for models that they train, and published tables of what storage should deliver. Pure.
 
-Nothing is measured. The limits are those that a run judges by (`pytest_ckpt.sizing.limits`).
+These are the figures of ``pytest-ckpt size``, each with its formula. Nothing is measured. The limits are those that a
+run judges by (`pytest_ckpt.sizing.limits`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.strategies import STRATEGIES
-from pytest_ckpt.sizing.cluster import limits_of
 from pytest_ckpt.sizing.drains import drain_rule, with_drains
-from pytest_ckpt.sizing.limits import ClusterLimits, demand
+from pytest_ckpt.sizing.limits import (
+    ClusterLimits,
+    demand,
+    largest_cluster_for_load,
+    largest_cluster_for_save,
+    limits_of,
+)
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
 from pytest_ckpt.sizing.serving import BYTES_A_PARAMETER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_ckpt.facts.models import Model
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.strategies import StrategySpec
     from pytest_ckpt.sizing.models import Layout
+
 
 _DAYS_A_YEAR = 365
 # Strategies whose demand follows from the cluster alone; deltas need the share of pages that change, and what a codec
@@ -120,6 +127,67 @@ class SizeRow:
 def size_rows(models: Sequence[Model], clusters: Sequence[Settings], keeping: Keeping) -> list[SizeRow]:
     """Return a row for each model on each cluster; the settings of each say its size and the rules."""
     return [_row(model, settings, limits_of(settings), keeping) for model in models for settings in clusters]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableRow:
+    """Storage for so many accelerators, at one level of a table. Rates are decimal bytes a second, of all of it."""
+
+    what: str
+    accelerators: int
+    level: str
+    read_bytes_per_second: float
+    write_bytes_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StorageTable:
+    """A table with its source."""
+
+    name: str
+    title: str
+    source: str
+    rows: tuple[TableRow, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Served:
+    """A row of a table, beside what checkpoints of a model ask on a cluster of the row's size.
+
+    ``serves_accelerators`` is the largest cluster whose limits the row's rates meet, for saves by sync and for loads.
+    """
+
+    model: str
+    what: str
+    accelerators: int
+    level: str
+    write_bytes_per_second: float
+    asked_write_bytes_per_second: float
+    read_bytes_per_second: float
+    asked_read_bytes_per_second: float
+    serves_accelerators: int
+
+
+def served(table: StorageTable, models: Sequence[Model], settings: Settings) -> Iterator[Served]:
+    """Yield each row of a table for each model; the settings say the rules."""
+    for model in models:
+        whole = layout(model, mode="full")
+        for row in table.rows:
+            limits = limits_of(replace(settings, cluster=row.accelerators))
+            asks = demand(whole, limits)
+            saves = largest_cluster_for_save(whole.bytes / row.write_bytes_per_second, limits)
+            loads = largest_cluster_for_load(whole.bytes / row.read_bytes_per_second, limits)
+            yield Served(
+                model=model.name,
+                what=row.what,
+                accelerators=row.accelerators,
+                level=row.level,
+                write_bytes_per_second=row.write_bytes_per_second,
+                asked_write_bytes_per_second=asks.cluster_save_bytes_per_second,
+                read_bytes_per_second=row.read_bytes_per_second,
+                asked_read_bytes_per_second=asks.load_bytes_per_second,
+                serves_accelerators=min(saves, loads),
+            )
 
 
 def _row(model: Model, settings: Settings, limits: ClusterLimits, keeping: Keeping) -> SizeRow:

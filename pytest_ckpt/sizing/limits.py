@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.strategies import STRATEGIES, StrategySpec
-from pytest_ckpt.sizing.reliability import ACCELERATORS_PER_NODE, SECONDS_PER_DAY
+from pytest_ckpt.sizing.reliability import ACCELERATORS_PER_NODE, SECONDS_PER_DAY, parse_failure_model
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted, format_count, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.sizing.models import Layout
     from pytest_ckpt.sizing.reliability import FailureModel
 
@@ -121,64 +122,6 @@ def cluster_limits(
     return _with_reasons(limits)
 
 
-def _save_limit_seconds(mttf_seconds: float, overhead: float, checkpoints_per_failure: int) -> float:
-    return overhead * (mttf_seconds / checkpoints_per_failure)
-
-
-def _load_limit_seconds(mttf_seconds: float, restore_budget: float) -> float:
-    return restore_budget * mttf_seconds
-
-
-def _with_reasons(limits: ClusterLimits) -> ClusterLimits:
-    k = format_count(limits.checkpoints_per_failure)
-    rate = f"{limits.failures_per_day:.4g}"
-    mttf = format_seconds(limits.mttf_seconds, digits=4)
-    interval = format_seconds(limits.interval_seconds)
-    overhead, restore = format_percent(limits.overhead), format_percent(limits.restore_budget)
-    in_slot = limits.failures.slot_failure_probability(limits.accelerators, limits.interval_seconds)
-    below = 1 - limits.failures_per_day_in_slots / limits.failures_per_day
-    reasons = (
-        ("accelerators", f"The storage is meant for a cluster of {counted(limits.accelerators, 'accelerator')}."),
-        (
-            "failures_per_day",
-            f"{limits.failures.because}: {limits.failures.failures_per_accelerator_day:.4g} failures a day and "
-            f"accelerator, times {counted(limits.accelerators, 'accelerator')} = {rate} a day.",
-        ),
-        ("mttf_seconds", f"86,400 s / {rate} failures a day = {mttf} between two failures."),
-        (
-            "checkpoints_per_failure",
-            f"{k} checkpoints between two failures: a failure then costs, on average, "
-            f"half an interval of work, {format_percent(1 / (2 * limits.checkpoints_per_failure))} of the time.",
-        ),
-        (
-            "checkpoints_per_day",
-            f"{rate} failures a day x {k} checkpoints per failure = "
-            f"{limits.checkpoints_per_day:,.4g} checkpoints a day.",
-        ),
-        ("interval_seconds", f"{mttf} between two failures / {k} checkpoints = one checkpoint every {interval}."),
-        (
-            "failures_per_day_in_slots",
-            f"The other form of the same model, 1 - R^N with R = exp(-r1 t): in a slot of one interval, {interval}, "
-            f"the cluster fails with a probability of {format_percent(in_slot)}, so "
-            f"{limits.failures_per_day_in_slots:.4g} slots a day see a failure. That is {format_percent(below)} below "
-            f"{rate}, since several failures in one slot count once; the limits follow from the first form.",
-        ),
-        ("overhead", f"Saving may cost {overhead} of the training time."),
-        ("restore_budget", f"Loading may cost {restore} of the time between two failures."),
-        (
-            "save_limit_seconds",
-            f"One checkpoint every {interval}: {interval} x {overhead} = "
-            f"{format_seconds(limits.save_limit_seconds)} per save.",
-        ),
-        (
-            "load_limit_seconds",
-            f"One load per failure, so every {mttf}: {mttf} x {restore} = "
-            f"{format_seconds(limits.load_limit_seconds)} per load.",
-        ),
-    )
-    return replace(limits, reasons=reasons)
-
-
 def largest_cluster_for_save(save_seconds: float, limits: ClusterLimits) -> int:
     """Return the largest cluster whose save limit a save of ``save_seconds`` at full size meets (0: not even one).
 
@@ -202,18 +145,6 @@ def largest_cluster_for_load(load_seconds: float, limits: ClusterLimits) -> int:
     return _largest_cluster(
         load_seconds, lambda n: _load_limit_seconds(limits.failures.mttf_seconds(n), limits.restore_budget)
     )
-
-
-def _largest_cluster(seconds: float, limit_of: Callable[[int], float]) -> int:
-    if not (seconds > 0 and math.isfinite(seconds)):
-        raise ValueError(f"{seconds} s is no time that a save or load can take")
-    accelerators = int(limit_of(1) / seconds)
-    # The quotient may round to the other side of a whole number: a time that meets the limit of N certifies N.
-    if limit_of(accelerators + 1) >= seconds:
-        return accelerators + 1
-    if accelerators and limit_of(accelerators) < seconds:
-        return accelerators - 1
-    return accelerators
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -297,3 +228,89 @@ def restore_all_bytes_per_second(copies: int, write_bytes_per_second: float) -> 
     over the copies (ZeRO-1), since each then reads only its own part of that.
     """
     return copies * write_bytes_per_second
+
+
+def limits_of(settings: Settings) -> ClusterLimits:
+    """Return the limits that settings mean. Raises UsageError where no cluster is named or none can be derived."""
+    if settings.cluster is None:
+        raise UsageError(
+            "--cluster is missing: how many accelerators has the cluster that the storage is meant for?",
+            "Say --cluster=16000, for example; the limits are derived from it.",
+        )
+    return cluster_limits(
+        settings.cluster,
+        failures=parse_failure_model(settings.failures),
+        overhead=settings.overhead,
+        restore_budget=settings.restore_budget,
+        checkpoints_per_failure=settings.checkpoints_per_failure,
+    )
+
+
+def _save_limit_seconds(mttf_seconds: float, overhead: float, checkpoints_per_failure: int) -> float:
+    return overhead * (mttf_seconds / checkpoints_per_failure)
+
+
+def _load_limit_seconds(mttf_seconds: float, restore_budget: float) -> float:
+    return restore_budget * mttf_seconds
+
+
+def _with_reasons(limits: ClusterLimits) -> ClusterLimits:
+    k = format_count(limits.checkpoints_per_failure)
+    rate = f"{limits.failures_per_day:.4g}"
+    mttf = format_seconds(limits.mttf_seconds, digits=4)
+    interval = format_seconds(limits.interval_seconds)
+    overhead, restore = format_percent(limits.overhead), format_percent(limits.restore_budget)
+    in_slot = limits.failures.slot_failure_probability(limits.accelerators, limits.interval_seconds)
+    below = 1 - limits.failures_per_day_in_slots / limits.failures_per_day
+    reasons = (
+        ("accelerators", f"The storage is meant for a cluster of {counted(limits.accelerators, 'accelerator')}."),
+        (
+            "failures_per_day",
+            f"{limits.failures.because}: {limits.failures.failures_per_accelerator_day:.4g} failures a day and "
+            f"accelerator, times {counted(limits.accelerators, 'accelerator')} = {rate} a day.",
+        ),
+        ("mttf_seconds", f"86,400 s / {rate} failures a day = {mttf} between two failures."),
+        (
+            "checkpoints_per_failure",
+            f"{k} checkpoints between two failures: a failure then costs, on average, "
+            f"half an interval of work, {format_percent(1 / (2 * limits.checkpoints_per_failure))} of the time.",
+        ),
+        (
+            "checkpoints_per_day",
+            f"{rate} failures a day x {k} checkpoints per failure = "
+            f"{limits.checkpoints_per_day:,.4g} checkpoints a day.",
+        ),
+        ("interval_seconds", f"{mttf} between two failures / {k} checkpoints = one checkpoint every {interval}."),
+        (
+            "failures_per_day_in_slots",
+            f"The other form of the same model, 1 - R^N with R = exp(-r1 t): in a slot of one interval, {interval}, "
+            f"the cluster fails with a probability of {format_percent(in_slot)}, so "
+            f"{limits.failures_per_day_in_slots:.4g} slots a day see a failure. That is {format_percent(below)} below "
+            f"{rate}, since several failures in one slot count once; the limits follow from the first form.",
+        ),
+        ("overhead", f"Saving may cost {overhead} of the training time."),
+        ("restore_budget", f"Loading may cost {restore} of the time between two failures."),
+        (
+            "save_limit_seconds",
+            f"One checkpoint every {interval}: {interval} x {overhead} = "
+            f"{format_seconds(limits.save_limit_seconds)} per save.",
+        ),
+        (
+            "load_limit_seconds",
+            f"One load per failure, so every {mttf}: {mttf} x {restore} = "
+            f"{format_seconds(limits.load_limit_seconds)} per load.",
+        ),
+    )
+    return replace(limits, reasons=reasons)
+
+
+def _largest_cluster(seconds: float, limit_of: Callable[[int], float]) -> int:
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise ValueError(f"{seconds} s is no time that a save or load can take")
+    accelerators = int(limit_of(1) / seconds)
+    # The quotient may round to the other side of a whole number: a time that meets the limit of N certifies N.
+    if limit_of(accelerators + 1) >= seconds:
+        return accelerators + 1
+    if accelerators and limit_of(accelerators) < seconds:
+        return accelerators - 1
+    return accelerators

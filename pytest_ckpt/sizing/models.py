@@ -1,39 +1,86 @@
-"""Which tensors in which files each rank of a checkpoint writes, to the element.
+"""Tensors, and which of them in which files each rank of a checkpoint writes, to the element. Pure.
 
-Models that a user describes are cut by `pytest_ckpt.sizing.own_layouts`, into the same kinds of files.
+Files, names and tensors of the workload's models are those of the checkpoint workload of MLPerf Storage; file by file
+and rank by rank the byte counts are the ones of its reference engine, DLIO. Model tensors are float16, optimizer
+tensors float32, all one-dimensional: about 14 bytes a parameter.
 
-Files, names and tensors are those of the checkpoint workload of MLPerf Storage; file by file and rank by rank the byte
-counts are the ones of its reference engine, DLIO. Model tensors are float16, optimizer tensors float32, all
-one-dimensional: about 14 bytes a parameter.
+A model that a user describes has the same kinds of files and ranks. Every parameter is in exactly one model file of a
+copy, and each optimizer state of it in exactly one optimizer file. What training frameworks repeat on all
+tensor-parallel ranks (norms, routers: less than 0.1 %) is cut as all else. Rank r: tp = r % TP, pp = (r // TP) % PP,
+ep = (r // (TP PP)) % EP, dp = r // (TP PP): expert parallelism lies within data parallelism, as in DeepSpeed and
+Megatron.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
 from pytest_ckpt.facts.models import PARAMETERS_SHARDED, Model
 from pytest_ckpt.facts.subject import DEFAULT_ENGINE, DEFAULT_STRATEGY, Subject
 from pytest_ckpt.sizing.architectures import MODELS
-from pytest_ckpt.sizing.own_layouts import own_files
-from pytest_ckpt.sizing.tensors import Dtype, ShardFile, Tensor, reduced
 from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = [
-    "MODELS",
-    "SUBSET_PROCESSES",
-    "Layout",
-    "Mode",
-    "Model",
-    "RankLayout",
-    "ShardFile",
-    "Tensor",
-    "layout",
-]
+    from pytest_ckpt.facts.models import Precision
+
+Dtype = Literal["float16", "float32", "uint8"]
+
+ITEM_BYTES: dict[Dtype, int] = {"float16": 2, "float32": 4, "uint8": 1}
+"""Bytes of an element."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tensor:
+    """One one-dimensional tensor; its name is unique within its file."""
+
+    name: str
+    dtype: Dtype
+    elements: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its elements."""
+        return self.elements * ITEM_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardFile:
+    """One file of one rank; its name is unique within the checkpoint."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its tensors, without what a container adds."""
+        return sum(tensor.bytes for tensor in self.tensors)
+
+
+def dtypes(files: Iterable[ShardFile]) -> tuple[Dtype, ...]:
+    """Return the types of a rank's tensors, in the order in which they are numbered."""
+    return tuple(tensor.dtype for file in files for tensor in file.tensors)
+
+
+def reduced(tensors: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
+    """Return the tensors that a scale leaves of tensors of one type, in their order: at least one.
+
+    Their bytes are those of all tensors, each cut to that share of its elements, rounded down and at least one. Tensors
+    keep their sizes: as many are left out as that takes, evenly over the sizes, and the largest of the rest is cut to
+    what is then missing. So a reduced checkpoint has about as many tensors, and requests, a byte as a full one.
+
+    What is kept follows from the sizes alone: ranks that hold parts of the same tensors keep parts of the same ones.
+    """
+    if scale == 1 or not tensors:
+        return tuple(tensors)
+    kept = _kept(tuple(tensor.elements for tensor in tensors), scale)
+    return tuple(replace(tensors[index], elements=elements) for index, elements in kept)
+
 
 Mode = Literal["full", "subset", "open"]
 
@@ -169,7 +216,7 @@ def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: f
 
     ``mode`` is ``full`` (exactly the model's processes), ``subset`` (ranks 0..7 of the full layout, for client-local
     storage) or ``open`` (a multiple of tensor x pipeline parallelism; needs ``processes``). ``scale``, above 0 and at
-    most 1, leaves the files as they are and fewer tensors in each (`pytest_ckpt.sizing.tensors.reduced`).
+    most 1, leaves the files as they are and fewer tensors in each (`reduced`).
 
     Raises UsageError for an unknown model or mode, and for processes or a scale that do not fit.
     """
@@ -183,6 +230,115 @@ def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: f
     if not 0 < scale <= 1:
         raise UsageError(f"a scale of {scale} makes no checkpoint", "give a scale above 0 and at most 1, such as 1/100")
     return Layout(model=model, mode=cast("Mode", mode), processes=_fitting(model, mode, processes), scale=float(scale))
+
+
+# Random bytes are the same in every type of a size.
+_DTYPES: dict[Precision, Dtype] = {
+    "float32": "float32", "float16": "float16", "bfloat16": "float16", "float8": "uint8",
+}  # fmt: skip
+
+_OF_EXPERTS = "-expert_rank_"
+_REST = "/rest"
+
+
+class _Part(NamedTuple):
+    """Part ``part`` of ``parts`` of tensors of one precision.
+
+    Parts are of one size; the last one has what is left over in a tensor of its own.
+    """
+
+    precision: Precision
+    part: int
+    parts: int
+
+    def of(self, group: str, tensors: Sequence[int]) -> Iterator[Tensor]:
+        for index, elements in enumerate(tensors):
+            yield from self.of_one(f"{group}/{index}", elements)
+
+    def of_one(self, name: str, elements: int) -> Iterator[Tensor]:
+        each, left_over = divmod(elements, self.parts)
+        if each:
+            yield self._tensor(name, each)
+        if left_over and self.part == self.parts - 1:
+            yield self._tensor(f"{name}{_REST}", left_over)
+
+    def _tensor(self, name: str, elements: int) -> Tensor:
+        return Tensor(name=name, dtype=_DTYPES[self.precision], elements=elements)
+
+
+def own_files(model: Model, rank: int, processes: int, scale: float) -> Iterator[ShardFile]:
+    """Yield the files of a rank of so many processes that write the whole checkpoint: the optimizer's is the last."""
+    own = model.own
+    assert own
+    tensor_parallel, grid = model.tensor_parallel, model.tensor_parallel * model.pipeline_parallel
+    data_rank, grid_rank = divmod(rank, grid)
+    stage, tensor_rank = divmod(grid_rank, tensor_parallel)
+    layers = {number: model.tensors(number) for number in stage_layers(model, stage)}
+    data_parallel = processes // grid
+    of_all = data_rank * tensor_parallel + tensor_rank, data_parallel * tensor_parallel
+    name = f"zero_pp_rank_{data_rank}_mp_rank_{grid_rank}"
+    if model.zero_stage == PARAMETERS_SHARDED:
+        mine = _Part(own.weights, *of_all)
+        tensors = (
+            tensor
+            for number, (dense, experts) in layers.items()
+            for tensor in (*mine.of(f"layer_{number}", dense), *mine.of(f"layer_{number}_experts", experts))
+        )
+        yield ShardFile(name=f"{name}_model_states.pt", tensors=_reduced(tensors, scale))
+    else:
+        yield from _layer_files(model, layers, data_rank, grid_rank, scale)
+    # States of experts are kept apart from the others, as training does.
+    groups = {
+        f"optimizer_stage_{stage}": sum(sum(dense) for dense, _ in layers.values()),
+        f"optimizer_stage_{stage}_experts": sum(sum(experts) for _, experts in layers.values()),
+    }
+    states: list[Tensor] = []
+    # Each state keeps a tensor at every scale.
+    for number, precision in enumerate(own.optimizer):
+        mine = _Part(precision, *of_all)
+        state = (tensor for group, count in groups.items() for tensor in mine.of_one(f"{group}/{number}", count))
+        states += _reduced(state, scale)
+    yield ShardFile(name=f"{name}_optim_states.pt", tensors=tuple(states))
+
+
+def is_of_experts(file: str) -> bool:
+    """Whether a file of that name holds experts alone."""
+    return _OF_EXPERTS in file
+
+
+def stage_layers(model: Model, stage: int) -> list[int]:
+    """Return the layers of a pipeline stage: the first ``layers % stages`` stages have one more than the others."""
+    each, left_over = divmod(model.layers, model.pipeline_parallel)
+    first = 1 + stage * each + min(stage, left_over)
+    ends = [model.layers + 1, model.layers + 2] if stage == model.pipeline_parallel - 1 else []
+    return [*([0] if stage == 0 else []), *range(first, first + each + (stage < left_over)), *ends]
+
+
+@lru_cache(maxsize=1024)
+def _kept(sizes: tuple[int, ...], scale: float) -> tuple[tuple[int, int], ...]:
+    """Return which tensors are kept, as indices in ascending order, each with the elements that are left of it."""
+    # The decimal that was written: 0.29 of 100 elements is 29, though the float nearest to 0.29 lies below it.
+    share = Fraction(repr(scale))
+    wanted = min(sum(sizes), sum(max(1, math.floor(size * share)) for size in sizes))
+    largest_first = sorted(range(len(sizes)), key=lambda index: (-sizes[index], index))
+    # At that share of all tensors or somewhat more, those in the middle of equal steps over the sizes are enough.
+    count = -(-len(sizes) * wanted // sum(sizes))
+    while sum(sizes[index] for index in _evenly(largest_first, count)) < wanted:
+        count += 1
+    chosen = _evenly(largest_first, count)
+    excess = sum(sizes[index] for index in chosen) - wanted
+    kept = []
+    for index in chosen:
+        # A rank's part of a small tensor may be empty.
+        cut = min(excess, max(0, sizes[index] - 1))
+        kept.append((index, sizes[index] - cut))
+        excess -= cut
+    return tuple(sorted(kept))
+
+
+def _evenly(ordered: Sequence[int], count: int) -> list[int]:
+    """Return so many of a sequence, each in the middle of one of as many equal steps: of two middles the first."""
+    return [ordered[((2 * step + 1) * len(ordered) - 1) // (2 * count)] for step in range(count)]
 
 
 def _fitting(model: Model, mode: str, processes: int | None) -> int:
@@ -305,3 +461,35 @@ def _optimizer_tensors(model: Model, processes: int, scale: float) -> tuple[Tens
 
 def _tensors(group: str, dtype: Dtype, elements: list[int]) -> tuple[Tensor, ...]:
     return tuple(Tensor(name=f"{group}/{index}", dtype=dtype, elements=count) for index, count in enumerate(elements))
+
+
+def _reduced(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
+    """Return the tensors that a scale leaves.
+
+    The last rank alone has what is left over of tensors: of the others it keeps the same ones as all ranks.
+    """
+    full = tuple(tensors)
+    if scale == 1:
+        return full
+    parts = {tensor.name: tensor for tensor in reduced([t for t in full if not t.name.endswith(_REST)], scale)}
+    rests = {tensor.name: tensor for tensor in reduced([t for t in full if t.name.endswith(_REST)], scale)}
+    kept = parts | rests
+    return tuple(kept[tensor.name] for tensor in full if tensor.name in kept)
+
+
+def _layer_files(
+    model: Model, layers: Mapping[int, tuple[list[int], list[int]]], data_rank: int, grid_rank: int, scale: float
+) -> Iterator[ShardFile]:
+    """Yield a file a layer: the first data-parallel rank's, and the experts' of the first expert-parallel group."""
+    assert model.own
+    own, cut = model.own, model.tensor_parallel
+    tensor_rank = grid_rank % cut
+    mine = _Part(own.weights, tensor_rank, cut)
+    for number, (dense, _) in layers.items() if data_rank == 0 else ():
+        if tensors := _reduced(mine.of(f"layer_{number}", dense), scale):
+            yield ShardFile(name=f"layer_{number}-model_{grid_rank}_model_states.pt", tensors=tensors)
+    mine = _Part(own.weights, data_rank * cut + tensor_rank, own.expert_parallel * cut)
+    for number, (_, experts) in layers.items() if data_rank < own.expert_parallel else ():
+        if tensors := _reduced(mine.of(f"layer_{number}_experts", experts), scale):
+            name = f"layer_{number}{_OF_EXPERTS}{data_rank}-model_{grid_rank}_model_states.pt"
+            yield ShardFile(name=name, tensors=tensors)

@@ -1,24 +1,27 @@
-"""The plan of a run: everything it will write, read, launch and need."""
+"""The plan of a run: everything it will write, read, launch and need, and its plain form. Pure.
+
+``plan --json`` prints the plain form, and a run keeps it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.compression import THREAD_BYTES
 from pytest_ckpt.facts.engines import EngineSpec
+from pytest_ckpt.facts.file_rules import FileRule
 from pytest_ckpt.facts.strategies import StrategySpec
 from pytest_ckpt.facts.tiers import DrainRule
-from pytest_ckpt.sizing import space
-from pytest_ckpt.sizing.cluster import limits_of
+from pytest_ckpt.sizing.architectures import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.content_places import check_places
 from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES, drain_rule, with_drains
-from pytest_ckpt.sizing.files import bytes_beside_tensors, file_count
-from pytest_ckpt.sizing.limits import ClusterLimits, Demand, demand
+from pytest_ckpt.sizing.files import bytes_beside_tensors, consolidating_bytes, file_count, files_of, largest_file_bytes
+from pytest_ckpt.sizing.limits import ClusterLimits, Demand, demand, limits_of
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
 from pytest_ckpt.sizing.steps import scenarios
-from pytest_ckpt.sizing.written_plan import SCHEMA, checkpoint_to_plain
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
 
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.subject import Subject
     from pytest_ckpt.facts.targets import TargetFacts
+    from pytest_ckpt.sizing.models import RankLayout
+
 
 SHARED_GATES = ("posix-shared", "gateway")
 """The built-in gate tables for storage that all hosts of a cluster use."""
@@ -165,6 +170,157 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     return Plan(limits=limits, checkpoints=checkpoints)
 
 
+FILE_OVERHEAD_BYTES = 64 << 10
+"""A container's header, directory and pickle, and what file systems round up to."""
+
+
+def delta_rule(settings: Settings, strategy: StrategySpec) -> DeltaRule | None:
+    """Return which saves by a strategy hold only what changed; None where all are full."""
+    if not strategy.saves_deltas:
+        return None
+    return DeltaRule(full_every=settings.full_every, changed=settings.changed, operations=settings.operations)
+
+
+def with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand:
+    """Return what limits ask where some saves hold only what changed: a day writes less, and a restore reads more.
+
+    What every save must reach stays that of a full one.
+    """
+    if rule is None:
+        return asks
+    chain = range(1, rule.deltas + 2)
+    written = sum(rule.save_bytes(shards, number) for number in chain) / len(chain) / shards.bytes
+    return replace(
+        asks,
+        load_bytes_per_second=asks.load_bytes_per_second * rule.load_bytes(shards, chain[-1]) / shards.bytes,
+        bytes_per_day=asks.bytes_per_day * written,
+        sustained_bytes_per_second=asks.sustained_bytes_per_second * written,
+    )
+
+
+def chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
+    """Return the space that chains take more than full checkpoints in their place; negative where it is less.
+
+    One chain more is there while the others are deleted.
+    """
+    if rule is None:
+        return 0
+    sizes = {
+        number: rule.files_bytes(shards, number) + shards.processes * FILE_OVERHEAD_BYTES
+        for number in (*range(1, rule.operations + 1), *rule.own_chain)
+        if rule.is_delta(number)
+    }
+    own = sum(sizes.get(number, one) for number in rule.own_chain)
+    return own + sum(sizes[number] - one for number in range(1, rule.operations + 1) if number in sizes)
+
+
+def state_memory(
+    shards: Layout, engine: EngineSpec, strategy: StrategySpec, rule: DeltaRule | None, *, loads_others: bool
+) -> list[int]:
+    """Return what grows with the model of the memory that each rank needs.
+
+    Where ranks load each other's files (``loads_others``), each may hold the most of all. Pages of a delta are gathered
+    to be written, and read to be compared.
+    """
+    own = shards.rank_bytes
+    files = [largest_file_bytes(shard, engine.files) if engine.memory.file_share else 0 for shard in shards.ranks()]
+    alone = [engine.memory.state_bytes(each, file) for each, file in zip(own, files, strict=True)]
+    alone[0] += consolidating_bytes(shards, engine.files)
+    maximum = max(alone) if loads_others and not engine.is_collective else 0
+    times = 2 if strategy.stages else 1
+    deltas = [times * rule.largest_file_bytes(shard) for shard in shards.ranks()] if rule else [0] * len(own)
+    return [
+        max(strategy.memory_bytes(needed, each), maximum) + of_delta
+        for needed, each, of_delta in zip(alone, own, deltas, strict=True)
+    ]
+
+
+def checkpoints_at_once(settings: Settings) -> int:
+    """Return how many checkpoints are on the target at most: one is written before the oldest is deleted."""
+    kept = min(settings.retain or settings.operations, settings.operations)
+    at_once = kept + (1 if settings.retain or settings.data_pairs or settings.asks_contention else 0)
+    if settings.asks_serving or settings.asks_scaling:
+        # Weights and their copy: two times 2 of the 14 bytes that a checkpoint has for a parameter. Of growing counts
+        # of clients one checkpoint at a time.
+        at_once = max(at_once, kept + 1)
+    if settings.compresses and settings.asks_strategies:
+        # One that is saved plainly and compressed in turns.
+        at_once = max(at_once, kept + 1)
+    if settings.asks_notice or (settings.has_tiers and settings.asks_strategies):
+        # A save beside one that goes on, or one drained while the one before is still there.
+        at_once = max(at_once, kept + 2)
+    if settings.asks_failover or settings.asks_upgrade or settings.asks_snapshots:
+        # One that is whole and one that is written, where the others are not to be kept in their place.
+        at_once = max(at_once, 2 + (kept if settings.keep else 0))
+    if not settings.asks_endurance:
+        return at_once
+    # Endurance has two and the one that is written, where the others are not to be kept in their place.
+    return max(at_once, 3 + (kept if settings.keep else 0))
+
+
+def over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:
+    """Add up the memory of ranks for each host; launchers fill a host's slots before they go on to the next."""
+    if not settings.hosts:
+        return (sum(memory),)
+    sums, start = [], 0
+    for host in settings.hosts:
+        sums.append(sum(memory[start : start + host.slots]))
+        start += host.slots
+    sums[0] += sum(memory[start:])
+    return tuple(sums)
+
+
+SCHEMA = "pytest-ckpt/plan/1"
+
+
+def checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str, Any]:
+    """Return a measurement of a plan; with ``ranks``, every file of every rank."""
+    shards = planned.layout
+    plain = {
+        "subject": str(planned.subject),
+        "model": shards.model.name,
+        "mode": shards.mode,
+        "processes": shards.processes,
+        "scale": shards.scale,
+        "operations": planned.operations,
+        "bytes": shards.bytes,
+        "full_bytes": shards.full_bytes,
+        "files": planned.files,
+        "published": CHECKPOINT_SIZES.get((shards.model.name, shards.mode), ""),
+        "save_bytes_per_second": planned.demand.save_bytes_per_second,
+        "load_bytes_per_second": planned.demand.load_bytes_per_second,
+        "save_limit_seconds": planned.demand.save_limit_seconds,
+        "load_limit_seconds": planned.demand.load_limit_seconds,
+        "space_bytes": planned.space_bytes,
+        "engine": planned.engine.to_plain(),
+        "strategy": planned.strategy.name,
+        "memory_bytes": {
+            "largest_rank": planned.largest_rank_memory_bytes,
+            "largest_host": max(planned.host_memory_bytes),
+        },
+        "demand": to_plain(planned.demand),
+        "not_run": planned.not_run or None,
+        "rehearsal": planned.rehearsal or None,
+        "scenarios": list(planned.scenarios),
+        "deltas": to_plain(planned.deltas) if planned.deltas else None,
+        "drains": to_plain(planned.drains) if planned.drains else None,
+    }
+    if shards.model.own:
+        plain["definition"] = to_plain(shards.model)
+    if ranks:
+        plain["ranks"] = [rank_to_plain(rank, planned.engine.files) for rank in shards.ranks()]
+    return plain
+
+
+def rank_to_plain(rank: RankLayout, rule: FileRule) -> dict[str, Any]:
+    """Return what one rank writes, as a plan tells it."""
+    return {
+        "rank": rank.rank,
+        "bytes": rank.bytes,
+        "files": [file._asdict() for file in files_of(rank, rule)],
+    }
+
+
 def _misfit(settings: Settings, model: Model) -> str:
     """Say why the processes fit no layout of a model, on any file system; empty when they do."""
     name, processes = model.name, settings.processes
@@ -215,10 +371,10 @@ def _plan_checkpoint(
     files = file_count(shards, engine.files)
     beside_tensors = bytes_beside_tensors(shards, engine.files)
     # A bound for every version: earlier ones cut all tensors at a reduced scale and left none out.
-    overhead = files * space.FILE_OVERHEAD_BYTES + shards.full_tensors * _TENSOR_OVERHEAD_BYTES
+    overhead = files * FILE_OVERHEAD_BYTES + shards.full_tensors * _TENSOR_OVERHEAD_BYTES
     one = shards.bytes + beside_tensors + overhead
-    rule, drains = space.delta_rule(settings, strategy), drain_rule(settings, strategy)
-    state = space.state_memory(shards, engine, strategy, rule, loads_others=settings.asks_contention)
+    rule, drains = delta_rule(settings, strategy), drain_rule(settings, strategy)
+    state = state_memory(shards, engine, strategy, rule, loads_others=settings.asks_contention)
     beside = engine.memory.process_bytes + (DRAIN_BUFFER_BYTES * 2 if drains else 0)
     if strategy.compresses:
         # A thread for each request in flight, and one that makes the next bytes.
@@ -230,14 +386,14 @@ def _plan_checkpoint(
         layout=shards,
         engine=engine,
         strategy=strategy,
-        demand=with_drains(space.with_deltas(demand(shards, limits, strategy), shards, rule), limits, drains),
+        demand=with_drains(with_deltas(demand(shards, limits, strategy), shards, rule), limits, drains),
         operations=settings.operations,
         checkpoint_bytes=one,
-        space_bytes=one * space.checkpoints_at_once(settings) + space.chain_bytes(shards, rule, one) + _CANARY_BYTES,
+        space_bytes=one * checkpoints_at_once(settings) + chain_bytes(shards, rule, one) + _CANARY_BYTES,
         largest_rank_memory_bytes=max(memory),
         rank_memory_bytes=tuple(memory),
         state_bytes=tuple(state),
-        host_memory_bytes=space.over_hosts(memory, settings),
+        host_memory_bytes=over_hosts(memory, settings),
         not_run=not_run,
         rehearsal=rehearsal,
         scenarios=scenarios(settings, is_collective=engine.is_collective),

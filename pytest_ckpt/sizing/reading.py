@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pytest_ckpt.facts.models import PARAMETERS_SHARDED
-from pytest_ckpt.sizing.models import Layout, RankLayout
-from pytest_ckpt.sizing.own_layouts import is_of_experts
+from pytest_ckpt.sizing.models import Layout, RankLayout, is_of_experts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,18 +12,19 @@ from pytest_ckpt.facts.failover import BREAKS
 from pytest_ckpt.facts.maintenance import PAIRS
 from pytest_ckpt.sizing.near_full import LEVELS, Volume
 from pytest_ckpt.sizing.reading import storm
-from pytest_ckpt.sizing.scaling import TURNS_OF_A_COUNT, planned_counts
 from pytest_ckpt.sizing.serving import weights_of
 from pytest_ckpt.support.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_ckpt.facts.scaling import ClientUnit
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.strategies import StrategySpec
     from pytest_ckpt.facts.subject import Subject
     from pytest_ckpt.facts.targets import TargetFacts
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
+
 
 LOADS_OF_A_PATTERN = 3
 TURNS = 6
@@ -191,26 +192,6 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
     return found
 
 
-def _scaling_steps(planned: PlannedCheckpoint, settings: Settings) -> list[Steps]:
-    """Return the saves and loads by growing counts of clients; none where there is one client, or none can wait."""
-    counts = planned_counts(planned.layout.processes, settings)
-    if not scales(planned, settings) or planned.engine.is_collective or len(counts) < 2:
-        return []
-    count = 2 * TURNS_OF_A_COUNT * len(counts)
-    part = sum(counts) / len(counts) / counts[-1]
-    seconds = count * part * (planned.demand.save_limit_seconds + planned.demand.load_limit_seconds) / 2
-    size = round(part * planned.layout.bytes)
-    return [Steps(subject=planned.subject, kind="scaling", count=count, bytes_each=size, limit_seconds=seconds)]
-
-
-def _ballast_bytes(target: TargetFacts | None) -> int:
-    """Return what is written to fill the volume; 0 where nobody has seen it yet."""
-    if target is None or target.capacity is None:
-        return 0
-    volume = Volume(used_bytes=target.capacity.used_bytes, free_bytes=target.capacity.free_bytes)
-    return volume.ballast_bytes(LEVELS[-1])
-
-
 def scenarios(settings: Settings, *, is_collective: bool) -> tuple[str, ...]:
     """Say what is measured beside the saves and loads, and how long it takes or how much it writes.
 
@@ -251,3 +232,48 @@ def scenarios(settings: Settings, *, is_collective: bool) -> tuple[str, ...]:
             f"15 saves while ballast fills the volume to {LEVELS[0]:.0%} and {LEVELS[1]:.0%}: that much is written"
         )
     return tuple(listed)
+
+
+TURNS_OF_A_COUNT = 3
+"""Saves, and loads, of each count of clients; in turns, so that a drift of the storage favours none."""
+
+
+def client_counts(clients: int) -> tuple[int, ...]:
+    """Return the counts that are measured: 1, 2, 4 and so on, and all clients."""
+    counts = [2**power for power in range(clients.bit_length()) if 2**power < clients]
+    return (*counts, clients)
+
+
+def clients_of(hosts: Sequence[str]) -> tuple[ClientUnit, tuple[int, ...]]:
+    """Return what counts as a client, and the number of each rank's; ``hosts`` are those of the ranks, in order."""
+    named = list(dict.fromkeys(hosts))
+    if len(named) > 1:
+        return "hosts", tuple(named.index(host) for host in hosts)
+    return "ranks", tuple(range(len(hosts)))
+
+
+def planned_counts(processes: int, settings: Settings) -> tuple[int, ...]:
+    """Return the counts that a run with these settings will measure: launchers fill a host's slots first."""
+    slots = [host.name for host in settings.hosts for _ in range(host.slots)]
+    hosts = (slots + [settings.hosts[-1].name if slots else ""] * processes)[:processes]
+    return client_counts(max(clients_of(hosts)[1]) + 1)
+
+
+def _scaling_steps(planned: PlannedCheckpoint, settings: Settings) -> list[Steps]:
+    """Return the saves and loads by growing counts of clients; none where there is one client, or none can wait."""
+    counts = planned_counts(planned.layout.processes, settings)
+    if not scales(planned, settings) or planned.engine.is_collective or len(counts) < 2:
+        return []
+    count = 2 * TURNS_OF_A_COUNT * len(counts)
+    part = sum(counts) / len(counts) / counts[-1]
+    seconds = count * part * (planned.demand.save_limit_seconds + planned.demand.load_limit_seconds) / 2
+    size = round(part * planned.layout.bytes)
+    return [Steps(subject=planned.subject, kind="scaling", count=count, bytes_each=size, limit_seconds=seconds)]
+
+
+def _ballast_bytes(target: TargetFacts | None) -> int:
+    """Return what is written to fill the volume; 0 where nobody has seen it yet."""
+    if target is None or target.capacity is None:
+        return 0
+    volume = Volume(used_bytes=target.capacity.used_bytes, free_bytes=target.capacity.free_bytes)
+    return volume.ballast_bytes(LEVELS[-1])

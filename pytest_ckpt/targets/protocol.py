@@ -16,8 +16,8 @@ from pytest_ckpt.facts.pattern import Step
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, Leftover, Names, TargetFacts
+from pytest_ckpt.sizing.files import ReplayedFile
 from pytest_ckpt.sizing.near_full import Volume
-from pytest_ckpt.sizing.pattern_files import ReplayedFile
 
 Buffer = Any
 """A writable or readable object with the buffer protocol: memoryview, bytearray, an array of numpy."""

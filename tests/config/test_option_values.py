@@ -19,7 +19,7 @@ from pytest_ckpt.config.options import command_words, resolve
 from pytest_ckpt.facts.engines import BUILT_IN, EngineSpec, MemoryRule
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.facts.settings import HostSlots
-from pytest_ckpt.sizing.models import MODELS
+from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import UsageError
 from tests.support.said_in_three_places import KEYS, VALUES, named, settings_of
 from tests.support.selection import examples

@@ -12,7 +12,7 @@ from pytest_ckpt.facts.options import GROUPS, OPTIONS, ROLES
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.judging.document import disclosures
 from pytest_ckpt.judging.gates import Gates
-from pytest_ckpt.sizing.models import MODELS
+from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import UsageError
 from tests.support.said_in_three_places import KEYS, VALUES, settings_of
 

@@ -18,7 +18,8 @@ from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.ranks.content.generator import Content, content_seed
 from pytest_ckpt.ranks.process.activity import Activity
-from pytest_ckpt.sizing.models import MODELS, layout
+from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
 from tests.support.front_door import (

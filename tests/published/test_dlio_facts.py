@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pytest_ckpt.published.facts import Facts, facts_of, model_by_architecture, model_by_name
 from pytest_ckpt.published.layouts import recognize
 from pytest_ckpt.published.times import rank_times
-from pytest_ckpt.sizing.models import MODELS, layout
+from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.sizing.models import layout
 from tests.support.made_results import ARCHITECTURES, BYTES, GIB, MadeRun
 
 

@@ -16,8 +16,7 @@ from pytest_ckpt.ranks.engines.compressed.files import CompressingDraft, Decompr
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
-from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.sizing.tensors import dtypes
+from pytest_ckpt.sizing.models import dtypes, layout
 from tests.support.one_rank import Alone
 from tests.support.posix_files import clock_of, committed_in, draft_in
 

@@ -19,7 +19,8 @@ from pytest_ckpt.ranks.content.generator import Content, TensorKey
 from pytest_ckpt.ranks.engines.stream import container_layout
 from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import ALIGNMENT_BYTES, container_of, identity_half
-from pytest_ckpt.sizing.models import MODELS, Tensor, layout
+from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.sizing.models import Tensor, layout
 
 PINNED = re.findall(r"^torch==(.+)$", Path(__file__).parents[2].joinpath("constraints.txt").read_text(), re.MULTILINE)
 CONTENT = Content(7)

@@ -9,8 +9,8 @@ import pytest
 
 from pytest_ckpt.config.pattern_files import SHIPPED, load_pattern
 from pytest_ckpt.facts.pattern import OPENS, Pattern, read_pattern
+from pytest_ckpt.sizing.files import replayed_files
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.sizing.pattern_files import replayed_files
 from tests.support.library_jobs import JOBS, record_job
 from tests.support.made_job_patterns import RENAMED, TWO_RANKS
 from tests.support.traced_jobs import need_strace, traced_save

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.content_places import USUAL_TENSOR_BITS, check_places, tensor_bits
-from pytest_ckpt.sizing.models import MODELS, layout
+from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.errors import UsageError
 
 

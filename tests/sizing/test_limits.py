@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.sizing import limits as sizing
+from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.limits import ClusterLimits, cluster_limits, demand
-from pytest_ckpt.sizing.models import MODELS, layout
+from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.reliability import parse_failure_model
 from pytest_ckpt.support.errors import UsageError
 

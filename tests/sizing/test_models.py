@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.sizing import models
-from pytest_ckpt.sizing.models import MODELS, Layout, Tensor, layout
-from pytest_ckpt.sizing.requests import requests_against_full_size
-from pytest_ckpt.sizing.tensors import reduced
+from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.sizing.files import requests_against_full_size
+from pytest_ckpt.sizing.models import Layout, Tensor, layout, reduced
 from pytest_ckpt.support.errors import UsageError
 from tests.support.machine import patience
 from tests.support.selection import examples

@@ -7,7 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.sizing.models import MODELS, layout
+from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.serving import BYTES_A_PARAMETER, MAXIMUM_FILE_BYTES, weights_of
 
 PAGE = 4096

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.settings import HostSlots
-from pytest_ckpt.sizing.models import MODELS
+from pytest_ckpt.sizing.architectures import MODELS
 
 # A value other than the default for each, what it means, and the field of the settings that it ends in.
 VALUES = {

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pytest_ckpt.sizing.tensors import Dtype
+    from pytest_ckpt.sizing.models import Dtype
 
     Bytes = NDArray[np.uint8]
     Words = NDArray[np.uint64]

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_ckpt.sizing.tensors import ITEM_BYTES
+from pytest_ckpt.sizing.models import ITEM_BYTES
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pytest_ckpt.sizing.tensors import Dtype
+    from pytest_ckpt.sizing.models import Dtype
 
     Words = NDArray[np.uint64]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from pytest_ckpt.ranks.content.generator import Content, content_seed
 from pytest_ckpt.sizing.content_places import USUAL_TENSOR_BITS, tensor_bits
-from pytest_ckpt.sizing.tensors import dtypes
+from pytest_ckpt.sizing.models import dtypes
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:

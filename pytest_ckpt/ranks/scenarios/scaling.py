@@ -11,7 +11,7 @@ from pytest_ckpt.facts.scaling import ClientCount, ScaledOperation, Scaling
 from pytest_ckpt.ranks.engines.shards import ShardsInTurn
 from pytest_ckpt.ranks.process.job import OF_SCALING
 from pytest_ckpt.sizing.record import MAXIMUM_FAULTS
-from pytest_ckpt.sizing.scaling import TURNS_OF_A_COUNT, client_counts, clients_of
+from pytest_ckpt.sizing.steps import TURNS_OF_A_COUNT, client_counts, clients_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

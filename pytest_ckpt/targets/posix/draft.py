@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pytest_ckpt.facts.host_waits import SEEN_WITHIN_SECONDS
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
-from pytest_ckpt.sizing.pattern_files import ReplayedFile
+from pytest_ckpt.sizing.files import ReplayedFile
 from pytest_ckpt.targets.posix.direct_io import DirectWay
 from pytest_ckpt.targets.posix.folder_syncs import FolderSyncs
 from pytest_ckpt.targets.posix.replayed_calls import PosixCalls

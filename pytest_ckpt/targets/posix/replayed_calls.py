@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pytest_ckpt.facts.pattern import Step
-from pytest_ckpt.sizing.pattern_files import ReplayedFile
+from pytest_ckpt.sizing.files import ReplayedFile
 from pytest_ckpt.targets.protocol import Buffer, Phases
 
 _FLAGS = {

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.sizing.models import MODELS
+from pytest_ckpt.sizing.architectures import MODELS
 
 pytestmark = pytest.mark.covers(commands=("plan",))
 # Bytes and files of one checkpoint in the published table of the workload.

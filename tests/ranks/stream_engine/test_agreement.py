@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pytest_ckpt.ranks.content.generator import PAGE_BYTES
 from pytest_ckpt.ranks.engines.protocol import Comparison
 from pytest_ckpt.ranks.process.activity import Activity
-from pytest_ckpt.sizing.models import MODELS, layout
+from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.sizing.models import layout
 from tests.support.posix_files import clock_of, committed_in, draft_in
 from tests.support.streaming import (
     ODD,

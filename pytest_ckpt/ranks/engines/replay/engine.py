@@ -24,7 +24,7 @@ from pytest_ckpt.ranks.content.faults import compare
 from pytest_ckpt.ranks.content.generator import TensorKey
 from pytest_ckpt.ranks.engines.protocol import Comparison, LocalFault
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
-from pytest_ckpt.sizing.pattern_files import CONTENT, replayed_files
+from pytest_ckpt.sizing.files import CONTENT, replayed_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -24,7 +24,7 @@ from pytest_ckpt.sizing.models import Tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ckpt.sizing.tensors import Dtype
+    from pytest_ckpt.sizing.models import Dtype
 
 _DTYPES = {"float16": torch.float16, "float32": torch.float32, "uint8": torch.uint8}
 # Numbers of tensors at which a pickle or the order of the records' names takes another way.
