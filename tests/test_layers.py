@@ -26,7 +26,7 @@ def rooms_of(page):
 ROOMS = (*rooms_of(ARCHITECTURE), "__init__")
 # Uses of dict[str, Any] and Mapping[str, Any], by room; ARCHITECTURE.md says why there are any. Fewer are welcome.
 MAXIMUM_PLAIN = {
-    "analysis": 38, "cli": 4, "conformance": 24, "config": 23, "evidence": 66, "facts": 16, "judging": 8,
+    "analysis": 38, "cli": 4, "conformance": 24, "config": 24, "evidence": 66, "facts": 15, "judging": 8,
     "launching": 1, "plugin": 4, "published": 28, "ranks": 4, "report": 76, "run": 11, "sizing": 4, "support": 2,
     "targets": 7, "vendors": 1,
 }  # fmt: skip

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.measurement import Measurement, OperationKind
-    from pytest_ckpt.facts.scaling import ClientUnit, Scaling
+    from pytest_ckpt.facts.measurement import ClientUnit, Measurement, OperationKind, Scaling
 
 KINDS: tuple[OperationKind, ...] = ("save", "load")
 

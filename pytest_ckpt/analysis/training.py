@@ -11,7 +11,7 @@ from pytest_ckpt.analysis.statistics import MINIMUM, Resample, interval
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ckpt.facts.training import StepBatch, StepsOfSave, Training
+    from pytest_ckpt.facts.strategy_results import StepBatch, StepsOfSave, Training
 
 _RESAMPLES = 1_000
 

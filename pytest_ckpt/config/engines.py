@@ -1,19 +1,28 @@
-"""Which engines there are: the built-in ones, those of plugins, and those of installed packages.
+"""Which engines there are: built-in ones, those of plugins and installed packages, and those that a run has kept.
 
 Read once, when a run or a command begins. An entry point is loaded only when its engine is chosen.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import importlib.util
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.facts.compression import CODECS, EXTRA
 from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT, EngineSpec, MemoryRule
-from pytest_ckpt.facts.file_rules import FileRule
+from pytest_ckpt.facts.file_rules import FileRule, JobPattern
+from pytest_ckpt.facts.pattern import read_pattern
 from pytest_ckpt.support.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.strategies import StrategySpec
+
 
 GROUP = "pytest_ckpt.engines"
 """The group of entry points; each names an `EngineSpec` by its own name."""
@@ -113,6 +122,68 @@ def read_spec(given: object, owner: str) -> EngineSpec:
     return given._replace(owner=owner, needs=frozenset(given.needs))
 
 
+def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
+    """Return an engine as a plan or report keeps it; it cannot be run.
+
+    Raises KeyError, TypeError for another form, and ValueError for a pattern that is none or has another digest.
+    """
+    named = plain.get("files") or {}
+    return EngineSpec(
+        name=plain["name"],
+        help="",
+        make="",
+        memory=MemoryRule(
+            process_bytes=int(plain["process_bytes"]),
+            state_share=float(plain["state_share"]),
+            file_share=float(plain.get("file_share", 0.0)),
+        ),
+        commits=plain["commits"],
+        is_collective=plain["is_collective"],
+        stages=bool(plain.get("stages", False)),
+        files=FileRule(
+            of_rank=named.get("of_rank", ""),
+            shared=tuple(named.get("shared", ())),
+            passing=tuple(named.get("passing", ())),
+            maximum_bytes=int(named.get("maximum_bytes", 0)),
+            pattern=_kept_pattern(named["pattern"]) if "pattern" in named else None,
+            writers=int(named.get("writers", 1)),
+            consolidated=named.get("consolidated", ""),
+            commit=named.get("commit", ""),
+        ),
+        owner=plain["owner"],
+        replays="pattern" in named,
+    )
+
+
+def check_codec(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec], *, compressible: float) -> None:
+    """Raise UsageError where an engine's files pass no codec, or its content would not be what is said of it."""
+    named = [strategy.name for strategy in strategies if strategy.compresses]
+    if not named:
+        return
+    for engine in engines:
+        if not _writes_through_us(engine):
+            raise UsageError(
+                f"--ckpt-strategy {named[0]} with --ckpt-engine {engine.name}: its library writes files itself, past "
+                "the codec.",
+                f"Take {' or '.join(spec.name for spec in BUILT_IN if _writes_through_us(spec))}.",
+            )
+    if compressible:
+        raise UsageError(
+            f"--ckpt-compressible with --ckpt-strategy {named[0]}: zeros in the content would flatter the codec.",
+            "Leave --ckpt-compressible out: content compresses as a measured training state does.",
+        )
+
+
+def check_codec_installed(settings: Settings) -> None:
+    """Raise UsageError where the library of the codec is needed and not installed; it is not imported."""
+    package, module = (getattr(CODECS[settings.compress.partition(":")[0]], name) for name in ("package", "module"))
+    if settings.compresses and importlib.util.find_spec(module.partition(".")[0]) is None:
+        raise UsageError(
+            f"--ckpt-compress {settings.compress} needs the package {package}, which is not installed.",
+            f"Run: pip install 'pytest-ckpt[{EXTRA}]'.",
+        )
+
+
 def _check_files(given: EngineSpec) -> None:
     """Raise ValueError where files are named that clean-up would not find in the folder of a checkpoint."""
     rule = given.files
@@ -175,3 +246,15 @@ def _refuse_two(owners: dict[str, str], name: str, owner: str) -> None:
             f"Two engines are called {name}: one of {owners[name]}, one of {owner}.", "Run without one of the two."
         )
     owners[name] = owner
+
+
+def _kept_pattern(plain: Mapping[str, str]) -> JobPattern:
+    kept = JobPattern(**plain)
+    if hashlib.sha256(kept.text.encode()).hexdigest() != kept.sha256:
+        raise ValueError(f"the pattern of {kept.file} does not have the digest that stands beside it")
+    read_pattern(kept.text)
+    return kept
+
+
+def _writes_through_us(engine: EngineSpec) -> bool:
+    return not engine.is_collective and "paths" not in engine.needs

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.config import parsers
-from pytest_ckpt.config.codecs import check_codec
-from pytest_ckpt.config.engines import Engines, known_engines
+from pytest_ckpt.config.engines import Engines, check_codec, known_engines
 from pytest_ckpt.config.models import Models
 from pytest_ckpt.config.pattern_files import with_pattern
 from pytest_ckpt.facts.engines import BUILT_IN

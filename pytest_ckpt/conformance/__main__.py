@@ -28,7 +28,7 @@ from pytest_ckpt.facts.observation import Observation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ckpt.facts.check_row import Check
+    from pytest_ckpt.facts.checks import Check
 
 # Ten thousand renames take a minute where each takes six milliseconds.
 _RACE_SECONDS, _SHORTEST_RACE_SECONDS = 600.0, 60.0

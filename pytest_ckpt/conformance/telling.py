@@ -12,7 +12,7 @@ from pytest_ckpt.facts.event_line import line_of_call
 from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.check_row import Check
+    from pytest_ckpt.facts.checks import Check
     from pytest_ckpt.facts.observation import Observation
 
 _SAME_CALL_SECONDS = 1.0

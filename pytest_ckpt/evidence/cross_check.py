@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_ckpt.config.engines import recorded_engine
 from pytest_ckpt.config.models import kept_models
 from pytest_ckpt.evidence.event_log import log_faults, more_than_told, plain_events, read_log, stage_faults
 from pytest_ckpt.facts.codec import from_plain, to_plain
+from pytest_ckpt.facts.events import events_by_subject
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.facts.recorded_engines import recorded_engine
-from pytest_ckpt.facts.subject_events import events_by_subject
 from pytest_ckpt.judging.catalogue import CatalogueRow
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.plan import SCHEMA as PLAN_SCHEMA

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from pytest_ckpt.config.engines import known_engines
+from pytest_ckpt.config.engines import known_engines, recorded_engine
 from pytest_ckpt.config.gate_files import load_gates
 from pytest_ckpt.config.models import kept_models
 from pytest_ckpt.config.options import resolve
@@ -24,7 +24,6 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.options import with_role
-from pytest_ckpt.facts.recorded_engines import recorded_engine
 from pytest_ckpt.facts.settings import Origin, Settings
 from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Verdict

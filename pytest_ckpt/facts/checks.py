@@ -1,14 +1,642 @@
-"""All checks, by name and by room. Pure data; the code of a check is named, not imported."""
+"""The checks of behaviour, one row each, by name and by room. Pure data; the code of a check is named, not imported.
+
+Rows of semantics are those of the survey of checkpoint software in docs/conformance.md. The module is long because it
+is one table.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Literal
 
-from pytest_ckpt.facts.checks_of_objects import CHECKS_OF_OBJECTS
-from pytest_ckpt.facts.checks_of_posix import CHECKS_OF_POSIX
+Room = Literal["posix", "objects"]
+Need = Literal["", "second client", "power cut", "small folder"]
 
-if TYPE_CHECKING:
-    from pytest_ckpt.facts.check_row import Check, Room
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One subject of one requirement.
+
+    ``code`` is ``module:function`` below the ``checks`` of its ``room`` in ``pytest_ckpt.conformance``: ``posix`` for
+    mounted file systems, ``objects`` for object stores; a function of (the room's context, Findings).
+    ``needs`` is what a run must have been given for it; ``relies`` says which software counts on it; ``how`` what is
+    done, in one sentence for the documentation. ``limit`` is the default limit of the figure that the check measures,
+    in ``unit``.
+    """
+
+    requirement: str
+    subject: str
+    code: str
+    relies: str
+    how: str
+    room: Room = "posix"
+    needs: Need = ""
+    limit: float | None = None
+    unit: str = ""
+
+    @property
+    def name(self) -> str:
+        """How the check is called on a command line and in files."""
+        return f"{self.requirement}.{self.subject}"
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether other work beside it would change its figure."""
+        return self.limit is not None and self.needs == ""
+
+
+CHECKS_OF_POSIX: tuple[Check, ...] = (
+    Check(
+        requirement="COMMIT",
+        subject="file",
+        code="commit:replace_file",
+        relies="torch DCP, ByteCheckpoint, NVRx local, safetensors, Megatron-Core, Orbax",
+        how="A reader polls while a file is replaced by rename 10,000 times: it sees old or new bytes, "
+        "never none, never few; an open or read refused with ESTALE is tried again.",
+    ),
+    Check(
+        requirement="COMMIT",
+        subject="folder",
+        code="commit:rename_folder",
+        relies="Orbax, Hugging Face",
+        how="A folder of 1,000 files is renamed again and again; a watcher lists none of them or all.",
+    ),
+    Check(
+        requirement="COMMIT",
+        subject="file-second-client",
+        code="commit:replace_file_second",
+        needs="second client",
+        relies="torch DCP, ByteCheckpoint, NVRx local, safetensors, Megatron-Core, Orbax",
+        how="As COMMIT file, with the reader on the other client.",
+    ),
+    Check(
+        requirement="COMMIT",
+        subject="folder-second-client",
+        code="commit:rename_folder_second",
+        needs="second client",
+        relies="Orbax, Hugging Face",
+        how="As COMMIT folder, with the watcher on the other client.",
+    ),
+    Check(
+        requirement="VISIBLE",
+        subject="read-after-close",
+        code="visible:read_after_close",
+        needs="second client",
+        relies="every restore on more than one node",
+        how="One client writes and closes, the other opens: it reads the new bytes at its first open, new "
+        "files and rewritten ones, whether it has read the old bytes just before or 1.2 s ago.",
+    ),
+    Check(
+        requirement="VISIBLE",
+        subject="append",
+        code="visible:append",
+        needs="second client",
+        relies="logs and metrics of a job that several hosts append to",
+        how="Two clients append records to one file in turn, each with an open and a close of its own: the other reads "
+        "them at once to the end of the file, and no record is lost or torn.",
+    ),
+    Check(
+        requirement="PUBLISH",
+        subject="marker",
+        code="publish:marker",
+        needs="second client",
+        limit=10.0,
+        unit="s",
+        relies="torch DCP, Megatron-Core, Hugging Face (index); jobs that evaluate or serve the newest checkpoint",
+        how="The other client waits for a marker that is renamed into the checkpoint's folder last: when it sees it, "
+        "all files are there, whole.",
+    ),
+    Check(
+        requirement="PUBLISH",
+        subject="folder",
+        code="publish:folder",
+        needs="second client",
+        limit=10.0,
+        unit="s",
+        relies="Orbax, Hugging Face",
+        how="The other client waits for the name of a folder that is renamed when whole: then all files are there.",
+    ),
+    Check(
+        requirement="PUBLISH",
+        subject="pointer",
+        code="publish:pointer",
+        needs="second client",
+        limit=10.0,
+        unit="s",
+        relies="DeepSpeed (latest), Megatron-Core (tracker file)",
+        how="The other client waits until a small file that is overwritten in place names the checkpoint: then all "
+        "files are there.",
+    ),
+    Check(
+        requirement="STALE",
+        subject="attributes",
+        code="stale:attributes",
+        needs="second client",
+        limit=1.0,
+        unit="s",
+        relies="NeMo, any code that opens a file after a barrier",
+        how="The other client looks at a file's size and time, this one changes them: how long until the other agrees.",
+    ),
+    Check(
+        requirement="STALE",
+        subject="names",
+        code="stale:names",
+        needs="second client",
+        limit=1.0,
+        unit="s",
+        relies="NeMo, any code that opens a file after a barrier",
+        how="This client renames, removes and replaces names that the other has looked at: how long until "
+        "the other agrees.",
+    ),
+    Check(
+        requirement="STALE",
+        subject="negative-names",
+        code="stale:negative_names",
+        needs="second client",
+        limit=1.0,
+        unit="s",
+        relies="NeMo, any code that opens a file after a barrier",
+        how="The other client looks for a name that is not there, this one makes it: how long until the other sees it.",
+    ),
+    Check(
+        requirement="EXCLUSIVE",
+        subject="create",
+        code="exclusive:create",
+        relies="NVRx local",
+        how="Processes race to create 1,000 names with O_EXCL: each has exactly one winner.",
+    ),
+    Check(
+        requirement="EXCLUSIVE",
+        subject="create-second-client",
+        code="exclusive:create_second",
+        needs="second client",
+        relies="NVRx local",
+        how="Two clients race to create 1,000 names with O_EXCL: each has exactly one winner.",
+    ),
+    Check(
+        requirement="DIRECT",
+        subject="aligned",
+        code="direct:aligned",
+        relies="DeepSpeed fast writer",
+        how="Files are written and read with O_DIRECT in blocks of 512 B and 4 KiB.",
+    ),
+    Check(
+        requirement="DIRECT",
+        subject="coherent",
+        code="direct:coherent",
+        relies="DeepSpeed fast writer",
+        how="Direct writes, a buffered append, then direct and buffered reads: all see the same bytes.",
+    ),
+    Check(
+        requirement="MMAP",
+        subject="private",
+        code="mapped:private",
+        relies="safetensors, torch.load(mmap=True)",
+        how="Child processes read files through private mappings: right bytes, no SIGBUS.",
+    ),
+    Check(
+        requirement="MMAP",
+        subject="shared",
+        code="mapped:shared",
+        relies="safetensors, torch.load(mmap=True)",
+        how="Up to 32 child processes read the same files through shared mappings at once: right bytes, no SIGBUS.",
+    ),
+    Check(
+        requirement="POINTER",
+        subject="overwrite",
+        code="pointer:overwrite",
+        relies="DeepSpeed (latest), Megatron-Core (tracker file)",
+        how="A small file is overwritten in place; a reader sees the old text, the new one, or none (no bytes, or "
+        "only zeros, which are counted), never a mixture. A longer text is never cut at the old length.",
+    ),
+    Check(
+        requirement="POINTER",
+        subject="overwrite-second-client",
+        code="pointer:overwrite_second",
+        needs="second client",
+        limit=1.0,
+        unit="s",
+        relies="DeepSpeed (latest), Megatron-Core (tracker file)",
+        how="As POINTER overwrite, with the reader on the other client, and how long the old text is still read.",
+    ),
+    Check(
+        requirement="SPARSE",
+        subject="tail-first",
+        code="sparse:tail_first",
+        relies="DataStates",
+        how="A file's tail is written before its head: what lies between reads as zeros, and then as what "
+        "is written there.",
+    ),
+    Check(
+        requirement="SPARSE",
+        subject="disjoint-writers",
+        code="sparse:disjoint_writers",
+        relies="DataStates",
+        how="Processes write interleaved stripes of one file at once: no stripe is lost or damaged.",
+    ),
+    Check(
+        requirement="SPARSE",
+        subject="disjoint-writers-second-client",
+        code="sparse:disjoint_writers_second",
+        needs="second client",
+        relies="DataStates",
+        how="Two clients write interleaved stripes of one file at once: after both have closed, no stripe "
+        "is lost or damaged.",
+    ),
+    Check(
+        requirement="CLONE-FRESH",
+        subject="copy",
+        code="fresh:copy",
+        relies="cp, shutil and rsync, by which checkpoints are copied and published",
+        how="A file is copied right after it was written without fsync: by SEEK_DATA and SEEK_HOLE, by copy_file_range "
+        "or by FICLONE. The copy contains every byte; a call that is not offered is reported.",
+    ),
+    Check(
+        requirement="TRUNCATE",
+        subject="concurrent",
+        code="truncate:concurrent",
+        limit=30.0,
+        unit="s",
+        relies="ranks that open one file with O_TRUNC; seen to hang for 35 h on NFS",
+        how="Processes open the same file with O_TRUNC and write, again and again, under a watchdog.",
+    ),
+    Check(
+        requirement="MKDIR",
+        subject="race",
+        code="folders:race",
+        relies="all",
+        how="Processes make the same folders at once, each then creates a file in it: one makes it, all see it.",
+    ),
+    Check(
+        requirement="MKDIR",
+        subject="race-second-client",
+        code="folders:race_second",
+        needs="second client",
+        relies="all",
+        how="Two clients make the same folders at once, each then creates a file in it: one makes it, both see it.",
+    ),
+    Check(
+        requirement="LARGE",
+        subject="offsets",
+        code="large:offsets",
+        relies="saves into a single file",
+        how="Sparse files are written around 2 GiB, 4 GiB, 2 TiB and 8 TiB and read back, with their size.",
+    ),
+    Check(
+        requirement="NAMES",
+        subject="many",
+        code="names:many",
+        limit=10.0,
+        unit="s",
+        relies="torch DCP (ranks x threads files)",
+        how="10,000 files are created in one folder (timed) and listed: every name once.",
+    ),
+    Check(
+        requirement="NAMES",
+        subject="after-change",
+        code="names:after_change",
+        relies="code that removes old checkpoints",
+        how="A listing right after creating and right after removing shows exactly what is there.",
+    ),
+    Check(
+        requirement="NAMES",
+        subject="second-client",
+        code="names:second_client",
+        needs="second client",
+        relies="torch DCP (ranks x threads files)",
+        how="One client lists while the other creates: what existed before is listed once, and afterwards "
+        "everything is.",
+    ),
+    Check(
+        requirement="UNLINK",
+        subject="open-reader",
+        code="unlink:open_reader",
+        relies="code that removes old checkpoints",
+        how="Files are removed while they are open for reading: the reader gets every byte and no error.",
+    ),
+    Check(
+        requirement="UNLINK",
+        subject="second-client",
+        code="unlink:second_client",
+        needs="second client",
+        relies="code that removes old checkpoints",
+        how="One client removes what the other reads: the reader gets right bytes or ESTALE, never wrong bytes.",
+    ),
+    Check(
+        requirement="DURABLE",
+        subject="rank-killed",
+        code="durable:rank_killed",
+        relies="every training job",
+        how="A process is killed in mid-save, many times: the previous checkpoint loads bit-exact, the "
+        "broken one has no final name.",
+    ),
+    Check(
+        requirement="DURABLE",
+        subject="power-cut",
+        code="power:power_cut",
+        needs="power cut",
+        relies="torch DCP, Megatron-Core, NVRx, DeepSpeed; Orbax for names",
+        how="Saves are acknowledged to a witness elsewhere, then the power is cut: every acknowledged save "
+        "is there, bit-exact.",
+    ),
+    Check(
+        requirement="ERRORS",
+        subject="acknowledged",
+        code="failing:acknowledged",
+        relies="all; NFS reports ENOSPC and EDQUOT at close",
+        how="Files are written, fsynced, closed without an error and read back past the caches: success "
+        "means that the bytes are there.",
+    ),
+    Check(
+        requirement="ERRORS",
+        subject="full",
+        code="failing:full",
+        needs="small folder",
+        relies="all; NFS reports ENOSPC and EDQUOT at close",
+        how="A volume or quota is filled: the error surfaces in write, fsync or close, and what was "
+        "acknowledged is there.",
+    ),
+    Check(
+        requirement="FULL",
+        subject="mid-save",
+        code="failing:mid_save",
+        needs="small folder",
+        relies="every training job",
+        how="Space ends in mid-save: the previous checkpoint loads bit-exact; after space returns the next save works.",
+    ),
+    Check(
+        requirement="COMMIT-FULL",
+        subject="each-phase",
+        code="full_commit:each_phase",
+        needs="small folder",
+        relies="every training job; Automodel lost its pointer so",
+        how="Space ends before each phase of a commit in turn (data, metadata, marker, pointer): the checkpoint before "
+        "and a pointer to one of both stay; after space returns the next save works.",
+    ),
+    Check(
+        requirement="LIVE",
+        subject="calls",
+        code="live:calls",
+        limit=300.0,
+        unit="s",
+        relies="every training job",
+        how="Every kind of call that a checkpoint makes is timed one by one; none blocks longer than the limit.",
+    ),
+    Check(
+        requirement="CAPABILITIES",
+        subject="flock",
+        code="locks:flock",
+        relies="job managers",
+        how="Two processes lock a file: exclusive is exclusive, and a killed holder's lock is released.",
+    ),
+    Check(
+        requirement="CAPABILITIES",
+        subject="flock-second-client",
+        code="locks:flock_second",
+        needs="second client",
+        relies="job managers",
+        how="Two clients lock a file: exclusive is exclusive, and a killed holder's lock is released.",
+    ),
+    Check(
+        requirement="CAPABILITIES",
+        subject="links",
+        code="capabilities:links",
+        relies="Lightning, Orbax",
+        how="Symbolic and hard links are made and replaced.",
+    ),
+    Check(
+        requirement="CAPABILITIES",
+        subject="mtime",
+        code="accounts:mtime",
+        relies="Hugging Face (rotation of checkpoints)",
+        how="Files written 10 ms apart have modification times in that order, near this host's clock.",
+    ),
+    Check(
+        requirement="CAPABILITIES",
+        subject="statfs",
+        code="accounts:statfs",
+        limit=60.0,
+        unit="s",
+        relies="operators",
+        how="After writing, free space falls by what was written within 60 s.",
+    ),
+    Check(
+        requirement="CAPABILITIES",
+        subject="names",
+        code="capabilities:names",
+        relies="torch DCP, Hugging Face",
+        how="Case is kept and tells names apart; names of 255 bytes and of other alphabets work.",
+    ),
+    Check(
+        requirement="CAPABILITIES",
+        subject="extras",
+        code="capabilities:extras",
+        relies="reported: what is missing; judged: what is there",
+        how="Extended attributes, fallocate, punched holes, clones and files without a name are tried. "
+        "What is missing is reported; what is there must be right.",
+    ),
+)
+
+
+CHECKS_OF_OBJECTS: tuple[Check, ...] = (
+    Check(
+        requirement="OBJECT-COMMIT",
+        subject="marker",
+        room="objects",
+        code="commit:marker",
+        relies="all that commits by a last object: torch DCP (.metadata), Megatron-Core, NVRx, Orbax",
+        how="Objects are put, then a marker that names them, while both clients wait for the marker: who sees it "
+        "finds every object, whole; 100 times.",
+    ),
+    Check(
+        requirement="OBJECT-VISIBLE",
+        subject="get",
+        room="objects",
+        code="visible:get",
+        relies="every restore on more than one node",
+        how="Objects are looked for in vain, put, overwritten, deleted and put again by one client: both clients "
+        "GET each state at once.",
+    ),
+    Check(
+        requirement="OBJECT-VISIBLE",
+        subject="head",
+        room="objects",
+        code="visible:head",
+        relies="s3torchconnector, s3fs, Orbax (does a checkpoint exist?)",
+        how="As OBJECT-VISIBLE get, by HEAD.",
+    ),
+    Check(
+        requirement="OBJECT-VISIBLE",
+        subject="list",
+        room="objects",
+        code="visible:listing",
+        relies="whoever looks for the newest checkpoint: Lightning, Orbax, Hugging Face",
+        how="As OBJECT-VISIBLE get, by LIST.",
+    ),
+    Check(
+        requirement="OBJECT-CREATE",
+        subject="put",
+        room="objects",
+        code="exclusive:create",
+        relies="locks and commits by If-None-Match; pytest-ckpt's own marker",
+        how="If-None-Match: * is refused where there is an object; of 16 who create one at once on two clients "
+        "one wins, 100 times.",
+    ),
+    Check(
+        requirement="OBJECT-CREATE",
+        subject="multipart",
+        room="objects",
+        code="exclusive:create_of_parts",
+        relies="locks and commits by If-None-Match of large objects",
+        how="As OBJECT-CREATE put, by CompleteMultipartUpload.",
+    ),
+    Check(
+        requirement="OBJECT-UPDATE",
+        subject="put",
+        room="objects",
+        code="exclusive:update",
+        relies="pointers to the newest checkpoint; table formats",
+        how="If-Match with an ETag of before is refused; of 16 who update an object at once with its ETag one "
+        "wins, 100 times.",
+    ),
+    Check(
+        requirement="OBJECT-MULTIPART",
+        subject="hidden",
+        room="objects",
+        code="multipart:hidden",
+        relies="every save of large objects",
+        how="Nothing is seen of an upload before its end, after its abort, and after its client was killed; "
+        "unfinished uploads are listed.",
+    ),
+    Check(
+        requirement="OBJECT-MULTIPART",
+        subject="parts",
+        room="objects",
+        code="multipart:parts",
+        relies="every save of large objects; transfer managers that send parts again",
+        how="Parts of different sizes are sent out of order, again and by two clients, and some are not named at "
+        "the end: the object is what was named.",
+    ),
+    Check(
+        requirement="OBJECT-LIMITS",
+        subject="parts",
+        room="objects",
+        code="multipart:limits",
+        relies="transfer managers, which choose sizes by these limits",
+        how="Part numbers 1 and 10,000 are taken, 0 and 10,001 refused, and so are ends that name small, missing "
+        "or unsorted parts.",
+    ),
+    Check(
+        requirement="OBJECT-LIMITS",
+        subject="many",
+        room="objects",
+        code="large:many",
+        relies="every save of objects above 50 GB",
+        how="An object is made of 10,000 parts (in a shorter run of 1,001, numbered to 10,000), most of them copies "
+        "by the store, and read at its start, middle and end.",
+    ),
+    Check(
+        requirement="OBJECT-DIGEST",
+        subject="object",
+        room="objects",
+        code="digest:whole",
+        relies="AWS SDKs, which send a checksum with every object",
+        how="Objects with a wrong Content-MD5, CRC-32, CRC-32C, CRC-64/NVME or SHA-256 are refused and leave what"
+        " was there.",
+    ),
+    Check(
+        requirement="OBJECT-DIGEST",
+        subject="part",
+        room="objects",
+        code="digest:part",
+        relies="AWS SDKs, which send a checksum with every part",
+        how="As OBJECT-DIGEST object, of parts.",
+    ),
+    Check(
+        requirement="OBJECT-DIGEST",
+        subject="kept",
+        room="objects",
+        code="digest:kept",
+        relies="whoever compares a checksum without reading the object",
+        how="Checksums that were sent with an object come back with HEAD.",
+    ),
+    Check(
+        requirement="OBJECT-RANGE",
+        subject="bytes",
+        room="objects",
+        code="ranges:exact",
+        relies="safetensors, s3torchconnector, every reader of shards",
+        how="First, last, single, suffix and border-crossing ranges are exactly these bytes; what lies beyond the"
+        " end is cut or refused with 416.",
+    ),
+    Check(
+        requirement="OBJECT-RANGE",
+        subject="overwritten",
+        room="objects",
+        code="ranges:overwritten",
+        relies="readers of large objects in pieces",
+        how="Two ranges of an object that is overwritten meanwhile, read with the same If-Match, are of one "
+        "version, or refused with 412.",
+    ),
+    Check(
+        requirement="OBJECT-OVERWRITE",
+        subject="writers",
+        room="objects",
+        code="overwrite:writers",
+        relies="pointers to the newest checkpoint; saves that are tried again",
+        how="16 writers on two clients overwrite an object at once: every read meanwhile and at the end is one of"
+        " theirs, whole.",
+    ),
+    Check(
+        requirement="OBJECT-LIST",
+        subject="pages",
+        room="objects",
+        code="listing:pages",
+        relies="clean-up, rotation and search of checkpoints",
+        how="More than 1,000 objects are listed in pages while others are written: each once, in order; also up "
+        "to a delimiter.",
+    ),
+    Check(
+        requirement="OBJECT-LIST",
+        subject="names",
+        room="objects",
+        code="listing:names",
+        relies="names of tensors and users in keys",
+        how="Objects with keys of 1,024 bytes, spaces, signs, other alphabets, dots and doubled slashes are "
+        "found, read and listed.",
+    ),
+    Check(
+        requirement="OBJECT-LARGE",
+        subject="ranges",
+        room="objects",
+        code="large:ranges",
+        relies="saves of a whole model into one object; consolidated checkpoints",
+        how="An object above 5 GiB is made of parts, most of them copies by the store; its size and ranges around "
+        "2, 4 and 5 GiB are right on both clients.",
+    ),
+    Check(
+        requirement="OBJECT-CROWD",
+        subject="marker",
+        room="objects",
+        code="crowd:marker",
+        limit=60.0,
+        unit="s",
+        relies="every restart: all ranks look for the newest checkpoint at once",
+        how="64 connections of two clients LIST a checkpoint, and HEAD and GET its marker, at the same moment: all "
+        "see it, none is turned away, and none waits longer than the limit.",
+    ),
+    Check(
+        requirement="OBJECT-LIVE",
+        subject="requests",
+        room="objects",
+        code="live:requests",
+        limit=300.0,
+        unit="s",
+        relies="every training job",
+        how="Every kind of request that a checkpoint makes is timed one by one; none takes longer than the limit.",
+    ),
+)
+
 
 CHECKS: tuple[Check, ...] = (*CHECKS_OF_POSIX, *CHECKS_OF_OBJECTS)
 

@@ -1,9 +1,16 @@
-"""Commands of the user's that change the storage, and the saves and loads beside them."""
+"""Commands of the user's that change the storage, and what a run saw of the saves and loads beside them.
+
+A component of the storage is broken and mended in the middle of saves and loads; or the storage is maintained beside
+them: changed while it serves, and snapshotted.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+
+from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.proofs import Integrity
 
 Command = Literal["break", "mend", "upgrade", "snapshot", "remove"]
 """What a command does: it breaks a component and mends it, changes the storage while it serves, takes a snapshot and
@@ -51,3 +58,120 @@ class TriedOperation:
     quiet_seconds: float
     quiet_rank: int
     error: str = ""
+
+
+BREAKS: tuple[TriedKind, ...] = ("save", "save", "save", "load", "load", "load")
+"""In what something is broken, one after the other."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailoverTrial:
+    """Something was broken once, ``moment_seconds`` after operation ``moment_in`` (from 1) of ``operations`` began.
+
+    ``operations`` ran one after the other until the break command had returned; then came the mend command, and a save
+    while the storage rebuilds (``after``). ``committed_in_error`` says that a save failed and its checkpoint was there
+    all the same; ``lost`` why a checkpoint that had been committed could not be loaded when all was mended.
+    """
+
+    kind: TriedKind
+    moment_seconds: float
+    broke: CommandRun
+    operations: tuple[TriedOperation, ...]
+    mended: CommandRun | None = None
+    after: TriedOperation | None = None
+    committed_in_error: bool = False
+    lost: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failover:
+    """Saves and loads in which something was broken, none of the subject's own.
+
+    ``undisturbed`` are a save and a load before. ``integrity`` counts every checkpoint that was loaded to compare it;
+    ``resident_fraction`` is the largest share of one that a page cache held before, None where that could not be seen.
+    ``not_run`` says why there are fewer trials than there should be. ``failure`` is how the ranks ended where they did
+    not come to the end; ``mended_after`` is the mend command where it ran after the end of the ranks.
+    """
+
+    break_command: str
+    mend_command: str
+    undisturbed: tuple[TriedOperation, ...] = ()
+    trials: tuple[FailoverTrial, ...] = ()
+    integrity: Integrity | None = None
+    resident_fraction: float | None = None
+    is_declared_cold: bool = False
+    not_run: str = ""
+    failure: Failure | None = None
+    mended_after: CommandRun | None = None
+
+
+PAIRS = 6
+"""Saves with a snapshot in their middle; before each there is one without."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upgrade:
+    """Saves and loads beside the one command that restarts or upgrades the storage; none is the subject's own.
+
+    ``undisturbed`` are a save and a load before. ``operations`` took turns from the save in which the command was run,
+    ``moment_seconds`` after it began, until the command had returned; the first that failed is the last. ``lost`` says
+    why the newest committed checkpoint could not be loaded at the end. ``integrity`` counts every checkpoint that was
+    loaded to compare it; ``resident_fraction`` is the largest share of one that a page cache held before, None where
+    that could not be seen. ``failure`` is how the ranks ended where they did not come to the end; ``ran_after`` is the
+    command where it ended, or was left, after the ranks.
+    """
+
+    command: str
+    undisturbed: tuple[TriedOperation, ...] = ()
+    moment_seconds: float = 0.0
+    operations: tuple[TriedOperation, ...] = ()
+    run: CommandRun | None = None
+    lost: str = ""
+    integrity: Integrity | None = None
+    resident_fraction: float | None = None
+    is_declared_cold: bool = False
+    failure: Failure | None = None
+    ran_after: CommandRun | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SnapshotTrial:
+    """A save without a snapshot (``alone``), then one in which a snapshot was taken, ``moment_seconds`` into it.
+
+    ``taken`` says where the clone is. ``is_before_commit``: the command had returned before the save was committed.
+    ``is_committed``: the clone shows the save as committed. ``lost`` says why a checkpoint that is committed, in the
+    clone or on the target, could not be loaded. ``not_judged`` says why the clone says nothing.
+    """
+
+    alone: TriedOperation
+    beside: TriedOperation
+    moment_seconds: float
+    taken: CommandRun
+    is_before_commit: bool = False
+    is_committed: bool = False
+    lost: str = ""
+    not_judged: str = ""
+    removed: CommandRun | None = None
+
+    @property
+    def cost(self) -> float:
+        """How much longer the save with the snapshot took than the one without, as a fraction."""
+        return self.beside.seconds / self.alone.seconds - 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Snapshots:
+    """Saves in which snapshots were taken; none is the subject's own.
+
+    ``integrity`` counts every checkpoint that was loaded to compare it, from clones and from the target. ``not_run``
+    says why there are fewer trials than there should be. ``failure`` is how the ranks ended where they did not come to
+    the end; ``ran_after`` is the command that removed a snapshot when they were gone.
+    """
+
+    command: str
+    remove_command: str
+    trials: tuple[SnapshotTrial, ...] = ()
+    integrity: Integrity | None = None
+    not_run: str = ""
+    failure: Failure | None = None
+    ran_after: CommandRun | None = None

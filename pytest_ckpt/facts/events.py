@@ -4,26 +4,27 @@ An event is a JSON object whose ``event`` names its kind. Every rank tells what 
 tells what came of it, each on its connection; a check of a target's behaviour names the call that it is about to make.
 Where there is no connection, an event is a line: a mark, then the object. ``events.jsonl`` keeps what rank 0 told, with
 the seconds since the launch began.
+
+`SubjectEvents` takes together what rank 0 told of one subject: a measurement is made of it, and compared with it later.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pytest_ckpt.facts.chains import Chains
+from pytest_ckpt.facts.across_hosts import Awaited, LateHost, Sight, TierSight, added_up
 from pytest_ckpt.facts.client_proofs import ClientProofs
 from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.commands import Command, CommandRun
+from pytest_ckpt.facts.commands import Command, CommandRun, Failover, Snapshots, Upgrade
 from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.event_line import CALL, MARK, Call, line_of, plain_of
-from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import FailureKind, Phase
-from pytest_ckpt.facts.host_waits import Awaited, LateHost
-from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.measurement import (
+    Consolidation,
     DataEffect,
     Endurance,
     LoadPattern,
@@ -34,15 +35,13 @@ from pytest_ckpt.facts.measurement import (
     Patterns,
     RankFacts,
     Retention,
+    Scaling,
+    Serving,
 )
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.requests import Requests
-from pytest_ckpt.facts.scaling import Scaling
-from pytest_ckpt.facts.serving import Consolidation, Serving
-from pytest_ckpt.facts.sights import Sight, TierSight
+from pytest_ckpt.facts.strategy_results import Chains, Crashes, Preempted, Tiers, Training
 from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
-from pytest_ckpt.facts.tiers import Tiers
-from pytest_ckpt.facts.training import Crashes, Preempted, Training
 
 StepKind = Literal[
     "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
@@ -300,10 +299,6 @@ def event_from_plain(data: Any) -> Event:
         raise ValueError(f"its event '{data['event']}' cannot be read: {error}") from None
 
 
-def _pattern(data: dict[str, Any], found: PatternFound) -> PatternMeasured:
-    return PatternMeasured(subject=Subject.from_text(data["subject"]), name=data["name"], found=found)
-
-
 def to_line(event: Event) -> str:
     """Return an event as the line, with its end, that a process writes."""
     return line_of(_NAMES[type(event)], event)
@@ -322,3 +317,79 @@ def from_line(line: str) -> tuple[str, Event | None]:
         return before, event_from_plain(data)
     except ValueError:
         return line, None
+
+
+@dataclass(kw_only=True, slots=True)
+class SubjectEvents:
+    """What was told so far; ``end`` is None until everything was measured."""
+
+    subject: Subject
+    operations: list[Operation] = field(default_factory=list)
+    durability: Durability | None = None
+    integrity: Integrity | None = None
+    found: dict[str, PatternFound] = field(default_factory=dict)
+    not_run: dict[str, str] = field(default_factory=dict)
+    looks: list[tuple[Awaited, tuple[LateHost, ...]]] = field(default_factory=list)
+    end: MeasurementDone | None = None
+
+    def take(self, event: Event) -> None:
+        """Take in an event; those of no subject change nothing."""
+        if isinstance(event, OperationDone):
+            self.operations.append(event.operation)
+        elif isinstance(event, HostsLooked):
+            self.looks.append((event.awaited, event.late))
+        elif isinstance(event, DurabilityCounted):
+            self.durability = event.durability
+        elif isinstance(event, IntegrityCompared):
+            self.integrity = event.integrity
+        elif isinstance(event, PatternMeasured) and event.found is not None:
+            self.found[event.name] = event.found
+        elif isinstance(event, PatternMeasured):
+            self.not_run[event.name] = event.not_run
+        elif isinstance(event, MeasurementDone):
+            self.end = event
+
+    @property
+    def patterns(self) -> Patterns | None:
+        """The patterns, None where none was told of."""
+        if not self.found and not self.not_run:
+            return None
+        return Patterns(**self.found, not_run=self.not_run)  # type: ignore[arg-type]  # each under its own name
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The fields of a measurement that rank 0 tells, with their values."""
+        end = self.end
+        return {
+            "operations": tuple(self.operations),
+            "durability": self.durability,
+            "integrity": self.integrity,
+            "patterns": self.patterns,
+            "cache": end and end.cache,
+            "ranks": end.ranks if end else (),
+            "engine_facts": end.engine_facts if end else {},
+            "requests": end.requests if end else (),
+            "retention": end and end.retention,
+            "data": end and end.data,
+            "client_proofs": end and end.client_proofs,
+            "host_waits": added_up(self.looks),
+        }
+
+
+def events_by_subject(events: Iterable[Event]) -> dict[Subject, SubjectEvents]:
+    """Return what rank 0 told of each subject; of a subject that was measured several times, the last."""
+    subjects: dict[Subject, SubjectEvents] = {}
+    now: SubjectEvents | None = None
+    for event in events:
+        if isinstance(event, MeasurementBegun):
+            now = subjects[event.subject] = SubjectEvents(subject=event.subject)
+        elif isinstance(event, PatternMeasured) and event.subject in subjects:
+            # One of them is measured in a launch of its own, when all others are over.
+            subjects[event.subject].take(event)
+        elif now:
+            now.take(event)
+    return subjects
+
+
+def _pattern(data: dict[str, Any], found: PatternFound) -> PatternMeasured:
+    return PatternMeasured(subject=Subject.from_text(data["subject"]), name=data["name"], found=found)

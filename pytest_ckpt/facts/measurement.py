@@ -1,24 +1,19 @@
-"""Measurements: operations, contention, restore patterns and endurance of one checkpoint layout."""
+"""Measurements of one checkpoint layout: operations, and what restore patterns and other work beside them showed."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pytest_ckpt.facts.chains import Chains
+from pytest_ckpt.facts.across_hosts import HostWaits
 from pytest_ckpt.facts.client_proofs import ClientProofs
+from pytest_ckpt.facts.commands import Failover, Snapshots, Upgrade
 from pytest_ckpt.facts.compression import Compression
-from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Failure
-from pytest_ckpt.facts.host_waits import HostWaits
-from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.requests import Requests
-from pytest_ckpt.facts.scaling import Scaling
-from pytest_ckpt.facts.serving import Consolidation, Serving
+from pytest_ckpt.facts.strategy_results import Chains, Crashes, DrainRule, Preempted, Tiers, Training
 from pytest_ckpt.facts.subject import Subject
-from pytest_ckpt.facts.tiers import DrainRule, Tiers
-from pytest_ckpt.facts.training import Crashes, Preempted, Training
 
 OperationKind = Literal["save", "load"]
 
@@ -169,6 +164,96 @@ class NearFull:
 
     capacity_bytes: int
     levels: tuple[FillLevel, ...]
+
+
+ClientUnit = Literal["hosts", "ranks"]
+"""What counts as a client: a host where several took part, else a rank."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScaledOperation:
+    """A save or a load by some of the clients: until the slowest of their ranks was done, a save committed."""
+
+    seconds: float
+    resident_bytes: int | None = None
+    mapped_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClientCount:
+    """What so many ``clients`` saved and loaded at once, several times: ``bytes`` each time, of ``ranks`` ranks."""
+
+    clients: int
+    ranks: int
+    bytes: int
+    saves: tuple[ScaledOperation, ...]
+    loads: tuple[ScaledOperation, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scaling:
+    """Saves and loads by growing counts of clients, taken in turns.
+
+    ``save_ceiling`` and ``load_ceiling`` are bytes a second that the vendor states as the maximum; 0: none stated.
+    """
+
+    unit: ClientUnit
+    save_ceiling: float
+    load_ceiling: float
+    counts: tuple[ClientCount, ...]
+    integrity: Integrity
+
+
+WayOfReading = Literal["reads", "mmap"]
+"""Through a file object, or from a mapping of the file; both through the page cache, as serving engines load."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeightsLoad:
+    """One load of the weights by all replicas at once, until the slowest reader had its part.
+
+    ``is_warm``: straight after a load of the same bytes by the same readers. ``resident_bytes`` of ``mapped_bytes``
+    were in the page caches of readers before it, None where nothing shows that.
+    """
+
+    way: WayOfReading
+    is_warm: bool
+    seconds: float
+    slowest_rank: int
+    resident_bytes: int | None
+    mapped_bytes: int | None
+    integrity: Integrity
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Serving:
+    """Loads of ``bytes`` of weights (``full_bytes`` at full size) in ``files`` files.
+
+    Each of ``replicas`` read all of them, by ``readers`` ranks, each a part of every file. ``limit_seconds`` is the
+    user's at full size, 0 where the load limit of the cluster stands in for it.
+    """
+
+    bytes: int
+    full_bytes: int
+    files: int
+    replicas: int
+    readers: int
+    limit_seconds: float
+    loads: tuple[WeightsLoad, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Consolidation:
+    """One client read ``bytes`` of weights that others wrote (``full_bytes`` at full size) and wrote them again.
+
+    ``seconds``: from the first read until the copy was committed. ``integrity`` is that of the copy.
+    """
+
+    bytes: int
+    full_bytes: int
+    limit_seconds: float
+    seconds: float
+    integrity: Integrity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

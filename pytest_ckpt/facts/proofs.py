@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pytest_ckpt.facts.storage_stack import StorageStack
+from pytest_ckpt.facts.targets import StorageStack
 
 Observer = Literal["store", "counted calls", "declared by the library", "unseen"]
 CommitMethod = Literal["rename", "marker", "copy", "engine"]

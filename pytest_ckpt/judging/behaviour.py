@@ -10,7 +10,7 @@ from pytest_ckpt.judging.wording import describe_blocked
 from pytest_ckpt.support.units import compared, counted, format_count, format_general, format_seconds
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.check_row import Check
+    from pytest_ckpt.facts.checks import Check
     from pytest_ckpt.facts.observation import Anomaly, Observation
     from pytest_ckpt.facts.targets import Capability
     from pytest_ckpt.facts.verdict import Severity

@@ -26,8 +26,8 @@ from pytest_ckpt.support.units import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_ckpt.facts.chains import Chains
     from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.facts.strategy_results import Chains
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 # Beside less than this, what others write to the volume meanwhile hides what comes back.

@@ -15,7 +15,7 @@ from pytest_ckpt.judging.requirement import Requirement
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from pytest_ckpt.facts.check_row import Check
+    from pytest_ckpt.facts.checks import Check
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.subject import Subject
     from pytest_ckpt.judging.gates import Gates

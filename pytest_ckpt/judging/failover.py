@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.failover import BREAKS
+from pytest_ckpt.facts.commands import BREAKS
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.judging.save_costs import save_limit_seconds
@@ -22,8 +22,7 @@ from pytest_ckpt.support.units import compared, counted, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_ckpt.facts.commands import TriedOperation
-    from pytest_ckpt.facts.failover import Failover, FailoverTrial
+    from pytest_ckpt.facts.commands import Failover, FailoverTrial, TriedOperation
     from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.sizing.limits import ClusterLimits
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.maintenance import PAIRS
+from pytest_ckpt.facts.commands import PAIRS
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.judging.save_costs import save_limit_seconds
@@ -23,7 +23,7 @@ from pytest_ckpt.support.units import compared, counted, format_percent, format_
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ckpt.facts.maintenance import Snapshots, SnapshotTrial, Upgrade
+    from pytest_ckpt.facts.commands import Snapshots, SnapshotTrial, Upgrade
     from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.sizing.limits import ClusterLimits
 

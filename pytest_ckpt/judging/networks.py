@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.network import HostNetwork
+from pytest_ckpt.facts.environment import HostNetwork
 from pytest_ckpt.judging.clients import named_hosts
 from pytest_ckpt.support.units import counted, format_percent, format_rate
 

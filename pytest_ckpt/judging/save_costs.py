@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.strategies import strategy_of
-from pytest_ckpt.facts.tiers import DrainRule
+from pytest_ckpt.facts.strategy_results import DrainRule
 from pytest_ckpt.sizing.drains import as_blocking_seconds, at_risk_seconds, drain_limit_seconds
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from pytest_ckpt.support.units import counted, format_bytes, format_percent, for
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_ckpt.facts.measurement import Measurement, OperationKind
-    from pytest_ckpt.facts.scaling import ClientCount, Scaling
+    from pytest_ckpt.facts.measurement import ClientCount, Measurement, OperationKind, Scaling
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 MAXIMUM_LOST = 0.1

@@ -9,8 +9,7 @@ from pytest_ckpt.judging.restore_patterns import not_cold, without_pattern, wron
 from pytest_ckpt.support.units import compared, counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.measurement import Measurement
-    from pytest_ckpt.facts.serving import Serving, WeightsLoad
+    from pytest_ckpt.facts.measurement import Measurement, Serving, WeightsLoad
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 _WAYS = {"reads": "by reads", "mmap": "from mappings"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, get_args
 
 from pytest_ckpt.analysis.training import slowdown
 from pytest_ckpt.facts.strategies import strategy_of
-from pytest_ckpt.facts.training import LOCAL_TIER, Reached
+from pytest_ckpt.facts.strategy_results import LOCAL_TIER, Reached
 from pytest_ckpt.judging.decision import (
     Decision,
     ended_before,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_ckpt.facts.measurement import Measurement
-    from pytest_ckpt.facts.training import Crashes, Training
+    from pytest_ckpt.facts.strategy_results import Crashes, Training
     from pytest_ckpt.facts.verdict import Reason
     from pytest_ckpt.sizing.limits import ClusterLimits
 

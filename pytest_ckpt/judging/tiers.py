@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.training import BACKGROUND
+from pytest_ckpt.facts.strategy_results import BACKGROUND
 from pytest_ckpt.judging.decision import Decision, ended_before, measured_as, not_decided
 from pytest_ckpt.judging.restore_patterns import without_pattern
 from pytest_ckpt.judging.save_costs import at_full_size, save_costs
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_ckpt.facts.measurement import Measurement
-    from pytest_ckpt.facts.tiers import DrainRule, NodeLoss, TierRestore, Tiers
+    from pytest_ckpt.facts.strategy_results import DrainRule, NodeLoss, TierRestore, Tiers
     from pytest_ckpt.judging.save_costs import SaveCost
     from pytest_ckpt.sizing.limits import ClusterLimits
 

@@ -14,10 +14,8 @@ from pytest_ckpt.support.units import counted, format_count, format_percent, for
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ckpt.facts.commands import TriedOperation
-    from pytest_ckpt.facts.failover import Failover
+    from pytest_ckpt.facts.commands import Failover, TriedOperation, Upgrade
     from pytest_ckpt.facts.failure import Failure
-    from pytest_ckpt.facts.maintenance import Upgrade
     from pytest_ckpt.facts.proofs import CacheFacts, Integrity
     from pytest_ckpt.facts.subject import Pattern
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TextIO
 
-    from pytest_ckpt.facts.check_row import Check
+    from pytest_ckpt.facts.checks import Check
     from pytest_ckpt.facts.targets import AreaRef
 
     Tell = Callable[[str, str], None]

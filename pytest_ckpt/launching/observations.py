@@ -27,7 +27,7 @@ from pytest_ckpt.targets.watched import answers_within, watched
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_ckpt.facts.check_row import Check
+    from pytest_ckpt.facts.checks import Check
     from pytest_ckpt.launching.launch_context import LaunchContext
     from pytest_ckpt.launching.second_client import SecondClient
 

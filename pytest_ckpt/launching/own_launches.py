@@ -13,11 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.commands import Command, CommandRun
+from pytest_ckpt.facts.commands import Command, CommandRun, Failover, Snapshots, Upgrade
 from pytest_ckpt.facts.events import CommandAsked, CommandEnded, Event, PatternMeasured, event_to_plain
-from pytest_ckpt.facts.failover import Failover
 from pytest_ckpt.facts.failure import Failure
-from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.subject import OwnPattern
 from pytest_ckpt.launching.command_keeper import CommandKeeper
 from pytest_ckpt.launching.launch import Launch

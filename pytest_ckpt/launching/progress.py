@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, get_args
 
+from pytest_ckpt.facts.commands import Failover, Snapshots, Upgrade
 from pytest_ckpt.facts.events import (
     MeasurementBegun,
     MeasurementDone,
@@ -14,8 +15,6 @@ from pytest_ckpt.facts.events import (
     PatternMeasured,
     StepDone,
 )
-from pytest_ckpt.facts.failover import Failover
-from pytest_ckpt.facts.maintenance import Snapshots, Upgrade
 from pytest_ckpt.facts.measurement import Endurance
 from pytest_ckpt.facts.subject import OwnPattern
 from pytest_ckpt.launching.time_left import Row, seconds_left

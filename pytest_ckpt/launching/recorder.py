@@ -10,11 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from pytest_ckpt.facts.codec import shared, to_plain
-from pytest_ckpt.facts.events import Event, Imported, MeasurementBegun, MeasurementDone, Ready, event_to_plain
+from pytest_ckpt.facts.events import (
+    Event,
+    Imported,
+    MeasurementBegun,
+    MeasurementDone,
+    Ready,
+    SubjectEvents,
+    event_to_plain,
+)
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.subject import Subject
-from pytest_ckpt.facts.subject_events import SubjectEvents
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.sizing.plan import PlannedCheckpoint

@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.across_hosts import SEEN_WITHIN_SECONDS, LateHost
 from pytest_ckpt.facts.events import HostsLooked
-from pytest_ckpt.facts.host_waits import SEEN_WITHIN_SECONDS, LateHost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from pytest_ckpt.facts.host_waits import Awaited
+    from pytest_ckpt.facts.across_hosts import Awaited
     from pytest_ckpt.facts.proofs import Entry
     from pytest_ckpt.facts.subject import Subject
     from pytest_ckpt.facts.targets import CheckpointRef

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_ckpt.facts.training import StepBatch, StepsOfSave, Training
+from pytest_ckpt.facts.strategy_results import StepBatch, StepsOfSave, Training
 from pytest_ckpt.ranks.engines.protocol import state_of
 
 if TYPE_CHECKING:

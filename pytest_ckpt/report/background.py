@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.training import Training
+from pytest_ckpt.facts.strategy_results import Training
 from pytest_ckpt.judging.save_costs import SaveCost
 from pytest_ckpt.report.charts import time_label, time_ticks
 from pytest_ckpt.report.quantity import seconds_text

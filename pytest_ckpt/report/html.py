@@ -16,9 +16,9 @@ import jinja2
 from markupsafe import Markup
 
 from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.storage_stack import StorageStack
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED
+from pytest_ckpt.facts.targets import StorageStack
 from pytest_ckpt.report import charts, front, pictures, remedies, tables, view
 from pytest_ckpt.report.cards import as_cards
 from pytest_ckpt.report.combined import runs_of

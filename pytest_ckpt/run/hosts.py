@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt import __version__
-from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts
+from pytest_ckpt.facts.across_hosts import Sight, Sign, TierSight
+from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts, Streams
 from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.facts.failure import Failure
-from pytest_ckpt.facts.network import Streams
-from pytest_ckpt.facts.sights import Sight, Sign, TierSight
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.reach import unreached_by_ssh
 from pytest_ckpt.ranks.process.job import Job

@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.config.codecs import check_codec_installed
-from pytest_ckpt.config.engines import check_installed
+from pytest_ckpt.config.engines import check_codec_installed, check_installed
 from pytest_ckpt.config.gate_files import load_waivers, settle
 from pytest_ckpt.facts.checks import FILES_OF_CHECKS
 from pytest_ckpt.facts.engines import DEFAULT
-from pytest_ckpt.facts.environment import HostFacts
-from pytest_ckpt.facts.network import HostNetwork
+from pytest_ckpt.facts.environment import HostFacts, HostNetwork
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.facts.targets import TARGETS, Access, Capability, TargetFacts, TargetSpec
 from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered

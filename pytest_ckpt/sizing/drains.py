@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.tiers import DrainRule
+from pytest_ckpt.facts.strategy_results import DrainRule
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import format_percent
 

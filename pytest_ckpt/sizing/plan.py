@@ -13,7 +13,7 @@ from pytest_ckpt.facts.compression import THREAD_BYTES
 from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.file_rules import FileRule
 from pytest_ckpt.facts.strategies import StrategySpec
-from pytest_ckpt.facts.tiers import DrainRule
+from pytest_ckpt.facts.strategy_results import DrainRule
 from pytest_ckpt.sizing.architectures import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.content_places import check_places
 from pytest_ckpt.sizing.deltas import DeltaRule

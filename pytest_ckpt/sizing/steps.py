@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS, WINDOW_ROUNDS
+from pytest_ckpt.facts.commands import BREAKS, PAIRS
 from pytest_ckpt.facts.compression import PAIRS as CODEC_PAIRS
 from pytest_ckpt.facts.events import StepKind
-from pytest_ckpt.facts.failover import BREAKS
-from pytest_ckpt.facts.maintenance import PAIRS
 from pytest_ckpt.sizing.near_full import LEVELS, Volume
 from pytest_ckpt.sizing.reading import storm
 from pytest_ckpt.sizing.serving import weights_of
@@ -18,7 +17,7 @@ from pytest_ckpt.support.units import format_seconds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ckpt.facts.scaling import ClientUnit
+    from pytest_ckpt.facts.measurement import ClientUnit
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.strategies import StrategySpec
     from pytest_ckpt.facts.subject import Subject

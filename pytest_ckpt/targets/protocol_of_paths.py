@@ -6,9 +6,9 @@ from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from pytest_ckpt.facts.across_hosts import MountSeen, Sign
 from pytest_ckpt.facts.client_proofs import FsyncCounter
-from pytest_ckpt.facts.sights import MountSeen, Sign
-from pytest_ckpt.facts.storage_stack import StorageStack
+from pytest_ckpt.facts.targets import StorageStack
 from pytest_ckpt.targets.protocol import Store
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ckpt.analysis.training import slowdown
-from pytest_ckpt.facts.training import Training
+from pytest_ckpt.facts.strategy_results import Training
 from tests.support.made_training import STEP, steps_of
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.config import parsers
-from pytest_ckpt.config.codecs import check_codec_installed
-from pytest_ckpt.config.engines import check_installed, known_engines
+from pytest_ckpt.config.engines import check_codec_installed, check_installed, known_engines
 from pytest_ckpt.config.options import command_words, resolve
 from pytest_ckpt.facts.engines import BUILT_IN, EngineSpec, MemoryRule
 from pytest_ckpt.facts.options import OPTIONS
@@ -257,7 +256,7 @@ def test_a_codec_that_there_is_not_says_which_there_are(text):
 
 
 def test_a_codec_whose_library_is_missing_names_what_brings_it(monkeypatch):
-    monkeypatch.setattr("pytest_ckpt.config.codecs.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("pytest_ckpt.config.engines.importlib.util.find_spec", lambda _: None)
     says = r"(?s)--ckpt-compress lz4:0 needs the package lz4, .*pip install 'pytest-ckpt\[compressed\]'"
     with pytest.raises(UsageError, match=says):
         check_codec_installed(settings_of({"strategy": "compressed", "compress": "lz4", "engine": "stream"}))

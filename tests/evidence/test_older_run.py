@@ -13,8 +13,7 @@ from pytest_ckpt.evidence import judged_run
 from pytest_ckpt.evidence.manifest import MANIFEST, write_manifest
 from pytest_ckpt.evidence.rejudge import judge_folder
 from pytest_ckpt.evidence.verification import verify_folder
-from pytest_ckpt.facts.check_row import Check
-from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.checks import CHECKS, Check
 from pytest_ckpt.judging import completeness
 from pytest_ckpt.judging.catalogue import CATALOGUE_NAMES, REQUIREMENTS
 from pytest_ckpt.judging.decision import Decision

@@ -21,11 +21,11 @@ from pytest_ckpt.facts.events import (
     Ready,
     event_from_plain,
     event_to_plain,
+    events_by_subject,
     from_line,
     to_line,
 )
 from pytest_ckpt.facts.measurement import Endurance
-from pytest_ckpt.facts.subject_events import events_by_subject
 from tests.support.made_measurement import SUBJECT, measurement
 
 ENDURED = Endurance(requested_seconds=0.0, seconds=1.0, kept=2, start_seconds=(0.0,), save_seconds=(1.0,))

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.facts.strategies import STRATEGIES
-from pytest_ckpt.facts.training import BACKGROUND
+from pytest_ckpt.facts.strategy_results import BACKGROUND
 from pytest_ckpt.ranks.training import STEPS_ALONE
 from tests.support.front_door import (
     MEASURED,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.strategies import STRATEGY_OF
-from pytest_ckpt.facts.training import BACKGROUND
+from pytest_ckpt.facts.strategy_results import BACKGROUND
 from pytest_ckpt.judging.save_costs import SaveCost, save_costs
 from pytest_ckpt.sizing.limits import cluster_limits, largest_cluster_for_save
 from pytest_ckpt.sizing.reliability import parse_failure_model

@@ -6,8 +6,7 @@ import dataclasses
 
 import pytest
 
-from pytest_ckpt.facts.tiers import DrainRule
-from pytest_ckpt.facts.training import BACKGROUND, LOCAL_TIER
+from pytest_ckpt.facts.strategy_results import BACKGROUND, LOCAL_TIER, DrainRule
 from tests.support.made_measurement import LIMITS, at, failed_in, judged
 from tests.support.made_patterns import FAULT
 from tests.support.made_training import host_lost, restored, tiered, two_tiers

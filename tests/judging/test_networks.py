@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
+from pytest_ckpt.facts.environment import HostNetwork
 from pytest_ckpt.facts.measurement import RankFacts
-from pytest_ckpt.facts.network import HostNetwork
 from pytest_ckpt.judging.networks import client_limits, host_rates, networks_of
 from tests.support.made_measurement import measurement, operation
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.facts.check_row import Check
-from pytest_ckpt.facts.checks import in_room
+from pytest_ckpt.facts.checks import Check, in_room
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.launching import launch_context, measurements, observations
 from pytest_ckpt.launching.launch_context import LaunchContext

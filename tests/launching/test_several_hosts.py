@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.facts.checks_of_posix import CHECKS_OF_POSIX
+from pytest_ckpt.facts.checks import CHECKS_OF_POSIX
 from pytest_ckpt.facts.settings import SUITES as EVERY_SUITE
 from tests.support.front_door import TINY
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from pytest_ckpt.facts.across_hosts import HostWait, HostWaits, LateHost, added_up
 from pytest_ckpt.facts.events import HostsLooked
-from pytest_ckpt.facts.host_waits import HostWait, HostWaits, LateHost, added_up
 from pytest_ckpt.facts.proofs import Entry
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.targets import CheckpointRef

@@ -8,8 +8,8 @@ import pytest
 
 from pytest_ckpt import __version__
 from pytest_ckpt.config.parsers import read_hosts
+from pytest_ckpt.facts.across_hosts import MountSeen, Sight, Sign
 from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts
-from pytest_ckpt.facts.sights import MountSeen, Sight, Sign
 from pytest_ckpt.facts.targets import MOUNTED, TargetFacts
 from pytest_ckpt.launching.launcher import Launcher
 from pytest_ckpt.run.hosts import alike, clocks_apart, differences, placed_otherwise

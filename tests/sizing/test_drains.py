@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pytest_ckpt.facts.strategies import STRATEGY_OF
-from pytest_ckpt.facts.tiers import DrainRule
+from pytest_ckpt.facts.strategy_results import DrainRule
 from pytest_ckpt.sizing.drains import as_blocking_seconds, at_risk_seconds, drain_limit_seconds, with_drains
 from pytest_ckpt.sizing.limits import cluster_limits, demand
 from pytest_ckpt.sizing.models import layout

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_ckpt.config.engines import recorded_engine
 from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.file_rules import FileRule
-from pytest_ckpt.facts.recorded_engines import recorded_engine
 from pytest_ckpt.sizing.files import file_count, files_of, largest_file_bytes, names_of, names_to_read, shard_files
 from pytest_ckpt.sizing.models import RankLayout, ShardFile, Tensor, layout
 

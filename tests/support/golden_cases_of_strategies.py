@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from pytest_ckpt.facts.measurement import Patterns
-from pytest_ckpt.facts.training import BACKGROUND, LOCAL_TIER
+from pytest_ckpt.facts.strategy_results import BACKGROUND, LOCAL_TIER
 from tests.support.golden_cases import ENDED, FLIPPED, SAVE
 from tests.support.made_measurement import FULL, LIMITS, SUBJECT, at, failed_in, measurement
 from tests.support.made_patterns import (

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_ckpt.facts.commands import CommandRun, TriedOperation
-from pytest_ckpt.facts.failover import BREAKS, Failover, FailoverTrial
+from pytest_ckpt.facts.commands import BREAKS, CommandRun, Failover, FailoverTrial, TriedOperation
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.proofs import Integrity
 from tests.support.made_measurement import FULL, measurement

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_ckpt.facts.commands import CommandRun
-from pytest_ckpt.facts.maintenance import PAIRS, Snapshots, SnapshotTrial, Upgrade
+from pytest_ckpt.facts.commands import PAIRS, CommandRun, Snapshots, SnapshotTrial, Upgrade
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.proofs import Integrity
 from tests.support.made_failover import done

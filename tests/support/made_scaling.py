@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from pytest_ckpt.facts.measurement import Patterns
+from pytest_ckpt.facts.measurement import ClientCount, Patterns, ScaledOperation, Scaling
 from pytest_ckpt.facts.proofs import Integrity
-from pytest_ckpt.facts.scaling import ClientCount, ScaledOperation, Scaling
 from tests.support.made_measurement import measurement
 
 PART = 1_000_000_000

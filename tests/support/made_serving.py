@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_ckpt.facts.measurement import Patterns
+from pytest_ckpt.facts.measurement import Consolidation, Patterns, Serving, WeightsLoad
 from pytest_ckpt.facts.proofs import Integrity
-from pytest_ckpt.facts.serving import Consolidation, Serving, WeightsLoad
 from tests.support.made_measurement import measurement
 
 WEIGHTS, FULL_WEIGHTS, REPLICAS = 160_000_000, 16_000_000_000, 4

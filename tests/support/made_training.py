@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 
-from pytest_ckpt.facts.chains import Chains
 from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.proofs import Integrity
-from pytest_ckpt.facts.tiers import DrainRule, NodeLoss, TierRestore, Tiers
-from pytest_ckpt.facts.training import Crashes, Kill, Preempted, StepBatch, StepsOfSave, Training
+from pytest_ckpt.facts.strategy_results import (
+    Chains,
+    Crashes,
+    DrainRule,
+    Kill,
+    NodeLoss,
+    Preempted,
+    StepBatch,
+    StepsOfSave,
+    TierRestore,
+    Tiers,
+    Training,
+)
 from tests.support.made_measurement import FULL, SUBJECT, measurement, operation
 
 STEP = 0.05

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_ckpt.config.gate_files import built_in
-from pytest_ckpt.facts.check_row import Room
+from pytest_ckpt.facts.checks import Room
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.verdict import Verdict

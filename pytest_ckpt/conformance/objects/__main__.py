@@ -15,8 +15,7 @@ from pytest_ckpt.conformance.objects.context import ObjectContext
 from pytest_ckpt.conformance.objects.session import Asked, Session
 from pytest_ckpt.conformance.posix.client import Client
 from pytest_ckpt.conformance.telling import Teller, exit_code, lines, run
-from pytest_ckpt.facts.check_row import Check
-from pytest_ckpt.facts.checks import BY_NAME, in_room
+from pytest_ckpt.facts.checks import BY_NAME, Check, in_room
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.targets import Access

@@ -15,7 +15,7 @@ from pytest_ckpt.support.memory_limits import memory_of_host
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_ckpt.facts.storage_stack import StorageStack
+    from pytest_ckpt.facts.targets import StorageStack
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.targets.protocol import Store

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.across_hosts import Sign
 from pytest_ckpt.facts.codec import shared
+from pytest_ckpt.facts.environment import Streams
 from pytest_ckpt.facts.file_rules import OF_LAYOUT, FileRule
 from pytest_ckpt.facts.models import Model
-from pytest_ckpt.facts.network import Streams
-from pytest_ckpt.facts.sights import Sign
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.subject import OwnPattern, Subject
 from pytest_ckpt.facts.targets import AreaRef

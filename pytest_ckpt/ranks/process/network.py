@@ -6,14 +6,14 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.network import HostNetwork
+from pytest_ckpt.facts.environment import HostNetwork
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.wire.streams import Meeting, both_ways, closing, connected
 
 if TYPE_CHECKING:
     import socket
 
-    from pytest_ckpt.facts.network import Streams
+    from pytest_ckpt.facts.environment import Streams
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
 

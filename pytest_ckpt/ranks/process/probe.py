@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pytest_ckpt import __version__
+from pytest_ckpt.facts.across_hosts import Sight, Sign, TierSight
 from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts
 from pytest_ckpt.facts.events import HostsSeen
-from pytest_ckpt.facts.sights import Sight, Sign, TierSight
 from pytest_ckpt.ranks.process.network import measured_networks
 from pytest_ckpt.support.client_devices import cores_of_this_process, numa_state, readahead_state, version_state
 from pytest_ckpt.support.client_state import host_state, mount_state

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, cast
 
-from pytest_ckpt.facts.chains import Chains
 from pytest_ckpt.facts.events import PatternMeasured
+from pytest_ckpt.facts.strategy_results import Chains
 from pytest_ckpt.ranks.checkpoints import size_of_file
 from pytest_ckpt.sizing.deltas import delta_name
 from pytest_ckpt.targets.protocol import StoreOnVolume

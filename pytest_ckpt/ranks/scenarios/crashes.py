@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import PatternMeasured
-from pytest_ckpt.facts.training import Crashes, Kill, Reached
+from pytest_ckpt.facts.strategy_results import Crashes, Kill, Reached
 from pytest_ckpt.ranks.beside import Beside
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.process.activity import Activity

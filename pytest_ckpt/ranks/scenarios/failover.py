@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.commands import BREAKS, Failover, FailoverTrial
 from pytest_ckpt.facts.events import PatternMeasured
-from pytest_ckpt.facts.failover import BREAKS, Failover, FailoverTrial
 from pytest_ckpt.ranks.scenarios.with_commands import RunWithCommands
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import PatternMeasured
-from pytest_ckpt.facts.training import Preempted
+from pytest_ckpt.facts.strategy_results import Preempted
 from pytest_ckpt.ranks.process.job import OF_NOTICE
 from pytest_ckpt.sizing.steps import NOTICES
 

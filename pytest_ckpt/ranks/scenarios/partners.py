@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ckpt.facts.tiers import NodeLoss
+from pytest_ckpt.facts.strategy_results import NodeLoss
 from pytest_ckpt.ranks.checkpoints import size_of_file
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import PatternMeasured
+from pytest_ckpt.facts.measurement import ClientCount, ScaledOperation, Scaling
 from pytest_ckpt.facts.proofs import Fault, Integrity
-from pytest_ckpt.facts.scaling import ClientCount, ScaledOperation, Scaling
 from pytest_ckpt.ranks.engines.shards import ShardsInTurn
 from pytest_ckpt.ranks.process.job import OF_SCALING
 from pytest_ckpt.sizing.record import MAXIMUM_FAULTS

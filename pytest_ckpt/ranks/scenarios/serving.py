@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import PatternMeasured
-from pytest_ckpt.facts.serving import Consolidation, Serving, WeightsLoad
+from pytest_ckpt.facts.measurement import Consolidation, Serving, WeightsLoad
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.weights import Consolidator, WeightsEngine
 from pytest_ckpt.ranks.process.job import OF_SERVING
@@ -15,7 +15,7 @@ from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_ckpt.facts.serving import WayOfReading
+    from pytest_ckpt.facts.measurement import WayOfReading
     from pytest_ckpt.ranks.content.generator import Content
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from pytest_ckpt.facts.commands import PAIRS, Snapshots, SnapshotTrial
 from pytest_ckpt.facts.events import PatternMeasured
-from pytest_ckpt.facts.maintenance import PAIRS, Snapshots, SnapshotTrial
 from pytest_ckpt.ranks.scenarios.with_commands import RunWithCommands
 
 if TYPE_CHECKING:

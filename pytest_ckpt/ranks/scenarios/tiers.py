@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import PatternMeasured
-from pytest_ckpt.facts.tiers import NodeLoss, Tier, TierRestore, Tiers
+from pytest_ckpt.facts.strategy_results import NodeLoss, Tier, TierRestore, Tiers
 from pytest_ckpt.ranks.checkpoints import size_of_file
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.host_cache import HostCache

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.commands import Upgrade
 from pytest_ckpt.facts.events import PatternMeasured
-from pytest_ckpt.facts.maintenance import Upgrade
 from pytest_ckpt.ranks.scenarios.with_commands import RunWithCommands
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.training import BACKGROUND
+from pytest_ckpt.facts.strategy_results import BACKGROUND
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.training import LOCAL_TIER
+from pytest_ckpt.facts.strategy_results import LOCAL_TIER
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.ranks.process.activity import Activity

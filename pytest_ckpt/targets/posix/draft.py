@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from pytest_ckpt.facts.host_waits import SEEN_WITHIN_SECONDS
+from pytest_ckpt.facts.across_hosts import SEEN_WITHIN_SECONDS
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.sizing.files import ReplayedFile
 from pytest_ckpt.targets.posix.direct_io import DirectWay

@@ -34,7 +34,7 @@ from pytest_ckpt.targets.posix.storage_stack import storage_stack
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ckpt.facts.storage_stack import StorageStack
+    from pytest_ckpt.facts.targets import StorageStack
 
 _FS_IOC_FIEMAP = 0xC020660B
 _FIEMAP_HEAD = struct.Struct("=QQIIII")

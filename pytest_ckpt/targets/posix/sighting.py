@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_ckpt.facts.sights import MountSeen, Sign
-from pytest_ckpt.facts.storage_stack import StorageStack
+from pytest_ckpt.facts.across_hosts import MountSeen, Sign
+from pytest_ckpt.facts.targets import StorageStack
 from pytest_ckpt.targets.owner import owner_of
 from pytest_ckpt.targets.posix.file_below import seen_storage
 from pytest_ckpt.targets.posix.mounts import mount_of

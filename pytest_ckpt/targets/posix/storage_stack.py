@@ -14,8 +14,7 @@ import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pytest_ckpt.facts.storage_stack import Layer, LayerKind, StorageStack
-from pytest_ckpt.facts.targets import MEMORY_KINDS
+from pytest_ckpt.facts.targets import MEMORY_KINDS, Layer, LayerKind, StorageStack
 from pytest_ckpt.targets.posix import zfs
 from pytest_ckpt.targets.posix.mounts import Mount, mount_of
 

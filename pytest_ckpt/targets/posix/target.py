@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pytest_ckpt.facts.storage_stack import StorageStack
-from pytest_ckpt.facts.targets import MOUNTED, AreaRef, Capacity, Leftover, Names, TargetFacts, removal_of
+from pytest_ckpt.facts.targets import MOUNTED, AreaRef, Capacity, Leftover, Names, StorageStack, TargetFacts, removal_of
 from pytest_ckpt.support.answers import answering
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import format_bytes

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.facts.check_row import Check
-from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.checks import CHECKS, Check
 from pytest_ckpt.facts.targets import MOUNTED, Capability
 from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.gates import BUILT_IN
