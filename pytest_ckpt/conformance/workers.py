@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.support.die_with_parent import die_with_parent
-from pytest_ckpt.support.kernel_state import blocked_in
+from pytest_ckpt.support.processes import blocked_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.evidence.manifest import is_as_listed
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.facts.options import with_role
-from pytest_ckpt.support.answers import answering
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
-from pytest_ckpt.support.user_files import is_there, resolved_user_path, user_path
+from pytest_ckpt.support.user_files import answering, is_there, resolved_user_path, user_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,7 +13,7 @@ from pytest_ckpt.facts.verdict import Outcome, Reason
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.support.units import counted
 
-# How the kernel shows a process that a signal has stopped (`support.kernel_state`).
+# How the kernel shows a process that a signal has stopped (`support.processes`).
 _STOPPED = "state T"
 
 # Units of which all or none is demanded, so that no share of a limit can be left.

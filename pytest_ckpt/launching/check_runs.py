@@ -24,8 +24,7 @@ from pytest_ckpt.facts.failure import BlockedCall
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
-from pytest_ckpt.support.kernel_state import tasks_blocked_in
-from pytest_ckpt.support.processes import MARK, blocked_sentence, end_session, processes_of_session
+from pytest_ckpt.support.processes import MARK, blocked_sentence, end_session, processes_of_session, tasks_blocked_in
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds

@@ -11,7 +11,7 @@ from pytest_ckpt.facts.events import Beat, Failed, Hello
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.launching.pace import Allowances, Pace
 from pytest_ckpt.ranks.process.activity import beat_seconds
-from pytest_ckpt.support.kernel_state import blocked_in
+from pytest_ckpt.support.processes import blocked_in
 from pytest_ckpt.support.units import counted, format_seconds
 
 # What the launchers print when a rank is killed: Open MPI, MPICH.

@@ -11,7 +11,7 @@ from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.posix.client import Client
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.kernel_state import BOOT_ID, boot_id
+from pytest_ckpt.support.processes import BOOT_ID, boot_id
 from pytest_ckpt.targets.posix.mounts import mount_of
 from pytest_ckpt.targets.posix.second_mount import check_second_mount, see_the_same, unlike_target
 

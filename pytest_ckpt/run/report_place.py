@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.run.crash import CRASH_FILE
-from pytest_ckpt.support.answers import answering
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.user_files import is_there, resolved_user_path
+from pytest_ckpt.support.user_files import answering, is_there, resolved_user_path
 from pytest_ckpt.targets.posix.run_folder import place_on_this_host
 
 if TYPE_CHECKING:

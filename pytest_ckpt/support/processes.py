@@ -1,4 +1,8 @@
-"""Ends the processes of a run: no rank may outlive it and keep writing to the target."""
+"""The processes of a run: how they end, and what keeps them where they do not.
+
+No rank may outlive a run and keep writing to the target. What cannot be ended is blocked in the kernel, which says in
+which call.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,8 @@ from pytest_ckpt.support import waits
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
 
 MARK = "PYTEST_CKPT_RUN"
 """The variable in the environment of every process of a run; its value is the run's id."""
@@ -101,6 +106,33 @@ def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
     return end_marked(run_id)
 
 
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""One for each boot of each kernel; containers of one kernel have the same."""
+
+
+def boot_id() -> str:
+    """Return by what this kernel is known from others."""
+    return BOOT_ID.read_text().strip()
+
+
+def blocked_in(pid: int) -> str:
+    """Return what the kernel says of a blocked process: its state, the function it waits in, its stack if readable."""
+    return _says_of(Path("/proc") / str(pid))
+
+
+def tasks_blocked_in(pids: Iterable[int]) -> str:
+    """Return what the kernel says of every task of these processes, a paragraph each."""
+    listed = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for task in sorted((Path("/proc") / str(pid) / "task").iterdir(), key=lambda t: int(t.name)):
+                name = "a task that has ended"
+                with contextlib.suppress(OSError):
+                    name = (task / "comm").read_text().strip()
+                listed.append(f"process {pid}, task {task.name} ({name}): {_says_of(task)}")
+    return "\n".join(listed)
+
+
 def _until_gone(alive: Callable[[], list[int]], number: signal.Signals, seconds: float) -> list[int]:
     end = time.monotonic() + seconds
     signalled: set[int] = set()
@@ -117,3 +149,18 @@ def _until_gone(alive: Callable[[], list[int]], number: signal.Signals, seconds:
             waits.look()
             time.sleep(_POLL_SECONDS)
     return []
+
+
+def _says_of(task: Path) -> str:
+    listed = []
+    with contextlib.suppress(OSError):
+        state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+        listed.append(f"state {state}")
+    with contextlib.suppress(OSError):
+        listed.append(f"in {(task / 'wchan').read_text().strip() or '?'}")
+    with contextlib.suppress(OSError):
+        # The number of the call and its arguments; "running" of a task that is in none.
+        listed.append(f"system call {(task / 'syscall').read_text().split()[0]}")
+    with contextlib.suppress(OSError):
+        listed.append((task / "stack").read_text().strip())
+    return "\n".join(filter(None, listed))

@@ -23,7 +23,7 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.kernel_state import tasks_blocked_in
+from pytest_ckpt.support.processes import tasks_blocked_in
 from pytest_ckpt.support.units import format_seconds
 
 Answer = TypeVar("Answer")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mpi4py import MPI
 
-from pytest_ckpt.support.kernel_state import boot_id
+from pytest_ckpt.support.processes import boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

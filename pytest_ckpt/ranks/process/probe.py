@@ -16,8 +16,14 @@ from pytest_ckpt.facts.across_hosts import Sight, Sign, TierSight
 from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts
 from pytest_ckpt.facts.events import HostsSeen
 from pytest_ckpt.ranks.process.network import measured_networks
-from pytest_ckpt.support.client_devices import cores_of_this_process, numa_state, readahead_state, version_state
-from pytest_ckpt.support.client_state import host_state, mount_state
+from pytest_ckpt.support.client_state import (
+    cores_of_this_process,
+    host_state,
+    mount_state,
+    numa_state,
+    readahead_state,
+    version_state,
+)
 from pytest_ckpt.support.memory_limits import memory_available_bytes, memory_of_host
 from pytest_ckpt.support.references import load
 

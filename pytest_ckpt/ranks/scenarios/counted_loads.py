@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.sizing.caches import minimum_moved
 from pytest_ckpt.sizing.reading import shifted
-from pytest_ckpt.support.kernel_state import boot_id
+from pytest_ckpt.support.processes import boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 
 from pytest_ckpt.facts.targets import AreaRef, TargetFacts
-from pytest_ckpt.support.answers import answering
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.user_files import user_path
+from pytest_ckpt.support.user_files import answering, user_path
 from pytest_ckpt.targets.posix.mounts import mount_of
 from pytest_ckpt.targets.posix.run_folder import PREFIX, folder_of
 from pytest_ckpt.targets.watched import watched

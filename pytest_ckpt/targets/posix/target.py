@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_ckpt.facts.targets import MOUNTED, AreaRef, Capacity, Leftover, Names, StorageStack, TargetFacts, removal_of
-from pytest_ckpt.support.answers import answering
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import format_bytes
-from pytest_ckpt.support.user_files import user_path
+from pytest_ckpt.support.user_files import answering, user_path
 from pytest_ckpt.targets.posix.cleanup import remove_in_time
 from pytest_ckpt.targets.posix.file_below import seen_storage
 from pytest_ckpt.targets.posix.mounts import mount_of
