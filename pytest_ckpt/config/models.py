@@ -1,19 +1,98 @@
-"""Which models can be chosen: those of the workload by name, a user's by file, and those that a run has kept."""
+"""Which models can be chosen: those of the workload by name, a user's by file, and those that a run has kept.
+
+A user describes a model in a TOML file, or by the config.json of a model on Hugging Face (`config.hugging_face`), and
+how training cuts it as ``tp=8,pp=4,ep=1,dp=2,zero=1``.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, get_args
 
-from pytest_ckpt.config.model_files import checked_model, is_file, read_model
-from pytest_ckpt.config.parallelism import Parallelism
+from pytest_ckpt.config.hugging_face import from_config
 from pytest_ckpt.facts.codec import from_plain, misfits
-from pytest_ckpt.facts.models import Model
+from pytest_ckpt.facts.models import Bias, Model, OwnModel, Precision, named
 from pytest_ckpt.sizing.architectures import MODELS
-from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.errors import UsageError, nearest
+from pytest_ckpt.support.strict_json import parse
+from pytest_ckpt.support.toml import parse_toml
+from pytest_ckpt.support.user_files import read_user_bytes, user_path
 
 MODEL, UP_TO = "--ckpt-model", "--ckpt-certify-up-to"
+
+# As many as there can be processes.
+_MAXIMUM_RANKS = 16_384
+_FIELDS = {"tp": "tensor", "pp": "pipeline", "ep": "expert", "dp": "data", "zero": "zero"}
+_STAGES = (1, 2, 3)
+_EXAMPLE = "tp=8,pp=4,dp=2,zero=1 is expected"
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.(toml|json)")
+_MAXIMUM, _MAXIMUM_LAYERS, _MAXIMUM_STATES = 10_000_000, 2_000, 8
+_SIZES = {
+    "layers": "layers", "hidden": "hidden", "feed_forward": "feed_forward", "vocabulary": "vocabulary",
+    "heads": "heads", "key_value_heads": "key_value_heads",
+}  # fmt: skip
+_NUMBERS = {"head_size", "norms", "query_key_norm", "positions", "mlp_matrices"}
+_SWITCHES = {"norm_bias", "tied_embeddings"}
+_TABLES: Mapping[str, Mapping[str, str]] = {
+    "experts": {
+        "count": "experts", "active": "active_experts", "shared": "shared_experts",
+        "feed_forward": "expert_feed_forward", "dense_layers": "dense_layers", "router_bias": "router_bias",
+    },
+    "latent_attention": {
+        "query_rank": "query_rank", "key_value_rank": "key_value_rank", "rope_size": "rope_size",
+        "value_size": "value_size",
+    },
+    "precision": {"weights": "weights", "optimizer": "optimizer"},
+    "parallel": {"tensor": "tp", "pipeline": "pp", "expert": "ep", "data": "dp", "zero": "zero"},
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parallelism:
+    """Ranks in each direction; ``expert`` lies within ``data``. ``zero`` is the ZeRO stage; 3 is fully sharded."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    expert: int = 1
+    data: int = 1
+    zero: int = 1
+
+    @property
+    def processes(self) -> int:
+        """All ranks."""
+        return self.tensor * self.pipeline * self.data
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Parallelism:
+        """Return it, of numbers by their short names. Raises ValueError for what is none."""
+        for name, value in given.items():
+            if name not in _FIELDS:
+                raise ValueError(f"'{name}' is no kind of parallelism{nearest(name, _FIELDS)}; {_EXAMPLE}")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAXIMUM_RANKS:
+                raise ValueError(f"{name} is {value!r:.40}; a whole number from 1 to {_MAXIMUM_RANKS:,} is expected")
+        if given.get("zero", 1) not in _STAGES:
+            raise ValueError("zero is a ZeRO stage: 1 or 2 (the optimizer is cut), or 3 (fully sharded)")
+        found = cls(**{_FIELDS[name]: value for name, value in given.items()})
+        if found.processes > _MAXIMUM_RANKS:
+            raise ValueError(f"it has {found.processes:,} ranks; at most {_MAXIMUM_RANKS:,} are expected")
+        if found.data % found.expert:
+            raise ValueError(f"ep={found.expert} does not divide dp={found.data}: expert lies within data parallelism")
+        return found
+
+
+def read_parallelism(text: str) -> Parallelism:
+    """Return the parallelism that a text says. Raises ValueError for what is none."""
+    given: dict[str, int] = {}
+    for word in text.split(","):
+        name, equals, number = word.strip().partition("=")
+        if not equals or not (number.isascii() and number.isdigit()) or len(number) > 9 or name in given:
+            raise ValueError(_EXAMPLE)
+        given[name] = int(number)
+    return Parallelism.of(given)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,3 +153,166 @@ def kept_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
             raise ValueError(f"{checkpoint['model']} is defined otherwise than the digest in its name says")
         kept |= {model.name: model, model.own.given_as: model}
     return kept
+
+
+def is_file(word: str) -> bool:
+    """Whether a word names a file and no model of the workload."""
+    return "/" in word or word.lower().endswith((".toml", ".json"))
+
+
+def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model:
+    """Return the model that a file describes; ``parallelism`` is said beside it, and stands above what the file says.
+
+    Raises UsageError for what cannot be read, and for what is no model.
+    """
+    path = user_path(word, option)
+    try:
+        _check_name(path.name)
+        data = read_user_bytes(path)
+        given = parse(data) if path.suffix == ".json" else parse_toml(data.decode("utf-8"))
+        if not isinstance(given, dict):
+            raise ValueError("it is no table of names and values")
+        numbers, written = (from_config(given), None) if path.suffix == ".json" else _from_toml(given)
+        cut = parallelism or written
+        if cut is None:
+            raise ValueError("nothing says how training cuts it: add --ckpt-parallel=tp=8,pp=4,dp=2,zero=1")
+        source = {"file": path.name, "sha256": hashlib.sha256(data).hexdigest(), "given_as": word}
+        return checked_model(_made(numbers, cut, source))
+    except OSError as error:
+        raise UsageError(
+            f"{option} {word}: it cannot be read: {error.strerror}.", "Name a TOML or JSON file."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{option} {word}: it is not UTF-8: {error.reason} at byte {error.start}.", "Save it as UTF-8."
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{option} {word}: {error}.", "docs/own_models.md shows a file, and what each of its values means."
+        ) from None
+
+
+def checked_model(model: Model) -> Model:
+    """Return a model with its name, where its numbers are those of one that can be cut so. Raises ValueError if not."""
+    own, cut = model.own, model.tensor_parallel * model.pipeline_parallel
+    if own is None:
+        raise ValueError("it is no model of a user's")
+    for record in (model, own):
+        for number in fields(record):
+            value = getattr(record, number.name)
+            if isinstance(value, int) and not 0 <= value <= _MAXIMUM:
+                _refuse(number.name, value, f"a whole number up to {_MAXIMUM:,}")
+    parallel = {"tp": model.tensor_parallel, "pp": model.pipeline_parallel, "ep": own.expert_parallel}
+    Parallelism.of({**parallel, "dp": max(1, model.processes // max(1, cut)), "zero": model.zero_stage})
+    wrong = (
+        (model.layers > _MAXIMUM_LAYERS, f"layers is {model.layers:,}: at most {_MAXIMUM_LAYERS:,} are expected"),
+        (min(model.layers, model.heads, model.vocabulary) < 1, "layers, heads and vocabulary are at least 1"),
+        (model.hidden < 64, f"hidden is {model.hidden}: at least 64 is expected"),
+        (own.mlp_matrices not in {2, 3}, "mlp_matrices is 3 where the feed-forward is gated, else 2"),
+        (not 1 <= len(own.optimizer) <= _MAXIMUM_STATES, f"optimizer names 1 to {_MAXIMUM_STATES} states"),
+        (own.head_size < 1 or not 1 <= model.key_value_heads <= model.heads, "key_value_heads is at most heads"),
+        (model.pipeline_parallel > model.layers, f"{model.layers} layers are fewer than the pipeline's stages"),
+        (
+            model.processes < cut or model.processes % cut != 0,
+            "its ranks are no multiple of tp x pp",
+        ),
+        (model.hidden**2 < model.processes, f"it is too small to be cut over {model.processes:,} ranks"),
+        (own.dense_layers > model.layers, "dense_layers is more than layers"),
+        (bool(own.experts) and not own.expert_feed_forward, "experts need a feed_forward of their own"),
+        (bool(own.experts) and not 1 <= own.active_experts <= own.experts, "active experts are 1 up to all of them"),
+        (not own.experts and own.expert_parallel > 1, "expert parallel needs experts"),
+        (own.experts % own.expert_parallel != 0, f"{own.expert_parallel} ranks cannot share {own.experts} experts"),
+        (
+            bool(own.experts and own.dense_layers) and not model.feed_forward,
+            "the first dense_layers need a feed_forward",
+        ),
+        (bool(own.key_value_rank) != bool(own.value_size), "latent attention has both key_value_rank and value_size"),
+    )
+    for is_wrong, why in wrong:
+        if is_wrong:
+            raise ValueError(why)
+    return named(model)
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that cannot be part of other names, or that a reader could take for a model of the workload."""
+    if not _FILE_NAME.fullmatch(name):
+        raise ValueError("its name must be of letters, digits, '.', '_' and '-', and end with .toml or .json")
+    bare = _bare(name)
+    for known in MODELS:
+        if bare.startswith(_bare(known)):
+            raise ValueError(f"its name could be taken for {known}, which is a model of the workload: rename the file")
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _from_toml(given: Mapping[str, Any]) -> tuple[dict[str, Any], Parallelism | None]:
+    known = {**dict.fromkeys((*_SIZES, *_NUMBERS, *_SWITCHES, "biases"), ""), **dict.fromkeys(_TABLES, "")}
+    _refuse_unknown(given, known, "")
+    numbers = {name: value for name, value in given.items() if name not in _TABLES}
+    for table, names in _TABLES.items():
+        rows = given.get(table, {})
+        if not isinstance(rows, dict):
+            raise ValueError(f"[{table}] is no table")
+        _refuse_unknown(rows, names, f" in [{table}]")
+        if table != "parallel":
+            numbers |= {names[name]: value for name, value in rows.items()}
+    if "parallel" not in given:
+        return numbers, None
+    named_so = {_TABLES["parallel"][name]: value for name, value in given["parallel"].items()}
+    return numbers, Parallelism.of(named_so)
+
+
+def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
+    for name in given:
+        if name not in known:
+            raise ValueError(f"'{name}'{where} is no value of a model{nearest(name, known)}; known: {', '.join(known)}")
+
+
+def _made(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) -> Model:
+    """Return a model of what was said; what was not has the usual value."""
+    values = {name: _value(name, value) for name, value in given.items()}
+    for name in ("layers", "hidden", "vocabulary", "heads"):
+        if not values.get(name):
+            raise ValueError(f"{name} is missing")
+    if not values.get("feed_forward") and not values.get("expert_feed_forward"):
+        raise ValueError("feed_forward is missing")
+    if "head_size" not in values and values["hidden"] % values["heads"]:
+        raise ValueError(f"{values['heads']} heads do not divide a hidden size of {values['hidden']}: say head_size")
+    values.setdefault("key_value_heads", values["heads"])
+    values.setdefault("feed_forward", 0)
+    values.setdefault("head_size", values["hidden"] // values["heads"])
+    return Model(
+        name="",
+        tensor_parallel=cut.tensor,
+        pipeline_parallel=cut.pipeline,
+        zero_stage=cut.zero,
+        processes=cut.processes,
+        own=OwnModel(
+            **source, expert_parallel=cut.expert, **{n: value for n, value in values.items() if n not in _SIZES}
+        ),
+        **{name: values[name] for name in _SIZES},
+    )
+
+
+def _value(name: str, value: Any) -> Any:
+    words = {"biases": get_args(Bias), "optimizer": get_args(Precision), "weights": get_args(Precision)}
+    if name in words:
+        several = value if isinstance(value, list) else [value]
+        for word in several:
+            if word not in words[name]:
+                raise ValueError(f"{name}: {word!r:.40} is none of {', '.join(words[name])}")
+        if name == "weights":
+            return several[0] if len(several) == 1 else _refuse(name, value)
+        return tuple(several)
+    if name in {*_SWITCHES, "router_bias"}:
+        return value if isinstance(value, bool) else _refuse(name, value, "true or false")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAXIMUM:
+        _refuse(name, value, f"a whole number up to {_MAXIMUM:,}")
+    return value
+
+
+def _refuse(name: str, value: Any, expected: str = "one of its words") -> Any:
+    raise ValueError(f"{name} is {value!r:.40}, and {expected} is expected")

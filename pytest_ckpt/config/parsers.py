@@ -12,8 +12,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pytest_ckpt.config.model_files import is_file
-from pytest_ckpt.config.parallelism import read_parallelism
+from pytest_ckpt.config.models import is_file, read_parallelism
 from pytest_ckpt.facts.compression import CODECS
 from pytest_ckpt.facts.file_rules import PACES
 from pytest_ckpt.facts.settings import EMBEDDED, PROFILES, SUITES, HostSlots

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.config.model_files import checked_model
+from pytest_ckpt.config.models import checked_model
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.models import PRECISION_BYTES, Model, OwnModel, Precision
 from pytest_ckpt.sizing.models import Layout, layout
