@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import itertools
 import os
 import shlex
+import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
+from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.engines import BUILT_IN
+from pytest_ckpt.facts.environment import Environment
+from pytest_ckpt.facts.measurement import Measurement
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.options import OPTIONS
+from pytest_ckpt.facts.settings import SUITES
+from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.targets import Access, AreaRef, Names, TargetFacts, TargetSpec
-from pytest_ckpt.facts.vocabulary import strings, vocabulary
+from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.launching.other_hosts import end_on_other_hosts, ended_badly, sweep_seconds
 from pytest_ckpt.support.processes import end_marked
 from pytest_ckpt.support.redaction import Redactor
@@ -57,7 +68,7 @@ class LaunchContext:
     @property
     def own_words(self) -> Iterator[str]:
         """The words that the files of this run are read by: a secret that is one of them would destroy these files."""
-        return itertools.chain(vocabulary(), strings(self.plan.to_plain()))
+        return itertools.chain(_vocabulary(), _strings(self.plan.to_plain()))
 
     @property
     def own_area(self) -> AreaRef:
@@ -96,3 +107,38 @@ class LaunchContext:
                 f"is, remove it there with rm -r {shlex.quote(self.local.location)}"
             )
         return left
+
+
+@functools.cache
+def _vocabulary() -> frozenset[str]:
+    """Return the words of our own tables, and those that a value in a run's files may be; none of a run's own plan."""
+    kinds = (Measurement, Observation, Verdict, Environment)
+    found = {word for kind in kinds for word in _literals(kind, set())}
+    found |= {engine.name for engine in BUILT_IN} | {strategy.name for strategy in STRATEGIES} | set(SUITES)
+    found |= {check.name for check in CHECKS} | {option.flag for option in OPTIONS}
+    found |= {str(option.default) for option in OPTIONS if option.default}
+    return frozenset(found)
+
+
+def _strings(plain: Any) -> Iterator[str]:
+    """Yield every text that is a value in plain JSON types."""
+    if isinstance(plain, str):
+        yield plain
+    elif isinstance(plain, dict):
+        for value in plain.values():
+            yield from _strings(value)
+    elif isinstance(plain, list | tuple):
+        for value in plain:
+            yield from _strings(value)
+
+
+def _literals(hint: Any, seen: set[Any]) -> Iterator[str]:
+    if typing.get_origin(hint) is Literal:
+        yield from (word for word in typing.get_args(hint) if isinstance(word, str))
+    elif dataclasses.is_dataclass(hint) and hint not in seen:
+        seen.add(hint)
+        for below in typing.get_type_hints(hint).values():
+            yield from _literals(below, seen)
+    else:
+        for below in typing.get_args(hint):
+            yield from _literals(below, seen)
