@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.pattern import Pattern
     from pytest_ckpt.sizing.models import Layout, RankLayout
 
+CONTENT = "content"
+"""What the one tensor of a file is called."""
 
 _MADE_WHOLE = ("float16", "float32")
 """torch 2.13 asks `torch.finfo` how large an element is, which knows floats only."""
@@ -40,7 +42,7 @@ def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
     if not rule.of_rank:
         return shard.files
     if rule.pattern:
-        return shard_files_of(rule.pattern.text, shard.rank, shard.bytes)
+        return _replayed_shard_files(rule.pattern.text, shard.rank, shard.bytes)
     tensors = [tensor for file in shard.files for tensor in file.tensors]
     if rule.writers > 1:
         return _of_writers(shard.rank, tensors, rule)
@@ -141,7 +143,7 @@ def bytes_beside_tensors(layout: Layout, rule: FileRule) -> int:
         return sum(file.bytes for file in consolidated_files(layout.rank(0), rule))
     if not rule.pattern:
         return 0
-    return sum(bytes_beside(rule.pattern.text, shard.rank, shard.bytes) for shard in layout.ranks())
+    return sum(_replayed_bytes_beside(rule.pattern.text, shard.rank, shard.bytes) for shard in layout.ranks())
 
 
 @lru_cache(maxsize=64)
@@ -159,10 +161,6 @@ def requests_against_full_size(layout: Layout, request_bytes: int) -> float:
     full = replace(layout, scale=1.0)
     here, there = request_count(layout, request_bytes), request_count(full, request_bytes)
     return here * full.bytes / (layout.bytes * there)
-
-
-CONTENT = "content"
-"""What the one tensor of a file is called."""
 
 
 class ReplayedFile(NamedTuple):
@@ -218,7 +216,7 @@ def replayed_files(text: str, rank: int, rank_bytes: int) -> tuple[ReplayedFile,
     )
 
 
-def shard_files_of(text: str, rank: int, rank_bytes: int) -> tuple[ShardFile, ...]:
+def _replayed_shard_files(text: str, rank: int, rank_bytes: int) -> tuple[ShardFile, ...]:
     """Return the files that stay, each with one tensor of the bytes that are the layout's."""
     return tuple(
         ShardFile(
@@ -230,7 +228,7 @@ def shard_files_of(text: str, rank: int, rank_bytes: int) -> tuple[ShardFile, ..
     )
 
 
-def bytes_beside(text: str, rank: int, rank_bytes: int) -> int:
+def _replayed_bytes_beside(text: str, rank: int, rank_bytes: int) -> int:
     """Return the bytes of files that are none of the layout's."""
     return sum(file.bytes for file in replayed_files(text, rank, rank_bytes) if file.is_small)
 

@@ -34,6 +34,19 @@ Dtype = Literal["float16", "float32", "uint8"]
 ITEM_BYTES: dict[Dtype, int] = {"float16": 2, "float32": 4, "uint8": 1}
 """Bytes of an element."""
 
+Mode = Literal["full", "subset", "open"]
+
+SUBSET_PROCESSES = 8
+"""Ranks of the full layout that subset mode runs: those of one node."""
+
+# Random bytes are the same in every type of a size.
+_DTYPES: dict[Precision, Dtype] = {
+    "float32": "float32", "float16": "float16", "bfloat16": "float16", "float8": "uint8",
+}  # fmt: skip
+
+_OF_EXPERTS = "-expert_rank_"
+_REST = "/rest"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tensor:
@@ -80,12 +93,6 @@ def reduced(tensors: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
         return tuple(tensors)
     kept = _kept(tuple(tensor.elements for tensor in tensors), scale)
     return tuple(replace(tensors[index], elements=elements) for index, elements in kept)
-
-
-Mode = Literal["full", "subset", "open"]
-
-SUBSET_PROCESSES = 8
-"""Ranks of the full layout that subset mode runs: those of one node."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -232,15 +239,6 @@ def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: f
     return Layout(model=model, mode=cast("Mode", mode), processes=_fitting(model, mode, processes), scale=float(scale))
 
 
-# Random bytes are the same in every type of a size.
-_DTYPES: dict[Precision, Dtype] = {
-    "float32": "float32", "float16": "float16", "bfloat16": "float16", "float8": "uint8",
-}  # fmt: skip
-
-_OF_EXPERTS = "-expert_rank_"
-_REST = "/rest"
-
-
 class _Part(NamedTuple):
     """Part ``part`` of ``parts`` of tensors of one precision.
 
@@ -266,52 +264,9 @@ class _Part(NamedTuple):
         return Tensor(name=name, dtype=_DTYPES[self.precision], elements=elements)
 
 
-def own_files(model: Model, rank: int, processes: int, scale: float) -> Iterator[ShardFile]:
-    """Yield the files of a rank of so many processes that write the whole checkpoint: the optimizer's is the last."""
-    own = model.own
-    assert own
-    tensor_parallel, grid = model.tensor_parallel, model.tensor_parallel * model.pipeline_parallel
-    data_rank, grid_rank = divmod(rank, grid)
-    stage, tensor_rank = divmod(grid_rank, tensor_parallel)
-    layers = {number: model.tensors(number) for number in stage_layers(model, stage)}
-    data_parallel = processes // grid
-    of_all = data_rank * tensor_parallel + tensor_rank, data_parallel * tensor_parallel
-    name = f"zero_pp_rank_{data_rank}_mp_rank_{grid_rank}"
-    if model.zero_stage == PARAMETERS_SHARDED:
-        mine = _Part(own.weights, *of_all)
-        tensors = (
-            tensor
-            for number, (dense, experts) in layers.items()
-            for tensor in (*mine.of(f"layer_{number}", dense), *mine.of(f"layer_{number}_experts", experts))
-        )
-        yield ShardFile(name=f"{name}_model_states.pt", tensors=_reduced(tensors, scale))
-    else:
-        yield from _layer_files(model, layers, data_rank, grid_rank, scale)
-    # States of experts are kept apart from the others, as training does.
-    groups = {
-        f"optimizer_stage_{stage}": sum(sum(dense) for dense, _ in layers.values()),
-        f"optimizer_stage_{stage}_experts": sum(sum(experts) for _, experts in layers.values()),
-    }
-    states: list[Tensor] = []
-    # Each state keeps a tensor at every scale.
-    for number, precision in enumerate(own.optimizer):
-        mine = _Part(precision, *of_all)
-        state = (tensor for group, count in groups.items() for tensor in mine.of_one(f"{group}/{number}", count))
-        states += _reduced(state, scale)
-    yield ShardFile(name=f"{name}_optim_states.pt", tensors=tuple(states))
-
-
 def is_of_experts(file: str) -> bool:
     """Whether a file of that name holds experts alone."""
     return _OF_EXPERTS in file
-
-
-def stage_layers(model: Model, stage: int) -> list[int]:
-    """Return the layers of a pipeline stage: the first ``layers % stages`` stages have one more than the others."""
-    each, left_over = divmod(model.layers, model.pipeline_parallel)
-    first = 1 + stage * each + min(stage, left_over)
-    ends = [model.layers + 1, model.layers + 2] if stage == model.pipeline_parallel - 1 else []
-    return [*([0] if stage == 0 else []), *range(first, first + each + (stage < left_over)), *ends]
 
 
 @lru_cache(maxsize=1024)
@@ -389,7 +344,7 @@ def _totals(of: Layout) -> _Totals:
 def _rank_layout(of: Layout, rank: int) -> RankLayout:
     model = of.model
     if model.own:
-        return RankLayout(rank=rank, files=tuple(own_files(model, rank, of.cluster_processes, of.scale)), whole=of)
+        return RankLayout(rank=rank, files=tuple(_own_files(model, rank, of.cluster_processes, of.scale)), whole=of)
     data_rank, model_rank = divmod(rank, model.model_parallel)
     stage = model_rank // model.tensor_parallel
     zero_name = f"zero_pp_rank_{data_rank}_mp_rank_{model_rank}"
@@ -463,7 +418,50 @@ def _tensors(group: str, dtype: Dtype, elements: list[int]) -> tuple[Tensor, ...
     return tuple(Tensor(name=f"{group}/{index}", dtype=dtype, elements=count) for index, count in enumerate(elements))
 
 
-def _reduced(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
+def _own_files(model: Model, rank: int, processes: int, scale: float) -> Iterator[ShardFile]:
+    """Yield the files of a rank of so many processes that write the whole checkpoint: the optimizer's is the last."""
+    own = model.own
+    assert own
+    tensor_parallel, grid = model.tensor_parallel, model.tensor_parallel * model.pipeline_parallel
+    data_rank, grid_rank = divmod(rank, grid)
+    stage, tensor_rank = divmod(grid_rank, tensor_parallel)
+    layers = {number: model.tensors(number) for number in _stage_layers(model, stage)}
+    data_parallel = processes // grid
+    of_all = data_rank * tensor_parallel + tensor_rank, data_parallel * tensor_parallel
+    name = f"zero_pp_rank_{data_rank}_mp_rank_{grid_rank}"
+    if model.zero_stage == PARAMETERS_SHARDED:
+        mine = _Part(own.weights, *of_all)
+        tensors = (
+            tensor
+            for number, (dense, experts) in layers.items()
+            for tensor in (*mine.of(f"layer_{number}", dense), *mine.of(f"layer_{number}_experts", experts))
+        )
+        yield ShardFile(name=f"{name}_model_states.pt", tensors=_reduced_own(tensors, scale))
+    else:
+        yield from _own_layer_files(model, layers, data_rank, grid_rank, scale)
+    # States of experts are kept apart from the others, as training does.
+    groups = {
+        f"optimizer_stage_{stage}": sum(sum(dense) for dense, _ in layers.values()),
+        f"optimizer_stage_{stage}_experts": sum(sum(experts) for _, experts in layers.values()),
+    }
+    states: list[Tensor] = []
+    # Each state keeps a tensor at every scale.
+    for number, precision in enumerate(own.optimizer):
+        mine = _Part(precision, *of_all)
+        state = (tensor for group, count in groups.items() for tensor in mine.of_one(f"{group}/{number}", count))
+        states += _reduced_own(state, scale)
+    yield ShardFile(name=f"{name}_optim_states.pt", tensors=tuple(states))
+
+
+def _stage_layers(model: Model, stage: int) -> list[int]:
+    """Return the layers of a pipeline stage: the first ``layers % stages`` stages have one more than the others."""
+    each, left_over = divmod(model.layers, model.pipeline_parallel)
+    first = 1 + stage * each + min(stage, left_over)
+    ends = [model.layers + 1, model.layers + 2] if stage == model.pipeline_parallel - 1 else []
+    return [*([0] if stage == 0 else []), *range(first, first + each + (stage < left_over)), *ends]
+
+
+def _reduced_own(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
     """Return the tensors that a scale leaves.
 
     The last rank alone has what is left over of tensors: of the others it keeps the same ones as all ranks.
@@ -477,7 +475,7 @@ def _reduced(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
     return tuple(kept[tensor.name] for tensor in full if tensor.name in kept)
 
 
-def _layer_files(
+def _own_layer_files(
     model: Model, layers: Mapping[int, tuple[list[int], list[int]]], data_rank: int, grid_rank: int, scale: float
 ) -> Iterator[ShardFile]:
     """Yield a file a layer: the first data-parallel rank's, and the experts' of the first expert-parallel group."""
@@ -486,10 +484,10 @@ def _layer_files(
     tensor_rank = grid_rank % cut
     mine = _Part(own.weights, tensor_rank, cut)
     for number, (dense, _) in layers.items() if data_rank == 0 else ():
-        if tensors := _reduced(mine.of(f"layer_{number}", dense), scale):
+        if tensors := _reduced_own(mine.of(f"layer_{number}", dense), scale):
             yield ShardFile(name=f"layer_{number}-model_{grid_rank}_model_states.pt", tensors=tensors)
     mine = _Part(own.weights, data_rank * cut + tensor_rank, own.expert_parallel * cut)
     for number, (_, experts) in layers.items() if data_rank < own.expert_parallel else ():
-        if tensors := _reduced(mine.of(f"layer_{number}_experts", experts), scale):
+        if tensors := _reduced_own(mine.of(f"layer_{number}_experts", experts), scale):
             name = f"layer_{number}{_OF_EXPERTS}{data_rank}-model_{grid_rank}_model_states.pt"
             yield ShardFile(name=name, tensors=tensors)

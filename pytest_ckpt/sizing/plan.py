@@ -32,9 +32,13 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import TargetFacts
     from pytest_ckpt.sizing.models import RankLayout
 
+SCHEMA = "pytest-ckpt/plan/1"
 
 SHARED_GATES = ("posix-shared", "gateway")
 """The built-in gate tables for storage that all hosts of a cluster use."""
+
+_FILE_OVERHEAD_BYTES = 64 << 10
+"""A container's header, directory and pickle, and what file systems round up to."""
 
 # The process of a host that reads samples while ranks save.
 _SAMPLES_BYTES = 30_000_000
@@ -133,7 +137,7 @@ class Plan:
         return {
             "schema": SCHEMA,
             "cluster": self.limits.to_plain(),
-            "checkpoints": [checkpoint_to_plain(c, ranks=ranks) for c in self.checkpoints],
+            "checkpoints": [_checkpoint_to_plain(c, ranks=ranks) for c in self.checkpoints],
         }
 
 
@@ -170,71 +174,6 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     return Plan(limits=limits, checkpoints=checkpoints)
 
 
-FILE_OVERHEAD_BYTES = 64 << 10
-"""A container's header, directory and pickle, and what file systems round up to."""
-
-
-def delta_rule(settings: Settings, strategy: StrategySpec) -> DeltaRule | None:
-    """Return which saves by a strategy hold only what changed; None where all are full."""
-    if not strategy.saves_deltas:
-        return None
-    return DeltaRule(full_every=settings.full_every, changed=settings.changed, operations=settings.operations)
-
-
-def with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand:
-    """Return what limits ask where some saves hold only what changed: a day writes less, and a restore reads more.
-
-    What every save must reach stays that of a full one.
-    """
-    if rule is None:
-        return asks
-    chain = range(1, rule.deltas + 2)
-    written = sum(rule.save_bytes(shards, number) for number in chain) / len(chain) / shards.bytes
-    return replace(
-        asks,
-        load_bytes_per_second=asks.load_bytes_per_second * rule.load_bytes(shards, chain[-1]) / shards.bytes,
-        bytes_per_day=asks.bytes_per_day * written,
-        sustained_bytes_per_second=asks.sustained_bytes_per_second * written,
-    )
-
-
-def chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
-    """Return the space that chains take more than full checkpoints in their place; negative where it is less.
-
-    One chain more is there while the others are deleted.
-    """
-    if rule is None:
-        return 0
-    sizes = {
-        number: rule.files_bytes(shards, number) + shards.processes * FILE_OVERHEAD_BYTES
-        for number in (*range(1, rule.operations + 1), *rule.own_chain)
-        if rule.is_delta(number)
-    }
-    own = sum(sizes.get(number, one) for number in rule.own_chain)
-    return own + sum(sizes[number] - one for number in range(1, rule.operations + 1) if number in sizes)
-
-
-def state_memory(
-    shards: Layout, engine: EngineSpec, strategy: StrategySpec, rule: DeltaRule | None, *, loads_others: bool
-) -> list[int]:
-    """Return what grows with the model of the memory that each rank needs.
-
-    Where ranks load each other's files (``loads_others``), each may hold the most of all. Pages of a delta are gathered
-    to be written, and read to be compared.
-    """
-    own = shards.rank_bytes
-    files = [largest_file_bytes(shard, engine.files) if engine.memory.file_share else 0 for shard in shards.ranks()]
-    alone = [engine.memory.state_bytes(each, file) for each, file in zip(own, files, strict=True)]
-    alone[0] += consolidating_bytes(shards, engine.files)
-    maximum = max(alone) if loads_others and not engine.is_collective else 0
-    times = 2 if strategy.stages else 1
-    deltas = [times * rule.largest_file_bytes(shard) for shard in shards.ranks()] if rule else [0] * len(own)
-    return [
-        max(strategy.memory_bytes(needed, each), maximum) + of_delta
-        for needed, each, of_delta in zip(alone, own, deltas, strict=True)
-    ]
-
-
 def checkpoints_at_once(settings: Settings) -> int:
     """Return how many checkpoints are on the target at most: one is written before the oldest is deleted."""
     kept = min(settings.retain or settings.operations, settings.operations)
@@ -256,60 +195,6 @@ def checkpoints_at_once(settings: Settings) -> int:
         return at_once
     # Endurance has two and the one that is written, where the others are not to be kept in their place.
     return max(at_once, 3 + (kept if settings.keep else 0))
-
-
-def over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:
-    """Add up the memory of ranks for each host; launchers fill a host's slots before they go on to the next."""
-    if not settings.hosts:
-        return (sum(memory),)
-    sums, start = [], 0
-    for host in settings.hosts:
-        sums.append(sum(memory[start : start + host.slots]))
-        start += host.slots
-    sums[0] += sum(memory[start:])
-    return tuple(sums)
-
-
-SCHEMA = "pytest-ckpt/plan/1"
-
-
-def checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str, Any]:
-    """Return a measurement of a plan; with ``ranks``, every file of every rank."""
-    shards = planned.layout
-    plain = {
-        "subject": str(planned.subject),
-        "model": shards.model.name,
-        "mode": shards.mode,
-        "processes": shards.processes,
-        "scale": shards.scale,
-        "operations": planned.operations,
-        "bytes": shards.bytes,
-        "full_bytes": shards.full_bytes,
-        "files": planned.files,
-        "published": CHECKPOINT_SIZES.get((shards.model.name, shards.mode), ""),
-        "save_bytes_per_second": planned.demand.save_bytes_per_second,
-        "load_bytes_per_second": planned.demand.load_bytes_per_second,
-        "save_limit_seconds": planned.demand.save_limit_seconds,
-        "load_limit_seconds": planned.demand.load_limit_seconds,
-        "space_bytes": planned.space_bytes,
-        "engine": planned.engine.to_plain(),
-        "strategy": planned.strategy.name,
-        "memory_bytes": {
-            "largest_rank": planned.largest_rank_memory_bytes,
-            "largest_host": max(planned.host_memory_bytes),
-        },
-        "demand": to_plain(planned.demand),
-        "not_run": planned.not_run or None,
-        "rehearsal": planned.rehearsal or None,
-        "scenarios": list(planned.scenarios),
-        "deltas": to_plain(planned.deltas) if planned.deltas else None,
-        "drains": to_plain(planned.drains) if planned.drains else None,
-    }
-    if shards.model.own:
-        plain["definition"] = to_plain(shards.model)
-    if ranks:
-        plain["ranks"] = [rank_to_plain(rank, planned.engine.files) for rank in shards.ranks()]
-    return plain
 
 
 def rank_to_plain(rank: RankLayout, rule: FileRule) -> dict[str, Any]:
@@ -371,10 +256,10 @@ def _plan_checkpoint(
     files = file_count(shards, engine.files)
     beside_tensors = bytes_beside_tensors(shards, engine.files)
     # A bound for every version: earlier ones cut all tensors at a reduced scale and left none out.
-    overhead = files * FILE_OVERHEAD_BYTES + shards.full_tensors * _TENSOR_OVERHEAD_BYTES
+    overhead = files * _FILE_OVERHEAD_BYTES + shards.full_tensors * _TENSOR_OVERHEAD_BYTES
     one = shards.bytes + beside_tensors + overhead
-    rule, drains = delta_rule(settings, strategy), drain_rule(settings, strategy)
-    state = state_memory(shards, engine, strategy, rule, loads_others=settings.asks_contention)
+    rule, drains = _delta_rule(settings, strategy), drain_rule(settings, strategy)
+    state = _state_memory(shards, engine, strategy, rule, loads_others=settings.asks_contention)
     beside = engine.memory.process_bytes + (DRAIN_BUFFER_BYTES * 2 if drains else 0)
     if strategy.compresses:
         # A thread for each request in flight, and one that makes the next bytes.
@@ -386,14 +271,14 @@ def _plan_checkpoint(
         layout=shards,
         engine=engine,
         strategy=strategy,
-        demand=with_drains(with_deltas(demand(shards, limits, strategy), shards, rule), limits, drains),
+        demand=with_drains(_with_deltas(demand(shards, limits, strategy), shards, rule), limits, drains),
         operations=settings.operations,
         checkpoint_bytes=one,
-        space_bytes=one * checkpoints_at_once(settings) + chain_bytes(shards, rule, one) + _CANARY_BYTES,
+        space_bytes=one * checkpoints_at_once(settings) + _chain_bytes(shards, rule, one) + _CANARY_BYTES,
         largest_rank_memory_bytes=max(memory),
         rank_memory_bytes=tuple(memory),
         state_bytes=tuple(state),
-        host_memory_bytes=over_hosts(memory, settings),
+        host_memory_bytes=_over_hosts(memory, settings),
         not_run=not_run,
         rehearsal=rehearsal,
         scenarios=scenarios(settings, is_collective=engine.is_collective),
@@ -411,3 +296,115 @@ def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> s
     if settings.has_several_hosts:
         return "several hosts take part"
     return ""
+
+
+def _delta_rule(settings: Settings, strategy: StrategySpec) -> DeltaRule | None:
+    """Return which saves by a strategy hold only what changed; None where all are full."""
+    if not strategy.saves_deltas:
+        return None
+    return DeltaRule(full_every=settings.full_every, changed=settings.changed, operations=settings.operations)
+
+
+def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand:
+    """Return what limits ask where some saves hold only what changed: a day writes less, and a restore reads more.
+
+    What every save must reach stays that of a full one.
+    """
+    if rule is None:
+        return asks
+    chain = range(1, rule.deltas + 2)
+    written = sum(rule.save_bytes(shards, number) for number in chain) / len(chain) / shards.bytes
+    return replace(
+        asks,
+        load_bytes_per_second=asks.load_bytes_per_second * rule.load_bytes(shards, chain[-1]) / shards.bytes,
+        bytes_per_day=asks.bytes_per_day * written,
+        sustained_bytes_per_second=asks.sustained_bytes_per_second * written,
+    )
+
+
+def _chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
+    """Return the space that chains take more than full checkpoints in their place; negative where it is less.
+
+    One chain more is there while the others are deleted.
+    """
+    if rule is None:
+        return 0
+    sizes = {
+        number: rule.files_bytes(shards, number) + shards.processes * _FILE_OVERHEAD_BYTES
+        for number in (*range(1, rule.operations + 1), *rule.own_chain)
+        if rule.is_delta(number)
+    }
+    own = sum(sizes.get(number, one) for number in rule.own_chain)
+    return own + sum(sizes[number] - one for number in range(1, rule.operations + 1) if number in sizes)
+
+
+def _state_memory(
+    shards: Layout, engine: EngineSpec, strategy: StrategySpec, rule: DeltaRule | None, *, loads_others: bool
+) -> list[int]:
+    """Return what grows with the model of the memory that each rank needs.
+
+    Where ranks load each other's files (``loads_others``), each may hold the most of all. Pages of a delta are gathered
+    to be written, and read to be compared.
+    """
+    own = shards.rank_bytes
+    files = [largest_file_bytes(shard, engine.files) if engine.memory.file_share else 0 for shard in shards.ranks()]
+    alone = [engine.memory.state_bytes(each, file) for each, file in zip(own, files, strict=True)]
+    alone[0] += consolidating_bytes(shards, engine.files)
+    maximum = max(alone) if loads_others and not engine.is_collective else 0
+    times = 2 if strategy.stages else 1
+    deltas = [times * rule.largest_file_bytes(shard) for shard in shards.ranks()] if rule else [0] * len(own)
+    return [
+        max(strategy.memory_bytes(needed, each), maximum) + of_delta
+        for needed, each, of_delta in zip(alone, own, deltas, strict=True)
+    ]
+
+
+def _over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:
+    """Add up the memory of ranks for each host; launchers fill a host's slots before they go on to the next."""
+    if not settings.hosts:
+        return (sum(memory),)
+    sums, start = [], 0
+    for host in settings.hosts:
+        sums.append(sum(memory[start : start + host.slots]))
+        start += host.slots
+    sums[0] += sum(memory[start:])
+    return tuple(sums)
+
+
+def _checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str, Any]:
+    """Return a measurement of a plan; with ``ranks``, every file of every rank."""
+    shards = planned.layout
+    plain = {
+        "subject": str(planned.subject),
+        "model": shards.model.name,
+        "mode": shards.mode,
+        "processes": shards.processes,
+        "scale": shards.scale,
+        "operations": planned.operations,
+        "bytes": shards.bytes,
+        "full_bytes": shards.full_bytes,
+        "files": planned.files,
+        "published": CHECKPOINT_SIZES.get((shards.model.name, shards.mode), ""),
+        "save_bytes_per_second": planned.demand.save_bytes_per_second,
+        "load_bytes_per_second": planned.demand.load_bytes_per_second,
+        "save_limit_seconds": planned.demand.save_limit_seconds,
+        "load_limit_seconds": planned.demand.load_limit_seconds,
+        "space_bytes": planned.space_bytes,
+        "engine": planned.engine.to_plain(),
+        "strategy": planned.strategy.name,
+        "memory_bytes": {
+            "largest_rank": planned.largest_rank_memory_bytes,
+            "largest_host": max(planned.host_memory_bytes),
+        },
+        "demand": to_plain(planned.demand),
+        "not_run": planned.not_run or None,
+        "rehearsal": planned.rehearsal or None,
+        "scenarios": list(planned.scenarios),
+        "deltas": to_plain(planned.deltas) if planned.deltas else None,
+        "drains": to_plain(planned.drains) if planned.drains else None,
+    }
+    if shards.model.own:
+        plain["definition"] = to_plain(shards.model)
+    if ranks:
+        plain["ranks"] = [rank_to_plain(rank, planned.engine.files) for rank in shards.ranks()]
+    return plain

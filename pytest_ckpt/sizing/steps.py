@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import TargetFacts
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
-
 LOADS_OF_A_PATTERN = 3
 TURNS = 6
 """Saves and turns of contention: half of them alone, half beside the other."""
@@ -38,6 +37,9 @@ NOTICES = 3
 
 LOADS_OF_A_WAY = 2
 """Of weights alone, by reads and from mappings: cold, and again at once."""
+
+TURNS_OF_A_COUNT = 3
+"""Saves, and loads, of each count of clients; in turns, so that a drift of the storage favours none."""
 
 _LABELS: dict[StepKind, str] = {
     "storm": "storm load",
@@ -231,10 +233,6 @@ def scenarios(settings: Settings, *, is_collective: bool) -> tuple[str, ...]:
             f"15 saves while ballast fills the volume to {LEVELS[0]:.0%} and {LEVELS[1]:.0%}: that much is written"
         )
     return tuple(listed)
-
-
-TURNS_OF_A_COUNT = 3
-"""Saves, and loads, of each count of clients; in turns, so that a drift of the storage favours none."""
 
 
 def client_counts(clients: int) -> tuple[int, ...]:

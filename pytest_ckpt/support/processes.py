@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterable
 
-
 MARK = "PYTEST_CKPT_RUN"
 """The variable in the environment of every process of a run; its value is the run's id."""
 
@@ -34,6 +33,9 @@ SESSION = "PMIX_SERVER_TMPDIR"
 
 SEGMENTS = ("OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory")
 """The variables in which Open MPI, since version 5 and before, is told where its ranks keep their segments."""
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+"""One for each boot of each kernel; containers of one kernel have the same."""
 
 _POLL_SECONDS = 0.02
 _TERM_SECONDS = 3.0
@@ -104,10 +106,6 @@ def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
     _until_gone(launcher, signal.SIGTERM, _TERM_SECONDS)
     _until_gone(launcher, signal.SIGKILL, _KILL_SECONDS)
     return end_marked(run_id)
-
-
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""One for each boot of each kernel; containers of one kernel have the same."""
 
 
 def boot_id() -> str:
