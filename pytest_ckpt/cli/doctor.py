@@ -24,7 +24,7 @@ DESCRIPTION = (
     "Check libraries, MPI, memory, space, privileges, caches and clock; write a file of 4 MiB to the target and "
     "remove it. Exit code 0 if a run is possible, 4 if not."
 )
-SCHEMA = "pytest-ckpt/doctor/2"
+SCHEMA = "pytest-ckpt/doctor/1"
 _EXIT_CANNOT = 4
 
 

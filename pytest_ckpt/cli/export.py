@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from pytest_ckpt.evidence.upgrade import Schema
     from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.published.export import Exported
 
@@ -41,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Write the tree and say what is in it."""
     from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_sealed_folder  # noqa: PLC0415
-    from pytest_ckpt.evidence.run_files import read_run  # noqa: PLC0415
+    from pytest_ckpt.evidence.run_files import read_report  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
     from pytest_ckpt.facts.measurement import Measurement  # noqa: PLC0415
     from pytest_ckpt.published.export import NOT_A_SUBMISSION, side_file, why_not  # noqa: PLC0415
@@ -50,7 +49,7 @@ def run(asked: argparse.Namespace) -> int:
     folder, out = Path(asked.folder), Path(asked.mlperf)
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder.", "Name the folder of a run, such as ckpt-report.")
-    report, schema = read_run(folder)
+    report = read_report(folder)
     document = judge_sealed_folder(folder, {})
     measurements = [from_plain(Measurement, m) for m in document["measurements"]]
     left_out = [f"{m.subject}: {why}" for m in measurements if (why := why_not(m))]
@@ -65,7 +64,7 @@ def run(asked: argparse.Namespace) -> int:
     system = _system_name(document)
     taken: set[str] = set()
     for measurement in fitting:
-        exported = _exported(folder, report, schema, measurement)
+        exported = _exported(folder, report, measurement)
         name = system if exported.model.name not in taken else f"{system}-{measurement.subject.slug}"
         taken.add(exported.model.name)
         place = out / _DIVISION / _SUBMITTER / "results" / name / "checkpointing" / exported.model.name
@@ -90,7 +89,7 @@ def _refuse_what_is_there(out: Path) -> None:
         raise UsageError(f"--mlperf {out} is there already.", "Name a folder that does not exist, or that is empty.")
 
 
-def _exported(folder: Path, report: Mapping[str, Any], schema: Schema, measurement: Measurement) -> Exported:
+def _exported(folder: Path, report: Mapping[str, Any], measurement: Measurement) -> Exported:
     from pytest_ckpt.evidence.moments import ends_of  # noqa: PLC0415
     from pytest_ckpt.published.export import Exported, Host  # noqa: PLC0415
 
@@ -103,7 +102,7 @@ def _exported(folder: Path, report: Mapping[str, Any], schema: Schema, measureme
         ) from None
     if sum(o.seconds for o in measurement.operations) > _MAXIMUM_SECONDS or started.year > 9900:
         raise UsageError(f"{folder}: its operations end later than a date can say.", "Export another run.")
-    ends = ends_of(folder, schema, measurement)
+    ends = ends_of(folder, measurement)
     hosts = {host["host"]: host for host in report["environment"]["hosts"]}
     return Exported(
         measurement=measurement,

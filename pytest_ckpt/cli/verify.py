@@ -20,7 +20,7 @@ DESCRIPTION = (
     "measurements, and the signature. Exit code 0: unchanged; 1: changed, with each place named; 8: "
     "the run wrote no report."
 )
-SCHEMA = "pytest-ckpt/verify/2"
+SCHEMA = "pytest-ckpt/verify/1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -26,7 +26,7 @@ from pytest_ckpt.evidence.conditions import check_alike, differences_of, labels,
 from pytest_ckpt.evidence.judged_run import JudgedRun, judged_run
 from pytest_ckpt.evidence.manifest import MANIFEST, file_digest
 from pytest_ckpt.evidence.rejudge import SECTIONS_LEFT_OUT, changes_of_facts, odd_facts_named, without_trust
-from pytest_ckpt.evidence.run_files import COMBINED, VERIFY_REMEDY, Document, ReadDocument, read_run
+from pytest_ckpt.evidence.run_files import COMBINED, VERIFY_REMEDY, Document, ReadDocument, read_report
 from pytest_ckpt.evidence.unfinished import is_unfinished
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
@@ -72,9 +72,9 @@ def _judged(folder: Path, command_line: Mapping[str, str | None]) -> JudgedRun:
         raise UsageError(
             f"{folder} holds a run that wrote no report.", "Leave it out: only runs that came to their end combine."
         )
-    report, schema = read_run(folder)
+    report = read_report(folder)
     with odd_facts_named(folder):
-        run = judged_run(folder, report, schema, command_line, as_recorded=False)
+        run = judged_run(folder, report, command_line, as_recorded=False)
         if moment(report["run"]["finished"]) < moment(report["run"]["started"]):
             raise ValueError("the run ended before it began")
         return run
@@ -116,6 +116,7 @@ def _document(runs: Mapping[str, JudgedRun], places: Mapping[str, Path], limits:
         left_behind=list(dict.fromkeys(place for run in runs.values() for place in run.report["left_behind"])),
         system=next((s for run in reversed(list(runs.values())) if (s := run.report.get("system"))), None),
         catalogue=catalogue,
+        catalogue_names=tuple(dict.fromkeys(name for run in runs.values() for name in run.catalogue_names)),
     )
     rows = {row["id"]: row for of_run in documents.values() for row in of_run["catalogue"]}
     document["catalogue"] = [rows[id_] for id_ in catalogue if id_ in rows]

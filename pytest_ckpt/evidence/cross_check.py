@@ -14,7 +14,6 @@ from typing import Any
 
 from pytest_ckpt.config.models import kept_models
 from pytest_ckpt.evidence.event_log import log_faults, more_than_told, plain_events, read_log, stage_faults
-from pytest_ckpt.evidence.upgrade import Schema, upgraded
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.observation import Observation
@@ -94,7 +93,6 @@ def observation_contradictions(observation: Observation) -> list[str]:
 def against_events(
     folder: Path,
     measurements: Sequence[Measurement],
-    schema: Schema,
     *,
     run_seconds: float | None,
     is_same_version: bool = True,
@@ -106,7 +104,7 @@ def against_events(
     """
     by_subject = {m.subject: m for m in measurements}
     try:
-        log = list(read_log(read_lines(folder / EVENTS), schema))
+        log = list(read_log(read_lines(folder / EVENTS)))
         noted = events_by_subject(plain_events(log))
         found = [*log_faults(log, by_subject, run_seconds)]
         if is_same_version:
@@ -130,17 +128,15 @@ def against_events(
     return found
 
 
-def against_session(
-    folder: Path, report: Mapping[str, Any], schema: Schema, *, is_same_version: bool = True
-) -> list[str]:
-    """Return where the report, in today's schema, differs from what was written down when the run began.
+def against_session(folder: Path, report: Mapping[str, Any], *, is_same_version: bool = True) -> list[str]:
+    """Return where the report differs from what was written down when the run began.
 
     What another version may not have written down, or laid out otherwise, is compared for ``is_same_version`` alone.
     """
     run = report["run"]
     try:
-        session = upgraded("session", parse(read(folder / SESSION)), schema)
-        plan = upgraded("plan", parse(read(folder / PLAN)), schema)
+        session = parse(read(folder / SESSION))
+        plan = parse(read(folder / PLAN))
         environment, known = report["environment"], session["environment"].get("recorders")
         if known is not None and environment.get("recorders", [])[: len(known)] == known:
             # More may have joined pytest after the run had begun.
@@ -153,6 +149,7 @@ def against_session(
             "environment": (environment, session["environment"]),
             "gates": (report.get("gates"), session["gates"]),
             "waivers": (report.get("waivers"), session["waivers"]),
+            "catalogue_names": (report["catalogue_names"], session["catalogue_names"]),
         }
         planned = [{name: value for name, value in c.items() if name != "ranks"} for c in plan["checkpoints"]]
         beside = {

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from pytest_ckpt.evidence.upgrade import Schema, upgraded
 from pytest_ckpt.facts.events import (
     CommandAsked,
     CommandEnded,
@@ -45,11 +44,11 @@ class Told:
     extra: bool
 
 
-def read_log(lines: Iterable[bytes], schema: Schema) -> Iterator[Told]:
-    """Yield the lines of an ``events.jsonl`` of a schema. Raises ValueError for a line that holds no event."""
+def read_log(lines: Iterable[bytes]) -> Iterator[Told]:
+    """Yield the lines of an ``events.jsonl``. Raises ValueError for a line that holds no event."""
     for number, text in enumerate(lines, 1):
         plain = parse(text)
-        event = event_from_plain(upgraded("event", plain, schema))
+        event = event_from_plain(plain)
         seconds = plain.get("seconds")
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
             raise ValueError(f"line {number} does not say when it was told")

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.evidence.manifest import is_as_listed
 from pytest_ckpt.evidence.schemas import faults
-from pytest_ckpt.evidence.upgrade import NOW, schema_of, upgraded, upgraded_line
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.support.answers import answering
 from pytest_ckpt.support.errors import UsageError
@@ -169,8 +168,7 @@ def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[
         try:
             # As a line would hold it: without tuples.
             report = parse(read(folder / _REPORT))
-            today = upgraded("report", report, schema_of(report) or NOW)
-            document = parse(json.dumps(entry(today)).encode())
+            document = parse(json.dumps(entry(report)).encode())
             wrong = faults(document, "history")
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             wrong = [f"{_REPORT} is none: {error}"]
@@ -211,7 +209,7 @@ def _entry_of(line: bytes) -> dict[str, Any]:
     if not _ID.fullmatch(found["id"]):
         raise ValueError(f"{found['id']!r:.60} is no name of a run")
     _moment(found)
-    return upgraded_line(found)
+    return found
 
 
 def _moment(line: Mapping[str, Any]) -> datetime:

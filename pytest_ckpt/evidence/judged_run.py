@@ -11,7 +11,6 @@ from pytest_ckpt.config.engines import known_engines
 from pytest_ckpt.config.gate_files import load_gates
 from pytest_ckpt.config.models import kept_models
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.evidence import upgrade
 from pytest_ckpt.evidence.run_files import (
     Document,
     ReadDocument,
@@ -56,7 +55,10 @@ class _Facts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedRun:
-    """A run that was judged again: what its folder holds, and what follows. ``extras`` are requirements of plugins."""
+    """A run that was judged again: what its folder holds, and what follows. ``extras`` are requirements of plugins.
+
+    ``catalogue_names`` are the requirements and checks of the version that made the run.
+    """
 
     report: ReadDocument
     settings: Settings
@@ -64,6 +66,7 @@ class JudgedRun:
     plan: Plan
     gates: Gates
     catalogue: Mapping[str, Requirement]
+    catalogue_names: tuple[str, ...]
     extras: tuple[Requirement, ...]
     measurements: tuple[Measurement, ...]
     observations: tuple[Observation, ...]
@@ -89,13 +92,13 @@ class JudgedRun:
             left_behind=self.report["left_behind"],
             system=self.report.get("system"),
             catalogue=self.catalogue,
+            catalogue_names=self.catalogue_names,
         )
 
 
 def judged_run(
     folder: Path,
     report: ReadDocument,
-    schema: upgrade.Schema,
     command_line: Mapping[str, str | None],
     *,
     as_recorded: bool,
@@ -108,20 +111,21 @@ def judged_run(
     extras = recorded(report.get("catalogue") or ())
     settings = _settings(report, command_line)
     if as_recorded:
-        settings = dataclasses.replace(settings, origins=tuple(_origin(s) for s in report["settings"]))
-    target = _with_parts(fitting(TargetFacts, report["environment"]["target"]))
-    catalogue = known_to(offered(extended(extras), target.capabilities), schema.number)
+        settings = dataclasses.replace(settings, origins=tuple(fitting(Origin, s) for s in report["settings"]))
+    target = fitting(TargetFacts, report["environment"]["target"])
+    # A requirement or check that came after the run is not a part of it: it is neither judged nor missing.
+    names = tuple(report["catalogue_names"])
+    catalogue = known_to(offered(extended(extras), target.capabilities), names)
     found = command_line.get("ckpt_gates")
     gates = load_gates(found, target.gate_kind, catalogue) if found else fitting(Gates, report["gates"])
-    # What a check that came later says is not missing.
-    later = {check.name: "off" for check in CHECKS if check.since > schema.number}
+    later = {check.name: "off" for check in CHECKS if check.name not in names}
     asked = dataclasses.replace(gates, kinds=gates.kinds | later)
-    settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue))
+    settings = dataclasses.replace(settings, suites=chosen_suites(settings, asked, catalogue))
     plan = plan_run(settings, target, gates.table)
-    measurements = read_measurements(folder, plan, schema)
+    measurements = read_measurements(folder, plan)
     if "page cache" in target.capabilities and any(m.cache and m.cache.is_declared_cold for m in measurements):
         raise not_ours(folder, "holds what no run writes", ["its target has a page cache, and loads were not counted"])
-    observations = read_observations(folder, schema)
+    observations = read_observations(folder)
     facts = _Facts(
         kind=target.kind,
         plan=plan,
@@ -153,6 +157,7 @@ def judged_run(
         plan=plan,
         gates=gates,
         catalogue=catalogue,
+        catalogue_names=names,
         extras=extras,
         measurements=tuple(measurements),
         observations=tuple(observations),
@@ -202,11 +207,6 @@ def _verdicts(
     return verdicts
 
 
-def _origin(setting: ReadDocument) -> Origin:
-    """Return where a value came from; an older report may not say what the default was."""
-    return fitting(Origin, {"default": "", **setting})
-
-
 def _kept(verdict: Verdict, plugin: str, *, has_same_limits: bool) -> Verdict:
     """Return the recorded verdict of a plugin, with a word on it; by other limits it would be another one."""
     needed = f"Not re-judged: plugin {plugin} is needed."
@@ -254,10 +254,3 @@ def _settings(report: ReadDocument, command_line: Mapping[str, str | None]) -> S
         engines=known_engines(recorded),
         kept=kept_models(report["checkpoints"]),
     )
-
-
-def _with_parts(target: TargetFacts) -> TargetFacts:
-    """Return a target as it is told today: when S3 was all there was, nobody said that its uploads have S3's parts."""
-    if target.kind != "s3" or "objects" not in target.capabilities:
-        return target
-    return dataclasses.replace(target, capabilities=target.capabilities | {"parts of S3"})

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from pytest_ckpt.evidence.cross_check import EVENTS
 from pytest_ckpt.evidence.event_log import read_log
-from pytest_ckpt.evidence.upgrade import Schema
 from pytest_ckpt.facts.events import OperationDone
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.support.strict_json import read_lines
 
 
-def ends_of(folder: Path, schema: Schema, measurement: Measurement) -> tuple[float, ...]:
+def ends_of(folder: Path, measurement: Measurement) -> tuple[float, ...]:
     """Return the seconds since its launch began at which each operation of a measurement had ended, in their order.
 
     Empty where ``events.jsonl`` does not tell of just these operations.
@@ -20,7 +19,7 @@ def ends_of(folder: Path, schema: Schema, measurement: Measurement) -> tuple[flo
     try:
         listed = [
             (entry.event.operation, entry.seconds)
-            for entry in read_log(read_lines(folder / EVENTS), schema)
+            for entry in read_log(read_lines(folder / EVENTS))
             if isinstance(entry.event, OperationDone) and entry.event.subject == measurement.subject
         ]
     except (OSError, ValueError, TypeError, KeyError, AttributeError):

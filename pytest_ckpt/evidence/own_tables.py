@@ -1,4 +1,4 @@
-"""Whether a report of this version fits this version's own tables, and adds up: gates, options, stages."""
+"""Whether a report of this version fits this version's own tables, and adds up: gates, options, catalogue, stages."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from pytest_ckpt.evidence.differences import differences, short
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.facts.subject import Subject
+from pytest_ckpt.judging.catalogue import CATALOGUE_NAMES
 from pytest_ckpt.judging.gates import BUILT_IN
 from pytest_ckpt.support.strict_json import parse, read
 
 _TOP = frozenset(
     ("schema", "run", "grade", "grade_reasons", "exit_code", "cluster", "checkpoints", "requirements", "catalogue",
+     "catalogue_names",
      "gates", "waivers", "measurements", "observations", "certified_cluster", "scope", "certified_for", "training",
      "forecast",
      "framework_overhead", "system", "system_lacks", "environment", "settings", "disclosures",
@@ -49,6 +51,15 @@ def option_faults(report: Mapping[str, Any]) -> list[str]:
     ]
     if len(report["settings"]) != len(ours) or set(stated) != set(ours):
         found.append("settings: report.json names other options than there are")
+    return found
+
+
+def catalogue_faults(report: Mapping[str, Any]) -> list[str]:
+    """Return which requirements and checks of this version the report does not list, and which others it lists."""
+    stated = report["catalogue_names"]
+    found = [f"catalogue_names: report.json does not list {name}" for name in CATALOGUE_NAMES if name not in stated]
+    if not found and tuple(stated) != CATALOGUE_NAMES:
+        found.append("catalogue_names: report.json lists other requirements and checks than there are")
     return found
 
 

@@ -6,11 +6,10 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pytest_ckpt.evidence import upgrade
 from pytest_ckpt.evidence.cross_check import PLAN, SESSION
 from pytest_ckpt.evidence.judged_run import judged_run
 from pytest_ckpt.evidence.manifest import MANIFEST, compare
-from pytest_ckpt.evidence.run_files import REPORT, VERIFY_REMEDY, Document, ReadDocument, read_file, read_run
+from pytest_ckpt.evidence.run_files import REPORT, VERIFY_REMEDY, Document, ReadDocument, read_file, read_report
 from pytest_ckpt.evidence.unfinished import as_incomplete, begun_report, is_unfinished
 from pytest_ckpt.judging.grading import EXIT_INCOMPLETE
 from pytest_ckpt.support.errors import UsageError
@@ -26,22 +25,22 @@ def judge_folder(
     *,
     as_recorded: bool = False,
     foresees: bool = True,
-    run: tuple[Document, upgrade.Schema] | None = None,
+    report: ReadDocument | None = None,
 ) -> Document:
     """Return the report of a run folder, judged again; ``command_line`` holds the limits that were given.
 
     With the limits of the run the verdicts are those of the run. Plugins are not there to judge again: with the limits
     of the run their verdicts are kept and said to be, with others they are "not run", and neither certifies.
     ``as_recorded`` keeps them word for word, for whoever compares. Without ``foresees`` there is no forecast, which is
-    simulated, and so no numpy is needed. ``run`` is what `read_run` returns, where the report
-    was read already. A run whose controller was killed is judged from what there is, and is "incomplete". Raises
+    simulated, and so no numpy is needed. ``report`` is the report of the folder, if the caller has read it
+    already. A run whose controller was killed is judged from what there is, and is "incomplete". Raises
     UsageError when the folder holds no run, and when a file in it is none that a run leaves.
     """
     unfinished = is_unfinished(folder)
-    found, schema = (read_file(folder / SESSION), upgrade.NOW) if unfinished else run or read_run(folder)
+    found = read_file(folder / SESSION) if unfinished else report or read_report(folder)
     with odd_facts_named(folder):
-        report = begun_report(found, read_file(folder / PLAN)) if unfinished else found
-        document = _judge(folder, report, schema, command_line, as_recorded=as_recorded, foresees=foresees)
+        begun = begun_report(found, read_file(folder / PLAN)) if unfinished else found
+        document = _judge(folder, begun, command_line, as_recorded=as_recorded, foresees=foresees)
         return as_incomplete(document) if unfinished else document
 
 
@@ -94,13 +93,12 @@ def changes_of_facts(folder: Path) -> list[str]:
 def _judge(
     folder: Path,
     report: ReadDocument,
-    schema: upgrade.Schema,
     command_line: Mapping[str, str | None],
     *,
     as_recorded: bool,
     foresees: bool,
 ) -> Document:
-    judged = judged_run(folder, report, schema, command_line, as_recorded=as_recorded)
+    judged = judged_run(folder, report, command_line, as_recorded=as_recorded)
     document = judged.document(foresees=foresees)
     if report.get("sections") and not as_recorded:
         document["disclosures"].append(SECTIONS_LEFT_OUT)

@@ -1,4 +1,4 @@
-"""What a run folder's files hold, read strictly and restated in today's schema."""
+"""What a run folder's files hold, read strictly and checked against their schema."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pytest_ckpt.evidence import upgrade
 from pytest_ckpt.evidence.cross_check import contradictions, observation_contradictions
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.facts.codec import Record, from_plain, misfits
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.judging.document import SCHEMA
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
@@ -29,21 +29,13 @@ COMBINED = "combined"
 """What a report of several runs holds, and that of one run does not."""
 
 
-def read_report(folder: Path) -> dict[str, Any]:
-    """Return the report of a run folder, in today's schema. Raises UsageError as `read_run` does."""
-    return read_run(folder)[0]
-
-
-def read_run(folder: Path) -> tuple[dict[str, Any], upgrade.Schema]:
-    """Return the report of a run folder in today's schema, and the schema that the folder follows.
-
-    Raises UsageError when there is no report, or one that no run writes.
-    """
+def read_report(folder: Path) -> Document:
+    """Return the report of a run folder. Raises UsageError when there is no report, or one that no run writes."""
     file = folder / REPORT
     report = read_file(file)
     if not isinstance(report, dict) or not str(report.get("schema", "")).startswith("pytest-ckpt/report/"):
         raise UsageError(f"{file} is no report of pytest-ckpt.", "Name the folder of a run, such as ckpt-report.")
-    if not (schema := upgrade.schema_of(report)):
+    if report["schema"] != SCHEMA:
         raise UsageError(
             f"{file} follows {report['schema']:.60}, which this version does not know.",
             "Judge it with the version of pytest-ckpt that made the run, or a newer one.",
@@ -53,46 +45,29 @@ def read_run(folder: Path) -> tuple[dict[str, Any], upgrade.Schema]:
             f"{folder} holds a certificate of several runs, and no run.",
             "Name the folders of its runs, or check it with them: pytest-ckpt verify FOLDER RUN1 RUN2 …",
         )
-    return _today(file, "report", report, schema), schema
+    if wrong := faults(report, "report"):
+        raise not_ours(file, "follows no schema of pytest-ckpt", wrong)
+    return report
 
 
-def _today(
-    file: Path, kind: Literal["report", "measurement", "observation"], plain: Any, schema: upgrade.Schema
-) -> Any:
-    """Return a document in today's schema, checked against the schema that it follows, then against today's."""
-    part = "" if kind == "report" else kind
-    what = "follows no schema of pytest-ckpt" if kind == "report" else f"is no {kind} of pytest-ckpt"
-    if wrong := faults(plain, schema.name, part):
-        raise not_ours(file, what, wrong)
-    try:
-        today = upgrade.upgraded(kind, plain, schema)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise not_ours(file, what, [f"{type(error).__name__}: {error}"]) from None
-    if today is not plain and (wrong := faults(today, upgrade.NOW.name, part)):
-        raise not_ours(file, what, wrong)
-    return today
-
-
-def read_measurements(folder: Path, plan: Plan, schema: upgrade.Schema) -> list[Measurement]:
+def read_measurements(folder: Path, plan: Plan) -> list[Measurement]:
     """Return the measurements of a run folder, in the order of its plan. Raises UsageError for what is none."""
-    files = [
-        (folder / "measurements" / schema.measurement_file(planned.subject), planned) for planned in plan.checkpoints
-    ]
-    return [_read_measurement(file, planned, schema) for file, planned in files if file.exists()]
+    files = [(folder / "measurements" / f"{planned.subject.slug}.json", planned) for planned in plan.checkpoints]
+    return [_read_measurement(file, planned) for file, planned in files if file.exists()]
 
 
-def _read_measurement(file: Path, planned: PlannedCheckpoint, schema: upgrade.Schema) -> Measurement:
-    measurement = _read_record(file, Measurement, "measurement", schema)
+def _read_measurement(file: Path, planned: PlannedCheckpoint) -> Measurement:
+    measurement = _read_record(file, Measurement, "measurement")
     if wrong := contradictions(measurement, planned):
         raise not_ours(file, "is no measurement of this run", wrong)
     return measurement
 
 
-def read_observations(folder: Path, schema: upgrade.Schema) -> list[Observation]:
-    """Return what the checks of a run saw, by the folder's own schema. Raises UsageError."""
+def read_observations(folder: Path) -> list[Observation]:
+    """Return what the checks of a run saw. Raises UsageError."""
     found = []
     for file in sorted((folder / "observations").glob("*.json")):
-        observation = _read_record(file, Observation, "observation", schema)
+        observation = _read_record(file, Observation, "observation")
         name = f"{observation.requirement}.{observation.subject}"
         if file.stem != name:
             raise not_ours(file, "is of another check", [f"it holds what {name} saw"])
@@ -102,10 +77,10 @@ def read_observations(folder: Path, schema: upgrade.Schema) -> list[Observation]
     return found
 
 
-def _read_record(
-    file: Path, kind: type[Record], part: Literal["measurement", "observation"], schema: upgrade.Schema
-) -> Record:
-    plain = _today(file, part, read_file(file), schema)
+def _read_record(file: Path, kind: type[Record], part: Literal["measurement", "observation"]) -> Record:
+    plain = read_file(file)
+    if wrong := faults(plain, "report", part):
+        raise not_ours(file, f"is no {part} of pytest-ckpt", wrong)
     try:
         record = from_plain(kind, plain)
     except (TypeError, ValueError, AttributeError) as error:

@@ -54,6 +54,7 @@ def begun_report(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[st
         "gates": session["gates"],
         "waivers": session["waivers"],
         "catalogue": session["extras"],
+        "catalogue_names": session["catalogue_names"],
         "environment": session["environment"],
         "system": session["system"],
         "stages": {},

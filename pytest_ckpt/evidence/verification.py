@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import __version__
-from pytest_ckpt.evidence import upgrade
 from pytest_ckpt.evidence.cross_check import against_events, against_session
 from pytest_ckpt.evidence.differences import differences, short, some
 from pytest_ckpt.evidence.manifest import MANIFEST, compare, report_text
 from pytest_ckpt.evidence.outcome import Examination
-from pytest_ckpt.evidence.own_tables import gate_faults, name_faults, option_faults, record_faults, stage_faults
+from pytest_ckpt.evidence.own_tables import (
+    catalogue_faults,
+    gate_faults,
+    name_faults,
+    option_faults,
+    record_faults,
+    stage_faults,
+)
 from pytest_ckpt.evidence.rejudge import judge_folder
 from pytest_ckpt.evidence.run_files import Document
 from pytest_ckpt.evidence.schemas import faults
@@ -48,18 +53,9 @@ _PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
 _OTHER_EXITS = (1, 2, 3)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Report:
-    """A report as it was written, the same in today's schema, and the schema that it was written by."""
-
-    written: dict[str, Any]
-    today: dict[str, Any]
-    schema: upgrade.Schema
-
-    @property
-    def is_of_this_version(self) -> bool:
-        """Whether this version wrote it: only then sentences and pages can be the same."""
-        return self.schema.number == upgrade.TODAY and bool(self.written["run"]["version"] == __version__)
+def _is_of_this_version(report: Mapping[str, Any]) -> bool:
+    """Whether this version wrote a report: only then sentences and pages can be the same."""
+    return bool(report["run"]["version"] == __version__)
 
 
 def verify_folder(folder: Path, keys: Sequence[PublicKey] | None) -> tuple[Examination, ...]:
@@ -82,10 +78,10 @@ def verify_folder(folder: Path, keys: Sequence[PublicKey] | None) -> tuple[Exami
         nothing = "report.json cannot be read as a report"
         checks += [Examination(name=name, outcome="not checked", description=nothing) for name in ("verdicts", "pages")]
     else:
-        checks += [_check_verdicts(folder, report), *_check_plugins(report.today), _check_pages(folder, report)]
+        checks += [_check_verdicts(folder, report), *_check_plugins(report), _check_pages(folder, report)]
         if (folder / PDF).exists():
             checks.append(_check_pdf(folder / PDF, report))
-    return (*checks, check_signature(folder, report.written if report else None, keys))
+    return (*checks, check_signature(folder, report, keys))
 
 
 def _of_unfinished(folder: Path, keys: Sequence[PublicKey]) -> tuple[Examination, ...]:
@@ -102,8 +98,8 @@ def _of_unfinished(folder: Path, keys: Sequence[PublicKey]) -> tuple[Examination
     else:
         measurements = [from_plain(Measurement, m) for m in document["measurements"]]
         found = [
-            *against_events(folder, measurements, upgrade.NOW, run_seconds=None),
-            *against_session(folder, document, upgrade.NOW),
+            *against_events(folder, measurements, run_seconds=None),
+            *against_session(folder, document),
         ]
         if found:
             description = "measurements, plan and session are not of one run"
@@ -140,44 +136,34 @@ def check_digests(folder: Path) -> Examination:
     )
 
 
-def _check_schema(folder: Path) -> tuple[Examination, _Report | None]:
-    """Check report.json against the schema that it follows; return it unless it cannot be judged."""
+def _check_schema(folder: Path) -> tuple[Examination, Document | None]:
+    """Check report.json against its schema; return it unless it cannot be judged."""
 
     def broken(description: str, *details: str) -> Examination:
         return Examination(name="schema", outcome="broken", description=description, details=some(details))
 
     try:
         data = read(folder / "report.json")
-        written = parse(data)
+        report = parse(data)
     except (OSError, ValueError) as error:
         return broken("report.json cannot be read", str(error)), None
-    schema = upgrade.schema_of(written) or upgrade.NOW
-    if wrong := faults(written, schema.name):
+    if wrong := faults(report, "report"):
         return broken("report.json does not follow its schema", *wrong), None
-    try:
-        today = upgrade.upgraded("report", written, schema)
-        wrong = faults(today, "report")
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        wrong = [f"{type(error).__name__}: {error}"]
-    if wrong:
-        return broken(f"report.json cannot be read as one of schema {upgrade.TODAY}", *wrong), None
-    report = _Report(written=written, today=today, schema=schema)
-    if report.is_of_this_version and data != report_text(written).encode():
+    if _is_of_this_version(report) and data != report_text(report).encode():
         return broken("report.json is not byte for byte as a run writes it"), report
-    return Examination(name="schema", outcome="holds", description=f"report.json follows {written['schema']}"), report
+    return Examination(name="schema", outcome="holds", description=f"report.json follows {report['schema']}"), report
 
 
-def _check_verdicts(folder: Path, checked: _Report) -> Examination:
+def _check_verdicts(folder: Path, report: Document) -> Examination:
     """Judge the measurements again, by the limits of the run, and compare all that follows from them."""
-    report = checked.today
     try:
-        again = judge_folder(folder, {}, as_recorded=True, run=(report, checked.schema))
+        again = judge_folder(folder, {}, as_recorded=True, report=report)
     except Exception as error:  # whatever a changed file leads to, it cannot be judged
         description = "the measurements cannot be judged again"
         return Examination(
             name="verdicts", outcome="broken", description=description, details=(f"{type(error).__name__}: {error}",)
         )
-    is_same_version = checked.is_of_this_version
+    is_same_version = _is_of_this_version(report)
     measured = {m["subject"] for m in again["measurements"]}
     observed = {(o["requirement"], o["subject"]) for o in again["observations"]}
     found = [
@@ -193,8 +179,6 @@ def _check_verdicts(folder: Path, checked: _Report) -> Examination:
         for place, stated, follows in differences(report.get(name), again.get(name), name, wording=is_same_version)
         # Where numpy is not there, nobody can make a forecast again.
         if name != "forecast" or again.get(name) is not None
-        # Older versions projected from whatever was measured.
-        if is_same_version or follows is not None or not name.startswith(("certified_cluster", "training"))
         # What an older report did not tell; of checkpoints, plan.json and report are compared with one another.
         if is_same_version or stated is not None or name not in _TOLD_LATER
     ]
@@ -202,14 +186,13 @@ def _check_verdicts(folder: Path, checked: _Report) -> Examination:
     found += against_events(
         folder,
         measurements,
-        checked.schema,
         run_seconds=report["run"].get("seconds"),
         is_same_version=is_same_version,
     )
-    found += against_session(folder, report, checked.schema, is_same_version=is_same_version)
+    found += against_session(folder, report, is_same_version=is_same_version)
     if is_same_version:
         found += [*gate_faults(report), *option_faults(report), *stage_faults(report), *name_faults(report)]
-        found += record_faults(folder, again)
+        found += [*catalogue_faults(report), *record_faults(folder, again)]
     made_by = report["environment"]["versions"].get("pytest-ckpt")
     if made_by != report["run"]["version"]:
         found.append(f"run.version: report.json says {report['run']['version']}, and version {made_by} made the run")
@@ -245,10 +228,9 @@ def _check_plugins(report: Mapping[str, Any]) -> tuple[Examination, ...]:
     return (Examination(name="plugins", outcome="not checked", description=description, details=some(details)),)
 
 
-def _check_pages(folder: Path, checked: _Report) -> Examination:
+def _check_pages(folder: Path, report: Document) -> Examination:
     """Write certificate and JUnit again and compare them: people read these, and not report.json."""
-    report = checked.written
-    if not checked.is_of_this_version:
+    if not _is_of_this_version(report):
         description = f"version {report['run']['version']} wrote the certificate, this is {__version__}"
         return Examination(name="pages", outcome="not checked", description=description)
     return pages_written_again(folder, report)
@@ -274,14 +256,14 @@ def pages_written_again(folder: Path, report: Document) -> Examination:
     return Examination(name="pages", outcome="holds", description=f"{' and '.join(_PAGES)} agree with report.json")
 
 
-def _check_pdf(file: Path, checked: _Report) -> Examination:
+def _check_pdf(file: Path, report: Document) -> Examination:
     """Print the certificate again. Other fonts or another printer give other bytes, so only the same bytes say much."""
     from pytest_ckpt.report.pdf import write_pdf  # noqa: PLC0415
 
     alone = "only its digest says that it was not changed"
     try:
         with tempfile.TemporaryDirectory(prefix="pytest-ckpt-verify-") as home:
-            write_pdf(checked.today, Path(home, PDF))
+            write_pdf(report, Path(home, PDF))
             is_same = _is_same(file, Path(home, PDF))
     except Exception as error:  # whatever a changed report leads to
         description = (

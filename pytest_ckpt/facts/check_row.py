@@ -17,7 +17,7 @@ class Check:
     mounted file systems, ``objects`` for object stores; a function of (the room's context, Findings).
     ``needs`` is what a run must have been given for it; ``relies`` says which software counts on it; ``how`` what is
     done, in one sentence for the documentation. ``limit`` is the default limit of the figure that the check measures,
-    in ``unit``. ``since`` is the number of the first schema of reports whose runs made the check.
+    in ``unit``.
     """
 
     requirement: str
@@ -29,7 +29,6 @@ class Check:
     needs: Need = ""
     limit: float | None = None
     unit: str = ""
-    since: int = 1
 
     @property
     def name(self) -> str:

@@ -56,7 +56,6 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         relies="logs and metrics of a job that several hosts append to",
         how="Two clients append records to one file in turn, each with an open and a close of its own: the other reads "
         "them at once to the end of the file, and no record is lost or torn.",
-        since=2,
     ),
     Check(
         requirement="PUBLISH",

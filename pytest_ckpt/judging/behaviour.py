@@ -26,14 +26,13 @@ _NEEDS = {
 class Behaviour:
     """A row of the table: one requirement on how a target behaves; its checks are rows of facts.checks.
 
-    ``since`` and ``needs`` as of a `Requirement`.
+    ``needs`` as of a `Requirement`.
     """
 
     id: str
     title: str
     severity: Severity
     source: str
-    since: int = 1
     needs: frozenset[Capability] = frozenset({"paths"})
 
 
@@ -55,7 +54,6 @@ BEHAVIOURS = (
         title="Who sees a checkpoint finds all of it",
         severity="required",
         source="our limit: 10 s from the commit; close-to-open consistency (NFS)",
-        since=2,
     ),
     Behaviour(
         id="STALE",
@@ -98,7 +96,6 @@ BEHAVIOURS = (
         title="A copy of a new file is complete",
         severity="advisory",
         source="lseek(2): SEEK_DATA, copy_file_range(2), FICLONE; OpenZFS issue 15526: copies of new files had zeros",
-        since=2,
     ),
     Behaviour(
         id="TRUNCATE",
@@ -153,7 +150,6 @@ BEHAVIOURS = (
         title="A commit without space loses nothing",
         severity="required",
         source="our acceptance case: the checkpoint before and a pointer stay, the next save works",
-        since=2,
     ),
     Behaviour(
         id="LIVE",

@@ -18,7 +18,6 @@ BEHAVIOURS_OF_OBJECTS = (
         title="Who sees the marker finds the checkpoint",
         severity="required",
         source="S3: strong read-after-write consistency; our limit: none missing, none cut",
-        since=2,
         needs=_OBJECTS,
     ),
     Behaviour(
@@ -26,7 +25,6 @@ BEHAVIOURS_OF_OBJECTS = (
         title="A change is seen at once, everywhere",
         severity="required",
         source="S3: strong read-after-write consistency of GET, HEAD and LIST",
-        since=2,
         needs=_OBJECTS,
     ),
     Behaviour(
@@ -34,7 +32,6 @@ BEHAVIOURS_OF_OBJECTS = (
         title="One creator of an object wins",
         severity="required",
         source="S3: conditional writes (If-None-Match: *)",
-        since=2,
         needs=_OBJECTS,
     ),
     Behaviour(
@@ -42,7 +39,6 @@ BEHAVIOURS_OF_OBJECTS = (
         title="One update of an object wins",
         severity="required",
         source="S3: conditional writes (If-Match)",
-        since=2,
         needs=_OBJECTS,
     ),
     Behaviour(
@@ -50,7 +46,6 @@ BEHAVIOURS_OF_OBJECTS = (
         title="An upload in parts is whole, or nothing",
         severity="required",
         source="S3: multipart upload",
-        since=2,
         needs=_OBJECTS,
     ),
     Behaviour(
@@ -58,7 +53,6 @@ BEHAVIOURS_OF_OBJECTS = (
         title="Parts have the limits of S3",
         severity="required",
         source="S3: multipart upload limits: parts 1 to 10,000, 5 MiB at least but for the last",
-        since=2,
         needs=_PARTS,
     ),
     Behaviour(
@@ -66,7 +60,6 @@ BEHAVIOURS_OF_OBJECTS = (
         title="Damaged bytes are refused on arrival",
         severity="required",
         source="S3: checking object integrity (Content-MD5, CRC-32, CRC-32C, CRC-64/NVME, SHA-256)",
-        since=2,
         needs=_OBJECTS,
     ),
     Behaviour(
@@ -74,7 +67,6 @@ BEHAVIOURS_OF_OBJECTS = (
         title="A range is exactly that range",
         severity="required",
         source="RFC 9110, section 14 (Range); S3: GetObject with If-Match",
-        since=2,
         needs=_OBJECTS,
     ),
     Behaviour(
@@ -82,7 +74,6 @@ BEHAVIOURS_OF_OBJECTS = (
         title="An overwritten object is one writer's, whole",
         severity="required",
         source="S3: atomic updates of single keys",
-        since=2,
         needs=_OBJECTS,
     ),
     Behaviour(
@@ -90,7 +81,6 @@ BEHAVIOURS_OF_OBJECTS = (
         title="A listing names every object, once",
         severity="required",
         source="S3: ListObjectsV2, in the order of the keys' bytes (directory buckets list in none)",
-        since=2,
         needs=_OBJECTS,
     ),
     Behaviour(
@@ -98,7 +88,6 @@ BEHAVIOURS_OF_OBJECTS = (
         title="Large objects are whole and read anywhere",
         severity="required",
         source="S3: multipart upload limits: objects up to 5 TiB and beyond",
-        since=2,
         needs=_OBJECTS,
     ),
     Behaviour(
@@ -106,7 +95,6 @@ BEHAVIOURS_OF_OBJECTS = (
         title="Many clients find a checkpoint at once",
         severity="required",
         source="our limit: 60 s for the slowest of 64; S3: 503 asks a client to come again",
-        since=2,
         needs=_OBJECTS,
     ),
     Behaviour(
@@ -114,7 +102,6 @@ BEHAVIOURS_OF_OBJECTS = (
         title="No request takes long",
         severity="required",
         source="our acceptance case: at most 300 s",
-        since=2,
         needs=_OBJECTS,
     ),
 )

@@ -127,7 +127,6 @@ REQUIREMENTS: Mapping[str, Requirement] = {
                 severity=b.severity,
                 source=b.source,
                 suite="conformance",
-                since=b.since,
                 needs=b.needs,
             )
             for b in (*BEHAVIOURS, *BEHAVIOURS_OF_OBJECTS)
@@ -146,9 +145,12 @@ def offered(catalogue: Mapping[str, Requirement], capabilities: Collection[Capab
     return {r.id: r for r in catalogue.values() if r.needs.issubset(capabilities)}
 
 
-def known_to(catalogue: Mapping[str, Requirement], schema: int) -> Mapping[str, Requirement]:
-    """Return what a run could be asked whose report has that schema: it lacks nothing that came later."""
-    return {r.id: r for r in catalogue.values() if r.since <= schema}
+def known_to(catalogue: Mapping[str, Requirement], names: Collection[str]) -> Mapping[str, Requirement]:
+    """Return the requirements that existed when a run was made, and those of its plugins.
+
+    ``names`` are the ``catalogue_names`` of its report.
+    """
+    return {r.id: r for r in catalogue.values() if r.plugin or r.id in names}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -193,3 +195,7 @@ def known_names(catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> dict[str
     return names | {
         c.name: Known(gate=REQUIREMENTS[c.requirement].severity, limit=c.limit, needs=c.needs) for c in CHECKS
     }
+
+
+CATALOGUE_NAMES = tuple(known_names())
+"""Every requirement and check of this version; a report lists them, so that later versions know what its run knew."""

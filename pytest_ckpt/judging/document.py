@@ -10,7 +10,7 @@ from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.system import not_told
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, row
+from pytest_ckpt.judging.catalogue import CATALOGUE_NAMES, REQUIREMENTS, row
 from pytest_ckpt.judging.client_proofs import disclosures as start_hooks
 from pytest_ckpt.judging.clients import differences
 from pytest_ckpt.judging.cold import uncounted
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import Plan
 
 
-SCHEMA = "pytest-ckpt/report/2"
+SCHEMA = "pytest-ckpt/report/1"
 
 
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
@@ -71,10 +71,12 @@ def make_document(
     left_behind: Sequence[str],
     system: Mapping[str, Any] | None = None,
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
+    catalogue_names: Sequence[str] = CATALOGUE_NAMES,
     foresees: bool = True,
 ) -> dict[str, Any]:
     """Return the report as ``report.json`` holds it, in plain types; ``system`` is what its vendor says of it.
 
+    ``catalogue_names`` are the requirements and checks of the version that made the run.
     Without ``foresees`` there is no forecast: figures of others are no ground for one.
     """
     plain_plan = plan.to_plain()
@@ -94,6 +96,7 @@ def make_document(
         "checkpoints": plain_plan["checkpoints"],
         "requirements": judgement.verdicts,
         "catalogue": [row(r) for r in asked_requirements(settings, gates, catalogue)],
+        "catalogue_names": catalogue_names,
         "gates": gates,
         "waivers": waivers,
         "measurements": measurements,

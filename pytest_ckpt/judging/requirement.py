@@ -32,8 +32,7 @@ class Requirement:
     ``asked_by`` says whether the options of a run ask for what it needs, ``needs`` is what a target must be able to
     for it; others are no part of the run. ``not_given`` says what is missing where it is not asked and a table of
     gates requires it "where given": then it is "not run". ``own_launch`` is the pattern of the launch that measures it
-    alone. ``of_strategy`` says whether saves by a strategy are asked for it: a run may have several. ``since`` is the
-    schema of the first reports whose runs were asked for it without an option that came with it.
+    alone. ``of_strategy`` says whether saves by a strategy are asked for it: a run may have several.
     ``plugin`` names the plugin that asks for it, and ``words`` is then its text; ours have neither.
     """
 
@@ -52,7 +51,6 @@ class Requirement:
     needs: frozenset[Capability] = frozenset()
     own_launch: OwnPattern | None = None
     of_strategy: Callable[[StrategySpec], bool] = lambda _strategy: True
-    since: int = 1
     plugin: str = ""
     words: str = ""
 

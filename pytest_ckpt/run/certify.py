@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.evidence.judged_run import judged_run
 from pytest_ckpt.evidence.manifest import report_text
-from pytest_ckpt.evidence.own_tables import gate_faults, option_faults
+from pytest_ckpt.evidence.own_tables import catalogue_faults, gate_faults, option_faults
 from pytest_ckpt.evidence.rejudge import odd_facts_named, without_trust
-from pytest_ckpt.evidence.run_files import REPORT, Document, ReadDocument, read_run
+from pytest_ckpt.evidence.run_files import REPORT, Document, ReadDocument, read_report
 from pytest_ckpt.judging.grading import EXIT_FAILED, EXIT_INCOMPLETE
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.run.crash import ReportFolderError, of_report_folder
@@ -150,11 +150,11 @@ def main(told: str) -> int:
 
 def judged(folder: Path, closing: Closing) -> Document:
     """Return the report of a run from its draft and its facts. Raises UsageError for what no run leaves."""
-    draft, schema = read_run(folder)
+    draft = read_report(folder)
     if closing.is_final:
         draft["exit_code"] = closing.exit_code
     with odd_facts_named(folder):
-        run = judged_run(folder, draft, schema, {}, as_recorded=True, decides_all=True)
+        run = judged_run(folder, draft, {}, as_recorded=True, decides_all=True)
         document = run.document()
     # What the judgement does not follow from: where and when the run was, and what plugins wrote about it.
     document |= {"run": draft["run"], "sections": draft["sections"]}
@@ -169,12 +169,12 @@ def judged(folder: Path, closing: Closing) -> Document:
 
 
 def _altered_tables(document: ReadDocument) -> Iterable[str]:
-    """Yield a sentence if gates or defaults of the run are not those of this version."""
-    if faults := [*gate_faults(document), *option_faults(document)]:
+    """Yield a sentence if gates, defaults or catalogue of the run are not those of this version."""
+    if faults := [*gate_faults(document), *option_faults(document), *catalogue_faults(document)]:
         more = f"; and {len(faults) - 1} more" if faults[1:] else ""
         yield (
-            f"The gates and defaults of the run are not those of this version ({faults[0]}{more}): something altered "
-            "them in pytest's process."
+            f"The gates, defaults and catalogue of the run are not those of this version ({faults[0]}{more}): "
+            "something altered them in pytest's process."
         )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.environment import Environment
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, CatalogueRow, extended, offered, recorded, row
+from pytest_ckpt.judging.catalogue import CATALOGUE_NAMES, REQUIREMENTS, CatalogueRow, extended, offered, recorded, row
 from pytest_ckpt.judging.completeness import asked_checkpoints, asked_checks, asked_requirements
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, waive
@@ -87,6 +87,7 @@ class RunContext(LaunchContext):
                 "waivers": self.waivers,
                 "second_client": self.second_client,
                 "extras": self.extras,
+                "catalogue_names": CATALOGUE_NAMES,
                 "settings": self.settings.origins,
                 "system": self.system,
             }

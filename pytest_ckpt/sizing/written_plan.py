@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
-SCHEMA = "pytest-ckpt/plan/2"
+SCHEMA = "pytest-ckpt/plan/1"
 
 
 def checkpoint_to_plain(planned: PlannedCheckpoint, *, ranks: bool) -> dict[str, Any]:

@@ -16,9 +16,6 @@ from pytest_ckpt.support import resources
 from tests.support.by_the_library import faults
 
 NAMES = ("report", "published", "rules", "verify", "diff", "trend", "history", "doctor")
-# Schemas that changed since their first; each before of the report is kept, for folders that follow it.
-NUMBERS = {"report": 2, "verify": 2, "doctor": 2}
-KEPT = ("report-1",)
 
 FIGURE = {
     "kind": "save", "operations": 10, "planned": 10, "basis": "9 inferred from rank 0, 1 at most",
@@ -56,7 +53,7 @@ DOCUMENTS = {
         "messages": [{"path": "a", "text": "b"}], "runs": 1, "passed_over": 0, "exit_code": 8,
     },
     "verify": {
-        "schema": "pytest-ckpt/verify/2", "outcome": "changed",
+        "schema": "pytest-ckpt/verify/1", "outcome": "changed",
         "checks": [{"name": name, "outcome": "broken", "description": "why", "details": ["changed: x"]}
                    for name in ("digests", "schema", "verdicts", "pages", "signature")],
         "signers": [{"key_id": "ab", "key": "", "signed": ["ckpt-report"]}],
@@ -79,7 +76,7 @@ DOCUMENTS = {
         "subjects": [LINE_SUBJECT],
     },
     "doctor": {
-        "schema": "pytest-ckpt/doctor/2", "can_run": False,
+        "schema": "pytest-ckpt/doctor/1", "can_run": False,
         "findings": [{"name": "torch", "can": False, "needed": True, "description": "none",
                       "remedy": "pip install it"}],
     },
@@ -90,13 +87,13 @@ DOCUMENTS = {
 def test_each_is_a_schema_and_names_its_document(name):
     schema = json.loads((resources.folder("templates") / f"{name}.schema.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
-    assert schema["$id"] == f"pytest-ckpt/{name}/{NUMBERS.get(name, 1)}"
+    assert schema["$id"] == f"pytest-ckpt/{name}/1"
     assert schema["properties"]["schema"] == {"const": schema["$id"]}
 
 
 def test_there_are_no_others():
     assert {p.name for p in resources.folder("templates").glob("*.schema.json")} == {
-        f"{name}.schema.json" for name in (*NAMES, *KEPT)
+        f"{name}.schema.json" for name in NAMES
     }
 
 

@@ -75,7 +75,7 @@ def test_every_field_of_the_contract_is_required(path: tuple[Any, ...]) -> None:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (("schema",), "pytest-ckpt/report/3"),
+        (("schema",), "pytest-ckpt/report/2"),
         (("grade",), "passed"),
         (("exit_code",), 5),
         (("run", "started"), "yesterday"),

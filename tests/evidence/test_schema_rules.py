@@ -15,7 +15,7 @@ from tests.support import by_the_library, made_up
 from tests.support.fuzz.values import changed
 
 # Those that are read from another hand; the others describe what we write.
-READ = ("report", "report-1", "history")
+READ = ("report", "history")
 DOCUMENTS = [
     json.loads(json.dumps(made_up.document("certified"))),
     json.loads(json.dumps(made_up.document("not certified", fail_after=3))),

@@ -265,7 +265,7 @@ def test_the_command_prints_json(plain, capsys):
     assert main(["verify", str(plain), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert not faults(document, "verify")
-    assert (document["schema"], document["outcome"]) == ("pytest-ckpt/verify/2", "unchanged")
+    assert (document["schema"], document["outcome"]) == ("pytest-ckpt/verify/1", "unchanged")
     assert [c["name"] for c in document["checks"]] == ["digests", "schema", "verdicts", "pages", "signature"]
 
 

@@ -7,6 +7,8 @@ import os
 import pytest
 
 from pytest_ckpt.run import certify
+from tests.support import made_up_run
+from tests.support.forging import edit
 
 CLOSING = certify.Closing(folder="", exit_code=0, is_final=False, pdf=False)
 DRAFT = {"grade_reasons": []}
@@ -40,3 +42,13 @@ class Recorded:
     def __call__(self, command, *, env, **_):
         self.command, self.environment = command, env
         raise EndedError
+
+
+def test_a_requirement_that_pytests_process_took_from_the_list_certifies_nothing(tmp_path):
+    folder = tmp_path / "run"
+    made_up_run.make_run(folder)
+    assert certify.judged(folder, CLOSING)["exit_code"] == 0
+    edit(folder / "report.json", lambda report: report["catalogue_names"].remove("COLD"))
+    document = certify.judged(folder, CLOSING)
+    assert (document["exit_code"], document["certified_for"]) == (8, None)
+    assert any("report.json does not list COLD): something altered them" in r for r in document["grade_reasons"])

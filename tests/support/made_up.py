@@ -162,7 +162,7 @@ def document(
         if ran and not ran["failure"]:
             training.append(training_of(ran, limits, scale))
     result: Document = {
-        "schema": "pytest-ckpt/report/2",
+        "schema": "pytest-ckpt/report/1",
         "run": {
             "id": "2031-05-06T07-08-09-a1b2c3",
             "version": "0.2.0",
@@ -181,6 +181,7 @@ def document(
         "catalogue": [
             {"id": i, "title": t, "severity": s, "text": x + text, "source": o} for i, t, s, x, o in CATALOGUE
         ],
+        "catalogue_names": [row[0] for row in CATALOGUE],
         "measurements": measurements,
         "certified_cluster": sizes,
         "training": training,
@@ -276,7 +277,9 @@ def empty() -> Document:
 def bare() -> Document:
     """Return a document with nothing but the fields of the contract, as early or foreign ones may be."""
     whole = document("incomplete", subjects=("llama3-8b-full",), not_run=("llama3-70b-full",))
-    kept = ("schema", "run", "grade", "cluster", "requirements", "measurements", "certified_cluster")
+    kept = (
+        "schema", "run", "grade", "cluster", "requirements", "catalogue_names", "measurements", "certified_cluster",
+    )  # fmt: skip
     slim = {name: whole[name] for name in kept}
     slim["run"] = {name: whole["run"][name] for name in ("id", "version", "started", "finished", "command")}
     later = {"reasons", "failure_model", "failures_per_day_in_slots"}

@@ -166,7 +166,10 @@ def _session(document: dict[str, Any]) -> dict[str, Any]:
         "area": None,
         "small": None,
         "extras": [],
-        **{name: document[name] for name in ("environment", "gates", "waivers", "settings", "system")},
+        **{
+            name: document[name]
+            for name in ("environment", "gates", "waivers", "settings", "system", "catalogue_names")
+        },
     }
 
 

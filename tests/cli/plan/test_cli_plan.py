@@ -31,7 +31,7 @@ def plan_json(plan):
 
 def test_the_document_has_the_shape_that_scripts_rely_on(plan_json):
     document = plan_json("--ckpt-processes=1024")
-    assert document["schema"] == "pytest-ckpt/plan/2"
+    assert document["schema"] == "pytest-ckpt/plan/1"
     assert set(document["cluster"]) >= {
         "accelerators", "failures_per_day", "mttf_seconds", "checkpoints_per_failure", "interval_seconds", "overhead",
         "restore_budget", "save_limit_seconds", "load_limit_seconds",

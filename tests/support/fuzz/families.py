@@ -19,15 +19,12 @@ from typing import Any
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, digests, write_manifest
 from pytest_ckpt.evidence.unfinished import is_unfinished
-from tests.support import CHECKOUT
 from tests.support.fuzz.mutations import mutate
 from tests.support.fuzz.originals import make_published, make_runs
 from tests.support.fuzz.sandbox import Outcome, Sandbox
 from tests.support.made_up_run import make_run
-from tests.support.unpacking import unpack
 
 _USAGE = 4
-_STORED = CHECKOUT / "tests" / "evidence" / "schema_1"
 _PYTHON = re.compile(
     r"invalid literal|object has no attribute|NoneType|unhashable|not subscriptable|not iterable|KeyError|TypeError|"
     r"IndexError|AttributeError|codec can't|<class '|object at 0x|Errno|unsupported operand|"
@@ -90,10 +87,8 @@ class RunFolders(Family):
     name = "folders"
 
     def prepare(self, originals: Path) -> None:
-        """Make runs: good and bad ones, signed ones, one whose controller was killed, ones of an older version."""
+        """Make runs: good and bad ones, signed ones, one whose controller was killed."""
         make_runs(originals)
-        for file in sorted(_STORED.glob("*.tar.gz")):
-            unpack(file, originals)
         self.originals = sorted(p for p in originals.iterdir() if p.is_dir() and p.name != "history")
         self.history = originals / "history"
         self.before, self.digests = {}, {folder.name: digests(folder) for folder in self.originals}

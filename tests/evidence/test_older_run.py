@@ -1,0 +1,227 @@
+"""Folders of other versions: a run is judged by the requirements and checks that its own version had."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from pytest_ckpt import __version__
+from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence import judged_run
+from pytest_ckpt.evidence.manifest import MANIFEST, write_manifest
+from pytest_ckpt.evidence.rejudge import judge_folder
+from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.facts.check_row import Check
+from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.judging import completeness
+from pytest_ckpt.judging.catalogue import CATALOGUE_NAMES, REQUIREMENTS
+from pytest_ckpt.judging.decision import Decision
+from pytest_ckpt.judging.requirement import Requirement
+from tests.support import made_up_run
+from tests.support.forging import edit
+
+pytestmark = pytest.mark.covers(commands=("verify", "judge"))
+
+REPORT, SESSION = "report.json", "session.json"
+SEALED = (REPORT, MANIFEST, "certificate.html", "junit.xml")
+LATER_REQUIREMENT = Requirement(
+    id="LATER",
+    title="Came after the run",
+    severity="required",
+    source="made up for a test",
+    words="Made up for a test.",
+    judge=lambda _measurement, _limits: Decision(outcome="failed", reason="over limit", because="Made up for a test."),
+)
+LATER_CHECK = Check(
+    requirement="MKDIR", subject="later", code="mkdir:later", relies="made up for a test", how="Made up for a test."
+)
+KINDS = {
+    "speed": {},
+    "behaviour": {"ckpt_gates": "auto", "ckpt_suite": "conformance"},
+}
+VERDICTS = {"speed": ("LATER", made_up_run.SUBJECT), "behaviour": ("MKDIR", "later")}
+NAMES = {"speed": "LATER", "behaviour": "MKDIR.later"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    home = tmp_path_factory.mktemp("made")
+    for name, options in KINDS.items():
+        made_up_run.make_run(home / name, options=options)
+    return home
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def folder(made, kind, tmp_path):
+    return shutil.copytree(made / kind, tmp_path / "run")
+
+
+@pytest.fixture
+def later(monkeypatch):
+    """Return a function that adds a requirement and a check to those of this version."""
+
+    def add():
+        monkeypatch.setitem(REQUIREMENTS, "LATER", LATER_REQUIREMENT)
+        for module in (completeness, judged_run):
+            monkeypatch.setattr(module, "CHECKS", (*CHECKS, LATER_CHECK))
+
+    return add
+
+
+def remade(folder, *changes):
+    for file, change in changes:
+        edit(folder / file, change)
+    write_manifest(folder)
+
+
+def of_version(version):
+    return (
+        (REPORT, lambda report: report["run"].update(version=version)),
+        (REPORT, lambda report: report["environment"]["versions"].update({"pytest-ckpt": version})),
+        (SESSION, lambda session: session["environment"]["versions"].update({"pytest-ckpt": version})),
+    )
+
+
+def results(document):
+    return [(v["id"], v["subject"], v["outcome"], v["because"]) for v in document["requirements"]]
+
+
+def found(folder):
+    return {c.name: (c.outcome, c.description, c.details) for c in verify_folder(folder, None)}
+
+
+# --- requirements and checks that came later --------------------------------------------------------------------------
+
+
+def test_what_came_after_the_run_is_neither_decided_nor_missing(folder, later):
+    before = judge_folder(folder, {})
+    later()
+    now = judge_folder(folder, {})
+    assert results(now) == results(before)
+    assert (now["grade"], now["grade_reasons"], now["exit_code"]) == (
+        before["grade"], before["grade_reasons"], before["exit_code"],
+    )  # fmt: skip
+    assert now["catalogue"] == before["catalogue"]
+    assert now["catalogue_names"] == list(CATALOGUE_NAMES)
+
+
+def test_a_run_is_unchanged_for_a_version_that_knows_more(folder, later):
+    later()
+    checks = found(folder)
+    assert {checks[name][0] for name in ("digests", "schema", "verdicts", "pages")} == {"holds"}, checks
+
+
+def test_a_killed_run_is_judged_by_what_it_knew_too(folder, later):
+    for name in SEALED:
+        (folder / name).unlink()
+    before = judge_folder(folder, {})
+    later()
+    assert results(judge_folder(folder, {})) == results(before)
+
+
+def test_what_the_run_knew_and_did_not_decide_is_missing(folder, later, kind):
+    later()
+    remade(folder, (REPORT, lambda report: report["catalogue_names"].append(NAMES[kind])))
+    document = judge_folder(folder, {})
+    assert (*VERDICTS[kind], "not run", completeness.NO_TEST) in results(document)
+    assert document["exit_code"] == 8
+
+
+def test_a_check_whose_run_had_its_requirement_alone_is_not_part_of_it(made, tmp_path, later):
+    """The list names checks as well: MKDIR is in it, and a new check of MKDIR is not."""
+    folder = shutil.copytree(made / "behaviour", tmp_path / "run")
+    later()
+    subjects = {v["subject"] for v in judge_folder(folder, {})["requirements"] if v["id"] == "MKDIR"}
+    assert subjects
+    assert "later" not in subjects
+
+
+@pytest.mark.parametrize("name", ["SAVE", "INTEGRITY", "COMMIT.file"])
+def test_a_name_that_was_taken_from_the_list_of_this_version_is_missed(folder, name):
+    remade(
+        folder,
+        (REPORT, lambda report: report["catalogue_names"].remove(name)),
+        (SESSION, lambda session: session["catalogue_names"].remove(name)),
+    )
+    outcome, _, details = found(folder)["verdicts"]
+    assert outcome == "broken"
+    assert f"catalogue_names: report.json does not list {name}" in details
+
+
+def test_a_name_that_was_added_to_the_list_of_this_version_is_named(folder):
+    remade(
+        folder,
+        (REPORT, lambda report: report["catalogue_names"].append("ADDED")),
+        (SESSION, lambda session: session["catalogue_names"].append("ADDED")),
+    )
+    outcome, _, details = found(folder)["verdicts"]
+    assert outcome == "broken"
+    assert details == ("catalogue_names: report.json lists other requirements and checks than there are",)
+
+
+@pytest.mark.parametrize("version", [__version__, "0.0.9"])
+def test_report_and_session_list_the_same(folder, version):
+    remade(folder, *of_version(version), (SESSION, lambda session: session["catalogue_names"].remove("SAVE")))
+    assert any(d.startswith("catalogue_names: report.json says ") for d in found(folder)["verdicts"][2])
+
+
+def test_a_report_without_the_list_is_refused(folder, capsys):
+    remade(folder, (REPORT, lambda report: report.pop("catalogue_names")))
+    assert main(["judge", str(folder)]) == 4
+    assert "'catalogue_names' is a required property" in capsys.readouterr().err
+
+
+# --- another version, another schema ----------------------------------------------------------------------------------
+
+
+def test_the_verdicts_of_another_version_are_checked_and_its_pages_are_not(folder):
+    def without_a_requirement(report):
+        report["catalogue_names"].remove("MODEL-LOAD")
+        report["disclosures"] = ["in other words"]
+
+    remade(
+        folder,
+        *of_version("0.0.9"),
+        (REPORT, without_a_requirement),
+        (SESSION, lambda session: session["catalogue_names"].remove("MODEL-LOAD")),
+    )
+    checks = found(folder)
+    assert {checks[name][0] for name in ("digests", "schema", "verdicts")} == {"holds"}, checks
+    assert "of version 0.0.9; the wording of sentences is not compared" in checks["verdicts"][1]
+    assert checks["pages"][0] == "not checked"
+
+
+def test_a_changed_measurement_of_another_version_is_found(made, tmp_path):
+    folder = shutil.copytree(made / "speed", tmp_path / "run")
+    measured = f"measurements/{made_up_run.SUBJECT}.json"
+    remade(folder, *of_version("0.0.9"), (measured, lambda m: [o.update(phases={}) for o in m["operations"]]))
+    assert found(folder)["verdicts"][0] == "broken"
+
+
+@pytest.mark.parametrize("schema", ["report/0", "report/2", "report/99", "report/1x"])
+@pytest.mark.parametrize("command", ["judge", "export", "diff"])
+def test_a_report_of_another_schema_is_refused(made, tmp_path, capsys, schema, command):
+    folder = shutil.copytree(made / "speed", tmp_path / "run")
+    remade(folder, (REPORT, lambda report: report.update(schema=f"pytest-ckpt/{schema}")))
+    words = {"judge": [], "export": ["--mlperf", str(tmp_path / "out")], "diff": [str(made / "speed")]}[command]
+    assert main([command, str(folder), *words]) == 4
+    error = capsys.readouterr().err
+    assert f"follows pytest-ckpt/{schema}, which this version does not know" in error
+    assert "the version of pytest-ckpt that made the run, or a newer one" in error
+    assert found(folder)["schema"][:2] == ("broken", "report.json does not follow its schema")
+
+
+@pytest.mark.parametrize("schema", ["pytest-ckpt/plan/1", 7, None, ["pytest-ckpt/report/1"]])
+def test_a_document_that_is_no_report_is_refused(made, tmp_path, capsys, schema):
+    folder = shutil.copytree(made / "speed", tmp_path / "run")
+    remade(folder, (REPORT, lambda report: report.update(schema=schema)))
+    assert main(["judge", str(folder), "--json"]) == 4
+    assert "is no report of pytest-ckpt" in capsys.readouterr().err
+    assert json.loads((folder / REPORT).read_text())["schema"] == schema
