@@ -32,7 +32,7 @@ from pytest_ckpt.report.quantity import (
 )
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import resources, units
-from pytest_ckpt.support.clean_pictures import cleaned_text
+from pytest_ckpt.support.embedded_pictures import data_address
 
 _LONGEST = 260
 
@@ -120,13 +120,13 @@ def _signature(document: Mapping[str, Any]) -> str:
 
 
 def _topology(document: Mapping[str, Any]) -> str:
-    """Return the picture of the system as an address that holds it, cleaned once more; empty where there is none.
+    """Return the picture of the system as a ``data:`` address; empty if there is none.
 
-    A report may be of another hand: what is no picture there is not shown.
+    A report may be untrusted, so the picture is checked again; it is not shown if it is not a PNG or JPEG.
     """
     found = ((document.get("system") or {}).get("topology") or {}).get(PICTURE)
     try:
-        return cleaned_text(str(found)).address if found else ""
+        return data_address(str(found)) if found else ""
     except ValueError:
         return ""
 
