@@ -20,7 +20,6 @@ from pytest_ckpt.facts.storage_stack import StorageStack
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED
 from pytest_ckpt.report import charts, front, pictures, remedies, tables, view
-from pytest_ckpt.report.cards import as_cards
 from pytest_ckpt.report.combined import runs_of
 from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
@@ -198,7 +197,6 @@ def _environment() -> jinja2.Environment:
         "in_short": view.names_in_short,
         "shortened": _shortened,
         "command": shlex.join,
-        "as_cards": as_cards,
         "median": statistics.median,
         "phase_class": charts.phase_class,
         "paragraphs": lambda text: [" ".join(p.split()) for p in str(text).split("\n\n")],
