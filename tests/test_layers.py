@@ -42,7 +42,7 @@ OWNERS = {
     "pytest_benchmark": ("plugin/benchmark_bridge.py",),
     "xdist": (),
     "jinja2": ("report/html.py",),
-    "markupsafe": ("report/cards.py", "report/html.py", "report/pictures.py"),
+    "markupsafe": ("report/html.py", "report/pictures.py"),
     "jsonschema": (),
     "weasyprint": ("report/pdf.py",),
     "cryptography": ("evidence/signing.py",),

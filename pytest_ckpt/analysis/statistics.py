@@ -8,7 +8,7 @@ import itertools
 import random
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,20 +72,20 @@ def ratio_of_medians(before: Sequence[float], after: Sequence[float]) -> Ratio:
     return Ratio(ratio=ratio, low=low, high=high)
 
 
-class Resample(Protocol):
-    """Draws as many values as there are, with replacement."""
+class Resample:
+    """Draws as many values as there are, with replacement, from a fixed seed."""
 
-    def __call__(self, values: Sequence[_T], /) -> list[_T]:
-        """Return them."""
+    def __init__(self) -> None:
+        self._random = random.Random(_SEED)
+
+    def __call__(self, values: Sequence[_T]) -> list[_T]:
+        """Return the drawn values."""
+        return self._random.choices(values, k=len(values))
 
 
 def interval(figure: Callable[[Resample], float], resamples: int = RESAMPLES) -> tuple[float, float]:
     """Return the 95 % percentile bootstrap interval of a figure, which is computed of values drawn again each time."""
-    rng = random.Random(_SEED)
-
-    def again(values: Sequence[_T], /) -> list[_T]:
-        return rng.choices(values, k=len(values))
-
+    again = Resample()
     found = sorted(figure(again) for _ in range(resamples))
     tail = round((1 - CONFIDENCE) / 2 * resamples)
     return found[tail], found[-tail - 1]

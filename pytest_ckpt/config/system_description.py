@@ -6,7 +6,7 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.system import FACTS, PICTURE, REPEATED, not_told
-from pytest_ckpt.support.clean_pictures import cleaned
+from pytest_ckpt.support.embedded_pictures import MAXIMUM_BYTES, media_type
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.toml import parse_toml
 from pytest_ckpt.support.user_files import read_user_bytes, read_user_text, user_path
@@ -69,16 +69,18 @@ def read_system(file: Path) -> dict[str, Any]:
 
 
 def _embedded(where: str, file: Path, name: str) -> str:
-    """Return the picture that lies beside a file, cleaned, in base64."""
+    """Return the picture next to a file, in base64. Raises UsageError if it is not an accepted picture."""
     try:
-        picture = cleaned(read_user_bytes(user_path(file, OPTION).parent / name))
+        content = read_user_bytes(user_path(file, OPTION).parent / name)
+        media_type(content)
     except OSError as error:
         raise UsageError(f"{where}: topology.picture {name}: it cannot be read: {error.strerror}.", REMEDY) from None
     except ValueError as error:
         raise UsageError(
-            f"{where}: topology.picture {name}: {error}.", "Name an SVG or a PNG of at most 256 KiB beside the file."
+            f"{where}: topology.picture {name}: {error}.",
+            f"Give a PNG or JPEG of at most {MAXIMUM_BYTES >> 10} KiB next to the file.",
         ) from None
-    return base64.b64encode(picture.content).decode()
+    return base64.b64encode(content).decode()
 
 
 def check_described(described: Told | None) -> None:

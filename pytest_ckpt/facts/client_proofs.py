@@ -35,17 +35,14 @@ def unsafe_options(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FsyncEffect:
-    """One file that a rank wrote through the page cache and fsynced, and what its kernel counted. Bytes.
+class FsyncCounts:
+    """What the kernel counted of one file that was written through the page cache and fsynced. Bytes.
 
     ``dirty_bytes`` waited to be written back before fsync, ``left_bytes`` still did after it returned.
     ``unobservable`` is why the kernel's counts show nothing on this file system; it is empty if they do.
     ``unsafe_option`` is the option of the mount with which fsync does not wait for the storage; empty without one.
     """
 
-    rank: int
-    host: str
-    moment: Moment
     counter: FsyncCounter = "cachestat"
     dirty_bytes: int = 0
     left_bytes: int = 0
@@ -61,6 +58,15 @@ class FsyncEffect:
     def is_seen(self) -> bool:
         """Whether bytes waited before fsync and none did after it, on a mount whose fsync waits for the storage."""
         return not self.unobservable and self.left_bytes == 0 and not self.unsafe_option
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FsyncEffect(FsyncCounts):
+    """What the kernel of one rank counted of a file of this rank."""
+
+    rank: int
+    host: str
+    moment: Moment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

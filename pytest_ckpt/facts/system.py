@@ -14,7 +14,7 @@ Told = Mapping[str, Mapping[str, Any] | list[Mapping[str, Any]]]
 
 
 PICTURE = "picture"
-"""The fact of the topology that is a file; a report holds it cleaned, in base64."""
+"""The fact of the topology that is a file; a report contains the file in base64."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +46,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact(name="protection", example='"8+2 erasure coding"', description="how data survive a failure", needed=True),
         Fact(name="usable_capacity", example='"2.1 PB"', description="after protection"),
         Fact(name="filled", example='"61 %"', description="how full it was during the run"),
-        Fact(name=PICTURE, example='"topology.svg"', description="an SVG or PNG beside this file, to be embedded"),
+        Fact(name=PICTURE, example='"topology.png"', description="a PNG or JPEG next to this file, to be embedded"),
     ),
     "stable_storage": (
         Fact(

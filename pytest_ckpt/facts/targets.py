@@ -205,9 +205,9 @@ class TargetSpec:
 
     ``make`` is ``module:function``, a function of the location (what stands behind ``://``) that returns a Target,
     imported in the controller only; where the target ``is_remote`` it takes an `Access` behind it. ``serve`` is such a
-    function, too: it starts a server on this host for ``--ckpt-endpoint=embedded`` and returns an
-    `pytest_ckpt.targets.schemes.EmbeddedServer`; empty where there is none. ``removal`` is the command that removes
-    what a location behind it holds, empty where none is known. ``plugin`` is who brought it, empty for ours.
+    function, too: it returns a context manager, in which a server runs on this host for ``--ckpt-endpoint=embedded``,
+    and which gives its `Access`; empty where there is none. ``removal`` is the command that removes what a location
+    behind it holds, empty where none is known. ``plugin`` is who brought it, empty for ours.
     """
 
     scheme: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from pytest_ckpt.facts.client_proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, Moment, RankSpan
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.clock_watch import ClockWatch
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.targets.protocol import Store
-    from pytest_ckpt.targets.protocol_of_paths import SyncedStore
+    from pytest_ckpt.targets.protocol_of_paths import StoreOfPaths
 
 # The kernel may write pages back by itself between the write and the first count.
 _TRIES = 5
@@ -50,21 +50,10 @@ class ClientProof:
             return
         for number in range(1, _TRIES + 1):
             with self.activity.in_phase("fsync canary", f"canary {number}"):
-                counts = cast("SyncedStore", self.store).fsync_counts(self.subject)
+                counts = cast("StoreOfPaths", self.store).fsync_counts(self.subject)
             if counts.left_bytes == 0 and not counts.unobservable:
                 break
-        self._fsyncs.append(
-            FsyncEffect(
-                rank=self.group.rank,
-                host=self.group.host,
-                moment=moment,
-                counter=counts.counter,
-                dirty_bytes=counts.dirty_bytes,
-                left_bytes=counts.left_bytes,
-                unobservable=counts.unobservable,
-                unsafe_option=counts.unsafe_option,
-            )
-        )
+        self._fsyncs.append(FsyncEffect(rank=self.group.rank, host=self.group.host, moment=moment, **asdict(counts)))
 
     def joined(self) -> ClientProofs:
         """Return what all ranks showed, on rank 0; elsewhere an empty record."""

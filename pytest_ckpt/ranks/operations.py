@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.deltas import DeltaRule
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Store
-    from pytest_ckpt.targets.protocol_of_paths import SyncedStore
+    from pytest_ckpt.targets.protocol_of_paths import StoreOfPaths
 
 
 _MAXIMUM_FAULTS_OF_RANK = 20
@@ -212,7 +212,7 @@ class Operations(Checkpoints):
 
     def replaced(self) -> str:
         """Return what has taken the place of the run's folder; empty where nothing has, or that cannot be seen."""
-        return cast("SyncedStore", self._store).replaced() if hasattr(self._store, "replaced") else ""
+        return cast("StoreOfPaths", self._store).replaced() if hasattr(self._store, "replaced") else ""
 
     def _stays(self) -> None:
         """Raise ReplacedError where this rank would measure, or has just measured, something else than the target."""

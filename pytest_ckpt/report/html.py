@@ -20,7 +20,6 @@ from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED
 from pytest_ckpt.facts.targets import StorageStack
 from pytest_ckpt.report import charts, front, pictures, remedies, tables, view
-from pytest_ckpt.report.cards import as_cards
 from pytest_ckpt.report.combined import runs_of
 from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
@@ -32,7 +31,7 @@ from pytest_ckpt.report.quantity import (
 )
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import resources, units
-from pytest_ckpt.support.clean_pictures import cleaned_text
+from pytest_ckpt.support.embedded_pictures import data_address
 
 _LONGEST = 260
 
@@ -120,13 +119,13 @@ def _signature(document: Mapping[str, Any]) -> str:
 
 
 def _topology(document: Mapping[str, Any]) -> str:
-    """Return the picture of the system as an address that holds it, cleaned once more; empty where there is none.
+    """Return the picture of the system as a ``data:`` address; empty if there is none.
 
-    A report may be of another hand: what is no picture there is not shown.
+    A report may be untrusted, so the picture is checked again; it is not shown if it is not a PNG or JPEG.
     """
     found = ((document.get("system") or {}).get("topology") or {}).get(PICTURE)
     try:
-        return cleaned_text(str(found)).address if found else ""
+        return data_address(str(found)) if found else ""
     except ValueError:
         return ""
 
@@ -198,7 +197,6 @@ def _environment() -> jinja2.Environment:
         "in_short": view.names_in_short,
         "shortened": _shortened,
         "command": shlex.join,
-        "as_cards": as_cards,
         "median": statistics.median,
         "phase_class": charts.phase_class,
         "paragraphs": lambda text: [" ".join(p.split()) for p in str(text).split("\n\n")],

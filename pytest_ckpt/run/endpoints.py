@@ -11,7 +11,7 @@ from pytest_ckpt.facts.targets import Access, TargetSpec
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.references import load
 from pytest_ckpt.support.user_files import read_user_bytes, user_path
-from pytest_ckpt.targets.schemes import NO_ACCESS, EmbeddedServer, spec_of, split
+from pytest_ckpt.targets.schemes import NO_ACCESS, spec_of, split
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -52,11 +52,8 @@ def reached(settings: Settings, targets: Mapping[str, TargetSpec]) -> Iterator[A
         yield access
         return
     _check_embedded(settings, spec)
-    server: EmbeddedServer = load(spec.serve)(split(settings.target)[1], access)
-    try:
-        yield server.access
-    finally:
-        server.stop()
+    with load(spec.serve)(split(settings.target)[1], access) as served:
+        yield served
 
 
 def _check_embedded(settings: Settings, spec: TargetSpec) -> None:

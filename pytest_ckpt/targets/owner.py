@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 OWNER = "OWNER.json"
 """The name under which an area says whose it is."""
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def owner_of(run_id: str) -> dict[str, Any]:
@@ -31,11 +33,25 @@ def host_elsewhere(owner: Mapping[str, Any]) -> str:
     return "" if host == socket.gethostname() else host
 
 
-def process_began(pid: int) -> float | None:
-    """Return when a process of this host began, in seconds since the epoch, or None when there is none."""
+def process_began(pid: int) -> str | None:
+    """Return when a process of this host began, in seconds after which boot, or None when there is none.
+
+    The time of day would not do: when somebody sets the clock, all times of day move that are counted from the boot.
+    """
     import psutil  # noqa: PLC0415 - the process that only removes does not need it
 
     try:
-        return float(psutil.Process(pid).create_time())
+        while True:
+            booted = psutil.boot_time()
+            began = psutil.Process(pid).create_time()
+            if psutil.boot_time() == booted:
+                return f"{began - booted:.2f} s after boot {_boot_id()}"
     except psutil.Error:
         return None
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return "unknown"

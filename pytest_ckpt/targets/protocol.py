@@ -6,7 +6,7 @@ client, the cleaner. What crosses between processes is the reference, never a pa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -327,27 +327,17 @@ class Store(Protocol):
         """Let go of connections and descriptors."""
 
 
-class Ballast(Protocol):
-    """A file that only takes space."""
-
-    def write(self, data: Buffer) -> None:
-        """Write all of ``data`` behind what was written."""
-
-    def sync(self) -> None:
-        """Make what was written take its space for certain, and let the client's cache go of it."""
-
-    def close(self) -> None:
-        """Close it."""
-
-
 class StoreOnVolume(Store, Protocol):
     """A store with the capability "volume": it knows the space that it shares with others, and may fill it."""
 
     def volume(self, subject: str) -> Volume:
         """Return the volume as it is now."""
 
-    def create_ballast(self, subject: str, name: str) -> Ballast:
-        """Begin a file that takes space. Raises OSError (ENOSPC, EDQUOT) from its writes where there is none."""
+    def write_ballast(self, subject: str, name: str, pieces: Iterable[Buffer]) -> None:
+        """Write a file that only takes space, durably; each piece is free again when the next one is requested.
+
+        Raises OSError (ENOSPC, EDQUOT) if there is no space.
+        """
 
     def delete_ballast(self, subject: str, name: str) -> None:
         """Remove such a file if it is there."""

@@ -7,16 +7,9 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from pytest_ckpt.facts.across_hosts import MountSeen, Sign
-from pytest_ckpt.facts.client_proofs import FsyncCounter
+from pytest_ckpt.facts.client_proofs import FsyncCounts
 from pytest_ckpt.facts.targets import StorageStack
 from pytest_ckpt.targets.protocol import Store
-
-
-class ClonableStore(Store, Protocol):
-    """A store of a target with paths: a snapshot of its area shows in another folder."""
-
-    def clone(self, stated: str) -> tuple[Store, str]:
-        """Return the area as a snapshot in the folder ``said`` shows it, and why this host sees none."""
 
 
 class Sighting(Protocol):
@@ -49,45 +42,20 @@ class Sighting(Protocol):
         """Look for a file that another host made, for so long; return what was there instead, empty if it is found."""
 
 
-class SightedStore(Store, Protocol):
-    """A store whose area has a path, under which each host may have mounted something else."""
+class StoreOfPaths(Store, Protocol):
+    """A store whose area has a path, whose files become durable by fsync, and of which snapshots show in a folder."""
 
     def sighting(self) -> Sighting:
         """Return the area's folder as this host sees it."""
-
-
-class FsyncCounts(Protocol):
-    """What the kernel counted around one fsync: the fields of `facts.client_proofs.FsyncEffect`."""
-
-    @property
-    def counter(self) -> FsyncCounter:
-        """What counted."""
-
-    @property
-    def dirty_bytes(self) -> int:
-        """Bytes that were not written back before fsync."""
-
-    @property
-    def left_bytes(self) -> int:
-        """Bytes that were not written back after fsync."""
-
-    @property
-    def unobservable(self) -> str:
-        """Why the counts show nothing; empty if they do."""
-
-    @property
-    def unsafe_option(self) -> str:
-        """The option of the mount with which fsync does not wait for the storage; empty without one."""
-
-
-class SyncedStore(Store, Protocol):
-    """A store whose files become durable by fsync."""
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
         """Fsync a file in the subject's folder, and return what the kernel counted. Raises OSError."""
 
     def replaced(self) -> str:
         """Return what has taken the place of the run's folder, in words; empty where nothing has."""
+
+    def clone(self, stated: str) -> tuple[Store, str]:
+        """Return the area as a snapshot in the folder ``stated`` shows it, and why this host sees none."""
 
 
 class TierStore(Store, Protocol):

@@ -6,7 +6,7 @@ import dataclasses
 import importlib.metadata
 import re
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.targets import TARGETS, Access, Leftover, TargetFacts, TargetSpec
@@ -21,15 +21,6 @@ GROUP = "pytest_ckpt.targets"
 
 NO_ACCESS = Access()
 """That of a target that has a path, and of one whose libraries find everything themselves."""
-
-
-class EmbeddedServer(Protocol):
-    """A server of a target on this host, in a process of its own that ends with the one that started it."""
-
-    access: Access
-
-    def stop(self) -> None:
-        """End it; what it held is gone."""
 
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)

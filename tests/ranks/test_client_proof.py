@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.facts.client_proofs import ClockSpan, FsyncEffect, Interposed
+from pytest_ckpt.facts.client_proofs import ClockSpan, FsyncCounts, FsyncEffect, Interposed
 from pytest_ckpt.ranks import client_proof
 from pytest_ckpt.ranks.client_proof import ClientProof, fold
-from pytest_ckpt.targets.posix.fsync_effect import FsyncCounts
 
 HOSTS = ("n1", "n2", "n3")
 MOMENTS = ("before the saves", "after the saves")

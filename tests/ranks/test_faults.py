@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -172,3 +173,23 @@ def test_every_page_that_differs_counts_whatever_is_in_it(noise, start):
     assert count == len(differing)
     pages = {p for f in findings for p in range(f.offset // PAGE_BYTES, (f.offset + f.bytes - 1) // PAGE_BYTES + 1)}
     assert pages == differing
+
+
+@pytest.mark.parametrize(("elsewhere", "kind"), [({"checkpoint": 2}, "stale"), ({"rank": 4}, "misplaced")])
+def test_a_long_run_of_pages_of_another_place_makes_few_blocks(elsewhere, kind):
+    """A load that is stale throughout must end: a block for each page would take a day for what a rank of 70B loads."""
+    content = Content(8)
+    data = content.expected(dataclasses.replace(PLACE, **elsewhere), 0, SIZE)
+    groups = []
+
+    def counted(kind, group):
+        groups.append(group)
+        return content._made(kind, group)
+
+    content._held = functools.lru_cache(maxsize=8)(counted)
+    content._held_elsewhere = functools.lru_cache(maxsize=2)(counted)
+    count, findings = compare(content, data, PLACE)
+    assert count == PAGES + 1
+    assert findings[0].kind == kind
+    assert findings[0].bytes == PAGES * PAGE_BYTES
+    assert len(groups) == 2

@@ -12,6 +12,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -313,8 +314,17 @@ def test_a_run_whose_controller_has_ended_is_a_leftover(target):
     assert (found.path, found.run_id, found.host, found.elsewhere) == (folder, "dead", socket.gethostname(), "")
 
 
+def test_a_clock_that_is_set_makes_no_leftover_of_a_run_that_lives(target, monkeypatch):
+    """The kernel counts the moment of the boot from the time of day: whoever sets the clock moves it."""
+    RunFolder(target, "alive").create()
+    true = psutil.boot_time()
+    for module in (psutil, psutil._pslinux):
+        monkeypatch.setattr(module, "boot_time", lambda: true + 3600)
+    assert find_leftovers(target) == []
+
+
 def test_a_process_that_only_got_the_number_of_the_controller_does_not_keep_it_alive(target):
-    owned(target, "dead", process_began=1.0)
+    owned(target, "dead", process_began="1.00 s after boot 0")
     assert [found.run_id for found in find_leftovers(target)] == ["dead"]
 
 

@@ -5,7 +5,7 @@ belongs: (checkpoint, rank, tensor, page). So no two pages of a run are equal, n
 remembered to check what is read, and a page that turns up in the wrong place says where it came from.
 
 After a GiB at most comes another block: storage that knew how pages are made, and looked for rows that it has seen,
-would find none. The blocks have their first word in common, which alone says where a page belongs.
+would find none. The first two words of a row are those of all blocks: they alone say where a page belongs.
 
 Where saves are compressed, pages compress as tensors of a training state do (`pytest_ckpt.ranks.content.numbers`): the
 word changes whole numbers in the first 8 bytes of a page, and mantissas alone behind them.
@@ -44,6 +44,8 @@ _CHECKSUM_PAGES = 1 << 14  # what a checksum holds at a time stays in the proces
 _TENSOR_SHIFT, _PAGE_SHIFT = 4, 14
 # Tensors of up to 512 MiB go through as many, again and again.
 _BLOCKS_HELD = 8
+# The first word of a page says where it belongs, the next one whether that is so.
+_COMMON = 2
 
 # The finalizer of SplitMix64 (Steele, Lea, Flood 2014) and the inverses of its two odd factors modulo 2^64.
 _FACTOR_1, _FACTOR_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -130,8 +132,8 @@ class Content:
         # A place fills the word, so the packing can be undone.
         self._tensor_bits, self._page_bits = tensor_bits, WITHIN_RANK_BITS - tensor_bits
         generator = np.random.Generator(np.random.SFC64(seed))
-        # The first words of all blocks, by row.
-        self._first: Words = generator.integers(0, 1 << 64, size=BLOCK_PAGES, dtype=np.uint64)
+        # The first words of each row of all blocks.
+        self._first: Words = generator.integers(0, 1 << 64, size=(BLOCK_PAGES, _COMMON), dtype=np.uint64)
         self._key = int(generator.integers(0, 1 << 64, dtype=np.uint64))
         mask = np.full(_LANES, _ALL_BITS)
         mask[_LANES - round(compressible * _LANES) :] = 0
@@ -140,6 +142,8 @@ class Content:
         self._of_tensor = tuple(kinds[dtype] for dtype in tensors)
         self._kinds = tuple(kinds.values()) or (_Kind(None, mask),)
         self._held = functools.lru_cache(maxsize=_BLOCKS_HELD)(self._made)
+        # Pages that stand where others belong come in long runs: their blocks stay beside those in use.
+        self._held_elsewhere = functools.lru_cache(maxsize=2)(self._made)
         self._checkpoint = 0
         self._scratch: Words = np.empty((BLOCK_PAGES, _LANES), dtype=np.uint64)
 
@@ -190,14 +194,14 @@ class Content:
 
     def _origin_in(self, kind: _Kind, lanes: Words) -> tuple[TensorKey, int] | None:
         """Say where a page belongs if it is one of this kind."""
-        if len(lanes) < 2:
+        if len(lanes) < _COMMON:
             return None
-        mask = kind.mask[: kind.lanes]
-        first = kind.of(self._first.reshape(-1, 1))[:, 0]
-        for row in range(BLOCK_PAGES):
-            # The first word of a page is changed whole.
-            word = lanes[0] ^ first[row]
-            packed = _unmix(int(word)) ^ self._key
+        mask, common = kind.mask[: kind.lanes], kind.of(self._first)
+        # By row: the word that a page of this row with these first bytes has. The first word is changed whole.
+        words = lanes[0] ^ common[:, 0]
+        # Where the second word fits as well is one row, or none.
+        for row in map(int, np.flatnonzero(lanes[1] ^ common[:, 1] == words & mask[1])):
+            packed = _unmix(int(words[row])) ^ self._key
             number = packed & ((1 << self._page_bits) - 1)
             packed >>= self._page_bits
             tensor = packed & ((1 << self._tensor_bits) - 1)
@@ -206,29 +210,30 @@ class Content:
             if number % BLOCK_PAGES != row or (self._of_tensor and tensor >= len(self._of_tensor)):
                 continue
             place = TensorKey(checkpoint=packed >> RANK_BITS, rank=rank, tensor=tensor)
-            block = self._rows(place, number).block
-            if bool(np.all(lanes ^ block[row, : kind.lanes] == word & mask)):
+            block = self._held_elsewhere(self._kind(place), _group(place, number)).block
+            if bool(np.all(lanes ^ block[row, : kind.lanes] == words[row] & mask)):
                 return place, number
         return None
 
+    def _kind(self, place: TensorKey) -> _Kind:
+        return self._of_tensor[place.tensor] if self._of_tensor else self._kinds[0]
+
     def _rows(self, place: TensorKey, page: int) -> _Rows:
-        kind = self._of_tensor[place.tensor] if self._of_tensor else self._kinds[0]
         if self._constant:
-            return self._held(kind, ())
+            return self._held(self._kind(place), ())
         if place.checkpoint != self._checkpoint:
             # Blocks of another checkpoint are not needed again soon.
             self._held.cache_clear()
             self._checkpoint = place.checkpoint
-        group = (place.checkpoint, place.rank, place.tensor >> _TENSOR_SHIFT, page >> _PAGE_SHIFT)
-        return self._held(kind, group)
+        return self._held(self._kind(place), _group(place, page))
 
     def _made(self, kind: _Kind, group: tuple[int, ...]) -> _Rows:
         """Make the block of a group of pages."""
         generator = np.random.Generator(np.random.SFC64((self._seed, *group)))
         block: Words = generator.integers(0, 1 << 64, size=(BLOCK_PAGES, _LANES), dtype=np.uint64)
-        block[:, 0] = self._first
+        block[:, :_COMMON] = self._first
         if self._constant:
-            block[:] = self._first[0]
+            block[:] = self._first[0, 0]
         block[:, self._mask == 0] = 0
         return _Rows(kind, kind.of(block))
 
@@ -270,6 +275,11 @@ class Content:
         word = (word ^ (word >> np.uint64(30))) * np.uint64(_FACTOR_1)
         word = (word ^ (word >> np.uint64(27))) * np.uint64(_FACTOR_2)
         return word ^ (word >> np.uint64(31))
+
+
+def _group(place: TensorKey, page: int) -> tuple[int, ...]:
+    """Return which pages share a block with this one."""
+    return place.checkpoint, place.rank, place.tensor >> _TENSOR_SHIFT, page >> _PAGE_SHIFT
 
 
 def _unmix(word: int) -> int:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import Job
     from pytest_ckpt.targets.protocol import Store
-    from pytest_ckpt.targets.protocol_of_paths import SightedStore, Sighting
+    from pytest_ckpt.targets.protocol_of_paths import Sighting, StoreOfPaths
 
 # A name that a client has never asked for is no cache's to hide; longer than this a folder's list is seldom remembered.
 _PATIENCE_SECONDS = 15.0
@@ -53,11 +53,11 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
     lacking = group.gather((group.host, tuple(name for name in job.libraries if find_spec(name) is None)))
     sights: list[Sight] = []
     if job.sign:
-        here = cast("SightedStore", store).sighting()
+        here = cast("StoreOfPaths", store).sighting()
         sights = _see_each_other(group, here, job.sign, min(_PATIENCE_SECONDS, job.deadline_seconds / 4))
     tiers: list[TierSight] = []
     if job.local and job.tier_sign:
-        tier = cast("SightedStore", load(job.local.opener)(job.local)).sighting()
+        tier = cast("StoreOfPaths", load(job.local.opener)(job.local)).sighting()
         tiers = _see_tiers(group, tier, job.tier_sign)
     # Ranks that wait for another job hold nothing of the target.
     store.close()

@@ -20,6 +20,8 @@ from pytest_ckpt.sizing.record import MAXIMUM_ENDURANCE_SAVES, TOLD_OF_ENDURANCE
 from pytest_ckpt.sizing.steps import SAVES_OF_A_LEVEL
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_ckpt.facts.subject import OperationRef, Pattern
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 _KEPT = 2
 # What the content of a checkpoint can be numbered by; and a tensor has so many pages at most.
 _CONTENTS, _TENSOR_BYTES = 4095, 1 << 40
-_PIECE_BYTES, _SYNC_BYTES = 4 << 20, 256 << 20
+_PIECE_BYTES = 4 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -153,26 +155,23 @@ class LongRun:
         return None if refused else share * self._group.size
 
     def _write(self, store: StoreOnVolume, name: str, content: Content, size: int, mark: int) -> bool:
-        piece = np.empty(_PIECE_BYTES, dtype=np.uint8)
-        ballast = store.create_ballast(self._subject, name)
         try:
-            done = 0
-            while done < size:
-                part = piece[: min(_PIECE_BYTES, size - done)]
-                place = TensorKey(checkpoint=mark, rank=self._group.rank, tensor=done // _TENSOR_BYTES)
-                content.fill(part, place, done % _TENSOR_BYTES)
-                ballast.write(part.data)
-                done += len(part)
-                self._activity.bytes_done += len(part)
-                if done % _SYNC_BYTES == 0 or done >= size:
-                    ballast.sync()
+            store.write_ballast(self._subject, name, self._ballast(content, size, mark))
         except OSError as error:
             if error.errno in _FULL:
                 return False
             raise
-        finally:
-            ballast.close()
         return True
+
+    def _ballast(self, content: Content, size: int, mark: int) -> Iterator[memoryview]:
+        """Yield ``size`` bytes in pieces, all in the same memory; a piece counts as written when the next is due."""
+        piece = np.empty(_PIECE_BYTES, dtype=np.uint8)
+        for done in range(0, size, _PIECE_BYTES):
+            part = piece[: min(_PIECE_BYTES, size - done)]
+            place = TensorKey(checkpoint=mark, rank=self._group.rank, tensor=done // _TENSOR_BYTES)
+            content.fill(part, place, done % _TENSOR_BYTES)
+            yield part.data
+            self._activity.bytes_done += len(part)
 
     def _wait_until(self, moment: float) -> None:
         """Return at a moment of this rank's clock; where the save before took longer, at once."""

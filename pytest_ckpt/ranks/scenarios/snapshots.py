@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.commands import CommandRun
     from pytest_ckpt.ranks.scenarios.operations_that_may_fail import Tried
     from pytest_ckpt.targets.protocol import Store
-    from pytest_ckpt.targets.protocol_of_paths import ClonableStore
+    from pytest_ckpt.targets.protocol_of_paths import StoreOfPaths
 
 
 class SnapshotRun(RunWithCommands):
@@ -83,7 +83,7 @@ class SnapshotRun(RunWithCommands):
     def _clone(self, taken: CommandRun) -> tuple[Store | None, str]:
         """Return the run's area as the clone shows it, or why it cannot be looked at, the same on all ranks."""
         with self._activity.in_phase("open"):
-            clone, why = cast("ClonableStore", self._store).clone(taken.output)
+            clone, why = cast("StoreOfPaths", self._store).clone(taken.output)
         whys = self._group.gather(f"{why} (on {self._group.host})" if why else "")
         shared: str = self._group.share(next(filter(None, whys), "") if self._leads else "")
         if shared:

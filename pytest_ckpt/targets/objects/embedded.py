@@ -8,6 +8,7 @@ import select
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 
 from pytest_ckpt import __version__
 from pytest_ckpt.facts.targets import Access
@@ -23,16 +24,16 @@ _START_SECONDS = 60.0
 _END_SECONDS = 10.0
 
 
-def serve(location: str, access: Access) -> Embedded:
-    """Start a server and make the bucket of a location in it. Raises UsageError where that cannot be."""
+@contextlib.contextmanager
+def serve(location: str, access: Access) -> Iterator[Access]:
+    """Run a server with the bucket of a location; give how it is reached. Raises UsageError if it does not start."""
     place = read_prefix(location)
     server = Embedded(access)
     try:
         server.make_bucket(place.bucket)
-    except BaseException:
+        yield server.access
+    finally:
         server.stop()
-        raise
-    return server
 
 
 class Embedded:

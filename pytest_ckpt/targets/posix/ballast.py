@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from pytest_ckpt.targets.protocol import Buffer
 
+_SYNC_BYTES = 256 << 20
 
-class PosixBallast:
-    """A file that takes space."""
 
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+def write_ballast(path: Path, pieces: Iterable[Buffer]) -> None:
+    """Write a new file. Raises OSError; what was written until then stays."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        unsynced = 0
+        for piece in pieces:
+            view = memoryview(piece).cast("B")
+            unsynced += len(view)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            if unsynced >= _SYNC_BYTES:
+                _sync(descriptor)
+                unsynced = 0
+        _sync(descriptor)
+    finally:
+        os.close(descriptor)
 
-    def write(self, data: Buffer) -> None:
-        """Write all of ``data`` behind what was written."""
-        view = memoryview(data).cast("B")
-        while view:
-            view = view[os.write(self._descriptor, view) :]
 
-    def sync(self) -> None:
-        """Fsync the file, and advise the page cache to let go of it."""
-        os.fsync(self._descriptor)
-        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-
-    def close(self) -> None:
-        """Close it."""
-        os.close(self._descriptor)
+def _sync(descriptor: int) -> None:
+    """Allocate the space of what was written, and advise the page cache to drop it."""
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

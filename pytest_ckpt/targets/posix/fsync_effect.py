@@ -10,10 +10,10 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from pytest_ckpt.facts.client_proofs import FsyncCounter, unsafe_options
+from pytest_ckpt.facts.client_proofs import FsyncCounts, unsafe_options
 from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.targets.posix import zfs
 from pytest_ckpt.targets.posix.mounts import Mount, mount_of
@@ -27,17 +27,6 @@ _SECTOR_BYTES = 512
 _DEVICES = Path("/sys/dev/block")
 _SECTORS_WRITTEN = 6  # of the fields of a device's stat: Documentation/block/stat.rst
 _NO_CACHESTAT = (errno.ENOSYS, errno.EPERM, errno.ENOTSUP)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FsyncCounts:
-    """Bytes of one file that were not written back before fsync, and after it; as of `FsyncEffect`."""
-
-    counter: FsyncCounter = "cachestat"
-    dirty_bytes: int = 0
-    left_bytes: int = 0
-    unobservable: str = ""
-    unsafe_option: str = ""
 
 
 def fsync_counts(folder: Path, devices: Path = _DEVICES) -> FsyncCounts:

@@ -11,22 +11,23 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
+from pytest_ckpt.facts.client_proofs import FsyncCounts
 from pytest_ckpt.facts.proofs import CommitProof, Entry
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.sizing.near_full import Volume
 from pytest_ckpt.support.own_names import own_name
-from pytest_ckpt.targets.posix.ballast import PosixBallast
+from pytest_ckpt.targets.posix.ballast import write_ballast
 from pytest_ckpt.targets.posix.clones import clone_of
 from pytest_ckpt.targets.posix.direct_io import DirectWay
 from pytest_ckpt.targets.posix.draft import PosixDraft, make_folder, unlink, until_seen
 from pytest_ckpt.targets.posix.file_below import FileBelow, find_gauge_to_the_end
 from pytest_ckpt.targets.posix.folder_syncs import FolderSyncs, sync_folder
-from pytest_ckpt.targets.posix.fsync_effect import FsyncCounts, fsync_counts
+from pytest_ckpt.targets.posix.fsync_effect import fsync_counts
 from pytest_ckpt.targets.posix.names import checkpoint_name, checkpoint_number, partial_name
 from pytest_ckpt.targets.posix.page_cache import drop_all, drop_names
 from pytest_ckpt.targets.posix.residency import Gauge, evict, resident_bytes
@@ -34,7 +35,7 @@ from pytest_ckpt.targets.posix.sighting import Sighting
 from pytest_ckpt.targets.posix.source import PosixCommitted
 from pytest_ckpt.targets.posix.standing import Standing, describe_change, is_of_area, standing_of
 from pytest_ckpt.targets.posix.volume import volume_of
-from pytest_ckpt.targets.protocol import Phases, Resident
+from pytest_ckpt.targets.protocol import Buffer, Phases, Resident
 
 CAPABILITIES: frozenset[Capability] = frozenset(
     {"paths", "free offsets", "rename", "locks", "page cache", "volume", "second mount"}
@@ -149,7 +150,7 @@ class PosixStore:
         return PosixCommitted(self._final(ref), self._way, phases)
 
     def clone(self, stated: str) -> tuple[PosixStore, str]:
-        """Return the run's folder as a snapshot in the folder ``said`` shows it, and why this host sees none."""
+        """Return the run's folder as a snapshot in the folder ``stated`` shows it, and why this host sees none."""
         folder, why = clone_of(stated, self._folder)
         return PosixStore(folder), why
 
@@ -230,9 +231,9 @@ class PosixStore:
         """Return the volume that the subject's folder is on."""
         return volume_of(self._folder / subject)
 
-    def create_ballast(self, subject: str, name: str) -> PosixBallast:
-        """Begin a file in the subject's folder."""
-        return PosixBallast(self._folder / subject / name)
+    def write_ballast(self, subject: str, name: str, pieces: Iterable[Buffer]) -> None:
+        """Write a file in the subject's folder."""
+        write_ballast(self._folder / subject / name, pieces)
 
     def delete_ballast(self, subject: str, name: str) -> None:
         """Remove it."""

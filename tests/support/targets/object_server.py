@@ -57,11 +57,8 @@ REFUSALS: dict[str, tuple[int, str, str]] = {
 @contextlib.contextmanager
 def object_server() -> Iterator[str]:
     """Start an honest server with a bucket; give its endpoint."""
-    server = serve(f"{BUCKET}/ckpt", Access())
-    try:
-        yield server.access.endpoints[0]
-    finally:
-        server.stop()
+    with serve(f"{BUCKET}/ckpt", Access()) as served:
+        yield served.endpoints[0]
 
 
 @contextlib.contextmanager
