@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+# Stopped by a signal, and by a tracer.
+_STOPPED = frozenset("Tt")
+# Where the tasks of a frozen cgroup wait: version 2, version 1.
+_FREEZERS = frozenset({"do_freezer_trap", "__refrigerator"})
+
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """One for each boot of each kernel; containers of one kernel have the same."""
 
@@ -35,6 +40,26 @@ def tasks_blocked_in(pids: Iterable[int]) -> str:
                     name = (task / "comm").read_text().strip()
                 listed.append(f"process {pid}, task {task.name} ({name}): {_says_of(task)}")
     return "\n".join(listed)
+
+
+def stopped_among(pids: Iterable[int]) -> int | None:
+    """Return a process that does not run because it was stopped: by a signal, a debugger or a frozen cgroup.
+
+    Every task of it is stopped; None if there is no such process.
+    """
+    return next((pid for pid in pids if _is_stopped(Path("/proc") / str(pid))), None)
+
+
+def _is_stopped(process: Path) -> bool:
+    try:
+        return all(map(_is_task_stopped, [*(process / "task").iterdir()]))
+    except OSError:
+        return False
+
+
+def _is_task_stopped(task: Path) -> bool:
+    state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+    return state in _STOPPED or (task / "wchan").read_text().strip() in _FREEZERS
 
 
 def _says_of(task: Path) -> str:
