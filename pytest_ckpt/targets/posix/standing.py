@@ -6,11 +6,13 @@ anew is the same storage: it keeps its place, its file system and its source.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_ckpt.facts.targets import AreaRef
-from pytest_ckpt.targets.posix.mounts import mount_of
+from pytest_ckpt.targets.posix.mounts import Mount, mount_of
 
 # Whose folders keep their number for as long as they are there, on every client: others may give them a new one.
 _KEEP_NUMBERS = frozenset(
@@ -18,6 +20,7 @@ _KEEP_NUMBERS = frozenset(
 )
 
 _LOOP = "/dev/loop"
+_DEVICES = Path("/sys/class/block")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,10 +65,25 @@ def standing_of(folder: Path) -> Standing:
         folder=str(folder),
         mount_point=mount.mount_point,
         file_system=mount.file_system,
-        source=mount.source,
+        source=_image_below(mount) or mount.source,
         number=number if mount.file_system in _KEEP_NUMBERS else 0,
         is_there=is_there,
     )
+
+
+def _image_below(mount: Mount) -> str:
+    """Return the file that the loop device of a mount reads and writes; empty for another device.
+
+    A copy of that file has the same folders with the same numbers, and the loop device has another number each time.
+    """
+    if not mount.source.startswith(_LOOP):
+        return ""
+    device = (_DEVICES / Path(mount.source).name).resolve()
+    # A partition is below its device.
+    for place in (device, device.parent):
+        with contextlib.suppress(OSError):
+            return os.fsdecode((place / "loop/backing_file").read_bytes()).rstrip("\n").removesuffix(" (deleted)")
+    return ""
 
 
 def is_of_area(standing: Standing, area: AreaRef) -> bool:
