@@ -37,7 +37,10 @@ _PROFILERS = re.compile(r"libdarshan[-.].*")
 _PYTHON_CALLS = {
     "os": (
         os,
-        ("open", "read", "write", "pread", "pwrite", "fsync", "fdatasync", "rename", "replace", "posix_fadvise"),
+        (
+            *("open", "read", "write", "pread", "pwrite", "preadv", "pwritev", "readv", "writev", "ftruncate"),
+            *("fsync", "fdatasync", "rename", "replace", "unlink", "stat", "fstat", "posix_fadvise"),
+        ),
     ),
     "time": (time, ("perf_counter", "monotonic", "time", "sleep")),
     "builtins": (builtins, ("open",)),
@@ -156,7 +159,11 @@ def _of_python() -> Iterator[tuple[str, str]]:
     for module_name, (module, names) in _PYTHON_CALLS.items():
         for name in names:
             function = getattr(module, name, None)
-            if function is not None and not isinstance(function, BuiltinFunctionType):
+            if isinstance(function, BuiltinFunctionType):
+                # One built-in function may stand in for another: os.fsync = os.fstat.
+                if function.__name__ != name:
+                    yield f"{module_name}.{name}", f"{function.__module__}.{function.__name__} of Python"
+            elif function is not None:
                 code = getattr(function, "__code__", None)
                 yield f"{module_name}.{name}", code.co_filename if code else f"a {type(function).__name__} of Python"
 

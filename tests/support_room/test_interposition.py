@@ -154,6 +154,11 @@ def test_a_callable_that_is_no_function_is_named_by_its_type(monkeypatch):
     assert interposed_calls()["a Slow of Python"] == ("time.perf_counter",)
 
 
+def test_a_built_in_function_in_the_place_of_another_is_named(monkeypatch):
+    monkeypatch.setattr("os.fsync", os.fstat)
+    assert interposed_calls()["posix.fstat of Python"] == ("os.fsync",)
+
+
 def test_variables_of_python_are_disclosed_and_those_of_this_program_are_not():
     environment = {"PYTHONPATH": f"{CHECKOUT}:/x", "PYTHONSTARTUP": "/y.py", "PYTHONUNBUFFERED": "1", "HOME": "/"}
     found = [hook for hook in start_hooks(environment) if hook.startswith("PYTHON")]
