@@ -11,10 +11,11 @@ from pytest_ckpt.facts.proofs import ColdBasis
 from pytest_ckpt.facts.subject import Pattern, Stage
 from pytest_ckpt.facts.verdict import Outcome, Reason
 from pytest_ckpt.judging.wording import describe_failure
+from pytest_ckpt.support.kernel_state import FROZEN
 from pytest_ckpt.support.units import counted
 
-# How the kernel shows a process that a signal has stopped (`support.kernel_state`).
-_STOPPED = "state T"
+# How the kernel shows a process that a signal, a debugger or a frozen cgroup has stopped (`support.kernel_state`).
+_STOPPED = ("state T", "state t", FROZEN)
 
 # Units of which all or none is demanded, so that no share of a limit can be left.
 _COUNTED = ("faults", "bytes", "files", "folders", "commits")
@@ -73,7 +74,7 @@ def failed_by(failure: Failure) -> Decision:
 
     A rank that was killed (out of memory, by a person) or stopped decides nothing: the storage did not do that.
     """
-    if failure.kind == "killed" or (failure.kind == "hung" and _STOPPED in failure.stack):
+    if failure.kind == "killed" or (failure.kind == "hung" and any(words in failure.stack for words in _STOPPED)):
         because = f"{describe_failure(failure)} That says nothing of the storage."
         return not_decided("killed", because, failure.stack.splitlines())
     reasons: dict[FailureKind, Reason] = {"hung": "hung", "too slow": "over limit"}

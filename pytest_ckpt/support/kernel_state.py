@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 # Stopped by a signal, and by a tracer.
 _STOPPED = frozenset("Tt")
-# Where the tasks of a frozen cgroup wait: version 2, version 1.
-_FREEZERS = frozenset({"do_freezer_trap", "__refrigerator"})
+_CGROUPS = Path("/sys/fs/cgroup")
+FROZEN = "in a frozen cgroup"
+"""What is said of a task whose cgroup is frozen, as by ``docker pause``: its state may be that of a call on storage."""
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """One for each boot of each kernel; containers of one kernel have the same."""
@@ -59,7 +60,20 @@ def _is_stopped(process: Path) -> bool:
 
 def _is_task_stopped(task: Path) -> bool:
     state = (task / "stat").read_text().rpartition(")")[2].split()[0]
-    return state in _STOPPED or (task / "wchan").read_text().strip() in _FREEZERS
+    return state in _STOPPED or _is_frozen(task)
+
+
+def _is_frozen(task: Path) -> bool:
+    """Whether a cgroup of a task is frozen: by the freezer of version 1, or by version 2."""
+    for line in (task / "cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        with contextlib.suppress(OSError):
+            if "freezer" in controllers.split(","):
+                if (_CGROUPS / "freezer" / path[1:] / "freezer.state").read_text().strip() != "THAWED":
+                    return True
+            elif not controllers and "frozen 1" in (_CGROUPS / path[1:] / "cgroup.events").read_text():
+                return True
+    return False
 
 
 def _says_of(task: Path) -> str:
@@ -67,6 +81,8 @@ def _says_of(task: Path) -> str:
     with contextlib.suppress(OSError):
         state = (task / "stat").read_text().rpartition(")")[2].split()[0]
         listed.append(f"state {state}")
+    with contextlib.suppress(OSError):
+        listed += [FROZEN] if _is_frozen(task) else []
     with contextlib.suppress(OSError):
         listed.append(f"in {(task / 'wchan').read_text().strip() or '?'}")
     with contextlib.suppress(OSError):
