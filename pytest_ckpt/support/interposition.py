@@ -29,6 +29,10 @@ _CALLS = (
     *("mmap", "mmap64", "fopen", "fopen64", "fread", "fwrite", "fflush", "rename", "renameat", "posix_fadvise"),
     *("posix_fadvise64", "copy_file_range", "sendfile", "ioctl", "syscall", "fcntl", "fcntl64", "stat", "fstat"),
     *("clock_gettime", "gettimeofday", "time", "clock_nanosleep", "nanosleep", "ftruncate", "unlink"),
+    # What Python and other programs with 64-bit offsets call in place of some of these.
+    *("preadv2", "preadv64", "preadv64v2", "pwritev2", "pwritev64", "pwritev64v2", "ftruncate64", "fallocate"),
+    *("fallocate64", "lseek", "lseek64", "stat64", "fstat64", "lstat", "lstat64", "fstatat", "fstatat64", "sendfile64"),
+    *("splice", "renameat2", "unlinkat", "readdir", "readdir64"),
 )
 # Before glibc 2.34 its threads and clocks were libraries of their own, beside it.
 _OF_THE_C_LIBRARY = re.compile(r"(?:libc|libpthread|librt|ld)[-.].*|ld-.*")
