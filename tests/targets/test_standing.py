@@ -32,6 +32,19 @@ def test_a_copy_of_the_image_that_is_mounted_over_the_target_is_another_folder(m
         subprocess.run(["umount", str(target)], check=True)
 
 
+def test_what_is_mounted_inside_the_folder_is_named(tmp_path, mount):
+    folder, other = tmp_path / "run", mount("tmpfs", 1)
+    (folder / "subject").mkdir(parents=True)
+    before = standing_of(folder)
+    assert describe_change(before, standing_of(folder)) == ""
+    subprocess.run(["mount", "--bind", str(other), str(folder / "subject")], check=True)
+    try:
+        changed = describe_change(before, standing_of(folder))
+        assert f"with {folder}/subject (tmpfs of ckpt-test) mounted in it" in changed
+    finally:
+        subprocess.run(["umount", str(folder / "subject")], check=True)
+
+
 def test_an_image_that_is_mounted_again_by_another_loop_device_is_the_same_folder(mount):
     target = mount("ext4", 64)
     (target / "run").mkdir()
