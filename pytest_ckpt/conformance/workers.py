@@ -16,6 +16,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.support.die_with_parent import die_with_parent
 from pytest_ckpt.support.processes import blocked_in
 
@@ -28,6 +29,8 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _TICK_SECONDS = 0.005
 _TELL_SECONDS = 1.0
 _KILL_SECONDS = 5.0
+# A kernel without memory or a person ends a process with these; a fault of the storage, such as SIGBUS, does not.
+_OF_THE_HOST = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 # What a worker is about to do: when it began (monotonic seconds), the call, the context.
 _SLOT = struct.Struct("d48p255p")
 
@@ -98,6 +101,7 @@ class Worker:
         self._said = b""
         self._words: list[str] = []
         self._last: dict[str, Any] = {}
+        self._is_killed = False
         self._status: int | None = None
 
     @property
@@ -117,12 +121,18 @@ class Worker:
         return word in self._words
 
     def ended(self) -> Ended | None:
-        """Return how the worker ended, None while it runs."""
+        """Return how the worker ended, None while it runs.
+
+        Raises NotRun if somebody else than the check killed it: that says nothing of the storage.
+        """
         if not self._over():
             return None
         assert self._status is not None
         _, call, where = self.doing
         number = os.WTERMSIG(self._status) if os.WIFSIGNALED(self._status) else 0
+        if number in _OF_THE_HOST and not self._is_killed:
+            name = signal.Signals(number).name
+            raise NotRun(f"a process of the check was killed by {name} in {call} of {where}, not by the storage")
         if not number and not self._last:
             self._last = {"error": f"it ended with exit code {os.waitstatus_to_exitcode(self._status)} and no result"}
         return Ended(**self._last, signal=signal.Signals(number).name if number else "", call=call, where=where)
@@ -135,6 +145,7 @@ class Worker:
     def kill(self) -> None:
         """Kill the worker, which may not let go at once."""
         if not self._over():
+            self._is_killed = True
             os.kill(self.pid, signal.SIGKILL)
 
     def leave(self, until: float) -> None:

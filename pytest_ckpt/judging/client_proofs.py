@@ -48,6 +48,8 @@ def describe_effect(proofs: ClientProofs) -> str:
     """Say what the kernel counted of fsync's effect; empty if no file was fsynced for that."""
     if not proofs.fsyncs:
         return ""
+    if missing := missing_effect(proofs):
+        return f"{describe_missing(missing)}."
     unseen = [effect for effect in proofs.fsyncs if effect.unobservable]
     if unseen:
         return f"The effect of fsync was not observable: {unseen[0].unobservable}."

@@ -11,10 +11,14 @@ from pytest_ckpt.facts.proofs import ColdBasis
 from pytest_ckpt.facts.subject import Pattern, Stage
 from pytest_ckpt.facts.verdict import Outcome, Reason
 from pytest_ckpt.judging.wording import describe_failure
+from pytest_ckpt.support.processes import FROZEN
 from pytest_ckpt.support.units import counted
 
-# How the kernel shows a process that a signal has stopped (`support.processes`).
-_STOPPED = "state T"
+# How the kernel shows a process that a signal, a debugger or a frozen cgroup has stopped (`support.processes`).
+_STOPPED = ("state T", "state t", FROZEN)
+
+# The limits of a process and of its host on open files.
+_OF_THE_HOST = frozenset({"EMFILE", "ENFILE"})
 
 # Units of which all or none is demanded, so that no share of a limit can be left.
 _COUNTED = ("faults", "bytes", "files", "folders", "commits")
@@ -71,9 +75,11 @@ def not_decided(reason: Reason, because: str, detail: Sequence[str] = ()) -> Dec
 def failed_by(failure: Failure) -> Decision:
     """Return the decision that a failure in an operation of the storage is.
 
-    A rank that was killed (out of memory, by a person) or stopped decides nothing: the storage did not do that.
+    A rank that was killed (out of memory, by a person) or stopped, or whose host has no descriptor left, decides
+    nothing: the storage did not do that.
     """
-    if failure.kind == "killed" or (failure.kind == "hung" and _STOPPED in failure.stack):
+    was_stopped = failure.kind == "hung" and any(words in failure.stack for words in _STOPPED)
+    if failure.kind == "killed" or was_stopped or failure.errno in _OF_THE_HOST:
         because = f"{describe_failure(failure)} That says nothing of the storage."
         return not_decided("killed", because, failure.stack.splitlines())
     reasons: dict[FailureKind, Reason] = {"hung": "hung", "too slow": "over limit"}

@@ -76,7 +76,7 @@ def ended_by(failure: Failure | None, pattern: Pattern, detail: Sequence[str]) -
     if not is_decided_in(failure, pattern):
         return ended_before(failure)
     failed = failed_by(failure)
-    return Decision(outcome="failed", reason=failed.reason, because=failed.because, detail=(*failed.detail, *detail))
+    return replace(failed, detail=(*failed.detail, *detail))
 
 
 def describe_undisturbed(operations: Sequence[TriedOperation]) -> Iterator[str]:

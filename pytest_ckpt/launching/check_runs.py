@@ -24,7 +24,14 @@ from pytest_ckpt.facts.failure import BlockedCall
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
-from pytest_ckpt.support.processes import MARK, blocked_sentence, end_session, processes_of_session, tasks_blocked_in
+from pytest_ckpt.support.processes import (
+    MARK,
+    blocked_sentence,
+    end_session,
+    processes_of_session,
+    stopped_among,
+    tasks_blocked_in,
+)
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
@@ -140,6 +147,8 @@ def _made(
     redactor: Redactor,
 ) -> Observation:
     """Start a check by these words, listen to it, and return what it saw."""
+    # -P: a file of the current directory must not replace a module of Python or of ours.
+    words = [words[0], "-P", *words[1:]]
     began = time.monotonic()
     with (log_folder / f"{check.name}.log").open("w") as log:
         log.write(redactor.text(shlex.join(words)) + "\n")
@@ -154,10 +163,11 @@ def _made(
         listener = _Listener(process, log, tell, redactor)
         stuck: list[int] = []
         blocked: BlockedCall | None = None
+        halted = ""
         try:
             with waits.waiting(listener.waits_for):
                 stands = listener.follow(deadline_seconds)
-            if stands:
+            if stands and not (halted := listener.halted()):
                 blocked = listener.blocked(deadline_seconds)
         finally:
             stuck = end_session(process.pid)
@@ -175,7 +185,7 @@ def _made(
         # A check may have told what it saw and hang in removing its folder.
         seen = dataclasses.replace(listener.observation() or seen, blocked=blocked)
     else:
-        seen = listener.observation() or dataclasses.replace(seen, not_run=listener.how_it_broke())
+        seen = listener.observation() or dataclasses.replace(seen, not_run=halted or listener.how_it_broke())
     return seen
 
 
@@ -224,6 +234,15 @@ class _Listener:
             call=self._call,
             path=self._path,
             stack=tasks_blocked_in(processes_of_session(self._process.pid)),
+        )
+
+    def halted(self) -> str:
+        """Say that a process of a check that does not go on was stopped; empty if none was."""
+        if (stopped := stopped_among(processes_of_session(self._process.pid))) is None:
+            return ""
+        return (
+            f"process {stopped} of the check was stopped on {socket.gethostname()} in {self._call} of {self._path} "
+            "(a signal, a debugger or a frozen cgroup); that says nothing of the storage"
         )
 
     def waits_for(self) -> str:

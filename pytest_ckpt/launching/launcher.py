@@ -124,7 +124,8 @@ class Launcher:
                 words += ["--mca", "pml", "ob1", "--mca", "btl", f"self,{'vader' if self.is_open_mpi_4 else 'sm'}"]
         elif self.hosts and "{hosts}" not in " ".join(self.template) and "hydra" in self.version.lower():
             words += ["-hosts", hosts]
-        return [*words, sys.executable, "-m", module]
+        # -P: a file of the current directory must not replace a module of Python or of ours.
+        return [*words, sys.executable, "-P", "-m", module]
 
     def _over_components(self, processes: int, module: str) -> list[str]:
         """Return a command of srun that has a part for each component with ranks; the ranks are one world."""

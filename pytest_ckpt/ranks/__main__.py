@@ -32,6 +32,8 @@ def main() -> int:
     """Run the job that rank 0 is told; return the exit code of this rank."""
     # A rank must not go on writing when the process that started it is gone.
     die_with_parent()
+    # The module of a vendor's engine may be in the current directory; it comes last and replaces no other module.
+    sys.path.append("")
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.process.controller import Controller  # noqa: PLC0415
 

@@ -75,7 +75,8 @@ def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") 
         lines += [f"  {name:<9} {value}" for name, value in facts]
     if verdict.get("detail"):
         lines += ["", *(f"  {line}" for line in verdict["detail"].splitlines())]
-    if next_step:
+    # What is known to cure this failure takes the place of what to do first about others.
+    if next_step and not view.cure(verdict):
         lines += ["", *textwrap.wrap(f"  next: {next_step}", WIDTH, subsequent_indent="    ", break_on_hyphens=False)]
     if explain:
         lines += ["", f"  explained by: {explain}"]

@@ -12,6 +12,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.run.crash import ReportFolderError, of_report_folder
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.processes import how_it_ended
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
 
@@ -112,7 +114,12 @@ def certified(draft: Document, closing: Closing, signer: Signer | None = None) -
     except subprocess.TimeoutExpired:
         raise NotCertifiedError(f"it did not end in {format_seconds(_SECONDS)}") from None
     if done.returncode:
-        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        how = (
+            f"the process that judges the files of the run {how_it_ended(done.returncode)}; "
+            f"'pytest-ckpt judge {shlex.quote(closing.folder)}' judges them again"
+        )
+        # What a killed process has written before says nothing of that.
+        words = (done.stderr.strip().splitlines() if done.returncode > 0 else []) or [how]
         raise (ReportFolderError if done.returncode == _FOLDER_REFUSED else NotCertifiedError)(words[-1])
     document: Document = json.loads((folder / REPORT).read_text())
     return document, done.stdout.strip()

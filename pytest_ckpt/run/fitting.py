@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.settings import PROFILES
@@ -50,6 +51,21 @@ def check_files(plan: Plan, settings: Settings, free: int | None, checked: int =
     raise UsageError(
         f"Too few free inodes on the target: the run has up to {need:,} files at a time, and {free:,} are free.",
         "Make room for more files (df -i), or name a target on a file system that was made with more inodes.",
+    )
+
+
+def check_file_size(plan: Plan, limit: int) -> None:
+    """Refuse a plan with files above ``limit`` bytes, RLIMIT_FSIZE of this user; RLIM_INFINITY is no limit.
+
+    Ranks inherit it, and the kernel's EFBIG would look like an error of the storage.
+    """
+    largest = max((c.layout.largest_file_bytes for c in plan.runnable), default=0)
+    if limit == resource.RLIM_INFINITY or largest <= limit:
+        return
+    raise UsageError(
+        f"Processes of this user may write files of at most {format_bytes(limit)} (RLIMIT_FSIZE), and the largest file "
+        f"of a checkpoint has {format_bytes(largest)}.",
+        "Run 'ulimit -f unlimited' in the shell that starts pytest.",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import resource
 import shlex
 import sys
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.run.commands import check_commands
-from pytest_ckpt.run.fitting import check_files, check_memory, check_space
+from pytest_ckpt.run.fitting import check_file_size, check_files, check_memory, check_space
 from pytest_ckpt.run.hosts import Seen, alike, see_hosts
 from pytest_ckpt.run.local_tier import check_local_tier, check_tiers_of_hosts
 from pytest_ckpt.run.report_place import check_report_place
@@ -75,7 +76,10 @@ class Preflight:
 
 
 def _check_room(plan: Plan, settings: Settings, facts: TargetFacts) -> None:
-    """Refuse a plan that does not fit the space of the target, or the files that it can hold."""
+    """Refuse a plan that does not fit the space of the target, its files or the limits of the user."""
+    # Ranks on other hosts have limits of their own.
+    if settings.measures and not settings.hosts and "paths" in facts.capabilities:
+        check_file_size(plan, resource.getrlimit(resource.RLIMIT_FSIZE)[0])
     if not facts.capacity:
         return
     if settings.measures:

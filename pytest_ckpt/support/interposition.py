@@ -29,6 +29,10 @@ _CALLS = (
     *("mmap", "mmap64", "fopen", "fopen64", "fread", "fwrite", "fflush", "rename", "renameat", "posix_fadvise"),
     *("posix_fadvise64", "copy_file_range", "sendfile", "ioctl", "syscall", "fcntl", "fcntl64", "stat", "fstat"),
     *("clock_gettime", "gettimeofday", "time", "clock_nanosleep", "nanosleep", "ftruncate", "unlink"),
+    # What Python and other programs with 64-bit offsets call in place of some of these.
+    *("preadv2", "preadv64", "preadv64v2", "pwritev2", "pwritev64", "pwritev64v2", "ftruncate64", "fallocate"),
+    *("fallocate64", "lseek", "lseek64", "stat64", "fstat64", "lstat", "lstat64", "fstatat", "fstatat64", "sendfile64"),
+    *("splice", "renameat2", "unlinkat", "readdir", "readdir64"),
 )
 # Before glibc 2.34 its threads and clocks were libraries of their own, beside it.
 _OF_THE_C_LIBRARY = re.compile(r"(?:libc|libpthread|librt|ld)[-.].*|ld-.*")
@@ -37,7 +41,10 @@ _PROFILERS = re.compile(r"libdarshan[-.].*")
 _PYTHON_CALLS = {
     "os": (
         os,
-        ("open", "read", "write", "pread", "pwrite", "fsync", "fdatasync", "rename", "replace", "posix_fadvise"),
+        (
+            *("open", "read", "write", "pread", "pwrite", "preadv", "pwritev", "readv", "writev", "ftruncate"),
+            *("fsync", "fdatasync", "rename", "replace", "unlink", "stat", "fstat", "posix_fadvise"),
+        ),
     ),
     "time": (time, ("perf_counter", "monotonic", "time", "sleep")),
     "builtins": (builtins, ("open",)),
@@ -156,7 +163,11 @@ def _of_python() -> Iterator[tuple[str, str]]:
     for module_name, (module, names) in _PYTHON_CALLS.items():
         for name in names:
             function = getattr(module, name, None)
-            if function is not None and not isinstance(function, BuiltinFunctionType):
+            if isinstance(function, BuiltinFunctionType):
+                # One built-in function may stand in for another: os.fsync = os.fstat.
+                if function.__name__ != name:
+                    yield f"{module_name}.{name}", f"{function.__module__}.{function.__name__} of Python"
+            elif function is not None:
                 code = getattr(function, "__code__", None)
                 yield f"{module_name}.{name}", code.co_filename if code else f"a {type(function).__name__} of Python"
 

@@ -37,6 +37,12 @@ SEGMENTS = ("OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_dir
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """One for each boot of each kernel; containers of one kernel have the same."""
 
+FROZEN = "in a frozen cgroup"
+"""What is said of a task whose cgroup is frozen, as by ``docker pause``: its state may be that of a call on storage."""
+
+# Stopped by a signal, and by a tracer.
+_STOPPED = frozenset("Tt")
+_CGROUPS = Path("/sys/fs/cgroup")
 _POLL_SECONDS = 0.02
 _TERM_SECONDS = 3.0
 # A busy machine takes its time to end what was killed; who waits for longer is blocked in the kernel.
@@ -131,6 +137,14 @@ def tasks_blocked_in(pids: Iterable[int]) -> str:
     return "\n".join(listed)
 
 
+def stopped_among(pids: Iterable[int]) -> int | None:
+    """Return a process that does not run because it was stopped: by a signal, a debugger or a frozen cgroup.
+
+    Every task of it is stopped; None if there is no such process.
+    """
+    return next((pid for pid in pids if _is_stopped(Path("/proc") / str(pid))), None)
+
+
 def _until_gone(alive: Callable[[], list[int]], number: signal.Signals, seconds: float) -> list[int]:
     end = time.monotonic() + seconds
     signalled: set[int] = set()
@@ -149,11 +163,38 @@ def _until_gone(alive: Callable[[], list[int]], number: signal.Signals, seconds:
     return []
 
 
+def _is_stopped(process: Path) -> bool:
+    try:
+        return all(map(_is_task_stopped, [*(process / "task").iterdir()]))
+    except OSError:
+        return False
+
+
+def _is_task_stopped(task: Path) -> bool:
+    state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+    return state in _STOPPED or _is_frozen(task)
+
+
+def _is_frozen(task: Path) -> bool:
+    """Whether a cgroup of a task is frozen: by the freezer of version 1, or by version 2."""
+    for line in (task / "cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        with contextlib.suppress(OSError):
+            if "freezer" in controllers.split(","):
+                if (_CGROUPS / "freezer" / path[1:] / "freezer.state").read_text().strip() != "THAWED":
+                    return True
+            elif not controllers and "frozen 1" in (_CGROUPS / path[1:] / "cgroup.events").read_text():
+                return True
+    return False
+
+
 def _says_of(task: Path) -> str:
     listed = []
     with contextlib.suppress(OSError):
         state = (task / "stat").read_text().rpartition(")")[2].split()[0]
         listed.append(f"state {state}")
+    with contextlib.suppress(OSError):
+        listed += [FROZEN] if _is_frozen(task) else []
     with contextlib.suppress(OSError):
         listed.append(f"in {(task / 'wchan').read_text().strip() or '?'}")
     with contextlib.suppress(OSError):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
+
+from pytest_ckpt.support.processes import BOOT_ID
 
 OWNER = "OWNER.json"
 """The name under which an area says whose it is."""
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def owner_of(run_id: str) -> dict[str, Any]:
@@ -52,6 +52,6 @@ def process_began(pid: int) -> str | None:
 
 def _boot_id() -> str:
     try:
-        return _BOOT_ID.read_text().strip()
+        return BOOT_ID.read_text().strip()
     except OSError:
         return "unknown"

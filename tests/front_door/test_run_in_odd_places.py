@@ -51,6 +51,14 @@ def test_spaces_and_letters_of_any_language_in_both_folders_work(door: FrontDoor
 
 
 @pytest.mark.thorough
+def test_a_file_of_the_current_directory_replaces_no_module_of_the_ranks(door: FrontDoor) -> None:
+    # Only ranks import this one.
+    (door.home / "mpi4py.py").write_text("raise RuntimeError('of the current directory')\n")
+    run = door.run(*TINY)
+    assert run.code == 0, run.text
+
+
+@pytest.mark.thorough
 def test_a_report_that_exists_is_kept_under_another_name(door: FrontDoor) -> None:
     first = door.run(*TINY, "-k", NOTHING)
     kept = {p.name: p.read_bytes() for p in first.report.iterdir() if p.is_file()}

@@ -110,6 +110,7 @@ def test_only_what_answers_fsync_replaces_it():
 
 @pytest.mark.parametrize(("fsyncs", "text"), [
     ((), ""),
+    ((SEEN, LEFT), "fsync returned on n1 (rank 3), and 64 KiB of 128 KiB were still not written back"),
     ((SEEN, UNSEEN), "The effect of fsync was not observable: the kernel counted no dirty page."),
     ((SEEN, AFTER), "no byte that was left to write back after fsync (cachestat, 1 host, before and after the saves)."),
     ((dataclasses.replace(SEEN, counter="device counters"),), "(the counters of the device, 1 host, "),

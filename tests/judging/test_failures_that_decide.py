@@ -37,6 +37,12 @@ IN_LOADS = {"saves": (1.0, 1.0, 1.0), "loads": ()}
     (failed_in(at("save", 2), "killed", ""), IN_SAVES, {"SAVE": "not run", "LOAD": "not run"}),
     (dataclasses.replace(failed_in(at("save", 2), "hung", ""), stack="pid 3 (python3) state T"), IN_SAVES,
      {"SAVE": "not run", "LOAD": "not run"}),
+    (dataclasses.replace(failed_in(at("save", 2), "hung", ""), stack="state t"), IN_SAVES,
+     {"SAVE": "not run", "LOAD": "not run"}),
+    (dataclasses.replace(failed_in(at("save", 2), "hung", ""), stack="state D\nin a frozen cgroup"), IN_SAVES,
+     {"SAVE": "not run", "LOAD": "not run"}),
+    (failed_in(at("save", 2), errno="EMFILE"), IN_SAVES, {"SAVE": "not run", "LOAD": "not run"}),
+    (failed_in(at("load", 1), errno="ENFILE"), IN_LOADS, {"SAVE": "met", "LOAD": "not run"}),
     (failed_in(at("save", 2), "hung", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
     (failed_in(at("save", 2), "too slow", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
     # The target refuses the first folder: no save can be made on it.

@@ -113,6 +113,31 @@ def test_a_check_that_is_killed_leaves_nothing_in_the_folder_for_temporary_files
     assert list(temporary.iterdir()) == []
 
 
+def test_a_check_that_somebody_stopped_says_nothing_of_the_target(run: Run) -> None:
+    seen = run(
+        """
+        import os, signal
+        def calls(place, book):
+            place.tell("open", "x")
+            os.kill(os.getpid(), signal.SIGSTOP)
+        """,
+        deadline_seconds=DEADLINE_SECONDS,
+    )
+    assert seen.blocked is None
+    assert "of the check was stopped" in seen.not_run
+    assert "in open of x" in seen.not_run
+
+
+def test_a_file_of_the_current_directory_replaces_no_module_of_a_check(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "colorsys.py").write_text("raise RuntimeError('of the current directory')\n")
+    monkeypatch.chdir(tmp_path / "here")
+    seen = run("import colorsys\ndef calls(place, book): book.trials = 1")
+    assert (seen.not_run, seen.trials) == ("", 1)
+
+
 def test_the_command_that_makes_the_check_again_works(run: Run, tmp_path: Path) -> None:
     (tmp_path / "target" / "run 1").mkdir(parents=True)
     seen = run(

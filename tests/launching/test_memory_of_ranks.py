@@ -30,7 +30,7 @@ def ranks_of(controller: psutil.Process) -> Iterator[psutil.Process]:
     for process in controller.children(recursive=True):
         with contextlib.suppress(psutil.Error):
             words = process.cmdline()
-            if words[1:] == ["-m", "pytest_ckpt.ranks"]:
+            if words[1:] == ["-P", "-m", "pytest_ckpt.ranks"]:
                 yield process
 
 

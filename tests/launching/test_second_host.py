@@ -18,7 +18,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.target import target
 
 HOSTS = (HostSlots(name="node1", slots=8), HostSlots(name="node2", slots=8))
-RANKS = [sys.executable, "-m", "pytest_ckpt.ranks"]
+RANKS = [sys.executable, "-P", "-m", "pytest_ckpt.ranks"]
 SRUN = Launcher(template=("srun", "--mpi=pmix", "--nodelist={nodes}"), version="slurm 23.11.4", hosts=HOSTS)
 
 
@@ -26,7 +26,7 @@ def test_open_mpi_is_told_the_hosts_with_their_slots_and_what_to_hand_on():
     command = Launcher(template=("mpiexec",), version="mpiexec (Open MPI) 5.0.11", hosts=HOSTS).command(16)
     assert command[:3] == ["mpiexec", "-n", "16"]
     assert command[command.index("--host") + 1] == "node1:8,node2:8"
-    assert command[-3:] == RANKS
+    assert command[-4:] == RANKS
     assert command[command.index("-x") : command.index("-x") + 2] == ["-x", "PYTHONPATH"]
 
 

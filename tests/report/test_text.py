@@ -108,3 +108,5 @@ def test_a_known_cure_is_what_to_do_next() -> None:
     failed = next(v for v in document["requirements"] if (v["outcome"], v["severity"]) == ("failed", "required"))
     failed["detail"] = "known of sshfs: it keeps names\ncure: Mount it with dir_cache=no."
     assert "  next: Mount it with dir_cache=no." in _text(document)
+    assert "next:" not in failure_text(failed, "", "The storage is too slow.")
+    assert "next: The storage" in failure_text(failed | {"detail": ""}, "", "The storage is too slow.")

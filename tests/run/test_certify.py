@@ -34,6 +34,15 @@ def test_no_variable_of_python_or_the_loader_reaches_the_isolated_process(monkey
     assert run.command[1] == "-I"
 
 
+def test_a_process_that_was_killed_is_named_with_the_command_that_judges_again(monkeypatch, tmp_path):
+    monkeypatch.setattr(certify, "_START", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    closing = certify.Closing(folder=str(tmp_path), exit_code=0, is_final=False, pdf=False)
+    with pytest.raises(certify.NotCertifiedError) as ended:
+        certify.certified(DRAFT, closing)
+    assert "was killed by signal 9 (SIGKILL)" in str(ended.value)
+    assert f"'pytest-ckpt judge {tmp_path}'" in str(ended.value)
+
+
 class EndedError(Exception):
     """A process that was not started."""
 

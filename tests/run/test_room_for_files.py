@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 
 import pytest
 
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.checks import FILES_OF_CHECKS
-from pytest_ckpt.run.fitting import check_files
+from pytest_ckpt.run.fitting import check_file_size, check_files
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.target import capacity_of
@@ -41,6 +42,25 @@ def test_a_plan_with_more_files_than_fit_is_refused(free, checked, fits):
     else:
         with pytest.raises(UsageError, match="Too few free inodes"):
             check_files(plan, SETTINGS, free, checked)
+
+
+@pytest.mark.parametrize(("limit", "fits"), [(resource.RLIM_INFINITY, True), (1 << 40, True), (1 << 20, False)])
+def test_a_plan_with_a_file_above_the_limit_of_the_user_is_refused(limit, fits):
+    plan = plan_run(SETTINGS, None)
+    if fits:
+        check_file_size(plan, limit)
+    else:
+        with pytest.raises(UsageError, match=r"files of at most 1 MiB \(RLIMIT_FSIZE\), and the largest file") as error:
+            check_file_size(plan, limit)
+        assert "ulimit -f unlimited" in error.value.remedy
+
+
+def test_the_limit_of_the_user_is_looked_at_before_anything_is_written(door):
+    options = (*TINY, "--ckpt-scale=1/1000")
+    run = door.run(*options, around=("prlimit", f"--fsize={30 << 20}"))
+    assert run.code == 4, run.text
+    assert "Processes of this user may write files of at most 30 MiB" in run.text
+    assert run.left_on_target == []
 
 
 def test_a_target_with_few_inodes_is_refused_before_anything_is_written(door, mount):

@@ -70,6 +70,13 @@ def test_a_preloaded_library_is_named_with_the_calls_that_it_answers(compiled):
     assert f"LD_PRELOAD={library}" in hooks
 
 
+def test_the_calls_of_every_offset_that_python_makes_are_looked_for(compiled):
+    reads = "long preadv64v2(int f, const void *v, int n, long o, int g) { return -1; }\n"
+    library = compiled(reads + "int ftruncate64(int f, long o) { return 0; }\n", "reads.so")
+    calls, _ = look(LD_PRELOAD=str(library))
+    assert sorted(calls[str(library)]) == ["ftruncate64", "preadv64v2"]
+
+
 def test_a_preloaded_library_without_calls_of_io_is_only_disclosed(compiled):
     library = compiled(ALLOCATOR, "libjemalloc.so.2")
     calls, hooks = look(LD_PRELOAD=str(library))
@@ -152,6 +159,11 @@ def test_a_callable_that_is_no_function_is_named_by_its_type(monkeypatch):
 
     monkeypatch.setattr("time.perf_counter", Slow())
     assert interposed_calls()["a Slow of Python"] == ("time.perf_counter",)
+
+
+def test_a_built_in_function_in_the_place_of_another_is_named(monkeypatch):
+    monkeypatch.setattr("os.fsync", os.fstat)
+    assert interposed_calls()["posix.fstat of Python"] == ("os.fsync",)
 
 
 def test_variables_of_python_are_disclosed_and_those_of_this_program_are_not():

@@ -80,7 +80,17 @@ def test_every_part_of_a_mapped_device_is_walked(tree):
     assert stack.memory == ("/dev/zram0 (memory of this host)",)
 
 
-@pytest.mark.parametrize("name", ["zram3", "ram0"])
+def test_a_partition_of_a_raid_is_on_the_disks_of_the_raid(tree):
+    tree.mount("/a", "xfs", "/dev/md0p1", "259:0")
+    raid = tree.device("md0", "9:0")
+    tree.device("md0/md0p1", "259:0", partition="1")
+    tree.above(raid, tree.device("sda", "8:0"), tree.device("zram0", "252:0"))
+    stack = storage_stack(Path("/a"), root=tree.root, mounts=tree.mounts)
+    assert stack.sentence == "xfs on /dev/md0p1 on /dev/sda and /dev/zram0 (memory of this host)"
+    assert stack.memory == ("/dev/zram0 (memory of this host)",)
+
+
+@pytest.mark.parametrize("name", ["zram3", "ram0", "nullb0"])
 def test_devices_in_memory(tree, name):
     tree.mount("/a", "ext4", f"/dev/{name}", "1:0")
     tree.device(name, "1:0")

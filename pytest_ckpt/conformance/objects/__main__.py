@@ -13,7 +13,7 @@ from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.conformance.objects.context import ObjectContext
 from pytest_ckpt.conformance.objects.session import Asked, Session
-from pytest_ckpt.conformance.posix.client import Client
+from pytest_ckpt.conformance.posix.client import SAFE_PATH, Client
 from pytest_ckpt.conformance.telling import Teller, exit_code, lines, run
 from pytest_ckpt.facts.checks import BY_NAME, Check, in_room
 from pytest_ckpt.facts.codec import to_plain
@@ -48,7 +48,7 @@ def main() -> int:
 
     def client(name: str) -> Client:
         words = dataclasses.replace(first, access=access.of_client(1))
-        command = (sys.executable, "-m", AGENT, json.dumps(to_plain(words)))
+        command = (sys.executable, *SAFE_PATH, "-m", AGENT, json.dumps(to_plain(words)))
         return Client(command, name=name, patience=_REQUEST_SECONDS, tell=tell)
 
     other = client("the second client")

@@ -19,7 +19,9 @@ from pytest_ckpt.wire.listener import ENDED, Connection, Listener
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-AGENT = (sys.executable, "-m", "pytest_ckpt.conformance.posix.agent")
+# An agent takes no module from the current directory if its check takes none.
+SAFE_PATH = ("-P",) if sys.flags.safe_path else ()
+AGENT = (sys.executable, *SAFE_PATH, "-m", "pytest_ckpt.conformance.posix.agent")
 READY = "ready"
 """What the agent says first."""
 _STARTS_IN_SECONDS = 60.0

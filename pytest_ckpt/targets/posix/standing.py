@@ -6,11 +6,17 @@ anew is the same storage: it keeps its place, its file system and its source.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.targets import AreaRef
-from pytest_ckpt.targets.posix.mounts import mount_of
+from pytest_ckpt.targets.posix.mounts import Mount, all_mounts, mount_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Whose folders keep their number for as long as they are there, on every client: others may give them a new one.
 _KEEP_NUMBERS = frozenset(
@@ -18,13 +24,14 @@ _KEEP_NUMBERS = frozenset(
 )
 
 _LOOP = "/dev/loop"
+_DEVICES = Path("/sys/class/block")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
     """The mount that a folder is on, and the folder's number on it; 0 where clients may give it another one.
 
-    ``is_there``: the folder is, on whatever mount.
+    ``is_there``: the folder is, on whatever mount. ``covered`` names mounts inside it: a run makes none.
     """
 
     folder: str
@@ -33,11 +40,13 @@ class Standing:
     source: str
     number: int = 0
     is_there: bool = True
+    covered: tuple[str, ...] = ()
 
     def describe(self) -> str:
         """Say it in words."""
         where = f"{self.folder} on {self.mount_point} ({self.file_system} of {self.source})"
-        return f"{where}, number {self.number}" if self.number else where
+        where += f", number {self.number}" if self.number else ""
+        return where + "".join(f", with {mount} mounted in it" for mount in self.covered)
 
     @property
     def _mount(self) -> tuple[str, str, str]:
@@ -46,9 +55,10 @@ class Standing:
         return self.mount_point, self.file_system, source
 
     def is_same(self, other: Standing) -> bool:
-        """Whether both are one folder: on one mount, and with one number, where it has one in both."""
+        """Whether both are one folder: on one mount, with the same mounts inside, and one number if both have it."""
         is_known = self.number and other.number
-        return self._mount == other._mount and not (is_known and self.number != other.number)
+        is_other = bool(is_known) and self.number != other.number
+        return (self._mount, self.covered) == (other._mount, other.covered) and not is_other
 
 
 def standing_of(folder: Path) -> Standing:
@@ -62,10 +72,33 @@ def standing_of(folder: Path) -> Standing:
         folder=str(folder),
         mount_point=mount.mount_point,
         file_system=mount.file_system,
-        source=mount.source,
+        source=_image_below(mount) or mount.source,
         number=number if mount.file_system in _KEEP_NUMBERS else 0,
         is_there=is_there,
+        covered=tuple(_mounts_in(folder)),
     )
+
+
+def _mounts_in(folder: Path) -> Iterator[str]:
+    """Yield the mounts inside a folder, each with what is mounted there."""
+    for mount in all_mounts():
+        if mount.mount_point.startswith(f"{folder}/"):
+            yield f"{mount.mount_point} ({mount.file_system} of {mount.source})"
+
+
+def _image_below(mount: Mount) -> str:
+    """Return the file that the loop device of a mount reads and writes; empty for another device.
+
+    A copy of that file has the same folders with the same numbers, and the loop device has another number each time.
+    """
+    if not mount.source.startswith(_LOOP):
+        return ""
+    device = (_DEVICES / Path(mount.source).name).resolve()
+    # A partition is below its device.
+    for place in (device, device.parent):
+        with contextlib.suppress(OSError):
+            return os.fsdecode((place / "loop/backing_file").read_bytes()).rstrip("\n").removesuffix(" (deleted)")
+    return ""
 
 
 def is_of_area(standing: Standing, area: AreaRef) -> bool:

@@ -27,7 +27,7 @@ _NETWORK = frozenset(
 _KEPT_ON_A_DISK = "fsc"
 # Datasets of Lustre's persistent client cache, one file for each mount; empty where there are none.
 _CACHES_OF_LUSTRE = "sys/kernel/debug/lustre/llite/*/pcc"
-_MEMORY_DEVICES = re.compile(r"(zram|ram)\d+")
+_MEMORY_DEVICES = re.compile(r"(zram|ram|nullb)\d+")
 _NETWORK_DEVICES = re.compile(r"(nbd|rbd|drbd)\d+(p\d+)?")
 _VIRTUAL_DISKS = re.compile(r"(vd|xvd)[a-z]+\d*")
 _VIRTUAL_VENDORS = ("QEMU", "VMware", "Msft", "Google", "Virtuozzo", "VBOX")
@@ -146,8 +146,9 @@ class _Walk:
             return
         name = device.name
         shown = (_read(device / "dm/name") and f"/dev/mapper/{_read(device / 'dm/name')}") or f"/dev/{name}"
-        slaves = sorted(p.resolve() for p in (device / "slaves").iterdir()) if (device / "slaves").is_dir() else []
+        # Only a whole device has slaves; a partition of a RAID (md0p1) is on those of its device.
         whole = device.parent if (device / "partition").exists() else device
+        slaves = sorted(p.resolve() for p in (whole / "slaves").iterdir()) if (whole / "slaves").is_dir() else []
         if slaves:
             self._add("device", shown, depth)
             self._several(slaves, depth + 1)

@@ -1,0 +1,62 @@
+"""Whether a folder of a run is still the one that was made: by its mount, its number, and the file below its mount."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from pytest_ckpt.targets.posix.standing import describe_change, standing_of
+from tests.support.machine import need
+
+
+@pytest.mark.parametrize("kind", ["ext4", "btrfs"])
+def test_a_copy_of_the_image_that_is_mounted_over_the_target_is_another_folder(mount, make_home, kind):
+    target = mount(kind, 128)
+    folder = target / "run"
+    folder.mkdir()
+    before = standing_of(folder)
+    subprocess.run(["sync", "-f", str(folder)], check=True)
+    image, copy = target.parent / "image", make_home("copy") / "image"
+    subprocess.run(["cp", "--sparse=always", str(image), str(copy)], check=True)
+    if kind == "btrfs":
+        # The kernel refuses two file systems with one number, and gives a copy another one.
+        subprocess.run(["btrfstune", "-f", "-u", str(copy)], check=True, capture_output=True)
+    done = subprocess.run(["mount", "-o", "loop", str(copy), str(target)], capture_output=True, text=True, check=False)
+    need(done.returncode == 0, f"nothing can be mounted here: {done.stderr}")
+    try:
+        now = standing_of(folder)
+        assert now.number == before.number
+        assert str(copy) in describe_change(before, now)
+    finally:
+        subprocess.run(["umount", str(target)], check=True)
+
+
+def test_what_is_mounted_inside_the_folder_is_named(tmp_path, mount):
+    folder, other = tmp_path / "run", mount("tmpfs", 1)
+    (folder / "subject").mkdir(parents=True)
+    before = standing_of(folder)
+    assert describe_change(before, standing_of(folder)) == ""
+    subprocess.run(["mount", "--bind", str(other), str(folder / "subject")], check=True)
+    try:
+        changed = describe_change(before, standing_of(folder))
+        assert f"with {folder}/subject (tmpfs of ckpt-test) mounted in it" in changed
+    finally:
+        subprocess.run(["umount", str(folder / "subject")], check=True)
+
+
+def test_an_image_that_is_mounted_again_by_another_loop_device_is_the_same_folder(mount):
+    target = mount("ext4", 64)
+    (target / "run").mkdir()
+    before = standing_of(target / "run")
+    image = target.parent / "image"
+    subprocess.run(["umount", str(target)], check=True)
+    # The first free device may be the one that was used before; this one takes it.
+    other = subprocess.run(
+        ["losetup", "-f", "--show", str(image.parent / "image")], capture_output=True, text=True, check=True
+    )
+    try:
+        subprocess.run(["mount", "-o", "loop", str(image), str(target)], check=True)
+        assert describe_change(before, standing_of(target / "run")) == ""
+    finally:
+        subprocess.run(["losetup", "-d", other.stdout.strip()], check=True)
