@@ -114,7 +114,7 @@ def test_a_rank_that_ends_well_before_it_has_told_all_fails_the_launch(tmp_path:
 
 def test_a_launcher_that_hands_no_environment_on_is_named(tmp_path: Path) -> None:
     program = tmp_path / "start"
-    program.write_text('#!/bin/sh\nwhile [ "$1" != -m ]; do last=$1; shift; done\nexec env -i "$last" "$@"\n')
+    program.write_text('#!/bin/sh\nwhile [ "$1" != -P ]; do last=$1; shift; done\nexec env -i "$last" "$@"\n')
     program.chmod(0o755)
     launcher = Launcher(template=(str(program),), version="some launcher 1", hosts=())
     failure, _ = launched(tmp_path, launcher, 1)
