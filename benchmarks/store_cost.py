@@ -63,7 +63,7 @@ def measured(act: Any) -> tuple[float, float]:
 
 def now(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
     from pytest_ckpt.facts.proofs import CommitProof  # noqa: PLC0415
-    from pytest_ckpt.ranks.content.generator import Content  # noqa: PLC0415
+    from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415

@@ -164,7 +164,7 @@ BUILT_IN = (
     EngineSpec(
         name="safetensors-consolidated",
         help="Hugging Face's files by torch's writer, all ranks together, and rank 0 makes files of whole tensors",
-        make="pytest_ckpt.ranks.engines.consolidated.engine:make",
+        make="pytest_ckpt.ranks.engines.consolidated:make",
         memory=MemoryRule(process_bytes=450_000_000, state_share=1.0, file_share=3.0),
         needs=frozenset({"paths"}),
         is_collective=True,
@@ -176,7 +176,7 @@ BUILT_IN = (
     EngineSpec(
         name="megatron",
         help="the files and calls of Megatron's distributed checkpoints, all ranks together, the state in memory",
-        make="pytest_ckpt.ranks.engines.megatron.engine:make",
+        make="pytest_ckpt.ranks.engines.megatron:make",
         # As dcp, whose library writes the large files.
         memory=MemoryRule(process_bytes=450_000_000, state_share=1.3),
         needs=frozenset({"paths"}),
@@ -189,7 +189,7 @@ BUILT_IN = (
     EngineSpec(
         name="replay",
         help="the calls of a recorded job, --ckpt-pattern, the state in memory",
-        make="pytest_ckpt.ranks.engines.replay.engine:make",
+        make="pytest_ckpt.ranks.engines.replay:make",
         memory=MemoryRule(process_bytes=120_000_000, state_share=1.0),
         needs=frozenset({"paths"}),
         is_collective=True,

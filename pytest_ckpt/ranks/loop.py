@@ -19,7 +19,7 @@ from pytest_ckpt.facts.measurement import DataEffect, RankFacts, Retention
 from pytest_ckpt.facts.proofs import CacheReading, CanaryReads, Fault, Integrity, MovedBytes
 from pytest_ckpt.facts.requests import together
 from pytest_ckpt.ranks.client_proof import ClientProof
-from pytest_ckpt.ranks.content.generator import Content, content_seed
+from pytest_ckpt.ranks.content import Content, content_seed
 from pytest_ckpt.ranks.engines.chained import ChainedEngine
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.engines.protocol import Engine, Loader, joined_facts

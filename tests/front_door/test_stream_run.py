@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.subject import OperationRef
-from pytest_ckpt.ranks.content.generator import Content, content_seed
+from pytest_ckpt.ranks.content import Content, content_seed
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.sizing.models import MODELS, layout
 from pytest_ckpt.sizing.plan import plan_run

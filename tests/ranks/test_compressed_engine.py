@@ -10,9 +10,8 @@ import pytest
 import zstandard
 
 from pytest_ckpt.facts.compression import FRAME_BYTES
-from pytest_ckpt.ranks.content.generator import BLOCK_PAGES, PAGE_BYTES, Content, TensorKey
-from pytest_ckpt.ranks.engines.compressed.engine import CompressedEngine
-from pytest_ckpt.ranks.engines.compressed.files import CompressingDraft, DecompressingCheckpoint
+from pytest_ckpt.ranks.content import BLOCK_PAGES, PAGE_BYTES, Content, TensorKey
+from pytest_ckpt.ranks.engines.compressed import CompressedEngine, CompressingDraft, DecompressingCheckpoint
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions

@@ -13,7 +13,7 @@ from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.file_rules import FileRule
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.targets import AreaRef
-from pytest_ckpt.ranks.content.generator import Content
+from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.activity import Activity

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from pytest_ckpt.facts.events import MARK
-from pytest_ckpt.ranks.content.generator import Content
+from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.stream import engine as stream
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
 from pytest_ckpt.ranks.engines.stream.engine import StreamEngine

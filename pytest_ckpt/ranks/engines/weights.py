@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_ckpt.ranks.content.faults import compare
-from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.content import TensorKey, compare
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, write_in_order
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.serving import WayOfReading
-    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.content import Bytes, Content
     from pytest_ckpt.sizing.serving import Weights
     from pytest_ckpt.targets.protocol import Committed, Draft, ReadableFile, Sink
 

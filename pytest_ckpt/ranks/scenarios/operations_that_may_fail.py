@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _MAXIMUM_FAULTS = 20
 _ELSEWHERE = "another rank met it"
-_POLL_SECONDS = 0.02
+_QUIET_POLL_SECONDS = 0.02
 
 
 @dataclass(slots=True)
@@ -301,7 +301,7 @@ class QuietTime:
         seen, since = self._signs(), time.perf_counter()
         is_over = False
         while not is_over:
-            is_over = self._over.wait(_POLL_SECONDS)
+            is_over = self._over.wait(_QUIET_POLL_SECONDS)
             signs, now = self._signs(), time.perf_counter()
             if self._activity.waiting:
                 since = now

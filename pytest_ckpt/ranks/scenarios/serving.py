@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_ckpt.facts.serving import WayOfReading
-    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.content import Content
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ckpt.ranks.content.generator import Content, content_seed
+from pytest_ckpt.ranks.content import Content, content_seed
 from pytest_ckpt.ranks.process.job import OF_COMPRESSION, OF_DATA
 from pytest_ckpt.sizing.serving import weights_of
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.facts.engines import built_in
 from pytest_ckpt.facts.file_rules import SAFETENSORS_FILES
-from pytest_ckpt.ranks.content.generator import PAGE_BYTES
+from pytest_ckpt.ranks.content import PAGE_BYTES
 from pytest_ckpt.ranks.engines.safetensors.header import header_end
 from pytest_ckpt.ranks.engines.safetensors.index_file import INDEX, index_of
 from pytest_ckpt.sizing.files import largest_file_bytes, shard_files

@@ -24,8 +24,7 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from pytest_ckpt.facts.file_rules import DCP_FILES
-from pytest_ckpt.ranks.content.faults import compare
-from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.content import TensorKey, compare
 from pytest_ckpt.ranks.engines.dcp.arrivals import Arrivals, OneMetadataReader, of_other_size, of_places
 from pytest_ckpt.ranks.engines.dcp.gloo_ranks import GlooRanks
 from pytest_ckpt.ranks.engines.dcp.sharded_state import Holders, ShardedState, find_holders
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.file_rules import FileRule
     from pytest_ckpt.facts.proofs import CommitProof, Entry
-    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.content import Bytes, Content
     from pytest_ckpt.ranks.engines.dcp.watch import Watch
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
     from torch.distributed.checkpoint.metadata import Metadata
 
-    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.content import Content
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 
     from pytest_ckpt.facts.proofs import Entry
-    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.content import Content
     from pytest_ckpt.ranks.engines.dcp.watch import Watch
     from pytest_ckpt.ranks.engines.protocol import Clock, Comparison
     from pytest_ckpt.ranks.process.activity import Activity

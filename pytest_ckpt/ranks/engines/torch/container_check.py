@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.utils.serialization import config
 
-from pytest_ckpt.ranks.content.generator import Content, TensorKey
+from pytest_ckpt.ranks.content import Content, TensorKey
 from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import ALIGNMENT_BYTES, container_of
 from pytest_ckpt.sizing.models import Tensor

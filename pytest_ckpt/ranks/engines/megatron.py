@@ -20,7 +20,7 @@ from pytest_ckpt.ranks.engines.dcp.engine import DcpEngine
 from pytest_ckpt.ranks.engines.protocol import LocalFault
 
 if TYPE_CHECKING:
-    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.content import Content
     from pytest_ckpt.ranks.engines.dcp.watched_files import WatchedFiles
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
