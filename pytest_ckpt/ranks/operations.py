@@ -17,8 +17,8 @@ from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.targets import Role
 from pytest_ckpt.ranks.across_hosts import AcrossHosts
 from pytest_ckpt.ranks.checkpoints import Checkpoints
+from pytest_ckpt.ranks.client_proof import ClockWatch
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader
-from pytest_ckpt.ranks.process.clock_watch import ClockWatch
 from pytest_ckpt.ranks.strategies.protocol import leads
 from pytest_ckpt.ranks.timing import Own, combine, summed
 from pytest_ckpt.support.errors import ReplacedError

@@ -182,7 +182,7 @@ def test_a_target_without_direct_requests_is_measured_all_the_same_and_the_repor
 
 @pytest.mark.thorough
 def test_checkpoints_that_were_kept_are_read_by_torch(undirected: Run) -> None:
-    from pytest_ckpt.ranks.engines.torch.engine import TorchEngine  # noqa: PLC0415 - takes seconds
+    from pytest_ckpt.ranks.engines.torch import TorchEngine  # noqa: PLC0415 - takes seconds
 
     planned = layout("llama3-8b", mode="open", processes=2, scale=1 / 10_000)
     content = Content(content_seed(undirected.measurement()["seed"], MEASURED))

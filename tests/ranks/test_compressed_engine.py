@@ -10,6 +10,7 @@ import pytest
 import zstandard
 
 from pytest_ckpt.facts.compression import FRAME_BYTES
+from pytest_ckpt.facts.engines import built_in
 from pytest_ckpt.ranks.content import BLOCK_PAGES, PAGE_BYTES, Content, TensorKey
 from pytest_ckpt.ranks.engines.compressed import CompressedEngine, CompressingDraft, DecompressingCheckpoint
 from pytest_ckpt.ranks.engines.factory import engine_maker
@@ -26,7 +27,7 @@ CODECS = ("zstd:1", "lz4:0")
 
 
 def compressed(engine="stream", codec="zstd:1", **options):
-    made = engine_maker(f"pytest_ckpt.ranks.engines.{engine}.engine:make")(
+    made = engine_maker(built_in(engine).make)(
         shard=SHARD, content=Content(7, tensors=dtypes(SHARD.files)), group=Alone(), activity=Activity(),
         options=EngineOptions(request_bytes=256 << 10, **options),
     )  # fmt: skip

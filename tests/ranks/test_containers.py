@@ -116,7 +116,7 @@ of_the_pinned_torch = pytest.mark.skipif(
 
 
 def difference(tensors, *alignment):
-    from pytest_ckpt.ranks.engines.torch import container_check  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
+    from pytest_ckpt.ranks.engines import container_check  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
 
     return container_check.difference(tensors, *alignment)
 
@@ -214,7 +214,7 @@ class _Written(io.RawIOBase):
 
 
 def test_another_version_of_torch_is_compared_and_its_difference_named(monkeypatch):
-    from pytest_ckpt.ranks.engines.torch import container_check  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
+    from pytest_ckpt.ranks.engines import container_check  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
 
     assert container_check.differences() == "" or version("torch").split("+")[0] not in PINNED
     monkeypatch.setattr(container_layout, "_FORMAT", (".format_version", b"2"))

@@ -35,7 +35,7 @@ def content():
 
 
 def made(engine, shard, **part):
-    make = engine_maker(f"pytest_ckpt.ranks.engines.{engine}.engine:make")
+    make = engine_maker(built_in(engine).make)
     return make(shard=shard, content=content(), group=None, activity=Activity(), options=replace(OPTIONS, **part))
 
 

@@ -46,7 +46,7 @@ def main():
     do = Operations(group, activity, subject, shard, store, rule=rule)
     store.prepare(subject.slug)
     group.wait()
-    make = engine_maker("pytest_ckpt.ranks.engines.dcp.engine:make")
+    make = engine_maker("pytest_ckpt.ranks.engines.dcp:make")
     engine = make(shard=shard, content=Content(7), group=group, activity=activity, options=EngineOptions())
     strategy = SyncStrategy(engine=engine, store=store, group=group, activity=activity)
     cache = HostCache(group, activity, store, subject.slug)

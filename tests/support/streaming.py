@@ -33,7 +33,7 @@ REQUEST = 64 << 10
 
 def by_torch(shard):
     """Return the engine torch of a shard, imported here: every worker imports this module, and torch takes seconds."""
-    from pytest_ckpt.ranks.engines.torch.engine import TorchEngine  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines.torch import TorchEngine  # noqa: PLC0415
 
     return TorchEngine(shard, CONTENT, Activity())
 

@@ -24,11 +24,10 @@ from torch.distributed.checkpoint import _consolidate_hf_safetensors as library
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 
 from pytest_ckpt.facts.file_rules import CONSOLIDATED_FILES
-from pytest_ckpt.ranks.engines.dcp.arrivals import of_other_size, of_places
-from pytest_ckpt.ranks.engines.dcp.engine import DcpEngine
-from pytest_ckpt.ranks.engines.dcp.watched_files import WatchedFiles
+from pytest_ckpt.ranks.engines.dcp import DcpEngine, of_other_size, of_places
+from pytest_ckpt.ranks.engines.dcp_watch import WatchedFiles
 from pytest_ckpt.ranks.engines.protocol import LocalFault
-from pytest_ckpt.ranks.engines.safetensors.header import DTYPES, LENGTH_BYTES, header_end
+from pytest_ckpt.ranks.engines.safetensors_files import DTYPES, LENGTH_BYTES, header_end
 from pytest_ckpt.sizing.files import consolidated_files, read_of_consolidated
 
 if TYPE_CHECKING:

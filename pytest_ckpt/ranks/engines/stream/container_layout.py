@@ -3,7 +3,7 @@
 Byte for byte what torch.save of a plain dictionary of contiguous tensors writes into a file object under
 ``torch.utils.serialization.config.save.storage_alignment = 4096``. Sources: torch/serialization.py (`_save`),
 caffe2/serialize/inline_container.cc (PyTorchStreamWriter) and miniz.c (mz_zip_writer_add_mem_ex_v2,
-mz_zip_writer_finalize_archive) of torch 2.13; `pytest_ckpt.ranks.engines.torch.container_check` compares with the
+mz_zip_writer_finalize_archive) of torch 2.13; `pytest_ckpt.ranks.engines.container_check` compares with the
 torch that is installed. One case is left out: torch takes a tensor whose own first bytes are the signature of a data
 descriptor for one, and folds four of its bytes into the serialization id (one tensor in 2^32).
 

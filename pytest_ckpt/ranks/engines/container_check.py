@@ -1,6 +1,6 @@
 """Compare the containers of engine ``stream`` with those of the installed torch.save, byte for byte.
 
-``python -m pytest_ckpt.ranks.engines.torch.container_check`` prints the first difference and ends with 1 where there is
+``python -m pytest_ckpt.ranks.engines.container_check`` prints the first difference and ends with 1 where there is
 one. Containers follow the version of torch that constraints.txt names; another version may write others, which torch
 reads all the same.
 """

@@ -9,8 +9,7 @@ from aiohttp import ClientError as HttpError
 from botocore.exceptions import BotoCoreError, ClientError
 from torch.distributed.checkpoint import _fsspec_filesystem as of_torch
 
-from pytest_ckpt.ranks.engines.dcp_objects.engine import ObjectsDcpEngine
-from pytest_ckpt.ranks.engines.dcp_objects.watched_objects import Client
+from pytest_ckpt.ranks.engines.dcp_objects import Client, ObjectsDcpEngine
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
