@@ -42,7 +42,7 @@ _MODES = {"save": "write", "load": "read"}
 def as_rank(job_file: str) -> None:
     """Save or load once, as one of the ranks; rank 0 writes every rank's seconds."""
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
-    from pytest_ckpt.ranks.content.generator import Content  # noqa: PLC0415
+    from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.stream.engine import StreamEngine  # noqa: PLC0415
     from pytest_ckpt.ranks.operations import Operations  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415 - in the ranks only

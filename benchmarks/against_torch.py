@@ -35,10 +35,10 @@ def layout_of(asked: argparse.Namespace) -> Layout:
 def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) -> None:  # noqa: PLR0915
     import torch  # noqa: PLC0415 - in the processes only
 
-    from pytest_ckpt.ranks.content.generator import Content  # noqa: PLC0415
+    from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.stream.engine import StreamEngine  # noqa: PLC0415
-    from pytest_ckpt.ranks.engines.torch.engine import TorchEngine  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines.torch import TorchEngine  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
     from pytest_ckpt.targets.posix.direct_io import DirectWay  # noqa: PLC0415

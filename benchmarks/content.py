@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from pytest_ckpt.ranks.content.generator import Content, TensorKey
+from pytest_ckpt.ranks.content import Content, TensorKey
 
 
 def main() -> None:

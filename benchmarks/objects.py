@@ -35,7 +35,7 @@ def sent_part() -> bytearray:
     """Return what the server sends for each part: content as engine stream makes it."""
     import numpy as np  # noqa: PLC0415
 
-    from pytest_ckpt.ranks.content.generator import Content, TensorKey  # noqa: PLC0415
+    from pytest_ckpt.ranks.content import Content, TensorKey  # noqa: PLC0415
 
     part = bytearray(PART)
     Content(1).fill(np.frombuffer(part, dtype=np.uint8), TensorKey(checkpoint=1, rank=0, tensor=0))
@@ -94,7 +94,7 @@ def ours(url: str, data: memoryview, slots: SimpleQueue[memoryview], *, content:
     import numpy as np  # noqa: PLC0415
 
     from pytest_ckpt.facts.targets import Access  # noqa: PLC0415
-    from pytest_ckpt.ranks.content.generator import Content, TensorKey  # noqa: PLC0415
+    from pytest_ckpt.ranks.content import Content, TensorKey  # noqa: PLC0415
     from pytest_ckpt.targets.objects.client import Bucket  # noqa: PLC0415
     from pytest_ckpt.targets.objects.keys import read_prefix  # noqa: PLC0415
 

@@ -63,7 +63,7 @@ def measured(act: Any) -> tuple[float, float]:
 
 def now(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
     from pytest_ckpt.facts.proofs import CommitProof  # noqa: PLC0415
-    from pytest_ckpt.ranks.content.generator import Content  # noqa: PLC0415
+    from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
@@ -72,7 +72,7 @@ def now(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
     from pytest_ckpt.targets.posix.source import PosixCommitted  # noqa: PLC0415
 
     if engine_name == "torch":
-        from pytest_ckpt.ranks.engines.torch.engine import TorchEngine as Engine  # noqa: PLC0415
+        from pytest_ckpt.ranks.engines.torch import TorchEngine as Engine  # noqa: PLC0415
     else:
         from pytest_ckpt.ranks.engines.stream.engine import StreamEngine as Engine  # noqa: PLC0415
     activity, way = Activity(), DirectWay()

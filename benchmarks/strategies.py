@@ -30,7 +30,7 @@ def copied(scale: str, ranks: int, rank: int) -> float:
     """Return the rate of the engine's copy of a rank's state over that of numpy.copyto: the median of pairs."""
     import numpy as np  # noqa: PLC0415 - in the processes that copy
 
-    from pytest_ckpt.ranks.content.generator import Content  # noqa: PLC0415
+    from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.factory import engine_maker  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415

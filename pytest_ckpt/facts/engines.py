@@ -95,7 +95,7 @@ BUILT_IN = (
     EngineSpec(
         name="torch",
         help="torch.save and torch.load, the state in memory",
-        make="pytest_ckpt.ranks.engines.torch.engine:make",
+        make="pytest_ckpt.ranks.engines.torch:make",
         # Python, torch and MPI, measured in docs/performance.md.
         memory=MemoryRule(process_bytes=400_000_000, state_share=1.0),
         package="torch",
@@ -112,7 +112,7 @@ BUILT_IN = (
     EngineSpec(
         name="dcp",
         help="torch.distributed.checkpoint with its own files, all ranks together, the state in memory",
-        make="pytest_ckpt.ranks.engines.dcp.engine:make",
+        make="pytest_ckpt.ranks.engines.dcp:make",
         # A load holds one tensor more than the state: the largest is 4 of a rank's 14 bytes a parameter.
         memory=MemoryRule(process_bytes=450_000_000, state_share=1.3),
         needs=frozenset({"paths"}),
@@ -125,7 +125,7 @@ BUILT_IN = (
     EngineSpec(
         name="dcp-s3torchconnector",
         help="torch.distributed.checkpoint into a bucket by Amazon's s3torchconnector, which commits itself",
-        make="pytest_ckpt.ranks.engines.dcp_objects.connector:make",
+        make="pytest_ckpt.ranks.engines.dcp_s3torchconnector:make",
         # Measured in docs/performance.md: a load holds what the client has asked for ahead, up to half a GB.
         memory=MemoryRule(process_bytes=1_100_000_000, state_share=1.7),
         commits="engine",
@@ -140,7 +140,7 @@ BUILT_IN = (
     EngineSpec(
         name="dcp-s3fs",
         help="torch.distributed.checkpoint into a bucket by fsspec and s3fs, which commit themselves",
-        make="pytest_ckpt.ranks.engines.dcp_objects.of_fsspec:make",
+        make="pytest_ckpt.ranks.engines.dcp_fsspec:make",
         memory=MemoryRule(process_bytes=600_000_000, state_share=2.0),
         commits="engine",
         needs=frozenset({"parts of S3"}),
@@ -153,7 +153,7 @@ BUILT_IN = (
     EngineSpec(
         name="safetensors",
         help="Hugging Face's files of at most 5 GB with an index, by its library, the state in memory",
-        make="pytest_ckpt.ranks.engines.safetensors.engine:make",
+        make="pytest_ckpt.ranks.engines.safetensors:make",
         # A save holds a file twice beside the state, and with a library before 0.8 three times.
         memory=MemoryRule(process_bytes=120_000_000, state_share=1.0, file_share=3.0),
         package="safetensors",
@@ -164,7 +164,7 @@ BUILT_IN = (
     EngineSpec(
         name="safetensors-consolidated",
         help="Hugging Face's files by torch's writer, all ranks together, and rank 0 makes files of whole tensors",
-        make="pytest_ckpt.ranks.engines.consolidated.engine:make",
+        make="pytest_ckpt.ranks.engines.consolidated:make",
         memory=MemoryRule(process_bytes=450_000_000, state_share=1.0, file_share=3.0),
         needs=frozenset({"paths"}),
         is_collective=True,
@@ -176,7 +176,7 @@ BUILT_IN = (
     EngineSpec(
         name="megatron",
         help="the files and calls of Megatron's distributed checkpoints, all ranks together, the state in memory",
-        make="pytest_ckpt.ranks.engines.megatron.engine:make",
+        make="pytest_ckpt.ranks.engines.megatron:make",
         # As dcp, whose library writes the large files.
         memory=MemoryRule(process_bytes=450_000_000, state_share=1.3),
         needs=frozenset({"paths"}),
@@ -189,7 +189,7 @@ BUILT_IN = (
     EngineSpec(
         name="replay",
         help="the calls of a recorded job, --ckpt-pattern, the state in memory",
-        make="pytest_ckpt.ranks.engines.replay.engine:make",
+        make="pytest_ckpt.ranks.engines.replay:make",
         memory=MemoryRule(process_bytes=120_000_000, state_share=1.0),
         needs=frozenset({"paths"}),
         is_collective=True,

@@ -61,7 +61,7 @@ STRATEGIES = (
     StrategySpec(
         name="hybrid",
         help="a full save as by sync, and between two of them deltas as by async",
-        make="pytest_ckpt.ranks.strategies.hybrid:HybridStrategy",
+        make="pytest_ckpt.ranks.strategies.asynchronous:HybridStrategy",
         blocks=False,
         stages=True,
         saves_deltas=True,

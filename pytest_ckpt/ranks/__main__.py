@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pytest_ckpt.support.die_with_parent import die_with_parent
 from pytest_ckpt.support.processes import SEGMENTS, SESSION
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.controller import Controller
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import Job
+    from pytest_ckpt.targets.protocol_of_paths import TierStore
 
 
 # A network that is gone for a moment ends no run.
@@ -152,12 +153,31 @@ def _measure(group: Group, activity: Activity, job: Job, controller: Controller)
         for make in {task.make for task in job.tasks}:
             engine_maker(make)
     group.wait()
-    from pytest_ckpt.ranks.local_tiers import tier_of_each_host  # noqa: PLC0415
-
     if group.rank == 0:
         activity.tell(Imported())
-    with tier_of_each_host(group, job):
+    with _tier_of_each_host(group, job):
         _measure_tasks(group, activity, job, controller)
+
+
+@contextlib.contextmanager
+def _tier_of_each_host(group: Group, job: Job) -> Iterator[None]:
+    """Make the run's area in this host's local tier, by one of its ranks, and remove it at the end.
+
+    The controller has made that of its own host.
+    """
+    from pytest_ckpt.support.references import load  # noqa: PLC0415
+
+    if not job.local or not group.spans_hosts:
+        yield
+        return
+    tier = cast("TierStore", load(job.local.opener)(job.local))
+    if group.leads_host:
+        tier.settle()
+    group.wait()
+    yield
+    group.wait()
+    if group.leads_host:
+        tier.leave({task.subject.slug for task in job.tasks})
 
 
 def _measure_tasks(group: Group, activity: Activity, job: Job, controller: Controller) -> None:

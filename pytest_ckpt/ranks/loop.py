@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import (
@@ -15,14 +15,14 @@ from pytest_ckpt.facts.events import (
     PatternMeasured,
 )
 from pytest_ckpt.facts.file_rules import AS_RECORDED
-from pytest_ckpt.facts.measurement import RankFacts
+from pytest_ckpt.facts.measurement import DataEffect, RankFacts, Retention
+from pytest_ckpt.facts.proofs import CacheReading, CanaryReads, Fault, Integrity, MovedBytes
 from pytest_ckpt.facts.requests import together
 from pytest_ckpt.ranks.client_proof import ClientProof
-from pytest_ckpt.ranks.content.generator import Content, content_seed
+from pytest_ckpt.ranks.content import Content, content_seed
 from pytest_ckpt.ranks.engines.chained import ChainedEngine
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.engines.protocol import Engine, Loader, joined_facts
-from pytest_ckpt.ranks.found import Found
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import EngineOptions
@@ -34,6 +34,7 @@ from pytest_ckpt.ranks.scenarios.table import ROWS, Bench
 from pytest_ckpt.ranks.strategies.protocol import Strategy, strategy_of
 from pytest_ckpt.ranks.training import TrainingSteps
 from pytest_ckpt.sizing.models import RankLayout
+from pytest_ckpt.sizing.record import MAXIMUM_FAULTS
 from pytest_ckpt.support.errors import ReplacedError
 from pytest_ckpt.support.references import load
 
@@ -301,4 +302,36 @@ class MeasurementLoop:
         peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return RankFacts(
             rank=self._group.rank, host=self._group.host, pid=os.getpid(), peak_memory_bytes=peak_kib * 1024
+        )
+
+
+@dataclass(slots=True)
+class Found:
+    """What has been found so far; on rank 0 the figures are those of all ranks."""
+
+    bytes_checked: int = 0
+    fault_count: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    worst_resident: float | None = None
+    drops: list[str] = field(default_factory=list)
+    readings: dict[tuple[str, str], CacheReading] = field(default_factory=dict)
+    retention: Retention | None = None
+    data: DataEffect | None = None
+    by_other_hosts: bool = False
+    moved: tuple[MovedBytes, ...] = ()
+    canaries: tuple[CanaryReads, ...] = ()
+
+    def take(self, loaded: Loaded, expected_bytes: int) -> Integrity:
+        """Take in one of the subject's own loads; return what was compared so far, of so many bytes in all."""
+        if loaded.operation and loaded.operation.mapped_bytes:
+            resident = (loaded.operation.resident_bytes or 0) / loaded.operation.mapped_bytes
+            self.worst_resident = max(self.worst_resident or 0.0, resident)
+        self.bytes_checked += loaded.bytes_checked
+        self.fault_count += loaded.fault_count
+        self.faults = (self.faults + loaded.faults)[:MAXIMUM_FAULTS]
+        return Integrity(
+            bytes_expected=expected_bytes,
+            bytes_checked=self.bytes_checked,
+            fault_count=self.fault_count,
+            faults=tuple(self.faults),
         )

@@ -16,10 +16,9 @@ from pytest_ckpt.facts.proofs import Durability, Fault, Integrity
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.targets import Role
 from pytest_ckpt.ranks.across_hosts import AcrossHosts
-from pytest_ckpt.ranks.beside import Beside
 from pytest_ckpt.ranks.checkpoints import Checkpoints
+from pytest_ckpt.ranks.client_proof import ClockWatch
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader
-from pytest_ckpt.ranks.process.clock_watch import ClockWatch
 from pytest_ckpt.ranks.strategies.protocol import leads
 from pytest_ckpt.ranks.timing import Own, combine, summed
 from pytest_ckpt.support.errors import ReplacedError
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Store
     from pytest_ckpt.targets.protocol_of_paths import StoreOfPaths
-
 
 _MAXIMUM_FAULTS_OF_RANK = 20
 
@@ -321,3 +319,27 @@ class Operations(Checkpoints):
 
     def _spent(self, stage: str, seconds: float) -> None:
         self.stages[stage] = self.stages.get(stage, 0.0) + seconds
+
+
+class Beside(threading.Thread):
+    """Does something beside an operation; its error is raised where the operation waits for it."""
+
+    def __init__(self, act: Callable[[threading.Event], None]) -> None:
+        super().__init__()
+        self._act = act
+        self._over = threading.Event()
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Act; keep the error for `finish`."""
+        try:
+            self._act(self._over)
+        except BaseException as error:  # it is raised by finish
+            self._error = error
+
+    def finish(self) -> None:
+        """Say that it is over, wait for the end and raise the error that was met."""
+        self._over.set()
+        self.join()
+        if self._error:
+            raise self._error

@@ -16,7 +16,7 @@ from pytest_ckpt.ranks.engines.protocol import state_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ckpt.ranks.content.generator import Bytes
+    from pytest_ckpt.ranks.content import Bytes
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group

@@ -47,7 +47,7 @@ def engines(settings: Settings) -> Finding:
     # Two seconds of a core, and of interest to who lets stream write what torch is to read.
     if not is_installed(DEFAULT) or all(spec.name != "stream" for spec in settings.engines):
         return Finding(name="engines", can=True, needed=True, description=description)
-    command = [sys.executable, "-m", "pytest_ckpt.ranks.engines.torch.container_check"]
+    command = [sys.executable, "-m", "pytest_ckpt.ranks.engines.container_check"]
     with contextlib.suppress(subprocess.TimeoutExpired):
         done = subprocess.run(
             command, cwd=PACKAGE_HOME, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.ranks.content.generator import Content, TensorKey, content_seed
+from pytest_ckpt.ranks.content import Content, TensorKey, content_seed
 from pytest_ckpt.sizing.models import layout
 from tests.support.front_door import (
     FOLDER,

@@ -13,7 +13,7 @@ import pytest
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.facts.file_rules import SAFETENSORS_FILES
-from pytest_ckpt.ranks.content.generator import Content, TensorKey, content_seed
+from pytest_ckpt.ranks.content import Content, TensorKey, content_seed
 from pytest_ckpt.sizing.files import names_of, shard_files
 from pytest_ckpt.sizing.models import Layout, layout
 from tests.support.bare_safetensors import load_bare

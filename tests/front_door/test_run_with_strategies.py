@@ -45,7 +45,7 @@ import sys
 
 if "pytest_ckpt.ranks" in sys.orig_argv:
     from pytest_ckpt.ranks.engines.whole_state import WholeState
-    from pytest_ckpt.ranks.engines.stream.staged_files import StagedFiles
+    from pytest_ckpt.ranks.engines.stream.engine import StagedFiles
 
     def stage(whole):
         whole.copy, whole.is_staged = whole.state, True

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.subject import OperationRef
-from pytest_ckpt.ranks.content.generator import Content, content_seed
+from pytest_ckpt.ranks.content import Content, content_seed
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import layout
@@ -183,7 +183,7 @@ def test_a_target_without_direct_requests_is_measured_all_the_same_and_the_repor
 
 @pytest.mark.thorough
 def test_checkpoints_that_were_kept_are_read_by_torch(undirected: Run) -> None:
-    from pytest_ckpt.ranks.engines.torch.engine import TorchEngine  # noqa: PLC0415 - takes seconds
+    from pytest_ckpt.ranks.engines.torch import TorchEngine  # noqa: PLC0415 - takes seconds
 
     planned = layout("llama3-8b", mode="open", processes=2, scale=1 / 10_000)
     content = Content(content_seed(undirected.measurement()["seed"], MEASURED))

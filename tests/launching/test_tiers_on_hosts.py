@@ -25,16 +25,16 @@ STALE = """
 import sys
 
 if "pytest_ckpt.ranks" in sys.orig_argv:
-    from pytest_ckpt.ranks.scenarios import partners
+    from pytest_ckpt.ranks.scenarios import tiers
 
-    write, kept = partners.write_piece, {}
+    write, kept = tiers.write_piece, {}
 
     def first(sink, offset, count, data, name, clock):
         old = kept.setdefault((name, offset), data[:count].copy())
         data[:count] = old
         write(sink, offset, count, data, name, clock)
 
-    partners.write_piece = first
+    tiers.write_piece = first
 """
 
 

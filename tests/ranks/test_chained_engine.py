@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.ranks.content.generator import Content
+from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.chained import Chain, ChainedEngine
 from pytest_ckpt.ranks.engines.protocol import Comparison
 from pytest_ckpt.ranks.engines.stream.engine import StreamEngine

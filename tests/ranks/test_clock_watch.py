@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ckpt.facts.client_proofs import ClockSpan
-from pytest_ckpt.ranks.process import clock_watch
-from pytest_ckpt.ranks.process.clock_watch import ClockWatch
+from pytest_ckpt.ranks import client_proof
+from pytest_ckpt.ranks.client_proof import ClockWatch
 
 UPTIME_STEP = 0.01
 LONG = 1000.0
@@ -50,8 +50,8 @@ def host(monkeypatch):
 
     def make(rate=1.0):
         made = Host(rate)
-        monkeypatch.setattr(clock_watch, "_CLOCKS", (made.clock, made.clock))
-        monkeypatch.setattr(clock_watch, "_uptime", made.uptime)
+        monkeypatch.setattr(client_proof, "_CLOCKS", (made.clock, made.clock))
+        monkeypatch.setattr(client_proof, "_uptime", made.uptime)
         monkeypatch.setattr(time, "clock_gettime", made.of_kernel)
         return made
 

@@ -10,9 +10,9 @@ import pytest
 import zstandard
 
 from pytest_ckpt.facts.compression import FRAME_BYTES
-from pytest_ckpt.ranks.content.generator import BLOCK_PAGES, PAGE_BYTES, Content, TensorKey
-from pytest_ckpt.ranks.engines.compressed.engine import CompressedEngine
-from pytest_ckpt.ranks.engines.compressed.files import CompressingDraft, DecompressingCheckpoint
+from pytest_ckpt.facts.engines import built_in
+from pytest_ckpt.ranks.content import BLOCK_PAGES, PAGE_BYTES, Content, TensorKey
+from pytest_ckpt.ranks.engines.compressed import CompressedEngine, CompressingDraft, DecompressingCheckpoint
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
@@ -26,7 +26,7 @@ CODECS = ("zstd:1", "lz4:0")
 
 
 def compressed(engine="stream", codec="zstd:1", **options):
-    made = engine_maker(f"pytest_ckpt.ranks.engines.{engine}.engine:make")(
+    made = engine_maker(built_in(engine).make)(
         shard=SHARD, content=Content(7, tensors=dtypes(SHARD.files)), group=Alone(), activity=Activity(),
         options=EngineOptions(request_bytes=256 << 10, **options),
     )  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_ckpt.facts.engines import built_in
 from pytest_ckpt.facts.file_rules import CONSOLIDATED_FILES
-from pytest_ckpt.ranks.content.generator import Content, TensorKey
+from pytest_ckpt.ranks.content import Content, TensorKey
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
@@ -42,7 +42,7 @@ LARGE = MADE[-2]
 
 @pytest.fixture
 def engine() -> Iterator[object]:
-    make = engine_maker("pytest_ckpt.ranks.engines.consolidated.engine:make")
+    make = engine_maker("pytest_ckpt.ranks.engines.consolidated:make")
     made = make(shard=SHARD, content=Content(7), group=Alone(), activity=Activity(), options=EngineOptions())
     yield made
     made.release()

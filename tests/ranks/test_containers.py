@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.content.generator import Content, TensorKey
+from pytest_ckpt.ranks.content import Content, TensorKey
 from pytest_ckpt.ranks.engines.stream import container_layout
 from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import ALIGNMENT_BYTES, container_of, identity_half
@@ -117,7 +117,7 @@ of_the_pinned_torch = pytest.mark.skipif(
 
 
 def difference(tensors, *alignment):
-    from pytest_ckpt.ranks.engines.torch import container_check  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
+    from pytest_ckpt.ranks.engines import container_check  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
 
     return container_check.difference(tensors, *alignment)
 
@@ -215,7 +215,7 @@ class _Written(io.RawIOBase):
 
 
 def test_another_version_of_torch_is_compared_and_its_difference_named(monkeypatch):
-    from pytest_ckpt.ranks.engines.torch import container_check  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
+    from pytest_ckpt.ranks.engines import container_check  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
 
     assert container_check.differences() == "" or version("torch").split("+")[0] not in PINNED
     monkeypatch.setattr(container_layout, "_FORMAT", (".format_version", b"2"))

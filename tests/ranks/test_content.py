@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.content.generator import BLOCK_PAGES, PAGE_BYTES, Content, TensorKey, content_seed
+from pytest_ckpt.ranks.content import BLOCK_PAGES, PAGE_BYTES, Content, TensorKey, content_seed
 from pytest_ckpt.sizing.content_places import tensor_bits
 
 CONTENT = Content(content_seed(7, "llama3-8b-full"))

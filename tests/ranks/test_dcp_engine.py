@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.ranks.content.generator import Content, TensorKey
+from pytest_ckpt.ranks.content import Content, TensorKey
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
@@ -42,7 +42,7 @@ class Alone:
 @pytest.fixture
 def engine() -> Iterator[object]:
     # Imported here: every worker collects this module, and torch takes seconds.
-    make = engine_maker("pytest_ckpt.ranks.engines.dcp.engine:make")
+    make = engine_maker("pytest_ckpt.ranks.engines.dcp:make")
     made = make(shard=SHARD, content=CONTENT, group=Alone(), activity=Activity(), options=EngineOptions())
     yield made
     made.release()

@@ -37,7 +37,7 @@ def held(shard):
 
 def holders(expected_text):
     # Every worker collects this module, and torch takes seconds.
-    from pytest_ckpt.ranks.engines.dcp.sharded_state import find_holders  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines.dcp import find_holders  # noqa: PLC0415
 
     return dict(find_holders(Gathered(expected_text), ()))
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.content.faults import Finding, compare
-from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, TensorKey
+from pytest_ckpt.ranks.content import PAGE_BYTES, Content, Finding, TensorKey, compare
 
 CONTENT = Content(7)
 PLACE = TensorKey(checkpoint=3, rank=5, tensor=2)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from pytest_ckpt.facts.file_rules import MEGATRON_FILES
-from pytest_ckpt.ranks.content.generator import Content, TensorKey
+from pytest_ckpt.ranks.content import Content, TensorKey
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
@@ -43,7 +43,7 @@ class OneRank(Alone):
 
 @pytest.fixture
 def engine() -> Iterator[object]:
-    make = engine_maker("pytest_ckpt.ranks.engines.megatron.engine:make")
+    make = engine_maker("pytest_ckpt.ranks.engines.megatron:make")
     made = make(shard=SHARD, content=Content(7), group=OneRank(), activity=Activity(), options=EngineOptions())
     yield made
     made.release()

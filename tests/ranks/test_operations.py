@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.facts.subject import Subject
-from pytest_ckpt.ranks.content.generator import Content
+from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.activity import Activity

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from pytest_ckpt.ranks.content.generator import Content
-from pytest_ckpt.ranks.engines.replay.engine import make
+from pytest_ckpt.ranks.content import Content
+from pytest_ckpt.ranks.engines.replay import make
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.ranks.training import change

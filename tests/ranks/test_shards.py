@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.facts.engines import built_in
-from pytest_ckpt.ranks.content.generator import Content
+from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.engines.shards import ShardsInTurn
 from pytest_ckpt.ranks.process.activity import Activity
@@ -35,7 +35,7 @@ def content():
 
 
 def made(engine, shard, **part):
-    make = engine_maker(f"pytest_ckpt.ranks.engines.{engine}.engine:make")
+    make = engine_maker(built_in(engine).make)
     return make(shard=shard, content=content(), group=None, activity=Activity(), options=replace(OPTIONS, **part))
 
 

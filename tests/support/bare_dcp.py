@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ckpt.ranks.content.generator import Content, TensorKey, content_seed
+from pytest_ckpt.ranks.content import Content, TensorKey, content_seed
 from pytest_ckpt.sizing.models import layout
 
 _SECONDS = 300

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_ckpt.ranks.content.faults import compare
-from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.content import TensorKey, compare
 from pytest_ckpt.ranks.engines.protocol import Comparison, LocalFault
 from pytest_ckpt.vendors import EngineSpec, MemoryRule
 

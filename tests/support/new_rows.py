@@ -22,8 +22,8 @@ ENGINE = f'''"""A tensor after the other, one write a file."""
 
 from __future__ import annotations
 
-from pytest_ckpt.ranks.content.faults import compare
-from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.content import compare
+from pytest_ckpt.ranks.content import TensorKey
 from pytest_ckpt.ranks.engines.protocol import Comparison, LocalFault
 
 

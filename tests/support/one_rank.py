@@ -88,7 +88,7 @@ def _peak_bytes() -> int:
 
 
 def main() -> None:
-    from pytest_ckpt.ranks.content.generator import Content  # noqa: PLC0415 - numpy is for this process alone
+    from pytest_ckpt.ranks.content import Content  # noqa: PLC0415 - numpy is for this process alone
     from pytest_ckpt.ranks.engines.factory import engine_maker  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pytest_ckpt.ranks.content.faults import compare
-from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.content import TensorKey, compare
 from pytest_ckpt.ranks.engines.protocol import Comparison
 
 FILES, FILE_BYTES = 3, (1 << 20) + 12_345

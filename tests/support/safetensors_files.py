@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 
 from pytest_ckpt.facts.file_rules import SAFETENSORS_FILES
-from pytest_ckpt.ranks.content.generator import Content, TensorKey
-from pytest_ckpt.ranks.engines.safetensors.engine import make
-from pytest_ckpt.ranks.engines.safetensors.index_file import INDEX, index_of, stored_name
+from pytest_ckpt.ranks.content import Content, TensorKey
+from pytest_ckpt.ranks.engines.safetensors import make
+from pytest_ckpt.ranks.engines.safetensors_files import INDEX, index_of, stored_name
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.files import shard_files

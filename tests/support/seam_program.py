@@ -13,7 +13,7 @@ import threading
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.targets import AreaRef
-from pytest_ckpt.ranks.content.generator import Content
+from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.activity import Activity

@@ -13,7 +13,7 @@ from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.file_rules import FileRule
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.targets import AreaRef
-from pytest_ckpt.ranks.content.generator import Content
+from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.factory import engine_maker
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.activity import Activity
@@ -46,7 +46,7 @@ def main():
     do = Operations(group, activity, subject, shard, store, rule=rule)
     store.prepare(subject.slug)
     group.wait()
-    make = engine_maker("pytest_ckpt.ranks.engines.dcp.engine:make")
+    make = engine_maker("pytest_ckpt.ranks.engines.dcp:make")
     engine = make(shard=shard, content=Content(7), group=group, activity=activity, options=EngineOptions())
     strategy = SyncStrategy(engine=engine, store=store, group=group, activity=activity)
     cache = HostCache(group, activity, store, subject.slug)

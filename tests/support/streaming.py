@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from pytest_ckpt.facts.event_line import MARK
-from pytest_ckpt.ranks.content.generator import Content
+from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.stream import engine as stream
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
 from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
@@ -33,7 +33,7 @@ REQUEST = 64 << 10
 
 def by_torch(shard):
     """Return the engine torch of a shard, imported here: every worker imports this module, and torch takes seconds."""
-    from pytest_ckpt.ranks.engines.torch.engine import TorchEngine  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines.torch import TorchEngine  # noqa: PLC0415
 
     return TorchEngine(shard, CONTENT, Activity())
 

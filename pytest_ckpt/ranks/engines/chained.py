@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from pytest_ckpt.ranks.content.faults import compare
-from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.content import TensorKey, compare
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, staging, state_of
 from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
 from pytest_ckpt.sizing.deltas import PAGE_BYTES, delta_name, index_bytes
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_ckpt.facts.proofs import CommitProof, Entry, FaultKind
-    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.content import Bytes, Content
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.sizing.deltas import DeltaRule, Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from pytest_ckpt.ranks.content.generator import Content, content_seed
+from pytest_ckpt.ranks.content import Content, content_seed
 from pytest_ckpt.sizing.content_places import USUAL_TENSOR_BITS, tensor_bits
 from pytest_ckpt.sizing.models import dtypes
 from pytest_ckpt.support.references import load
@@ -56,6 +56,6 @@ def made_engine(
     )
     if plain or not task.codec:
         return engine
-    from pytest_ckpt.ranks.engines.compressed.engine import CompressedEngine  # noqa: PLC0415 - needs the codec's library
+    from pytest_ckpt.ranks.engines.compressed import CompressedEngine  # noqa: PLC0415 - needs the codec's library
 
     return CompressedEngine(engine, task.codec)

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.failure import Phase
     from pytest_ckpt.facts.proofs import CommitProof, FaultKind
-    from pytest_ckpt.ranks.content.faults import Finding
-    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.content import Bytes, Content, Finding
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Committed, Draft, Sink

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from pytest_ckpt.ranks.content.faults import compare
-from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.content import TensorKey, compare
 from pytest_ckpt.ranks.engines.protocol import Comparison, LocalFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.content import Bytes, Content
     from pytest_ckpt.ranks.engines.protocol import Clock
     from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.sizing.models import ShardFile, Tensor

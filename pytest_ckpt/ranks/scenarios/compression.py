@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.compression import PAIRS, Compression
 from pytest_ckpt.facts.events import PatternMeasured
-from pytest_ckpt.ranks.content import numbers
-from pytest_ckpt.ranks.engines.compressed.engine import CompressedEngine
+from pytest_ckpt.ranks.content import AS_NUMBERS
+from pytest_ckpt.ranks.engines.compressed import CompressedEngine
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import OperationKind
@@ -49,7 +49,7 @@ def measure_compression(group: Group, do: Operations, task: Task, turns: InTurns
         return
     found = Compression(
         codec=task.codec,
-        content=numbers.SAID,
+        content=AS_NUMBERS,
         bytes=whole_bytes,
         stored_bytes=counts.stored_bytes,
         plain_save_seconds=seconds["save", False],

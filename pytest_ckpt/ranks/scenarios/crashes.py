@@ -4,7 +4,8 @@ Meanwhile retention deletes the checkpoint before the newest committed one: that
 
 Each rank forks a process that stands in for its training process: it copies its state, goes on to change it, and writes
 the copy meanwhile; or it drains what was saved to a local tier. The ranks themselves live on; they kill these processes
-at a random moment and look what is left.
+at a random moment and look what is left. Checkpoints are as those of the subject, but small, in an area that is
+attached for them alone.
 """
 
 from __future__ import annotations
@@ -13,38 +14,107 @@ import contextlib
 import itertools
 import math
 import random
+import threading
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
 
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.strategy_results import Crashes, Kill, Reached
-from pytest_ckpt.ranks.beside import Beside
-from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.ranks.engines.factory import content_of, made_engine
+from pytest_ckpt.ranks.engines.protocol import Clock, staging
+from pytest_ckpt.ranks.operations import Beside, Operations
 from pytest_ckpt.ranks.process.activity import Activity
-from pytest_ckpt.ranks.process.forked import Forked
-from pytest_ckpt.ranks.process.forked_group import hand_on
+from pytest_ckpt.ranks.process.forked import Forked, hand_on
 from pytest_ckpt.ranks.process.job import OF_CRASHES
 from pytest_ckpt.ranks.scenarios.operations_that_may_fail import Compared
+from pytest_ckpt.ranks.strategies.protocol import write_files
+from pytest_ckpt.ranks.strategies.sync import SyncStrategy
+from pytest_ckpt.ranks.strategies.tiered import Copies
+from pytest_ckpt.ranks.training import change_all
+from pytest_ckpt.sizing.files import passing_names
+from pytest_ckpt.support.references import load
 from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_ckpt.facts.targets import CheckpointRef
+    from pytest_ckpt.facts.subject import OperationRef
+    from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
     from pytest_ckpt.ranks.engines.protocol import Engine
-    from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
-    from pytest_ckpt.ranks.scenarios.crash_ways import InBackground
+    from pytest_ckpt.ranks.process.job import EngineOptions, Task
+    from pytest_ckpt.ranks.strategies.protocol import Saved
     from pytest_ckpt.targets.protocol import Store
 
+_BY_LIST = "The target commits by a list of all ranks' objects, which killed processes cannot hand on."
+# Of each rank: enough to be killed in the middle, and little to do it often.
+_RANK_BYTES = 8 << 20
 # Ranks ask each other at every poll, which takes cores from processes that save: a fiftieth of a save between them.
 _SHORTEST_POLL_SECONDS, _LONGEST_POLL_SECONDS, _POLLS_OF_A_SAVE = 0.001, 0.005, 50
 # Some kills come when the save is over: what was committed must be whole then, too.
 _LATEST = 1.15
 COPIED, WRITTEN, COMMITTED = "c", "w", "d"
 WRITE, COMMIT = "W", "C"
+
+
+def measure_crashes(
+    group: Group,
+    activity: Activity,
+    task: Task,
+    area: AreaRef,
+    options: EngineOptions,
+    cache: HostCache,
+    drop: Callable[[Sequence[Files]], None],
+    local: AreaRef | None,
+) -> None:
+    """Kill as many saves as the task says, of a checkpoint that is as its subject's, but small."""
+    whole = task.layout()
+    share = min(1.0, _RANK_BYTES * whole.processes / whole.bytes)
+    small = task.layout(task.scale * share)
+    shard = small.rank(group.rank)
+    store: Store = load(area.opener)(area)
+    do = Operations(group, activity, task.subject, shard, store, rule=task.files)
+    if store.wants_entries:
+        do.send(PatternMeasured(subject=task.subject, name="crashes", not_run=_BY_LIST))
+        store.close()
+        return
+    content = content_of(task, shard, aside="crashes")
+
+    def make() -> Engine:
+        return made_engine(task, shard, content, group, activity, replace(options, stages=False))
+
+    def make_staging(among: Group) -> Engine:
+        return made_engine(task, shard, content, among, Activity(), replace(options, stages=True))
+
+    way: InBackground = ByCopy(make=make_staging)
+    if local:
+        tier: Store = load(local.opener)(local)
+        way = ByDrain(
+            group=group,
+            activity=activity,
+            do=Operations(group, activity, task.subject, shard, tier, rule=task.files, is_local=True),
+            tier=tier,
+            make=make,
+            attach=lambda: load(local.opener)(local),
+        )
+    CrashScenario(
+        group=group,
+        do=do,
+        cache=cache,
+        store=store,
+        way=way,
+        make=make,
+        attach=lambda: load(area.opener)(area),
+        drop=drop,
+        random=random.Random(f"{task.seed}/{task.subject}/crashes"),
+        after=task.operations,
+        bytes=small.bytes,
+        planned=task.kills,
+        passing=passing_names(shard, task.files),
+    ).measure()
+    store.close()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -256,3 +326,77 @@ class CrashScenario:
             with contextlib.suppress(FileNotFoundError):
                 self.store.finish_delete(self.do.ref(number))
         self.group.wait()
+
+
+class InBackground(Protocol):
+    """A way to save in a process that is killed."""
+
+    def before(self, ref: CheckpointRef, at: OperationRef) -> None:
+        """Do, on all ranks together, what a job waits for before that process is there."""
+
+    def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], Saved]:
+        """Do, in that process, what a job waits for; return what writes this rank's files to ``store``.
+
+        ``group`` are the processes of all ranks.
+        """
+
+    def after(self, ref: CheckpointRef) -> None:
+        """Clean up, on all ranks together, when that process is gone."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ByCopy:
+    """The state is copied, and changed while the copy is written.
+
+    ``make(group)`` returns an engine that saves a copy, for one of the processes of a group.
+    """
+
+    make: Callable[[Group], Engine]
+
+    def before(self, ref: CheckpointRef, at: OperationRef) -> None:
+        """Nothing: each process has a state of its own."""
+
+    def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], Saved]:
+        """Copy the state, and begin to change it."""
+        engine = self.make(group)
+        state = staging(engine)
+        engine.fill(ref.number)
+        state.stage()
+        threading.Thread(target=change_all, args=(state.state(),), daemon=True).start()
+        return lambda: write_files(engine, store, ref, clock)
+
+    def after(self, ref: CheckpointRef) -> None:
+        """Nothing is left of it."""
+
+
+@dataclass(kw_only=True, slots=True)
+class ByDrain:
+    """The ranks save to the local tier, and the process drains it. ``make()`` returns an engine; ``do`` works there.
+
+    ``attach()`` returns the local tier for another process.
+    """
+
+    group: Group
+    activity: Activity
+    do: Operations
+    tier: Store
+    make: Callable[[], Engine]
+    attach: Callable[[], Store]
+    _names: tuple[str, ...] = field(default=())
+
+    def before(self, ref: CheckpointRef, at: OperationRef) -> None:
+        """Save to the local tier."""
+        engine = self.make()
+        saves = SyncStrategy(engine=engine, store=self.tier, group=self.group, activity=self.activity)
+        self.do.save(saves, ref.number, role="crash", at=at, stage="crashes")
+        engine.release()
+        self._names = self.do.own_names(ref.number)
+
+    def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], Saved]:
+        """Return what drains this rank's files."""
+        copies = Copies(store, self.attach())
+        return lambda: copies.copy(ref, self._names, clock)
+
+    def after(self, ref: CheckpointRef) -> None:
+        """Delete the copy in the local tier."""
+        self.do.delete(ref.number)

@@ -13,7 +13,7 @@ from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS, WINDOW_ROUNDS, stead
 from pytest_ckpt.facts.events import PatternFound, PatternMeasured
 from pytest_ckpt.facts.measurement import Endurance, FillLevel, NearFull
 from pytest_ckpt.facts.targets import NEEDS
-from pytest_ckpt.ranks.content.generator import PAGE_BYTES, Content, TensorKey
+from pytest_ckpt.ranks.content import PAGE_BYTES, Content, TensorKey
 from pytest_ckpt.ranks.process.job import OF_ENDURANCE
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name, why_not
 from pytest_ckpt.sizing.record import MAXIMUM_ENDURANCE_SAVES, TOLD_OF_ENDURANCE

@@ -1,13 +1,15 @@
 """Saves and loads that may meet an error and go on: all ranks agree that it failed, and none is left waiting.
 
 An OSError of the storage ends the operation on all ranks; whatever else is raised is none of the storage's and ends the
-run. Nothing is committed when a rank could not write.
+run. Nothing is committed when a rank could not write. Each operation says how long a rank showed no sign of life within
+it: no byte moved, no call ended.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import threading
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -16,11 +18,11 @@ from pytest_ckpt.facts.commands import TriedKind, TriedOperation
 from pytest_ckpt.facts.proofs import Fault, Integrity
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison
 from pytest_ckpt.ranks.process.commands import AskLater
-from pytest_ckpt.ranks.process.quiet import QuietTime
 from pytest_ckpt.ranks.strategies.protocol import all_have_written, write_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
 
     from pytest_ckpt.facts.proofs import Entry
     from pytest_ckpt.facts.subject import OperationRef
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 _MAXIMUM_FAULTS = 20
 _ELSEWHERE = "another rank met it"
+_QUIET_POLL_SECONDS = 0.02
 
 
 @dataclass(slots=True)
@@ -264,3 +267,48 @@ class OperationsThatMayFail:
             share = sum(c[0] for c in known) / max(1, sum(c[1] for c in known))
             is_seen = found.resident is not None and len(known) == len(counts)
             found.resident = max(found.resident or 0.0, share) if is_seen else None
+
+
+class QuietTime:
+    """Watches this rank's activity while it is entered; ``longest`` is the longest quiet time, in seconds.
+
+    A rank that waits for the others is not quiet: one of them is. It may be entered again, once for each step of a
+    load; what lies between two steps does not count.
+    """
+
+    def __init__(self, activity: Activity) -> None:
+        self._activity = activity
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.longest = 0.0
+
+    def __enter__(self) -> QuietTime:
+        """Begin to watch."""
+        self._over.clear()
+        self._thread = threading.Thread(target=self._watch, name="quiet time", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        self._over.set()
+        assert self._thread
+        self._thread.join()
+
+    def _watch(self) -> None:
+        seen, since = self._signs(), time.perf_counter()
+        is_over = False
+        while not is_over:
+            is_over = self._over.wait(_QUIET_POLL_SECONDS)
+            signs, now = self._signs(), time.perf_counter()
+            if self._activity.waiting:
+                since = now
+            # What ends a quiet time came at most a poll ago: it counts up to here.
+            self.longest = max(self.longest, now - since)
+            if signs != seen:
+                seen, since = signs, now
+
+    def _signs(self) -> tuple[object, ...]:
+        return self._activity.phase, self._activity.file, self._activity.bytes_done

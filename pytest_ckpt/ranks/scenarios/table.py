@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ckpt.ranks.content.generator import Content, content_seed
+from pytest_ckpt.ranks.content import Content, content_seed
 from pytest_ckpt.ranks.process.job import OF_COMPRESSION, OF_DATA
 from pytest_ckpt.sizing.serving import weights_of
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.targets import AreaRef
     from pytest_ckpt.ranks.engines.protocol import Engine, Loader
-    from pytest_ckpt.ranks.found import Found
+    from pytest_ckpt.ranks.loop import Found
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
@@ -69,8 +69,7 @@ class Row(NamedTuple):
 
 
 def _data(at: Bench) -> None:
-    from pytest_ckpt.ranks.scenarios.data_effect import measure_data  # noqa: PLC0415
-    from pytest_ckpt.ranks.scenarios.in_turns import InTurns  # noqa: PLC0415
+    from pytest_ckpt.ranks.scenarios.in_turns import InTurns, measure_data  # noqa: PLC0415
 
     turns = InTurns(
         do=at.do,
@@ -101,7 +100,7 @@ def _compression(at: Bench) -> None:
 
 
 def _crashes(at: Bench) -> None:
-    from pytest_ckpt.ranks.scenarios.crash_subject import measure_crashes  # noqa: PLC0415
+    from pytest_ckpt.ranks.scenarios.crashes import measure_crashes  # noqa: PLC0415
 
     measure_crashes(at.group, at.activity, at.task, at.area, at.options, at.cache, at.drop, at.local)
 

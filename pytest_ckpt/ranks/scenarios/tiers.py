@@ -1,25 +1,35 @@
-"""Saves to the local tier alone and beside drains, then restores: the newest checkpoint that is whole on all ranks."""
+"""Saves to the local tier alone and beside drains, then restores: the newest checkpoint that is whole on all ranks.
+
+Then a host is lost with its local tier: copies that a partner host holds come back, and all ranks load from their
+tiers. Copies go from rank to rank over the network of the ranks, as jobs send them: the storage under test has no part
+in it.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.strategy_results import NodeLoss, Tier, TierRestore, Tiers
 from pytest_ckpt.ranks.checkpoints import size_of_file
+from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.host_cache import HostCache
-from pytest_ckpt.ranks.process.job import OF_TIERS
-from pytest_ckpt.ranks.scenarios.partners import PartnerScenario
+from pytest_ckpt.ranks.process.job import OF_COPIES, OF_TIERS
+from pytest_ckpt.ranks.strategies.protocol import leads
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
-from pytest_ckpt.ranks.strategies.tiered import Drains
+from pytest_ckpt.ranks.strategies.tiered import Drains, read_piece, write_piece
+from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pytest_ckpt.facts.subject import Action, OperationRef
+    from pytest_ckpt.ranks.content import Bytes
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
@@ -27,10 +37,15 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.job import Task
     from pytest_ckpt.ranks.strategies.background import InFlight
     from pytest_ckpt.sizing.models import RankLayout
-    from pytest_ckpt.targets.protocol import Store
+    from pytest_ckpt.targets.protocol import Draft, Store
 
 # In turns, so that a drift favours neither; the last one leaves a checkpoint on the target and a newer one that is not.
 _BESIDE_A_DRAIN = (False, True, True, False, False, True)
+# The number of a copy behind that of its checkpoint.
+_TO_COPY = 4
+
+FileSizes = tuple[tuple[str, int], ...]
+"""Names of files and their bytes."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -200,3 +215,236 @@ class TierScenario:
         ref, sizes = self.do.ref(number), self._sizes.get(number, {})
         there = (size_of_file(store, ref, name, self.activity) == size for name, size in sizes.items())
         return bool(sizes) and all(there)
+
+
+class _Piece(NamedTuple):
+    """``length`` bytes of a file of ``size`` bytes."""
+
+    name: str
+    size: int
+    offset: int
+    length: int
+
+
+class Way(NamedTuple):
+    """The files of rank ``whose`` go from one rank to another, which is on another host."""
+
+    whose: int
+    source: int
+    to: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hosts:
+    """The ranks of each host, in the order of the hosts; a host's copies are held by the next one."""
+
+    names: tuple[str, ...]
+    ranks: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, group: Group) -> Hosts:
+        """Return, on all ranks, the hosts of a launch."""
+        by_leader: dict[int, list[int]] = {}
+        names: dict[int, str] = {}
+        leaders = group.share(group.gather((group.from_host_leader(group.rank), group.host)))
+        for rank, (leader, name) in enumerate(leaders):
+            by_leader.setdefault(leader, []).append(rank)
+            names[leader] = name
+        return cls(names=tuple(names.values()), ranks=tuple(map(tuple, by_leader.values())))
+
+    def to_partners(self) -> list[Way]:
+        """Return where each rank's files go."""
+        return [
+            Way(whose=owner, source=owner, to=partners[place % len(partners)])
+            for owners, partners in zip(self.ranks, (*self.ranks[1:], self.ranks[0]), strict=True)
+            for place, owner in enumerate(owners)
+        ]
+
+
+@dataclass(kw_only=True, slots=True)
+class PartnerScenario:
+    """Two checkpoints of ``bytes`` in the local tiers and on partners; the last host is lost with all that it holds.
+
+    ``do`` are operations in the local tier, ``cache`` is the host's cache for it.
+    """
+
+    group: Group
+    activity: Activity
+    do: Operations
+    cache: HostCache
+    tier: Store
+    engine: Engine
+    after: int
+    bytes: int
+    _hosts: Hosts = field(init=False)
+    _sizes: tuple[FileSizes, ...] = ()
+    _buffers: dict[Way, Bytes] = field(default_factory=dict)
+
+    def measure(self) -> NodeLoss:
+        """Save and copy twice, lose a host, bring its files back, load, and remove all of it."""
+        do, self._hosts = self.do, Hosts.of(self.group)
+        saves = SyncStrategy(engine=self.engine, store=self.tier, group=self.group, activity=self.activity)
+        older, newest = self.after + OF_COPIES, self.after + OF_COPIES + 1
+        copies, seconds = self._hosts.to_partners(), 0.0
+        # Of one checkpoint alone nobody could tell a copy that was never renewed.
+        for number in (older, newest):
+            do.save(saves, number, role="tier", at=self._at("save", number), stage="tiers")
+            self._sizes = self._sizes_of(number)
+            seconds = self._move(copies, number, number + _TO_COPY)
+        do.delete(older)
+        self._delete_held(copies, older)
+        lost = self._hosts.ranks[-1]
+        self._lose(lost, copies, newest)
+        back = [Way(whose=way.whose, source=way.to, to=way.source) for way in copies if way.whose in lost]
+        missing = self._missing(back, newest + _TO_COPY)
+        returned, load_seconds, integrity = 0.0, 0.0, None
+        if not missing:
+            returned = self._move(back, newest + _TO_COPY, newest)
+            loaded = do.load(self.engine, self.cache, 3, newest, counted=False, scenario="tiers")
+            load_seconds = loaded.operation.seconds if loaded.operation else 0.0
+            integrity = loaded.integrity(self.bytes)
+        self._clean(copies, lost, newest, came_back=not missing)
+        return NodeLoss(
+            hosts=len(self._hosts.names),
+            lost=self._hosts.names[-1],
+            partner=self._hosts.names[0],
+            copied_bytes=self._bytes_of(copies),
+            copy_seconds=seconds,
+            returned_bytes=0 if missing else self._bytes_of(back),
+            return_seconds=returned,
+            load_seconds=load_seconds,
+            missing=missing,
+            integrity=integrity,
+        )
+
+    def _at(self, action: Action, number: int) -> OperationRef:
+        return self.do.one("tiers", action, number - self.after - OF_TIERS + 1)
+
+    def _sizes_of(self, number: int) -> tuple[FileSizes, ...]:
+        """Return, on all ranks, the files of each rank, as they lie in its tier."""
+        ref = self.do.ref(number)
+        own = [(name, size_of_file(self.tier, ref, name, self.activity) or 0) for name in self.do.own_names(number)]
+        return tuple(self.group.share(self.group.gather(tuple(own))))
+
+    def _move(self, ways: Sequence[Way], number: int, new: int) -> float:
+        """Send files of checkpoint ``number``, and commit what arrives as ``new``; return rank 0's seconds."""
+        mine, group = self.group.rank, self.group
+        self._buffers.clear()
+        self.activity.begin(self._at("save", new))
+        clock = Clock(activity=self.activity)
+        group.start_together()
+        start = time.perf_counter()
+        receives = self._is_here([way.to for way in ways])
+        draft = self.tier.begin(self.do.new_ref(new, "tier"), clock) if receives else None
+        outgoing = [self._read(way, number, clock) for way in ways if way.source == mine]
+        incoming = {way: self._write(way, draft, clock) for way in ways if way.to == mine and draft}
+        for files in incoming.values():
+            next(files)
+        for turn in range(max(len(self._pieces(way.whose)) for way in ways)):
+            sent = [piece for piece in (next(pieces, None) for pieces in outgoing) if piece]
+            arriving = [
+                (way, self._buffer(way)[: pieces[turn].length])
+                for way in incoming
+                if turn < len(pieces := self._pieces(way.whose))
+            ]
+            group.exchange(sent, [(way.source, data) for way, data in arriving])
+            for way, _ in arriving:
+                next(incoming[way])
+        if draft:
+            draft.seal()
+        group.wait()
+        if receives and leads(group, self.tier):
+            self.tier.commit(self.do.ref(new), (), clock)
+        group.wait()
+        return time.perf_counter() - start
+
+    def _read(self, way: Way, number: int, clock: Clock) -> Iterator[tuple[int, Bytes]]:
+        """Give the pieces of files, one after the other, and to whom each goes."""
+        store, buffer = self.tier, self._buffer(way)
+        committed = store.open(self.do.ref(number), clock)
+        source, opened = None, ""
+        try:
+            for piece in self._pieces(way.whose):
+                if piece.name != opened:
+                    if source:
+                        source.close()
+                    source, opened = committed.source(piece.name), piece.name
+                assert source is not None
+                read_piece(source, piece.offset, buffer[: piece.length], piece.name, clock)
+                yield way.to, buffer[: piece.length]
+        finally:
+            if source:
+                source.close()
+
+    def _write(self, way: Way, draft: Draft, clock: Clock) -> Iterator[None]:
+        """Write a piece whenever its bytes have arrived in the buffer; give before the first and after each."""
+        buffer, sink = self._buffer(way), None
+        yield
+        for piece in self._pieces(way.whose):
+            if not piece.offset:
+                sink = draft.create(piece.name, piece.size)
+            assert sink is not None
+            write_piece(sink, piece.offset, piece.length, buffer, piece.name, clock)
+            if piece.offset + piece.length == piece.size:
+                sink.finish()
+            yield
+
+    def _pieces(self, rank: int) -> list[_Piece]:
+        return [
+            _Piece(name, size, offset, min(DRAIN_BUFFER_BYTES, size - offset))
+            for name, size in self._sizes[rank]
+            for offset in range(0, size, DRAIN_BUFFER_BYTES)
+        ]
+
+    def _buffer(self, way: Way) -> Bytes:
+        """Return the memory for what goes this way."""
+        if way not in self._buffers:
+            self._buffers[way] = Buffers(1, DRAIN_BUFFER_BYTES).slots[0]
+        return self._buffers[way]
+
+    def _missing(self, back: Sequence[Way], number: int) -> int:
+        """Return, on all ranks, how many files are not there for those who are to send them, as they had been."""
+        ref = self.do.ref(number)
+        wrong = sum(
+            size_of_file(self.tier, ref, name, self.activity) != size
+            for way in back
+            if way.source == self.group.rank
+            for name, size in self._sizes[way.whose]
+        )
+        return sum(self.group.share(self.group.gather(wrong)))
+
+    def _lose(self, lost: Sequence[int], copies: Sequence[Way], newest: int) -> None:
+        """Delete all that a host holds: its ranks' files, and the copies of another host's."""
+        if self.group.rank in lost:
+            self.do.delete_own(newest)
+        self._delete_held([way for way in copies if way.to in lost], newest)
+        self._remove_folder(newest, on=lost)
+
+    def _delete_held(self, copies: Sequence[Way], number: int) -> None:
+        """Delete copies where they are held."""
+        ref = self.do.ref(number + _TO_COPY)
+        for way in copies:
+            if way.to == self.group.rank:
+                self.tier.delete(ref, [name for name, _ in self._sizes[way.whose]])
+        self._remove_folder(number + _TO_COPY, on=[way.to for way in copies])
+
+    def _remove_folder(self, number: int, *, on: Sequence[int]) -> None:
+        """Remove what is left of a checkpoint on the hosts of these ranks."""
+        self.group.wait()
+        if leads(self.group, self.tier) and self._is_here(on):
+            self.tier.finish_delete(self.do.ref(number))
+        self.group.wait()
+
+    def _is_here(self, ranks: Sequence[int]) -> bool:
+        """Return whether one of these ranks is on this host."""
+        return any(set(ranks) & set(of_host) for of_host in self._hosts.ranks if self.group.rank in of_host)
+
+    def _clean(self, copies: Sequence[Way], lost: Sequence[int], newest: int, *, came_back: bool) -> None:
+        there = [rank for rank in range(self.group.size) if came_back or rank not in lost]
+        if self.group.rank in there:
+            self.do.delete_own(newest)
+        self._remove_folder(newest, on=there)
+        self._delete_held([way for way in copies if way.to not in lost], newest)
+
+    def _bytes_of(self, ways: Sequence[Way]) -> int:
+        return sum(size for way in ways for _, size in self._sizes[way.whose])

@@ -1,11 +1,25 @@
-"""Saves and loads in a launch of its own, in which rank 0 has the controller run commands that change the storage."""
+"""Saves and loads in a launch of its own, in which rank 0 has the controller run commands that change the storage.
+
+Failover: a component of the storage is broken at random moments of saves and loads, and mended after each. It comes
+after all other launches: the storage may rebuild for long, and nothing else is to be measured then. For each moment:
+operations one after the other, until the break command has returned; the mend command; a save while the storage
+rebuilds. Every checkpoint that was committed is loaded, and every byte of it compared.
+
+Upgrade: saves and loads in turns while a command restarts or upgrades the storage, which must serve meanwhile.
+
+Snapshots: one is taken in the middle of a save, and its clone must hold no commit of that save, or a whole one. Each is
+compared with a save before it in which none is taken. What the clone shows as committed is loaded from the clone and
+compared: the checkpoint from before in any case, that of the save where it is there.
+"""
 
 from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from pytest_ckpt.facts.commands import BREAKS, PAIRS, Failover, FailoverTrial, Snapshots, SnapshotTrial, Upgrade
+from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.commands import Asked, AskLater
@@ -16,28 +30,23 @@ from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.commands import Command, CommandRun, TriedKind
+    from pytest_ckpt.facts.commands import Command, CommandRun, TriedKind, TriedOperation
     from pytest_ckpt.facts.subject import OperationRef, OwnPattern
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.controller import Controller
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import Job, Task
     from pytest_ckpt.targets.protocol import Store
+    from pytest_ckpt.targets.protocol_of_paths import StoreOfPaths
 
 # Neither the first nor the last tenth: there an operation has hardly begun, or may be over before the command runs.
 _EARLIEST, _LATEST = 0.1, 0.9
-
-_RUNS: dict[OwnPattern, str] = {
-    "failover": "pytest_ckpt.ranks.scenarios.failover:FailoverRun",
-    "upgrade": "pytest_ckpt.ranks.scenarios.upgrade:UpgradeRun",
-    "snapshots": "pytest_ckpt.ranks.scenarios.snapshots:SnapshotRun",
-}
 
 
 def run_with_commands(group: Group, activity: Activity, task: Task, job: Job, controller: Controller) -> None:
     """Run the scenario of a task that measures nothing else; ``controller`` runs the commands."""
     assert task.beside_commands
-    run: type[RunWithCommands] = load(_RUNS[task.beside_commands])
+    run = _RUNS[task.beside_commands]
     run(group, activity, task, job, task.beside_commands, controller).run()
 
 
@@ -140,3 +149,242 @@ class RunWithCommands(ABC):
 
     def _run_command(self, command: Command) -> CommandRun:
         return self._heard(Asked(self._controller, self._task.subject, command) if self._leads else None)
+
+
+class FailoverRun(RunWithCommands):
+    """Runs one task; rank 0 tells all that is known after each moment."""
+
+    def _measure(self) -> bool:
+        """Save and load undisturbed, then with something broken."""
+        saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
+        self._undisturbed = (saved.operation, loaded.operation)
+        self._trials: list[FailoverTrial] = []
+        not_run = ""
+        for kind in BREAKS:
+            not_run = self._broken(kind, (saved if kind == "save" else loaded).operation.seconds)
+            self._tell(not_run)
+            if not_run:
+                break
+        return not not_run
+
+    def _broken(self, kind: TriedKind, usual_seconds: float) -> str:
+        """Break something in one operation of a kind, mend it and save; return why there is no use in going on."""
+        share = self._share()
+        listed: list[TriedOperation] = []
+        asked: Asked | None = None
+        later: AskLater | None = None
+        moment = 0.0
+        pending = False
+        while True:
+            later = None if asked else self._later("break", share * usual_seconds)
+            tried = self._save(later) if kind == "save" else self._load_whole(later)
+            if later and (asked := later.finish()):
+                moment = later.seconds_into
+            is_asked = bool(self._group.share(asked is not None))
+            if not is_asked and not tried.failed:
+                # It was over before its moment: another one, and sooner.
+                share /= 2
+                self._after(kind)
+                continue
+            listed.append(tried.operation)
+            pending = tried.failed or (kind == "save" and self._load_whole().failed)
+            is_in_it = asked is not None and asked.heard_at is not None and asked.heard_at <= tried.ended
+            if tried.failed or pending or self._group.share(is_in_it):
+                break
+        if not is_asked:
+            # Nothing was broken: an error is no way to fail that a failover would excuse.
+            self._hold(tried)
+        broke = self._heard(asked)
+        mended = self._run_command("mend")
+        not_run = "" if broke.is_good else broke.sentence
+        not_run = not_run or ("" if mended.is_good else mended.sentence)
+        if not mended.is_good:
+            self._add(kind, moment, broke, listed, mended)
+            return not_run
+        in_error = kind == "save" and tried.failed and self._try.is_committed(self._free)
+        # First the save, while the storage rebuilds; then what was committed before, where nobody could look at it yet.
+        before = self._whole
+        after = self._save().operation
+        lost = self._try.load(before, self._next("load")).operation.error if pending else ""
+        if not after.error and not lost:
+            lost = self._load_whole().operation.error
+        self._add(kind, moment, broke, listed, mended, after=after, in_error=in_error, lost=lost)
+        return not_run
+
+    def _after(self, kind: TriedKind) -> None:
+        """Look at what an undisturbed save left, as at every other."""
+        if kind == "save":
+            self._hold(self._load_whole())
+
+    def _add(
+        self,
+        kind: TriedKind,
+        moment: float,
+        broke: CommandRun,
+        stated: list[TriedOperation],
+        mended: CommandRun,
+        *,
+        after: TriedOperation | None = None,
+        in_error: bool = False,
+        lost: str = "",
+    ) -> None:
+        self._trials.append(
+            FailoverTrial(
+                kind=kind,
+                moment_seconds=moment,
+                broke=broke,
+                operations=tuple(stated),
+                mended=mended,
+                after=after,
+                committed_in_error=in_error,
+                lost=lost,
+            )
+        )
+
+    def _tell(self, not_run: str) -> None:
+        compared = self._try.compared
+        found = Failover(
+            break_command="",
+            mend_command="",
+            undisturbed=self._undisturbed,
+            trials=tuple(self._trials),
+            integrity=compared.integrity,
+            resident_fraction=compared.resident,
+            is_declared_cold=self._cache.is_declared_cold,
+            not_run=not_run,
+        )
+        self._do.send(PatternMeasured(subject=self._task.subject, name=self._name, found=found))
+
+
+class UpgradeRun(RunWithCommands):
+    """Runs one task; rank 0 tells at the end what was found."""
+
+    def _measure(self) -> bool:
+        """Save and load undisturbed, then beside the command until it has returned, or an operation has failed."""
+        saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
+        share, moment = self._share(), 0.0
+        listed: list[TriedOperation] = []
+        asked: Asked | None = None
+        while True:
+            is_save = len(listed) % 2 == 0
+            later = None if asked else self._later("upgrade", share * saved.operation.seconds)
+            tried = self._save(later) if is_save else self._load_whole(later)
+            if later and (asked := later.finish()):
+                moment = later.seconds_into
+            if not self._is_any(seen=asked is not None):
+                # The save was over before its moment: another one, and sooner.
+                self._hold(tried)
+                self._hold(self._load_whole())
+                share /= 2
+                continue
+            listed.append(tried.operation)
+            has_ended = self._is_any(seen=asked is not None and asked.heard_at is not None)
+            if tried.failed or (has_ended and not is_save):
+                break
+        run = self._heard(asked)
+        lost = self._load_whole().operation.error if listed[-1].error else ""
+        compared = self._try.compared
+        found = Upgrade(
+            command="",
+            undisturbed=(saved.operation, loaded.operation),
+            moment_seconds=moment,
+            operations=tuple(listed),
+            run=run,
+            lost=lost,
+            integrity=compared.integrity,
+            resident_fraction=compared.resident,
+            is_declared_cold=self._cache.is_declared_cold,
+        )
+        self._do.send(PatternMeasured(subject=self._task.subject, name=self._name, found=found))
+        return run.is_good and not lost
+
+
+class SnapshotRun(RunWithCommands):
+    """Runs one task; rank 0 tells all that is known after each snapshot."""
+
+    def _measure(self) -> bool:
+        """Save with and without a snapshot in turns."""
+        # The first save after the start finds nothing to replace: none is compared with it.
+        self._hold(self._save())
+        trials: list[SnapshotTrial] = []
+        not_run = ""
+        while len(trials) < PAIRS and not not_run:
+            trials.append(self._pair())
+            bad = next((run for run in (trials[-1].taken, trials[-1].removed) if run and not run.is_good), None)
+            not_run = bad.sentence if bad else ""
+            found = Snapshots(
+                command="",
+                remove_command="",
+                trials=tuple(trials),
+                integrity=self._try.compared.integrity,
+                not_run=not_run,
+            )
+            self._do.send(PatternMeasured(subject=self._task.subject, name=self._name, found=found))
+        return not not_run
+
+    def _pair(self) -> SnapshotTrial:
+        """Save alone, save with a snapshot, and look at what the snapshot holds."""
+        share = self._share()
+        while True:
+            alone = self._hold(self._save())
+            before = self._whole
+            later = self._later("snapshot", share * alone.operation.seconds)
+            beside = self._save(later)
+            asked = later.finish() if later else None
+            if self._is_any(seen=asked is not None):
+                break
+            # It was over before its moment: another pair, and sooner.
+            self._hold(beside)
+            share /= 2
+        taken = self._heard(asked)
+        is_before = asked is not None and asked.heard_at is not None and asked.heard_at < beside.written
+        is_before_commit = self._is_any(seen=is_before)
+        is_committed, lost, not_judged, removed = False, "", "", None
+        if not beside.failed:
+            lost = self._load_whole().operation.error
+        if taken.is_good:
+            store, not_judged = self._clone(taken)
+            if store:
+                is_committed, wrong = self._look(store, before, beside)
+                lost = lost or wrong
+            removed = self._run_command("remove") if taken.output else None
+        return SnapshotTrial(
+            alone=alone.operation,
+            beside=beside.operation,
+            moment_seconds=later.seconds_into if later else 0.0,
+            taken=taken,
+            is_before_commit=is_before_commit,
+            is_committed=is_committed,
+            lost=lost,
+            not_judged=not_judged,
+            removed=removed,
+        )
+
+    def _clone(self, taken: CommandRun) -> tuple[Store | None, str]:
+        """Return the run's area as the clone shows it, or why it cannot be looked at, the same on all ranks."""
+        with self._activity.in_phase("open"):
+            clone, why = cast("StoreOfPaths", self._store).clone(taken.output)
+        whys = self._group.gather(f"{why} (on {self._group.host})" if why else "")
+        shared: str = self._group.share(next(filter(None, whys), "") if self._leads else "")
+        if shared:
+            return None, f"What the snapshot command printed, {taken.output!r}, {shared}."
+        return clone, ""
+
+    def _look(self, clone: Store, before: int, beside: Tried) -> tuple[bool, str]:
+        """Return whether the clone shows the save as committed, and what is wrong with what it shows so."""
+        # Where the save failed it is under the number that is free, and what was before it is still the whole one.
+        number = self._free if beside.failed else self._whole
+        is_committed = self._try.is_committed(number, clone)
+        found = self._try.load(before, self._next("load"), clone=clone).operation.error
+        wrong = f"the checkpoint from before the snapshot, from its clone: {found}" if found else ""
+        if is_committed:
+            found = self._try.load(number, self._next("load"), clone=clone).operation.error
+            wrong = wrong or (f"the checkpoint that the clone shows as committed: {found}" if found else "")
+        return is_committed, wrong
+
+
+_RUNS: dict[OwnPattern, type[RunWithCommands]] = {
+    "failover": FailoverRun,
+    "upgrade": UpgradeRun,
+    "snapshots": SnapshotRun,
+}

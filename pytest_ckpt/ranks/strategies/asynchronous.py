@@ -1,4 +1,8 @@
-"""Strategy ``async``: the state is copied while the job waits; a thread writes the copy while the job goes on."""
+"""Strategies whose saves go on in the background while the job does.
+
+``async``: the state is copied while the job waits; a thread writes the copy while the job goes on. ``hybrid``: the job
+stands still for a full save, and goes on while a delta is written.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.ranks.engines.protocol import Clock, staging
 from pytest_ckpt.ranks.strategies.background import Background
 from pytest_ckpt.ranks.strategies.protocol import Saved, save_and_commit
+from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import CheckpointRef
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.strategies.background import InFlight
+    from pytest_ckpt.ranks.strategies.protocol import Pending
     from pytest_ckpt.targets.protocol import Store
 
 
@@ -65,3 +71,31 @@ class AsyncStrategy:
     def _write(self, ref: CheckpointRef, start: float, phases: dict[str, float], *, takes_part: bool) -> Saved:
         clock, group = Clock(activity=self._background.lane, phases=dict(phases)), self._background.group
         return save_and_commit(self.engine, self._store, group, ref, clock, start=start, takes_part=takes_part)
+
+
+class HybridStrategy:
+    """Asks the engine whether what it holds is a delta: one without ``holds_delta`` saves fully."""
+
+    def __init__(
+        self, *, engine: Engine, store: Store, group: Group, activity: Activity, tier: Store | None = None
+    ) -> None:
+        del tier
+        self.engine = engine
+        self._full = SyncStrategy(engine=engine, store=store, group=group, activity=activity)
+        self._delta = AsyncStrategy(engine=engine, store=store, group=group, activity=activity)
+
+    def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
+        """Save fully while the job waits, or begin to save a delta."""
+        if getattr(self.engine, "holds_delta", False):
+            return self._delta.save(ref, takes_part=takes_part)
+        self._delta.wait()
+        return self._full.save(ref, takes_part=takes_part)
+
+    def may_change_state(self, pending: Pending) -> bool:
+        """Return True: a full save is over, and of a delta a copy is written."""
+        del pending
+        return True
+
+    def release(self) -> None:
+        """Wait for the delta in flight, and let its thread end."""
+        self._delta.release()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ckpt.facts.targets import CheckpointRef
-    from pytest_ckpt.ranks.content.generator import Bytes
+    from pytest_ckpt.ranks.content import Bytes
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.strategies.background import InFlight

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.facts.engines import built_in
 from pytest_ckpt.facts.file_rules import SAFETENSORS_FILES
-from pytest_ckpt.ranks.content.generator import PAGE_BYTES
-from pytest_ckpt.ranks.engines.safetensors.header import header_end
-from pytest_ckpt.ranks.engines.safetensors.index_file import INDEX, index_of
+from pytest_ckpt.ranks.content import PAGE_BYTES
+from pytest_ckpt.ranks.engines.safetensors_files import INDEX, header_end, index_of
 from pytest_ckpt.sizing.files import largest_file_bytes, shard_files
 from pytest_ckpt.sizing.models import layout
 from tests.support.one_rank import area_in, as_one_rank, checkpoint_in

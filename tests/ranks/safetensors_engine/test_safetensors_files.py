@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.engines.safetensors.header import places_in
-from pytest_ckpt.ranks.engines.safetensors.index_file import INDEX, index_of, weight_map
+from pytest_ckpt.ranks.engines.safetensors_files import INDEX, index_of, places_in, weight_map
 from pytest_ckpt.sizing.models import Tensor, layout
 from tests.support.bare_safetensors import load_bare, save_bare
 from tests.support.safetensors_files import SHARD, engine_of, load, right, save, tensors_of

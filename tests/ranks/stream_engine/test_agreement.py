@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.content.generator import PAGE_BYTES
+from pytest_ckpt.ranks.content import PAGE_BYTES
 from pytest_ckpt.ranks.engines.protocol import Comparison
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.sizing.architectures import MODELS

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.content.generator import PAGE_BYTES, TensorKey
+from pytest_ckpt.ranks.content import PAGE_BYTES, TensorKey
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
 from tests.support.posix_files import clock_of, committed_in
 from tests.support.streaming import (

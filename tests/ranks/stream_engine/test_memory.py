@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.ranks.content.generator import PAGE_BYTES
+from pytest_ckpt.ranks.content import PAGE_BYTES
 from pytest_ckpt.ranks.engines.stream import engine as stream
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
 from pytest_ckpt.ranks.process.job import EngineOptions
@@ -27,7 +27,7 @@ if asked["maximum_bytes"]:
 
 import numpy as np
 from pytest_ckpt.ranks.process.activity import Activity
-from pytest_ckpt.ranks.content.generator import Content
+from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
 from pytest_ckpt.ranks.process.job import EngineOptions

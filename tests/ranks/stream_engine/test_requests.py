@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.content.generator import PAGE_BYTES
+from pytest_ckpt.ranks.content import PAGE_BYTES
 from pytest_ckpt.ranks.engines.stream import engine as stream
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.targets.posix.direct_io import DirectFile

@@ -1,1 +1,1 @@
-"""Engine ``stream``: direct requests from small buffers; brings its containers, buffers, threads, checksums."""
+"""Engine ``stream``: direct requests from small buffers; brings its containers, buffers, threads."""

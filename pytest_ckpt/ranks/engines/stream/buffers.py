@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from pytest_ckpt.ranks.content.generator import Bytes
+    from pytest_ckpt.ranks.content import Bytes
 
 MAXIMUM_ALIGNMENT_BYTES = 1 << 20
 """No sink asks for more: a buffer that ends at a multiple of it takes what is filled up to one."""

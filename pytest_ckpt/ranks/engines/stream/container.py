@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_ckpt.ranks.content.generator import TensorKey
+from pytest_ckpt.ranks.content import TensorKey
 from pytest_ckpt.ranks.engines.stream.container_layout import identity_half
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.content import Bytes, Content
     from pytest_ckpt.ranks.engines.stream.container_layout import Container
 
 

@@ -3,22 +3,29 @@
 Byte for byte what torch.save of a plain dictionary of contiguous tensors writes into a file object under
 ``torch.utils.serialization.config.save.storage_alignment = 4096``. Sources: torch/serialization.py (`_save`),
 caffe2/serialize/inline_container.cc (PyTorchStreamWriter) and miniz.c (mz_zip_writer_add_mem_ex_v2,
-mz_zip_writer_finalize_archive) of torch 2.13; `pytest_ckpt.ranks.engines.torch.container_check` compares with the
+mz_zip_writer_finalize_archive) of torch 2.13; `pytest_ckpt.ranks.engines.container_check` compares with the
 torch that is installed. One case is left out: torch takes a tensor whose own first bytes are the signature of a data
 descriptor for one, and folds four of its bytes into the serialization id (one tensor in 2^32).
+
+The record ``.data/serialization_id`` holds 20 digits of the records' names and 20 of their CRC-32. Source:
+PyTorchStreamWriter::writeSerializationId (caffe2/serialize/inline_container.cc). Both halves fold hashes with
+c10::hash_combine. The names are folded in the order in which libstdc++ iterates over a std::unordered_set of them, so
+that order is computed here: std::hash<std::string>, the growth of the buckets, and where a new element goes.
+
+The pickle of a dictionary of tensors is written opcode by opcode, since the functions that it names are torch's:
+protocol 2, tensors by reference to their storages. Each object is numbered when it is written first (BINPUT) and
+referred to by that number later (BINGET), as CPython's pickler does.
 
 Without numpy, so that whoever only asks for sizes is ready sooner.
 """
 
 from __future__ import annotations
 
+import pickle
 import struct
 import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from pytest_ckpt.ranks.engines.stream import serialization_id
-from pytest_ckpt.ranks.engines.stream.state_pickle import pickled
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,6 +52,20 @@ _END_64_MARK, _LOCATOR_64_MARK, _END_MARK = 0x06064B50, 0x07064B50, 0x06054B50
 # What miniz says wrote the file (3: Unix, 3.0), and what is needed to read it (4.5).
 _MADE_BY, _NEEDED = 0x031E, 0x002D
 _CHECKSUM_IN_DESCRIPTOR, _CHECKSUM_IN_CENTRAL = 4, 16
+
+_IDENTITY_NAME = ".data/serialization_id"
+_IDENTITY_DIGITS = 40
+
+_WORD = (1 << 64) - 1
+# std::hash<std::string> of libstdc++ on 64 bits: MurmurHash64A with this multiplier and seed.
+_MULTIPLIER, _SEED = 0xC6A4A7935BD1E995, 0xC70F6907
+# The numbers of buckets that a set goes through while it grows, one insertion at a time.
+_BUCKETS = (13, 29, 59, 127, 257, 541, 1109, 2357, 5087, 10273, 20753, 42043, 85229, 172933)
+
+_STORAGES = {"float16": "torch HalfStorage", "float32": "torch FloatStorage", "uint8": "torch ByteStorage"}
+_REBUILD, _HOOKS = "torch._utils _rebuild_tensor_v2", "collections OrderedDict"
+# CPython's pickler writes a dictionary's items in lots of so many.
+_ITEMS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +103,7 @@ class Container:
 
 def identity_half(container: Container, checksums: Iterable[int]) -> bytes:
     """Return the second half of the serialization id where the tensors have these CRC-32."""
-    return serialization_id.checksums_digits((*container.checksums_before, *checksums, *container.checksums_behind))
+    return checksums_digits((*container.checksums_before, *checksums, *container.checksums_behind))
 
 
 def container_of(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYTES) -> Container:
@@ -101,8 +122,8 @@ def container_of(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYT
         file.add_hole(f"data/{number}", tensor.bytes)
     for name, data in _BEHIND_TENSORS:
         file.add(name, data)
-    zeros = bytes(serialization_id.DIGITS // 2)
-    identity = file.add(serialization_id.NAME, serialization_id.names_digits(names) + zeros)
+    zeros = bytes(_IDENTITY_DIGITS // 2)
+    identity = file.add(_IDENTITY_NAME, names_digits(names) + zeros)
     records = file.end()
     first = len(before)
     return Container(
@@ -204,3 +225,180 @@ def _large_fields(size: int, stored: int, header: int) -> bytes:
     """Return the zip64 field of what does not fit in 32 bits: sizes of the data, place of the local header."""
     values = ([size, stored] if size >= _MAXIMUM_32 else []) + ([header] if header >= _MAXIMUM_32 else [])
     return struct.pack(f"<HH{len(values)}Q", 1, 8 * len(values), *values) if values else b""
+
+
+def names_digits(names: Sequence[str]) -> bytes:
+    """Return the first half: the names of all records but this one, in the order in which they were written."""
+    folded = 0
+    for _, hashed in _in_order_of_set([(name, hash_of(name.encode())) for name in names]):
+        folded = _combine(folded, hashed)
+    return b"%020d" % folded
+
+
+def checksums_digits(checksums: Iterable[int]) -> bytes:
+    """Return the second half: the CRC-32 of all records but this one, in the order in which they were written."""
+    folded = 0
+    for checksum in checksums:
+        folded = _combine(folded, checksum)
+    return b"%020d" % folded
+
+
+def hash_of(data: bytes) -> int:
+    """Return std::hash<std::string> of libstdc++ on 64 bits."""
+    found = _SEED ^ (len(data) * _MULTIPLIER & _WORD)
+    whole = len(data) & ~7
+    for start in range(0, whole, 8):
+        word = int.from_bytes(data[start : start + 8], "little")
+        word = _mixed(word * _MULTIPLIER & _WORD) * _MULTIPLIER & _WORD
+        found = (found ^ word) * _MULTIPLIER & _WORD
+    if rest := data[whole:]:
+        found = (found ^ int.from_bytes(rest, "little")) * _MULTIPLIER & _WORD
+    return _mixed(_mixed(found) * _MULTIPLIER & _WORD)
+
+
+def _mixed(value: int) -> int:
+    return value ^ (value >> 47)
+
+
+def _combine(seed: int, value: int) -> int:
+    """Fold a value into a hash, as c10::hash_combine does."""
+    return seed ^ ((value + 0x9E3779B9 + (seed << 6) + (seed >> 2)) & _WORD)
+
+
+def _in_order_of_set(elements: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Return (name, hash) pairs in the order of a std::unordered_set into which they were inserted one by one.
+
+    A set is one chain, in which the elements of a bucket stand together. The first element of a bucket goes to the
+    front of the chain, another one to the front of its bucket. Growing chains all elements anew, from front to back.
+    """
+    sizes = iter(_BUCKETS)
+    buckets, chain = next(sizes), _Chain()
+    for count, element in enumerate(elements):
+        if count + 1 > buckets:
+            buckets, before = next(sizes), chain
+            chain = _Chain()
+            for moved in before.elements():
+                chain.insert(moved, moved[1] % buckets)
+        chain.insert(element, element[1] % buckets)
+    return list(chain.elements())
+
+
+class _Chain:
+    """Buckets in the order of the chain, from back to front; each holds its elements in their own order."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[int, list[tuple[str, int]]] = {}
+
+    def insert(self, element: tuple[str, int], bucket: int) -> None:
+        """Put an element at the front of its bucket, a new bucket at the front of the chain."""
+        self._buckets.setdefault(bucket, []).insert(0, element)
+
+    def elements(self) -> Iterable[tuple[str, int]]:
+        """Return the elements from the front of the chain to its back."""
+        for bucket in reversed(self._buckets.values()):
+            yield from bucket
+
+
+def pickled(tensors: Sequence[Tensor]) -> bytes:
+    """Return ``data.pkl`` for tensors of one dimension by their names; storages are numbered in their order."""
+    out = _Pickle()
+    out.write(pickle.PROTO + b"\x02" + pickle.EMPTY_DICT)
+    out.number()
+    if len(tensors) == 1:
+        _item(out, 0, tensors[0])
+        out.write(pickle.SETITEM)
+    else:
+        # A full lot is followed by another, even an empty one.
+        for start in range(0, len(tensors) + (len(tensors) % _ITEMS_AT_ONCE == 0), _ITEMS_AT_ONCE):
+            out.write(pickle.MARK)
+            for number, tensor in enumerate(tensors[start : start + _ITEMS_AT_ONCE], start):
+                _item(out, number, tensor)
+            out.write(pickle.SETITEMS)
+    out.write(pickle.STOP)
+    return bytes(out.data)
+
+
+def _item(out: _Pickle, number: int, tensor: Tensor) -> None:
+    """Write a name and its tensor: _rebuild_tensor_v2(storage, offset, size, stride, requires_grad, hooks)."""
+    out.text(tensor.name)
+    out.function(_REBUILD)
+    out.write(pickle.MARK)
+    out.write(pickle.MARK)
+    out.text("storage", again=True)
+    out.function(_STORAGES[tensor.dtype])
+    out.text(str(number))
+    out.text("cpu", again=True)
+    out.integer(tensor.elements)
+    out.write(pickle.TUPLE)
+    out.number()
+    out.write(pickle.BINPERSID)
+    out.integer(0)
+    for one in (tensor.elements, 1):
+        out.integer(one)
+        out.write(pickle.TUPLE1)
+        out.number()
+    out.write(pickle.NEWFALSE)
+    out.function(_HOOKS)
+    out.write(pickle.EMPTY_TUPLE + pickle.REDUCE)
+    out.number()
+    out.write(pickle.TUPLE)
+    out.number()
+    out.write(pickle.REDUCE)
+    out.number()
+
+
+class _Pickle:
+    """Opcodes of protocol 2, and the numbers of what was written."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self._count = 0
+        self._known: dict[str, int] = {}
+
+    def write(self, data: bytes) -> None:
+        """Append opcodes as they are."""
+        self.data += data
+
+    def number(self) -> int:
+        """Give the object that was written last the next number."""
+        number, self._count = self._count, self._count + 1
+        self._reference(pickle.BINPUT, pickle.LONG_BINPUT, number)
+        return number
+
+    def text(self, text: str, *, again: bool = False) -> None:
+        """Write a text; with ``again`` it is one object in all its places."""
+        if again and self._refer(text):
+            return
+        data = text.encode()
+        self.write(pickle.BINUNICODE + len(data).to_bytes(4, "little") + data)
+        number = self.number()
+        if again:
+            self._known[text] = number
+
+    def function(self, name: str) -> None:
+        """Write a function or class by its module and name, which a space parts."""
+        if not self._refer(name):
+            self.write(pickle.GLOBAL + name.replace(" ", "\n").encode() + b"\n")
+            self._known[name] = self.number()
+
+    def integer(self, value: int) -> None:
+        """Write a number that is not negative."""
+        if value < 1 << 8:
+            self.write(pickle.BININT1 + value.to_bytes(1, "little"))
+        elif value < 1 << 16:
+            self.write(pickle.BININT2 + value.to_bytes(2, "little"))
+        elif value < 1 << 31:
+            self.write(pickle.BININT + value.to_bytes(4, "little"))
+        else:
+            size = value.bit_length() // 8 + 1
+            self.write(pickle.LONG1 + bytes([size]) + value.to_bytes(size, "little"))
+
+    def _refer(self, name: str) -> bool:
+        number = self._known.get(name)
+        if number is None:
+            return False
+        self._reference(pickle.BINGET, pickle.LONG_BINGET, number)
+        return True
+
+    def _reference(self, short: bytes, long: bytes, number: int) -> None:
+        self.write(short + bytes([number]) if number < 1 << 8 else long + number.to_bytes(4, "little"))

@@ -15,19 +15,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pytest_ckpt.facts.proofs import FaultKind
-from pytest_ckpt.ranks.content.faults import compare
+from pytest_ckpt.ranks.content import compare
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
 from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
 from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
-from pytest_ckpt.ranks.engines.stream.staged_files import StagedFiles
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 from pytest_ckpt.support.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.content import Bytes, Content
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 _WINDOW_BYTES = 32 << 20
 _BLOCK_BYTES = 4096
 _MAXIMUM_FAULTS = 20
+_STAGED_PIECE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,3 +313,39 @@ def make(
     """Return the engine of a rank's files. The ranks need not speak to each other for it."""
     del group
     return StreamEngine(shard, content, activity, options)
+
+
+class StagedFiles:
+    """Both buffers are touched when they are made, before any clock."""
+
+    def __init__(self, images: Sequence[FileImage]) -> None:
+        self._images = images
+        self._state = self._made()
+        self._copies = self._made()
+        self._is_staged = False
+
+    @property
+    def state(self) -> list[Bytes]:
+        """The bytes of each file, which a step of training changes."""
+        return [data[: image.bytes] for image, data in zip(self._images, self._state, strict=True)]
+
+    def fill(self) -> None:
+        """Make the bytes of the checkpoint that the images are turned to."""
+        for image, data in zip(self._images, self.state, strict=True):
+            for start in range(0, image.bytes, _STAGED_PIECE_BYTES):
+                image.make(data[start : start + _STAGED_PIECE_BYTES], start)
+
+    def stage(self) -> int:
+        """Copy the state; return the bytes copied."""
+        for data, copy in zip(self.state, self._copies, strict=True):
+            copy[: len(data)] = data
+        self._is_staged = True
+        return sum(image.bytes for image in self._images)
+
+    def take(self) -> Sequence[Bytes | None]:
+        """Return what the next save writes, one a file: the copies, once; None where nothing was staged for it."""
+        is_staged, self._is_staged = self._is_staged, False
+        return self._copies if is_staged else [None] * len(self._copies)
+
+    def _made(self) -> list[Bytes]:
+        return [Buffers(1, image.bytes + MAXIMUM_ALIGNMENT_BYTES).slots[0] for image in self._images]

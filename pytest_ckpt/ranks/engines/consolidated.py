@@ -6,29 +6,39 @@ the clock, before the commit: the store makes each file and the folder durable.
 
 A load reads the whole tensors' files, as who is given the checkpoint does: each rank its rows, by reads. The library's
 reader would map the files into memory, and where a page of a mapped file cannot be read, the process is killed.
+
+torch's writer opens what it consolidates by the built-in `open` and says nothing until it has ended, which takes as
+long as one client needs to read and write a whole checkpoint. Here the name `open` of its module leads to the watched
+files of the save: the same calls, in pieces of at most 64 MiB.
 """
 
 from __future__ import annotations
 
 import json
+import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch.distributed.checkpoint import _consolidate_hf_safetensors as library
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+
 from pytest_ckpt.facts.file_rules import CONSOLIDATED_FILES
-from pytest_ckpt.ranks.engines.consolidated.writer import ConsolidatingWriter
-from pytest_ckpt.ranks.engines.dcp.arrivals import of_other_size, of_places
-from pytest_ckpt.ranks.engines.dcp.engine import DcpEngine
-from pytest_ckpt.ranks.engines.dcp.watched_files import WatchedFiles
+from pytest_ckpt.ranks.engines.dcp import DcpEngine, of_other_size, of_places
+from pytest_ckpt.ranks.engines.dcp_watch import WatchedFiles
 from pytest_ckpt.ranks.engines.protocol import LocalFault
-from pytest_ckpt.ranks.engines.safetensors.header import DTYPES, LENGTH_BYTES, header_end
+from pytest_ckpt.ranks.engines.safetensors_files import DTYPES, LENGTH_BYTES, header_end
 from pytest_ckpt.sizing.files import consolidated_files, read_of_consolidated
 
 if TYPE_CHECKING:
     import io
+    from collections.abc import Iterator, Mapping
 
     from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from torch.distributed.checkpoint.metadata import Metadata
+    from torch.distributed.checkpoint.storage import WriteResult
 
-    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.content import Content
     from pytest_ckpt.ranks.engines.protocol import Clock
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
@@ -158,3 +168,35 @@ def make(
 ) -> ConsolidatedEngine:
     """Return the engine of a rank's files, whose ranks call each method together."""
     return ConsolidatedEngine(shard, content, group, activity, options)
+
+
+class ConsolidatingWriter(HuggingFaceStorageWriter):
+    """Saves each rank's shards, and on rank 0 whole tensors of them; all files stand in one folder.
+
+    ``numbers`` says into which file each tensor goes, from 1. ``seconds`` is what the consolidation took here.
+    """
+
+    def __init__(self, folder: str, files: WatchedFiles, numbers: Mapping[str, int]) -> None:
+        super().__init__(folder, dict(numbers), save_distributed=True, enable_consolidation=True)
+        # The library would have the shards in a folder of their own.
+        self.path = folder
+        self.fs = files
+        self._files = files
+        self.seconds = 0.0
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Consolidate; called on rank 0 when all ranks have written."""
+        began = time.perf_counter()
+        with _opening_by(self._files):
+            super().finish(metadata, results)
+        self.seconds = time.perf_counter() - began
+
+
+@contextmanager
+def _opening_by(files: WatchedFiles) -> Iterator[None]:
+    """Let the library's consolidation open files as ``files`` does."""
+    vars(library)["open"] = files.open
+    try:
+        yield
+    finally:
+        del vars(library)["open"]

@@ -23,17 +23,15 @@ from safetensors.numpy import save as bytes_of_file
 
 from pytest_ckpt.facts.file_rules import SAFETENSORS_FILES
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, write_in_order
-from pytest_ckpt.ranks.engines.safetensors.header import (
+from pytest_ckpt.ranks.engines.safetensors_files import (
+    INDEX,
     LENGTH_BYTES,
     MAXIMUM_HEADER_BYTES,
     METADATA,
-    header_end,
-    places_in,
-)
-from pytest_ckpt.ranks.engines.safetensors.index_file import (
-    INDEX,
     files_of_tensors,
+    header_end,
     index_of,
+    places_in,
     stored_name,
     weight_map,
 )
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pytest_ckpt.facts.proofs import FaultKind
-    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.content import Bytes, Content
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions

@@ -1,4 +1,4 @@
-"""The library's file system, watched: its calls are timed in phases, its bytes are progress, its errors are kept.
+"""A watch over the library's calls of the storage: timed in phases, bytes are progress, errors are kept.
 
 The library's writer and reader take their file system from outside, and make the same calls through this one, in the
 same order. Where they move more than 64 MiB in one call, it is several: a slow target is seen to make progress.
@@ -8,24 +8,84 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 import zlib
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from torch.distributed.checkpoint.filesystem import FileSystem
 
-from pytest_ckpt.ranks.engines.dcp.watch import Watch
-
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Collection, Generator, Iterator
 
     from pytest_ckpt.facts.failure import Phase
+    from pytest_ckpt.ranks.engines.protocol import Clock
     from pytest_ckpt.targets.protocol import Buffer
 
     FilePath = str | os.PathLike[str]
 
 _PIECE_BYTES = 64 << 20
+
+
+class Watch:
+    """One save or load of one rank. Between its calls the rank waits for the others, as the library has it.
+
+    ``error`` is the first OSError that a call met: torch turns what its file raises into errors of its own. ``sizes``
+    are those of the files that were opened, in bytes. ``checksum`` is the CRC-32 of what was written to or read from
+    the file with a name of ``summed``, None where none was opened.
+    """
+
+    def __init__(self, clock: Clock, summed: Collection[str]) -> None:
+        super().__init__()
+        self._clock, self._summed = clock, summed
+        # Of several threads that write side by side, the clock times them as one piece of work.
+        self._lock, self._inside, self._piece = threading.Lock(), 0, ExitStack()
+        self.error: OSError | None = None
+        self.sizes: dict[str, int] = {}
+        self.checksum: int | None = None
+
+    def moved(self, count: int) -> None:
+        """Take in that so many bytes went through."""
+        self._clock.moved(count)
+
+    @contextmanager
+    def keeping_errors(self) -> Iterator[None]:
+        """Keep the first error that a call of the storage meets; it goes on its way."""
+        try:
+            yield
+        except OSError as error:
+            self.error = self.error or error
+            raise
+
+    @contextmanager
+    def call(self, phase: Phase, name: str) -> Iterator[None]:
+        """Time a short call by itself, or as part of what another thread does meanwhile."""
+        with self._lock, ExitStack() as piece, self.keeping_errors():
+            if not self._inside:
+                piece.enter_context(self._clock.activity.work())
+                piece.enter_context(self._clock.phase(phase, name))
+            yield
+
+    @contextmanager
+    def work(self, phase: Phase, name: str) -> Iterator[None]:
+        """Time the work of a thread from when the first begins until none goes on."""
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._piece.enter_context(self._clock.activity.work())
+                self._piece.enter_context(self._clock.phase(phase, name))
+        try:
+            yield
+        except BaseException:
+            # Its own file is named, and not that of the thread that began first.
+            with self._clock.activity.in_phase(phase, name):
+                raise
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if not self._inside:
+                    self._piece.close()
 
 
 class WatchedFiles(Watch, FileSystem):

@@ -1,6 +1,6 @@
 """Compare the containers of engine ``stream`` with those of the installed torch.save, byte for byte.
 
-``python -m pytest_ckpt.ranks.engines.torch.container_check`` prints the first difference and ends with 1 where there is
+``python -m pytest_ckpt.ranks.engines.container_check`` prints the first difference and ends with 1 where there is
 one. Containers follow the version of torch that constraints.txt names; another version may write others, which torch
 reads all the same.
 """
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.utils.serialization import config
 
-from pytest_ckpt.ranks.content.generator import Content, TensorKey
+from pytest_ckpt.ranks.content import Content, TensorKey
 from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import ALIGNMENT_BYTES, container_of
 from pytest_ckpt.sizing.models import Tensor

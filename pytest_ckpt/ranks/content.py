@@ -7,8 +7,14 @@ remembered to check what is read, and a page that turns up in the wrong place sa
 After a GiB at most comes another block: storage that knew how pages are made, and looked for rows that it has seen,
 would find none. The first two words of a row are those of all blocks: they alone say where a page belongs.
 
-Where saves are compressed, pages compress as tensors of a training state do (`pytest_ckpt.ranks.content.numbers`): the
-word changes whole numbers in the first 8 bytes of a page, and mantissas alone behind them.
+Where saves are compressed, pages compress as the tensors of a training state do: numbers of random mantissas and few
+exponents. The word changes whole numbers in the first 8 bytes of a page, and mantissas alone behind them. A small
+transformer that was trained on text with AdamW (11 M parameters) stored, by zstd 1 in blocks of 1 MiB, 0.77 of its bf16
+weights and 0.91 to 0.93 of its fp32 master weights and moments; LZ4 stored all. Here exponents are drawn from a normal
+distribution such that both come out within 0.03. Rows of moments that were never used, which compress to nearly
+nothing, are left out. Signs belong to what is called an exponent here: the highest byte of a number.
+
+What was read is compared with what was written; a wrong page is flipped, torn, zeros, stale, misplaced or foreign.
 """
 
 from __future__ import annotations
@@ -17,19 +23,22 @@ import ctypes
 import functools
 import hashlib
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_ckpt.ranks.content.numbers import as_numbers, mantissas
-from pytest_ckpt.ranks.engines.stream.checksums import PageChecksums, WordChecksums, join, linear, of_zeros
+from pytest_ckpt.ranks.checksums import PageChecksums, WordChecksums, join, linear, of_zeros
 from pytest_ckpt.sizing.content_places import CHECKPOINT_BITS, RANK_BITS, USUAL_TENSOR_BITS, WITHIN_RANK_BITS
+from pytest_ckpt.sizing.models import ITEM_BYTES
+from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from pytest_ckpt.facts.proofs import FaultKind
     from pytest_ckpt.sizing.models import Dtype
 
     Bytes = NDArray[np.uint8]
@@ -53,6 +62,20 @@ _INVERSE_1, _INVERSE_2 = pow(_FACTOR_1, -1, 1 << 64), pow(_FACTOR_2, -1, 1 << 64
 
 _libc = ctypes.CDLL(None)
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+AS_NUMBERS = "numbers of few exponents, such that zstd 1 stores 0.77 of 2-byte and 0.92 of 4-byte numbers"
+"""What the content is, in words: the ratio is that of one measured state, and of no other job."""
+
+_MIDDLE, _SPREAD = 60, 1.25
+# By a random byte, the exponent in its place.
+_EXPONENTS = np.array(
+    [round(NormalDist(_MIDDLE, _SPREAD).inv_cdf((byte + 0.5) / 256)) for byte in range(256)], dtype=np.uint8
+)
+
+# Storage corrupts in sectors and bits: at most this many differing bytes in a page are called flipped bits, and
+# a page that is right up to a multiple of a sector and wrong behind it was torn.
+_FLIPPED_BYTES = 16
+_SECTOR_BYTES = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -316,3 +339,90 @@ def _differing(expected: Bytes, seen: Bytes, head: int) -> Iterator[tuple[int, i
         if not np.array_equal(expected[start:stop], seen[start:stop]):
             yield start, stop
         start = stop
+
+
+def as_numbers(block: Words, kind: Dtype) -> Words:
+    """Return a block of random bits as numbers of a type; bytes have no exponent and stay."""
+    size = ITEM_BYTES[kind]
+    if size == 1:
+        return block
+    made = block.copy()
+    every = made.view(np.uint8)
+    every[:, size - 1 :: size] = _EXPONENTS[every[:, size - 1 :: size]]
+    # What is zeros for all to see stays so.
+    made[block == 0] = 0
+    return made
+
+
+def mantissas(mask: Words, kind: Dtype) -> Words:
+    """Return which bits of a page's words differ from page to page, of those that may: all of the first word."""
+    size = ITEM_BYTES[kind]
+    if size == 1:
+        return mask
+    bits = np.frombuffer(bytes([255] * (size - 1) + [0]) * (8 // size), dtype="<u8")[0]
+    made: Words = mask & bits
+    made[0] = mask[0]
+    return made
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One stretch of a tensor that is wrong in one way. ``offset`` and ``bytes`` are in the tensor."""
+
+    kind: FaultKind
+    offset: int
+    bytes: int
+    detail: str
+
+
+def compare(
+    content: Content, data: Bytes, place: TensorKey, offset: int = 0, *, maximum: int = 20
+) -> tuple[int, list[Finding]]:
+    """Compare bytes that were read with what was written there.
+
+    ``data`` are the tensor's bytes from ``offset`` on. Return how many pages are wrong, and the first ``most``
+    stretches, neighbouring pages of the same kind joined.
+    """
+    bad = content.differing_pages(data, place, offset)
+    findings: list[Finding] = []
+    for start, stop in bad:
+        finding = _classify(content, data[start:stop], place, offset + start)
+        last = findings[-1] if findings else None
+        if last and last.kind == finding.kind and last.offset + last.bytes == finding.offset:
+            findings[-1] = Finding(
+                kind=last.kind, offset=last.offset, bytes=last.bytes + finding.bytes, detail=last.detail
+            )
+        elif len(findings) == maximum:
+            break
+        else:
+            findings.append(finding)
+    return len(bad), findings
+
+
+def _classify(content: Content, seen: Bytes, place: TensorKey, offset: int) -> Finding:
+    kind, detail = _kind(content, seen, place, offset)
+    return Finding(kind=kind, offset=offset, bytes=len(seen), detail=detail)
+
+
+def _kind(content: Content, seen: Bytes, place: TensorKey, offset: int) -> tuple[FaultKind, str]:
+    expected = content.expected(place, offset, len(seen))
+    wrong = np.flatnonzero(expected != seen)
+    if not seen.any():
+        return "zeros", "the page holds zeros"
+    if len(wrong) <= _FLIPPED_BYTES:
+        bits = int(np.unpackbits(expected[wrong] ^ seen[wrong]).sum())
+        differ = f"{counted(bits, 'bit differs', 'bits differ')} in {counted(len(wrong), 'byte')}"
+        return "flipped", f"{differ}, the first at byte {offset + int(wrong[0])}"
+    if len(seen) == PAGE_BYTES and (origin := content.origin(np.ascontiguousarray(seen))):
+        there, page = origin
+        if (there.rank, there.tensor, page) == (place.rank, place.tensor, offset // PAGE_BYTES):
+            return "stale", f"the page is that of checkpoint {there.checkpoint} at the same place"
+        where = f"rank {there.rank}, tensor {there.tensor}, offset {page * PAGE_BYTES} of checkpoint {there.checkpoint}"
+        return "misplaced", f"the page belongs to {where}"
+    # Pages of the file and of the tensor need not be aligned with each other, so neither is the place of a tear.
+    first = int(wrong[0])
+    rest = seen[first:]
+    if first >= _SECTOR_BYTES or not rest.any():
+        behind = "zeros" if not rest.any() else "other bytes"
+        return "torn", f"the page is right up to byte {offset + first} and holds {behind} behind it"
+    return "foreign", "the page holds bytes that were never written by this run at a page's place"

@@ -12,7 +12,7 @@ from pytest_ckpt.ranks.engines.whole_state import Loaded, WholeState, compare_lo
 from pytest_ckpt.ranks.process.job import EngineOptions
 
 if TYPE_CHECKING:
-    from pytest_ckpt.ranks.content.generator import Bytes, Content
+    from pytest_ckpt.ranks.content import Bytes, Content
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.sizing.models import RankLayout, ShardFile, Tensor

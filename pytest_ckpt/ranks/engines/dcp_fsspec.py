@@ -9,14 +9,13 @@ from aiohttp import ClientError as HttpError
 from botocore.exceptions import BotoCoreError, ClientError
 from torch.distributed.checkpoint import _fsspec_filesystem as of_torch
 
-from pytest_ckpt.ranks.engines.dcp_objects.engine import ObjectsDcpEngine
-from pytest_ckpt.ranks.engines.dcp_objects.watched_objects import Client
+from pytest_ckpt.ranks.engines.dcp_objects import Client, ObjectsDcpEngine
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
     from torch.distributed.checkpoint.metadata import Metadata
 
-    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.content import Content
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions

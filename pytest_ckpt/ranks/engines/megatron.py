@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from pytest_ckpt.facts.file_rules import MEGATRON_FILES, TRACKER
-from pytest_ckpt.ranks.engines.dcp.engine import DcpEngine
+from pytest_ckpt.ranks.engines.dcp import DcpEngine
 from pytest_ckpt.ranks.engines.protocol import LocalFault
 
 if TYPE_CHECKING:
-    from pytest_ckpt.ranks.content.generator import Content
-    from pytest_ckpt.ranks.engines.dcp.watched_files import WatchedFiles
+    from pytest_ckpt.ranks.content import Content
+    from pytest_ckpt.ranks.engines.dcp_watch import WatchedFiles
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions

@@ -11,14 +11,13 @@ from s3torchconnector.dcp import S3StorageReader, S3StorageWriter
 from s3torchconnector.dcp.s3_file_system import S3FileSystem
 from s3torchconnectorclient import S3Exception
 
-from pytest_ckpt.ranks.engines.dcp_objects.engine import ObjectsDcpEngine
-from pytest_ckpt.ranks.engines.dcp_objects.watched_objects import Client
+from pytest_ckpt.ranks.engines.dcp_objects import Client, ObjectsDcpEngine
 
 if TYPE_CHECKING:
     from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
     from torch.distributed.checkpoint.metadata import Metadata
 
-    from pytest_ckpt.ranks.content.generator import Content
+    from pytest_ckpt.ranks.content import Content
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions

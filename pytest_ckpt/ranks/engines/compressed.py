@@ -1,35 +1,107 @@
-"""Files of compressed frames: a draft whose sinks compress, and a checkpoint whose sources decompress.
+"""An engine whose files pass a codec: it saves and loads as it does alone, and other bytes reach the storage.
 
-A file keeps its name. It holds frames of 4 MiB at most, in the order in which they were made, then a table of them,
-then a tail that says where the table is. Each frame has the codec's checksum, the table one of its own. A reader that
-wants some bytes reads the frames that hold them, whole.
+A draft whose sinks compress, and a checkpoint whose sources decompress. A file keeps its name. It holds frames of 4 MiB
+at most, in the order in which they were made, then a table of them, then a tail that says where the table is. Each
+frame has the codec's checksum, the table one of its own. A reader that wants some bytes reads the frames that hold
+them, whole. The codec tells the time that it takes of the processor, and what damage it finds.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.metadata
 import itertools
 import struct
 import threading
+import time
 import zlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pytest_ckpt.facts.compression import FRAME_BYTES
-from pytest_ckpt.ranks.engines.compressed.codecs import DamagedError
+from pytest_ckpt.facts.compression import CODECS, FRAME_BYTES
+from pytest_ckpt.ranks.content import AS_NUMBERS
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, state_of
 from pytest_ckpt.targets.source_file import SourceFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
-    from pytest_ckpt.ranks.content.generator import Bytes
-    from pytest_ckpt.ranks.engines.compressed.codecs import CodecInUse
+    from pytest_ckpt.ranks.content import Bytes
+    from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.targets.protocol import Buffer, Committed, Draft, ReadableFile, Sink
 
+_MAXIMUM_FAULTS = 20
 _TAIL = struct.Struct("<8sQQQL4x")
 _MAGIC = b"CKPTFRMS"
+
+
+class CompressedEngine:
+    """Hands ``engine`` a draft that compresses and a checkpoint that decompresses.
+
+    ``stored_bytes`` are those of the files of the last save.
+    """
+
+    def __init__(self, engine: Engine, stated: str) -> None:
+        self._engine, self._codec = engine, CodecInUse(stated)
+        self.stored_bytes = 0
+        self._damage: list[LocalFault] = []
+
+    @property
+    def codec_seconds(self) -> float:
+        """What the codec has taken of the processor so far."""
+        return self._codec.seconds
+
+    def facts(self) -> dict[str, str]:
+        """Return what the engine says of itself, and what its files pass."""
+        return self._engine.facts() | {
+            "compression": f"{self._codec.words}; frames of {FRAME_BYTES >> 20} MiB, each with a checksum, written and "
+            "read through the client's page cache; files keep their names",
+            "content": f"{AS_NUMBERS}: the ratio of one measured state, and of no other job",
+        }
+
+    def fill(self, checkpoint: int) -> None:
+        """Make the content of a checkpoint ready."""
+        self._engine.fill(checkpoint)
+
+    def state(self) -> Sequence[Bytes]:
+        """Return the memory of the engine's state."""
+        return state_of(self._engine)
+
+    def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
+        """Save through the codec."""
+        self.stored_bytes = 0
+        return self._engine.save(CompressingDraft(draft, self._codec, self._count), clock)
+
+    def load_steps(self) -> int:
+        """Return the engine's steps."""
+        return self._engine.load_steps()
+
+    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+        """Read what belongs to a step, through the codec."""
+        return self._engine.load(DecompressingCheckpoint(committed, self._codec, self._note), step, clock)
+
+    def verify(self, checkpoint: int) -> Comparison:
+        """Compare what the last step brought; what could not be decompressed is named first."""
+        found, damage = self._engine.verify(checkpoint), self._damage
+        self._damage = []
+        faults = (*damage, *found.faults)[:_MAXIMUM_FAULTS]
+        return replace(found, fault_count=found.fault_count + len(damage), faults=faults)
+
+    def release(self) -> None:
+        """Give back what the engine holds."""
+        self._engine.release()
+
+    def _count(self, stored: int) -> None:
+        self.stored_bytes += stored
+
+    def _note(self, file: str, offset: int, count: int, detail: str) -> None:
+        fault = LocalFault(kind="unreadable", file=file, tensor="", offset=offset, bytes=count, detail=detail)
+        # A frame that is read in parts is damaged once.
+        if fault not in self._damage:
+            self._damage.append(fault)
 
 
 class Frame(NamedTuple):
@@ -257,3 +329,83 @@ class Frames:
         data = bytearray(count)
         self._file.seek(place)
         return bytes(data[: self._file.readinto(data)])
+
+
+class DamagedError(Exception):
+    """What was read is not what was compressed."""
+
+
+class CodecInUse:
+    """The codec that ``--ckpt-compress`` names, such as ``zstd:1``; used by all threads of a rank.
+
+    ``seconds`` is the processor's time that it took in all of them.
+    """
+
+    def __init__(self, stated: str) -> None:
+        """Raises ImportError where its library is not installed."""
+        self._name, _, level = stated.partition(":")
+        self._level = int(level)
+        self._library: Any = importlib.import_module(CODECS[self._name].module)
+        self._error: type[Exception] = self._library.ZstdError if self._name == "zstd" else RuntimeError
+        self._lock, self._of_thread = threading.Lock(), threading.local()
+        self.seconds = 0.0
+
+    @property
+    def words(self) -> str:
+        """The codec, its level and its library, for the report."""
+        package = CODECS[self._name].package
+        return f"{self._name} at level {self._level}, by {package} {importlib.metadata.version(package)}"
+
+    def compress(self, data: Buffer) -> bytes:
+        """Return a frame that holds ``data`` and a checksum of it."""
+        began = time.thread_time()
+        if self._name == "zstd":
+            frame: bytes = self._zstd("compressor").compress(data)
+        else:
+            frame = self._library.compress(memoryview(data), compression_level=self._level, content_checksum=True)
+        self._add(began)
+        return frame
+
+    def decompress(self, frame: bytes, size: int) -> bytes:
+        """Return the ``size`` bytes that a frame holds. Raises DamagedError."""
+        began = time.thread_time()
+        try:
+            data = self._of_zstd(frame, size) if self._name == "zstd" else self._of_lz4(frame, size)
+        except self._error as error:
+            raise DamagedError(f"{self._name} says: {error}") from None
+        finally:
+            self._add(began)
+        if len(data) != size:
+            raise DamagedError(f"it holds {len(data)} bytes instead of {size}")
+        return data
+
+    def _of_zstd(self, frame: bytes, size: int) -> bytes:
+        # The library makes room for what the frame says of its size, which damage may change.
+        if self._library.get_frame_parameters(frame).content_size != size:
+            raise DamagedError(f"its head does not say that it holds {size} bytes")
+        data: bytes = self._zstd("decompressor").decompress(frame)
+        return data
+
+    def _of_lz4(self, frame: bytes, size: int) -> bytes:
+        reader = self._library.LZ4FrameDecompressor()
+        data: bytes = reader.decompress(frame, max_length=size)
+        if not reader.eof:
+            raise DamagedError(f"it does not end after {size} bytes")
+        return data
+
+    def _zstd(self, what: str) -> Any:
+        """Return what this thread compresses or decompresses with: two threads may not share one."""
+        made = getattr(self._of_thread, what, None)
+        if made is None:
+            made = (
+                self._library.ZstdCompressor(level=self._level, write_checksum=True)
+                if what == "compressor"
+                else self._library.ZstdDecompressor()
+            )
+            setattr(self._of_thread, what, made)
+        return made
+
+    def _add(self, began: float) -> None:
+        took = time.thread_time() - began
+        with self._lock:
+            self.seconds += took

@@ -9,46 +9,76 @@ the storage ends the launch; the others wait for that, so that none is named in 
 
 Where a copy of the state is saved, the library saves it in a thread, as its own `async_save` does with its copy; ours
 is made by one copy of each tensor, into memory that stays.
+
+The state is as the library takes it: DTensors, each cut over the ranks that hold a part of it. A rank's layout names
+the parts of tensors that it holds, and parts of one tensor have the same name on all ranks. So the whole tensor of a
+name is made of the parts of all ranks that hold the name, one row each, in the order of ranks: a DTensor that is cut by
+rows. For weights under ZeRO-3 these are the data-parallel and tensor-parallel ranks of a pipeline stage, under ZeRO-1
+the tensor-parallel ranks of the first replica, for the optimizer all ranks. Row behind row, that is the flat parameter
+that ZeRO and Megatron's distributed optimizer cut over ranks. A subset's whole tensors are those of the ranks that take
+part. Since ``.metadata`` names whole tensors and where their parts lie, another number of ranks can load the
+checkpoint, and so can the library without this package.
+
+Why rows and no flat DTensors: of those, the library (torch 2.13) lists the index of every element of a part when it
+plans, 8 bytes each, which no job pays that cuts matrices by rows as FSDP does.
 """
 
 from __future__ import annotations
 
+import os
+import socket
+import sys
 import time
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
 
 from pytest_ckpt.facts.file_rules import DCP_FILES
-from pytest_ckpt.ranks.content.faults import compare
-from pytest_ckpt.ranks.content.generator import TensorKey
-from pytest_ckpt.ranks.engines.dcp.arrivals import Arrivals, OneMetadataReader, of_other_size, of_places
-from pytest_ckpt.ranks.engines.dcp.gloo_ranks import GlooRanks
-from pytest_ckpt.ranks.engines.dcp.sharded_state import Holders, ShardedState, find_holders
-from pytest_ckpt.ranks.engines.dcp.watched_files import WatchedFiles
+from pytest_ckpt.ranks.content import TensorKey, compare
+from pytest_ckpt.ranks.engines.dcp_watch import WatchedFiles
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
 from pytest_ckpt.sizing.files import files_of, shard_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch.distributed.checkpoint.metadata import Metadata
+    from torch.distributed.checkpoint.planner import LoadPlan, ReadItem
 
     from pytest_ckpt.facts.file_rules import FileRule
-    from pytest_ckpt.facts.proofs import CommitProof, Entry
-    from pytest_ckpt.ranks.content.generator import Bytes, Content
-    from pytest_ckpt.ranks.engines.dcp.watch import Watch
+    from pytest_ckpt.facts.proofs import CommitProof, Entry, FaultKind
+    from pytest_ckpt.ranks.content import Bytes, Content
+    from pytest_ckpt.ranks.engines.dcp_watch import Watch
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
-    from pytest_ckpt.sizing.models import RankLayout
+    from pytest_ckpt.sizing.models import RankLayout, Tensor
     from pytest_ckpt.targets.protocol import Committed, Draft
 
 METADATA = ".metadata"
 _MAXIMUM_FAULTS = 20
 _MICROSECONDS = 1_000_000
+
+Holders = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
+"""Ranks, and the names of the tensors that they hold together; the same on all ranks, in the same order."""
+
+# Who hangs is ended by the controller, which names the rank and its file; gloo would only say that somebody did.
+_PATIENCE = timedelta(days=30)
+_UNTIL_MET = timedelta(minutes=5)
+_LOOPBACK = "127.0.0.1"
 
 
 class DcpEngine:
@@ -297,3 +327,196 @@ def _first_line(error: BaseException) -> str:
 def make(*, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions) -> DcpEngine:
     """Return the engine of a rank's files, whose ranks call each method together."""
     return DcpEngine(shard, content, group, activity, options)
+
+
+class OneMetadataReader(FileSystemReader):
+    """Reads one `.metadata` for all ranks. The library would then look for one of each rank, which nobody wrote."""
+
+    def read_metadata(self) -> Metadata:
+        """Read it."""
+        return super().read_metadata()
+
+
+class Arrivals(DefaultLoadPlanner):
+    """The library's planner, which also counts what arrives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._planned: list[ReadItem] = []
+        self._waiting: list[ReadItem] = []
+
+    def finish_plan(self, new_plan: LoadPlan) -> LoadPlan:
+        """Take in what this rank is going to read."""
+        plan = super().finish_plan(new_plan)
+        self._planned, self._waiting = list(plan.items), list(plan.items)
+        return plan
+
+    def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
+        """Take in that a part of a tensor has arrived."""
+        super().commit_tensor(read_item, tensor)
+        self._waiting = [item for item in self._waiting if item is not read_item]
+
+    @property
+    def whole(self) -> frozenset[str]:
+        """The names of the tensors of which this rank's part has arrived in full."""
+        waiting = {item.dest_index.fqn for item in self._waiting}
+        return frozenset(item.dest_index.fqn for item in self._planned) - waiting
+
+    def files(self, places: dict[Any, Any]) -> dict[str, str]:
+        """Return in which file this rank's part of each tensor stands."""
+        return {item.dest_index.fqn: places[item.storage_index].relative_path for item in self._planned}
+
+    def fault(self, why: str, places: dict[Any, Any], state: ShardedState, files: Watch) -> LocalFault | None:
+        """Return what stopped the load as a fault of the file that was read; None where no tensor was.
+
+        ``places`` goes from the index of a part in the storage to where it stands, as `.metadata` has it.
+        """
+        by_file: dict[str, list[ReadItem]] = {}
+        for item in self._planned:
+            by_file.setdefault(places[item.storage_index].relative_path, []).append(item)
+        for name, items in by_file.items():
+            for item in items:
+                if not any(item is waits for waits in self._waiting):
+                    continue
+                place, size = places[item.storage_index], files.sizes.get(name, 0)
+                ends_early = place.offset + place.length > size
+                kind: FaultKind = "short" if ends_early else "unreadable"
+                seen = f"{size} bytes, the part ends at {place.offset + place.length}"
+                each = state.item_bytes(item.dest_index.fqn)
+                return LocalFault(
+                    kind=kind,
+                    file=name,
+                    tensor=item.dest_index.fqn,
+                    # A part is a row.
+                    offset=item.dest_offsets[-1] * each,
+                    bytes=item.lengths[-1] * each,
+                    detail=f"torch.distributed.checkpoint cannot read it, nor what stands behind it ({seen}): {why}",
+                )
+        return None
+
+
+def of_places(name: str, kind: FaultKind, size: int, why: str) -> LocalFault:
+    """Return what is wrong with a file that says where tensors stand."""
+    return LocalFault(kind=kind, file=name, tensor="", offset=0, bytes=size, detail=why)
+
+
+def of_other_size(name: str, size: int, written: int) -> LocalFault:
+    """Return that a file has grown or shrunk."""
+    detail = f"the file has {size} bytes, {written} were written"
+    return LocalFault(kind="foreign", file=name, tensor="", offset=written, bytes=size, detail=detail)
+
+
+def find_holders(group: Group, tensors: Iterable[Tensor]) -> Holders:
+    """Return which ranks hold which tensors together; called by all ranks together.
+
+    Raises RuntimeError where ranks hold parts of one tensor that differ in size or type: those are no rows of one.
+    """
+    held = group.gather({tensor.name: (tensor.dtype, tensor.elements) for tensor in tensors})
+    shared: Holders | str = group.share(_holders(held) if group.rank == 0 else ())
+    if isinstance(shared, str):
+        raise RuntimeError(shared)
+    return shared
+
+
+def _holders(held: Sequence[Mapping[str, tuple[str, int]]]) -> Holders | str:
+    """Return the holders, or what stands against it."""
+    ranks: dict[str, list[int]] = {}
+    for rank, tensors in enumerate(held):
+        for name, part in tensors.items():
+            ranks.setdefault(name, []).append(rank)
+            if part != held[ranks[name][0]][name]:
+                return f"ranks {ranks[name][0]} and {rank} hold parts of {name} that are not of one size and type"
+    names: dict[tuple[int, ...], list[str]] = {}
+    for name, of in ranks.items():
+        names.setdefault(tuple(of), []).append(name)
+    return tuple((of, tuple(together)) for of, together in names.items())
+
+
+class ShardedState:
+    """The tensors of a rank. ``whole`` is what the library is given, by name."""
+
+    def __init__(self, shard: RankLayout, holders: Holders) -> None:
+        """Make the tensors, all ranks together: the ranks that hold a tensor become a mesh."""
+        own = {tensor.name: tensor for file in shard.files for tensor in file.tensors}
+        self._parts = {name: torch.zeros(1, t.elements, dtype=_dtype(t)) for name, t in own.items()}
+        self.whole: dict[str, Any] = {}
+        for ranks, names in holders:
+            # Every rank makes every mesh: it becomes a process group.
+            mesh = DeviceMesh("cpu", list(ranks))
+            for name in names if shard.rank in ranks else ():
+                self.whole[name] = DTensor.from_local(self._parts[name], mesh, [Shard(0)], run_check=False)
+
+    def bytes_of(self, name: str) -> NDArray[np.uint8]:
+        """Return the memory of this rank's part of a tensor."""
+        return self._parts[name].view(torch.uint8).numpy().reshape(-1)
+
+    def copy_from(self, other: ShardedState) -> int:
+        """Copy this rank's parts of another state of the same tensors; return the bytes."""
+        for name, part in self._parts.items():
+            part.copy_(other._parts[name])
+        return sum(part.nbytes for part in self._parts.values())
+
+    def item_bytes(self, name: str) -> int:
+        """Return the bytes of an element of a tensor."""
+        return self._parts[name].element_size()
+
+    def clear(self) -> None:
+        """Overwrite all: what a load then leaves out is no content of a checkpoint before."""
+        for part in self._parts.values():
+            part.zero_()
+
+
+def _dtype(tensor: Tensor) -> torch.dtype:
+    return {"float16": torch.float16, "float32": torch.float32, "uint8": torch.uint8}[tensor.dtype]
+
+
+class GlooRanks:
+    """There is at most one such group in a process: what an engine joins, it leaves before another one joins."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+        self._store: TCPStore | None = None
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the process group is there."""
+        return self._store is not None
+
+    def join(self) -> None:
+        """Make the process group; called by all ranks together."""
+        group = self._group
+        hosts: list[str] = group.share(group.gather(group.host))
+        if len(set(hosts)) == 1:
+            # The name of a host need not be known to itself; a user may name another interface.
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+            address = _LOOPBACK
+        else:
+            address = group.share(_address(hosts[0]) if group.rank == 0 else "")
+        if group.rank == 0:
+            self._store = _store(address, 0, group.size, leads=True)
+        port = group.share(self._store.port if self._store else 0)
+        if self._store is None:
+            self._store = _store(address, port, group.size, leads=False)
+        hook = sys.excepthook
+        dist.init_process_group("gloo", store=self._store, rank=group.rank, world_size=group.size, timeout=_PATIENCE)
+        # It is wrapped each time, to print the rank before a traceback; a rank tells the controller why it ends.
+        sys.excepthook = hook
+
+    def leave(self) -> None:
+        """Take the process group down, when no rank uses it any more."""
+        if self._store is not None:
+            dist.destroy_process_group()
+            self._store = None
+
+
+def _store(address: str, port: int, size: int, *, leads: bool) -> TCPStore:
+    return TCPStore(address, port, size, is_master=leads, timeout=_UNTIL_MET, wait_for_workers=False)
+
+
+def _address(host: str) -> str:
+    """Return by which name other hosts reach this one; where nobody knows it, they are simulated here."""
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError:
+        return _LOOPBACK
+    return host

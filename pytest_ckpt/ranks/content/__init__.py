@@ -1,1 +1,0 @@
-"""The bytes of a checkpoint: made, recomputed, compared."""

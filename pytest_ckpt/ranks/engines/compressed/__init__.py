@@ -1,1 +1,0 @@
-"""Files of any engine, compressed on their way to storage and back."""

@@ -1,1 +1,0 @@
-"""Engine dcp: torch.distributed.checkpoint, as its library saves and loads."""

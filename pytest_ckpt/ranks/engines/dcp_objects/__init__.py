@@ -1,1 +1,0 @@
-"""Engines ``dcp-…``: torch.distributed.checkpoint into a bucket, by the clients of object stores that jobs use."""

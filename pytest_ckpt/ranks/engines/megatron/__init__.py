@@ -1,1 +1,0 @@
-"""Engine ``megatron``: distributed checkpoints as Megatron writes them."""

@@ -1,1 +1,0 @@
-"""Engine replay: the calls of a recorded job, with content that can be verified."""

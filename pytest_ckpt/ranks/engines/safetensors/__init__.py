@@ -1,1 +1,0 @@
-"""Engine ``safetensors``: Hugging Face's files, the state in memory."""

@@ -1,1 +1,0 @@
-"""Engine ``torch``: torch.save and torch.load, the state in memory."""
