@@ -112,7 +112,8 @@ def test_pytest_that_mpiexec_really_started_is_refused_on_every_rank(pytester, t
     for name, value in launcher.environment("none", str(pytester.path)).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("PYTEST_CKPT_RUN")
-    mpiexec = launcher.command(2)[:-3]
+    command = launcher.command(2)
+    mpiexec = command[: command.index(sys.executable)]
     words = ("-m", "pytest", "-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider")
     result = pytester.run(*mpiexec, sys.executable, *words, f"--ckpt-target={target}", "--cluster=16000")
     is_refusal(result.ret, result.stderr.str(), ["started under an MPI launcher", "Start pytest alone"])
