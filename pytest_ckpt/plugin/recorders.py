@@ -21,6 +21,8 @@ _OWN_DISTRIBUTIONS = frozenset({"pytest-ckpt", "pytest-benchmark", "pytest-xdist
 _VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 _OWN_MODULES = ("_pytest.", "pytest_ckpt.", "xdist.", "pytest_benchmark.")
 _CONFTEST = "conftest.py"
+# In a checkout they lie beside this package; pytest loads both there.
+_OWN_FOLDERS = frozenset({PACKAGE_HOME, PACKAGE_HOME / "tests"})
 
 
 def recorders(config: pytest.Config) -> tuple[str, ...]:
@@ -40,7 +42,7 @@ def _plugins(config: pytest.Config) -> Iterator[str]:
             if (title := str(distribution.project_name)) not in _OWN_DISTRIBUTIONS:
                 yield f"plugin {title} {distribution.version}"
         elif Path(file).name == _CONFTEST:
-            if Path(file).parent != PACKAGE_HOME:
+            if Path(file).parent not in _OWN_FOLDERS:
                 yield f"conftest {file}"
         elif not str(getattr(plugin, "__name__", "")).startswith(_OWN_MODULES):
             yield f"plugin {name} ({file})"

@@ -1,0 +1,16 @@
+"""What is named as code that could alter what a run records."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ckpt.plugin.recorders import recorders
+from tests.support import CHECKOUT
+
+
+def test_the_conftests_of_a_checkout_are_not_an_operator_s(pytestconfig: pytest.Config) -> None:
+    """The first run in a clone loads both, and is nobody's trick."""
+    own = [CHECKOUT / "conftest.py", CHECKOUT / "tests" / "conftest.py"]
+    loaded = [str(getattr(plugin, "__file__", "")) for _, plugin in pytestconfig.pluginmanager.list_name_plugin()]
+    assert {str(file) for file in own} <= set(loaded)
+    assert not {f"conftest {file}" for file in own} & set(recorders(pytestconfig))
