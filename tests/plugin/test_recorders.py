@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+from typing import TYPE_CHECKING
 
 from pytest_ckpt.plugin.recorders import recorders
 from tests.support import CHECKOUT
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def test_the_conftests_of_a_checkout_are_not_an_operator_s(pytestconfig: pytest.Config) -> None:
