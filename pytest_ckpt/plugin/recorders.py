@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ _OWN_MODULES = ("_pytest.", "pytest_ckpt.", "xdist.", "pytest_benchmark.")
 _CONFTEST = "conftest.py"
 # In a checkout they lie beside this package; pytest loads both there.
 _OWN_FOLDERS = frozenset({PACKAGE_HOME, PACKAGE_HOME / "tests"})
+# The digest of conftest.py at the top of a checkout.
+_OF_A_CHECKOUT = "e3880ab67aba209ee70bf45f0e34c477843758b4e0df4f62c35ec88a574329c1"
 
 
 def recorders(config: pytest.Config) -> tuple[str, ...]:
@@ -42,10 +45,20 @@ def _plugins(config: pytest.Config) -> Iterator[str]:
             if (title := str(distribution.project_name)) not in _OWN_DISTRIBUTIONS:
                 yield f"plugin {title} {distribution.version}"
         elif Path(file).name == _CONFTEST:
-            if Path(file).parent not in _OWN_FOLDERS:
+            if not _is_of_a_checkout(Path(file)):
                 yield f"conftest {file}"
         elif not str(getattr(plugin, "__name__", "")).startswith(_OWN_MODULES):
             yield f"plugin {name} ({file})"
+
+
+def _is_of_a_checkout(conftest: Path) -> bool:
+    """Whether a conftest is one of this project's: beside this package, or above an environment inside a checkout."""
+    if conftest.parent in _OWN_FOLDERS:
+        return True
+    try:
+        return sha256(conftest.read_bytes()).hexdigest() == _OF_A_CHECKOUT
+    except OSError:
+        return False
 
 
 def _variables() -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.plugin.recorders import recorders
+from pytest_ckpt.plugin.recorders import _is_of_a_checkout, recorders
 from tests.support import CHECKOUT
 
 if TYPE_CHECKING:
@@ -17,3 +17,12 @@ def test_the_conftests_of_a_checkout_are_not_an_operator_s(pytestconfig: pytest.
     loaded = [str(getattr(plugin, "__file__", "")) for _, plugin in pytestconfig.pluginmanager.list_name_plugin()]
     assert {str(file) for file in own} <= set(loaded)
     assert not {f"conftest {file}" for file in own} & set(recorders(pytestconfig))
+
+
+def test_the_conftest_above_an_environment_in_a_checkout_is_not_an_operator_s(pytester: pytest.Pytester) -> None:
+    """The environment that README makes is inside the clone: pytest finds its conftest from any folder."""
+    clone = pytester.mkdir("clone")
+    (clone / "conftest.py").write_bytes((CHECKOUT / "conftest.py").read_bytes())
+    assert _is_of_a_checkout(clone / "conftest.py")
+    (clone / "conftest.py").write_text("import pytest_ckpt\n")
+    assert not _is_of_a_checkout(clone / "conftest.py")
