@@ -104,7 +104,7 @@ def make_document(
         "relevance": relevance(
             plan,
             measurements,
-            kind if target.get("is_local") else "",
+            _of_one_host(kind, has_files=has_files) if target.get("is_local") else "",
             environment.get("recorders") or (),
             (target.get("stack") or {}).get("files") or (),
         ),
@@ -135,3 +135,7 @@ def make_document(
     }
     plain: dict[str, Any] = to_plain(document)
     return plain
+
+
+def _of_one_host(kind: str, *, has_files: bool) -> str:
+    return f"a file system of one host ({kind})" if has_files else "an object store of one host"

@@ -53,13 +53,13 @@ def is_projectable(measurement: Measurement) -> bool:
 def relevance(
     plan: Plan,
     measurements: Sequence[Measurement],
-    local_kind: str,
+    of_one_host: str,
     recorders: Sequence[str] = (),
     files_below: Sequence[str] = (),
 ) -> list[str]:
     """Return why the result of a run may say little of an array, a sentence each; results of others have none.
 
-    ``local_kind`` is the file system of a target that only one host can use; empty for any other. ``recorders`` are
+    ``of_one_host`` says what a target is that only one host can use; empty for any other. ``recorders`` are
     what could act in the process that recorded, ``files_below`` the files of this host that hold the target's bytes.
     """
     measured = [m for m in measurements if m.basis == "all ranks"]
@@ -68,7 +68,7 @@ def relevance(
     return [
         *_of_the_operator(recorders, files_below),
         *_of_the_question(plan),
-        *_of_what_ran(plan, measured, local_kind),
+        *_of_what_ran(plan, measured, of_one_host),
     ]
 
 
@@ -124,14 +124,11 @@ def _is_lenient_rate(limits: ClusterLimits) -> bool:
     return limits.failures.spec != "llama3" and limits.save_limit_seconds > _LENIENT_LIMIT_SECONDS
 
 
-def _of_what_ran(plan: Plan, measured: Sequence[Measurement], local_kind: str) -> Iterator[str]:
+def _of_what_ran(plan: Plan, measured: Sequence[Measurement], of_one_host: str) -> Iterator[str]:
     hosts = {host for m in measured for host in m.hosts}
     accelerators = plan.limits.accelerators
-    if local_kind and accelerators > _OF_A_LOCAL_DISK:
-        yield (
-            f"The target is a file system of one host ({local_kind}): {counted(accelerators, 'accelerator')} cannot "
-            "share it."
-        )
+    if of_one_host and accelerators > _OF_A_LOCAL_DISK:
+        yield f"The target is {of_one_host}: {counted(accelerators, 'accelerator')} cannot share it."
     elif len(hosts) == 1 and accelerators > _ACCELERATORS_OF_A_HOST:
         yield f"One host was the only client, for a cluster of {counted(accelerators, 'accelerator')}."
     if small := [m for m in measured if _too_small(m)]:

@@ -16,13 +16,14 @@ from pytest_ckpt.sizing.plan import plan_run
 from tests.support.made_measurement import measurement
 from tests.support.made_target import mounted
 
+EXT4 = "a file system of one host (ext4)"
 LARGE = {"size": 8_000_000_000, "hosts": ("n1", "n2", "n3", "n4"), "saves": (20.0,), "loads": (20.0,)}
 
 
-def relevance_of(*, local_kind="", changed=None, recorders=(), files=(), **asked):
+def relevance_of(*, of_one_host="", changed=None, recorders=(), files=(), **asked):
     settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **asked}, {})
     return relevance(
-        plan_run(settings, mounted("nfs4")), [measurement(**LARGE | (changed or {}))], local_kind, recorders, files
+        plan_run(settings, mounted("nfs4")), [measurement(**LARGE | (changed or {}))], of_one_host, recorders, files
     )
 
 
@@ -31,7 +32,8 @@ def test_a_large_run_of_the_workload_from_several_hosts_has_no_reservation():
 
 
 @pytest.mark.parametrize(("how", "sentence"), [
-    ({"local_kind": "ext4"}, "The target is a file system of one host (ext4): 16,000 accelerators cannot share it."),
+    ({"of_one_host": EXT4}, "The target is a file system of one host (ext4): 16,000 accelerators cannot share it."),
+    ({"of_one_host": "an object store of one host"}, "The target is an object store of one host: 16,000 accelerators"),
     ({"changed": {"hosts": ("n1",)}}, "One host was the only client, for a cluster of 16,000 accelerators."),
     ({"changed": {"size": 2_370_000}}, "was 592 kB a host, less than 1 GB."),
     ({"changed": {"saves": (0.04,)}}, "The slowest save of a checkpoint took 40 ms, less than 1 s."),
@@ -52,7 +54,7 @@ def test_what_makes_a_result_say_little_is_named(how, sentence):
 
 
 def test_one_host_or_a_local_disk_is_no_reservation_for_a_cluster_of_one_host():
-    assert relevance_of(local_kind="ext4", changed={"hosts": ("n1",)}, ckpt_cluster="8") == [
+    assert relevance_of(of_one_host=EXT4, changed={"hosts": ("n1",)}, ckpt_cluster="8") == [
         "The save limit is 15.5 h: nearly any storage meets it."
     ]
 
