@@ -126,7 +126,8 @@ def _unsafe_sentence(option: str, hosts: Sequence[str]) -> str:
 def _span_sentence(span: RankSpan, controller_seconds: float) -> str:
     return (
         f"The clocks of rank {span.rank} on {span.host} and of the controller differ: the measurement took "
-        f"{format_seconds(span.seconds)} by the one and {format_seconds(controller_seconds)} by the other."
+        f"{format_seconds(span.seconds)} by the one and {format_seconds(controller_seconds)} by the other. "
+        "Either a clock is wrong, or the controller's process was stopped meanwhile."
     )
 
 

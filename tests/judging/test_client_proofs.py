@@ -192,5 +192,5 @@ def test_a_controller_whose_clock_gives_another_length_is_a_reason(controller, i
     if controller == 60.0:
         assert reasons == [
             "The clocks of rank 3 on n2 and of the controller differ: the measurement took 6 s by the one and 60 s by "
-            "the other."
+            "the other. Either a clock is wrong, or the controller's process was stopped meanwhile."
         ]
