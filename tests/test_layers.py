@@ -17,14 +17,19 @@ ARCHITECTURE = (PACKAGE.parent / "ARCHITECTURE.md").read_text()
 
 
 def rooms_of(page):
-    """Return the rooms of the page's table, top to bottom."""
-    table = page.partition("\n## Rooms\n")[2].partition("\n## ")[0]
+    """Return the packages of the page's table, top to bottom."""
+    table = page.partition("\n## Packages\n")[2].partition("\n## ")[0]
     return tuple(re.findall(r"^\| `([a-z_]+)(?:/|\.py)` \|", table, re.MULTILINE))
 
 
 # A module may import from its own room and from those below.
 ROOMS = (*rooms_of(ARCHITECTURE), "__init__")
-# Uses of dict[str, Any] and Mapping[str, Any], by room; ARCHITECTURE.md says why there are any. Fewer are welcome.
+# Uses of dict[str, Any] and Mapping[str, Any], by package; fewer are welcome. A document in a file is a plain table:
+# its JSON schema checks it first, and a class would repeat the schema. `report/` writes pages from one, `evidence/`
+# reads untrusted ones, `published/` reads and writes those of DLIO, `analysis/` compares several. User input is plain
+# in `config/` until it is parsed; in `conformance/` a message contains what its one action needs. `facts/`, `sizing/`,
+# `judging/` and `run/` have one if a dataclass goes to a file (`to_plain`) or its document is passed on. The rest are
+# single uses: arguments by name, the file that names the owner of an area, questions to a child process and answers.
 MAXIMUM_PLAIN = {
     "analysis": 38, "cli": 4, "conformance": 24, "config": 24, "evidence": 66, "facts": 15, "judging": 8,
     "launching": 1, "plugin": 4, "published": 28, "ranks": 4, "report": 76, "run": 11, "sizing": 4, "support": 2,
@@ -115,7 +120,9 @@ def room_of(path):
 
 def test_the_page_names_the_rooms_from_pytest_down_to_what_knows_nothing():
     assert (ROOMS[0], ROOMS[-2]) == ("plugin", "support")
-    assert rooms_of("## A\n\n\n## Rooms\n\n| room |\n|---|\n| `a/` | x |\n| `b.py` | `c/` |\n\n## B\n| `d/` |") == (
+    assert rooms_of(
+        "## A\n\n\n## Packages\n\n| package |\n|---|\n| `a/` | x |\n| `b.py` | `c/` |\n\n## B\n| `d/` |"
+    ) == (
         "a",
         "b",
     )

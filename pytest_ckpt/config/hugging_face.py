@@ -2,6 +2,8 @@
 
 Field names and defaults are those of the classes of configurations in transformers 4. What a family has beyond its
 sizes (biases, norms, experts) stands in its modeling file there; a row here for each.
+
+A new family needs a public model with its published count in tests/config/test_model_files.py and docs/own_models.md.
 """
 
 from __future__ import annotations

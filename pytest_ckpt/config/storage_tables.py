@@ -1,4 +1,7 @@
-"""Tables of what storage should deliver, as TOML files: those that ship, or a user's own."""
+"""Tables of what storage should deliver, as TOML files: those that ship, or a user's own.
+
+A table that ships is a file in templates/storage_tables/, named in `SHIPPED`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Whether a run folder is as its run left it: digests, schema, verdicts, pages and signature, each by itself."""
+"""Whether a run folder is as its run left it: digests, schema, verdicts, pages and signature, each by itself.
+
+Digests and signature are compared with the bytes as stored. Today's code then judges the facts again and writes
+certificate and JUnit again. Pages that another version wrote are "not checked".
+"""
 
 from __future__ import annotations
 

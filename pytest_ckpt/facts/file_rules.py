@@ -13,6 +13,8 @@ AS_SOON, AS_RECORDED = PACES = ("asap", "recorded")
 class JobPattern(NamedTuple):
     """The pattern that an engine replays: its file's name, the digest of that, and its text (`facts.pattern`).
 
+    As part of a `FileRule` it is contained in plan, task and report.
+
     ``pace``: whether calls follow each other at once, or after the recorded pauses.
     """
 

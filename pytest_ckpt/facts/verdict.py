@@ -81,7 +81,7 @@ REASONS: Mapping[Reason, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What was decided about one requirement and subject.
+    """What was decided about one requirement and subject. These two identify it, never the node id of a test.
 
     ``margin`` is the share of the limit that was left (negative: by how much it was missed), None where a
     requirement has no scale. ``reason`` is a code of `REASONS`; a waived verdict keeps that of what was waived.

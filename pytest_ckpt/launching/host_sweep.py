@@ -3,6 +3,9 @@
 The launcher starts it, or a rank that has lost its controller. The mark in its environment names the run. With SECONDS
 it waits for so long first, and ends what its own launch has left: the run may have begun another launch by then. The
 processes that could not be ended go to standard output.
+
+On another host Open MPI stores its sockets and segments in the session directory of its daemon. The sweep ends the
+daemon and removes that directory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Measures each subject once: the first caller launches the ranks, the others read the file."""
+"""Measures each subject once: the first caller launches the ranks, the others read the file.
+
+So all tests see the same measurement, whatever tests are deselected, with ``-n 4``, and after a worker has crashed.
+"""
 
 from __future__ import annotations
 

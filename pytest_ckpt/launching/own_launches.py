@@ -1,6 +1,9 @@
 """A launch of ranks in which the controller runs commands that change the storage, and what they owe whatever happens.
 
 Each measures one pattern of one subject, after all that is measured with nothing changed.
+
+A new one needs a row of `OWN_LAUNCHES`, its scenario in ``_RUNS`` of `ranks.scenarios.with_commands`, and, if one of
+its commands must follow another, an entry in `launching.command_keeper`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Source: Rules.md of MLPerf Storage, edition 3.0, commit 0366ccf (sections 1, 2.1 and 4, with table 3), and its
 checkpointing/README.md for the metrics. Numbers and names are theirs. A rule is met only where the files show it.
+
+A new rule needs a row of `RULES`, a case that breaks it in tests/published/test_rules.py, and a line in
+docs/published_results.md.
 """
 
 from __future__ import annotations

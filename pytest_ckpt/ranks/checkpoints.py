@@ -1,4 +1,7 @@
-"""The checkpoints that ranks have saved: their references, their files on this rank, and what a load of each reads."""
+"""The checkpoints that ranks have saved: their references, their files on this rank, and what a load of each reads.
+
+If a load reads a chain, caches are dropped and counted for the files of the whole chain.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,11 @@
-"""Starts the ranks once to see their hosts, and says in which the hosts differ: they must all see the same target."""
+"""Starts the ranks once to see their hosts, and says in which the hosts differ: they must all see the same target.
+
+A host with a local directory at the target's path would measure its own disk.
+
+The ranks then wait, blocked in a read on their connections, and perform the first measurement with as many ranks. They
+do not wait if workers of pytest-xdist measure, if a plugin has a hook around launches, or if a scheduler could delay
+another launch because of them.
+"""
 
 from __future__ import annotations
 

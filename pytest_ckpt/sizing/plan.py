@@ -1,6 +1,7 @@
 """The plan of a run: everything it will write, read, launch and need, and its plain form. Pure.
 
-``plan --json`` prints the plain form, and a run keeps it.
+``plan --json`` prints the plain form, and a run keeps it. The preflight compares it with machine and target before the
+first write, the run executes it, and the report repeats it.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Links, tuned values, the mount of a folder, readahead, the client's version, NUMA nodes. Every fact is a text under a
 name; what cannot be read is left out, since a gate must not take a guess for a fact. ``root``, ``links`` and ``routes``
 are where the trees of the kernel begin.
+
+A new fact needs a line in docs/disclosures.md; `judging.clients` compares the facts with what gates demand.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A call that hangs cannot be interrupted, and a process that is in one cannot be killed until the storage answers. So
 whoever must go on asks a child, waits for a time, and goes on without it. The time begins when the child has imported
 what it needs and says so: what a busy host needs to start a process is no silence of the storage.
+
+The controller itself never calls a target: it uses this module for any target, `watched` for a file system.
 """
 
 from __future__ import annotations

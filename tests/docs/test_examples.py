@@ -24,9 +24,6 @@ PARSERS = {
 }
 # Each is a decision: what stands here is taken on trust by whoever reads it.
 NOT_RUN = {
-    "ARCHITECTURE.md": [
-        f" pytest --ckpt-target=… --cluster=…{' ' * 23}pytest-ckpt plan | doctor | judge | verify | diff | trend"
-    ],
     "evidence.md": ["pytest-ckpt diff ckpt-report-off ckpt-report-on --encryption"],
     "first_run.md": ["python3 -m venv .venv"],
     "several_hosts.md": [
