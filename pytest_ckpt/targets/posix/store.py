@@ -2,8 +2,8 @@
 
 A subject has a folder, a checkpoint a folder in it, which has another name until rank 0 renames it: that commits. Every
 file is made durable before that, by its fsync, and every rank makes the folder's names durable; after the rename rank 0
-makes the subject's folder durable. Names follow from a checkpoint's number alone: before a number is saved again, what
-was saved under it is deleted.
+makes the subject's folder durable. A folder's name follows from the checkpoint's number and the attempt: no name is
+used twice.
 """
 
 from __future__ import annotations
