@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import shutil
@@ -11,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_ckpt import __version__
 from pytest_ckpt.conformance.posix.check_folder import CHECKS_FOLDER
@@ -30,11 +29,12 @@ from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.run.certify import Closing, certified, write_draft
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.processes import handled_so, undisturbed
 from pytest_ckpt.support.units import counted
 from pytest_ckpt.targets.posix.target import PosixTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pytest_ckpt.evidence.signing import Signer
     from pytest_ckpt.facts.verdict import Verdict
@@ -221,27 +221,6 @@ def end_undisturbed() -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
-@contextlib.contextmanager
-def undisturbed() -> Iterator[None]:
-    """Let neither Ctrl-C nor SIGTERM end this process meanwhile: what it does ends by itself."""
-    with _handled(signal.SIG_IGN):
-        yield
-
-
-@contextlib.contextmanager
-def _handled(handler: Any) -> Iterator[None]:
-    """Have both signals that end a run handled so; another thread than the first is ended by none."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
-
-
 def _interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
@@ -256,7 +235,7 @@ def _pending(context: RunContext) -> list[str]:
 def _clean(context: RunContext, stays: str) -> list[str]:
     """Remove the run's folders on the target; return what was left, a sentence each. A signal ends that early."""
     try:
-        with _handled(_interrupt), waits.waiting("clean-up"):
+        with handled_so(_interrupt), waits.waiting("clean-up"):
             return _cleaned(context, stays)
     except KeyboardInterrupt:
         return [f"the clean-up was interrupted: {sentence}" for sentence in _pending(context)]

@@ -9,15 +9,16 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.support import waits
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 MARK = "PYTEST_CKPT_RUN"
 """The variable in the environment of every process of a run; its value is the run's id."""
@@ -47,6 +48,27 @@ _POLL_SECONDS = 0.02
 _TERM_SECONDS = 3.0
 # A busy machine takes its time to end what was killed; who waits for longer is blocked in the kernel.
 _KILL_SECONDS = 15.0
+
+
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let neither Ctrl-C nor SIGTERM end this process meanwhile: what it does ends by itself."""
+    with handled_so(signal.SIG_IGN):
+        yield
+
+
+@contextlib.contextmanager
+def handled_so(handler: Any) -> Iterator[None]:
+    """Have both signals that end a run handled so; another thread than the first is ended by none."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def how_it_ended(exit_code: int) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.targets import Access, AreaRef, Capability, Leftover, Names, TargetFacts
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.processes import undisturbed
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.errors import StoreError, refusal
@@ -98,9 +99,10 @@ class ObjectTarget:
                 try_all(bucket, place, self._name)
             except BaseException:
                 # By their keys: to list them may be just what is forbidden.
-                for name in (TRIAL, OWNER):
-                    with contextlib.suppress(OSError):
-                        bucket.delete(f"{place.below}{name}")
+                with undisturbed():
+                    for name in (TRIAL, OWNER):
+                        with contextlib.suppress(OSError):
+                            bucket.delete(f"{place.below}{name}")
                 raise
         return area
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pytest_ckpt.facts.targets import MOUNTED, AreaRef, Capacity, Leftover, Names, StorageStack, TargetFacts, removal_of
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.processes import undisturbed
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.support.user_files import answering, user_path
 from pytest_ckpt.targets.posix.cleanup import remove_in_time
@@ -118,16 +119,17 @@ class PosixTarget:
         word = owner_word(run_id)
         try:
             identity = watched(self._name, lambda: folder.create(word))
+            return AreaRef(
+                scheme="",
+                location=str(folder.path),
+                run_id=run_id,
+                opener=self._opener,
+                identity=tuple(map(str, identity)),
+            )
         except KeyboardInterrupt:
-            watched(self._name, lambda: remove_begun(folder.path))
+            with undisturbed():
+                watched(self._name, lambda: remove_begun(folder.path))
             raise
-        return AreaRef(
-            scheme="",
-            location=str(folder.path),
-            run_id=run_id,
-            opener=self._opener,
-            identity=tuple(map(str, identity)),
-        )
 
     def leftovers(self) -> Sequence[Leftover]:
         """Return what is there of runs whose controller does not run on this host: it is gone, or elsewhere."""
