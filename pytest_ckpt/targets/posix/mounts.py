@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,9 +88,14 @@ def all_mounts(table: str | None = None) -> list[Mount]:
 
 def mount_of(path: Path, table: str | None = None) -> Mount:
     """Return the mount that a path is on; ``table`` is the text of /proc/self/mountinfo."""
+    return mount_among(all_mounts(table), path)
+
+
+def mount_among(mounts: Iterable[Mount], path: Path) -> Mount:
+    """Return the mount that a path is on, of all mounts in the order they were made."""
     wanted = os.fspath(path)
     best: Mount | None = None
-    for mount in all_mounts(table):
+    for mount in mounts:
         point = mount.mount_point
         inside = wanted == point or wanted.startswith(point.rstrip("/") + "/")
         # Of several mounts on one point the last one is seen.

@@ -6,17 +6,16 @@ anew is the same storage: it keeps its place, its file system and its source.
 
 from __future__ import annotations
 
-import contextlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.targets import AreaRef
-from pytest_ckpt.targets.posix.mounts import Mount, all_mounts, mount_of
+from pytest_ckpt.targets.posix.mounts import Mount, all_mounts, mount_among
+from pytest_ckpt.targets.posix.storage_stack import file_of_loop
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 # Whose folders keep their number for as long as they are there, on every client: others may give them a new one.
 _KEEP_NUMBERS = frozenset(
@@ -63,7 +62,8 @@ class Standing:
 
 def standing_of(folder: Path) -> Standing:
     """Return where a folder stands, whether it is there or not."""
-    mount = mount_of(folder)
+    mounts = all_mounts()
+    mount = mount_among(mounts, folder)
     try:
         number, is_there = folder.stat().st_ino, True
     except OSError:
@@ -75,13 +75,13 @@ def standing_of(folder: Path) -> Standing:
         source=_image_below(mount) or mount.source,
         number=number if mount.file_system in _KEEP_NUMBERS else 0,
         is_there=is_there,
-        covered=tuple(_mounts_in(folder)),
+        covered=tuple(_mounts_in(folder, mounts)),
     )
 
 
-def _mounts_in(folder: Path) -> Iterator[str]:
+def _mounts_in(folder: Path, mounts: Iterable[Mount]) -> Iterator[str]:
     """Yield the mounts inside a folder, each with what is mounted there."""
-    for mount in all_mounts():
+    for mount in mounts:
         if mount.mount_point.startswith(f"{folder}/"):
             yield f"{mount.mount_point} ({mount.file_system} of {mount.source})"
 
@@ -93,12 +93,7 @@ def _image_below(mount: Mount) -> str:
     """
     if not mount.source.startswith(_LOOP):
         return ""
-    device = (_DEVICES / Path(mount.source).name).resolve()
-    # A partition is below its device.
-    for place in (device, device.parent):
-        with contextlib.suppress(OSError):
-            return os.fsdecode((place / "loop/backing_file").read_bytes()).rstrip("\n").removesuffix(" (deleted)")
-    return ""
+    return file_of_loop((_DEVICES / Path(mount.source).name).resolve())
 
 
 def is_of_area(standing: Standing, area: AreaRef) -> bool:

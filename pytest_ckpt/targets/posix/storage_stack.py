@@ -28,6 +28,8 @@ _KEPT_ON_A_DISK = "fsc"
 # Datasets of Lustre's persistent client cache, one file for each mount; empty where there are none.
 _CACHES_OF_LUSTRE = "sys/kernel/debug/lustre/llite/*/pcc"
 _MEMORY_DEVICES = re.compile(r"(zram|ram|nullb)\d+")
+# How the kernel marks a file whose name is gone.
+_GONE = " (deleted)"
 _NETWORK_DEVICES = re.compile(r"(nbd|rbd|drbd)\d+(p\d+)?")
 _VIRTUAL_DISKS = re.compile(r"(vd|xvd)[a-z]+\d*")
 _VIRTUAL_VENDORS = ("QEMU", "VMware", "Msft", "Google", "Virtuozzo", "VBOX")
@@ -48,6 +50,14 @@ def storage_stack(
         files=tuple(dict.fromkeys(walk.files)),
         blind=tuple(dict.fromkeys(walk.blind)),
     )
+
+
+def file_of_loop(device: Path) -> str:
+    """Return the file that a loop device, or that of a partition, reads and writes; empty for another device.
+
+    ``device`` is its folder in sysfs.
+    """
+    return _backing_file(_whole(device)).removesuffix(_GONE)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -147,14 +157,14 @@ class _Walk:
         name = device.name
         shown = (_read(device / "dm/name") and f"/dev/mapper/{_read(device / 'dm/name')}") or f"/dev/{name}"
         # Only a whole device has slaves; a partition of a RAID (md0p1) is on those of its device.
-        whole = device.parent if (device / "partition").exists() else device
+        whole = _whole(device)
         slaves = sorted(p.resolve() for p in (whole / "slaves").iterdir()) if (whole / "slaves").is_dir() else []
         if slaves:
             self._add("device", shown, depth)
             self._several(slaves, depth + 1)
-        elif backing := _read(whole / "loop/backing_file"):
+        elif backing := _backing_file(whole):
             self._add("device", shown, depth)
-            self._file(backing.removesuffix(" (deleted)"), depth + 1, is_gone=backing.endswith(" (deleted)"))
+            self._file(backing.removesuffix(_GONE), depth + 1, is_gone=backing.endswith(_GONE))
         elif _MEMORY_DEVICES.fullmatch(whole.name):
             self._add("memory", f"{shown} (memory of this host)", depth)
         elif _NETWORK_DEVICES.fullmatch(name):
@@ -178,6 +188,15 @@ class _Walk:
 
     def _add(self, kind: LayerKind, text: str, depth: int) -> None:
         self.layers.append(Layer(kind=kind, text=text, depth=depth))
+
+
+def _whole(device: Path) -> Path:
+    """Return the folder of a device in sysfs; of a partition, that of the device that it is a part of."""
+    return device.parent if (device / "partition").exists() else device
+
+
+def _backing_file(device: Path) -> str:
+    return _read(device / "loop/backing_file")
 
 
 def _read(path: Path) -> str:
