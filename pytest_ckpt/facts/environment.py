@@ -37,6 +37,8 @@ class HostNetwork:
 
 CLOCK_AHEAD = "clock_ahead_seconds"
 """The fact of a host, of several, that tells its time of day beside that of rank 0's host."""
+CONFTEST = "conftest "
+"""How a recorder begins that is a conftest; its file follows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,11 +11,8 @@ from pytest_ckpt.facts.proofs import ColdBasis
 from pytest_ckpt.facts.subject import Pattern, Stage
 from pytest_ckpt.facts.verdict import Outcome, Reason
 from pytest_ckpt.judging.wording import describe_failure
-from pytest_ckpt.support.processes import FROZEN
+from pytest_ckpt.support.processes import SAID_OF_STOPPED
 from pytest_ckpt.support.units import counted
-
-# How the kernel shows a process that a signal, a debugger or a frozen cgroup has stopped (`support.processes`).
-_STOPPED = ("state T", "state t", FROZEN)
 
 # The limits of a process and of its host on open files.
 _OF_THE_HOST = frozenset({"EMFILE", "ENFILE"})
@@ -78,7 +75,7 @@ def failed_by(failure: Failure) -> Decision:
     A rank that was killed (out of memory, by a person) or stopped, or whose host has no descriptor left, decides
     nothing: the storage did not do that.
     """
-    was_stopped = failure.kind == "hung" and any(words in failure.stack for words in _STOPPED)
+    was_stopped = failure.kind == "hung" and any(words in failure.stack for words in SAID_OF_STOPPED)
     if failure.kind == "killed" or was_stopped or failure.errno in _OF_THE_HOST:
         because = f"{describe_failure(failure)} That says nothing of the storage."
         return not_decided("killed", because, failure.stack.splitlines())

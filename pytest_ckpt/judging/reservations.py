@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.environment import CONFTEST
 from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS
 from pytest_ckpt.judging.client_proofs import describe_effect, has_proven_fsync
 from pytest_ckpt.judging.completeness import chosen_suites
@@ -91,7 +92,7 @@ def untried(
 
 
 def _of_the_operator(recorders: Sequence[str], files_below: Sequence[str]) -> Iterator[str]:
-    if own := [phrase for phrase in recorders if phrase.startswith("conftest ")]:
+    if own := [phrase for phrase in recorders if phrase.startswith(CONFTEST)]:
         yield (
             f"Code of the operator ran in the process that recorded the results ({', '.join(own)}), and could change "
             "them: ask for a run without it."

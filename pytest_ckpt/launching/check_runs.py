@@ -92,7 +92,7 @@ def run_check(
     places = {"folder": str(folder), "second-folder": second_folder, "small-folder": small_folder and str(small_folder)}
     named = [f"--{name}={path}" for name, path in places.items() if path]
     used = [f"--{name}={Path(path) / within}" for name, path in places.items() if path]
-    command = [sys.executable, "-m", "pytest_ckpt.conformance", check.name]
+    command = ["-m", "pytest_ckpt.conformance", check.name]
     seen = _made(
         check,
         [*command, *used, *options, f"--witness={witness}", "--json", *(["--make-folder"] if within else [])],
@@ -102,7 +102,7 @@ def run_check(
         run_id=run_id,
         redactor=redactor,
     )
-    return dataclasses.replace(seen, reproduce=shlex.join([*command, *named, *options]))
+    return dataclasses.replace(seen, reproduce=shlex.join([sys.executable, *command, *named, *options]))
 
 
 def run_object_check(
@@ -123,7 +123,7 @@ def run_object_check(
     options += [f"--endpoint={','.join(access.endpoints)}"] if access.endpoints else []
     options += [f"--ca-bundle={access.ca_bundle}"] if access.ca_bundle else []
     options += ["--embedded"] if access.embedded else []
-    command = [sys.executable, "-m", "pytest_ckpt.conformance.objects", check.name]
+    command = ["-m", "pytest_ckpt.conformance.objects", check.name]
     seen = _made(
         check,
         [*command, f"--target={area.location}/{CHECKS_FOLDER}", *options, "--json"],
@@ -133,12 +133,12 @@ def run_object_check(
         run_id=area.run_id,
         redactor=redactor,
     )
-    return dataclasses.replace(seen, reproduce=shlex.join([*command, f"--target={target}", *options]))
+    return dataclasses.replace(seen, reproduce=shlex.join([sys.executable, *command, f"--target={target}", *options]))
 
 
 def _made(
     check: Check,
-    words: list[str],
+    arguments: list[str],
     *,
     deadline_seconds: float,
     log_folder: Path,
@@ -146,9 +146,9 @@ def _made(
     run_id: str,
     redactor: Redactor,
 ) -> Observation:
-    """Start a check by these words, listen to it, and return what it saw."""
+    """Start a check by these arguments of Python, listen to it, and return what it saw."""
     # -P: a file of the current directory must not replace a module of Python or of ours.
-    words = [words[0], "-P", *words[1:]]
+    words = [sys.executable, "-P", *arguments]
     began = time.monotonic()
     with (log_folder / f"{check.name}.log").open("w") as log:
         log.write(redactor.text(shlex.join(words)) + "\n")

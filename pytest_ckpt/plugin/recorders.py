@@ -7,6 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.environment import CONFTEST
 from pytest_ckpt.support.resources import PACKAGE_HOME
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _plugins(config: pytest.Config) -> Iterator[str]:
                 yield f"plugin {title} {distribution.version}"
         elif Path(file).name == _CONFTEST:
             if not _is_of_a_checkout(Path(file)):
-                yield f"conftest {file}"
+                yield f"{CONFTEST}{file}"
         elif not str(getattr(plugin, "__name__", "")).startswith(_OWN_MODULES):
             yield f"plugin {name} ({file})"
 

@@ -12,8 +12,9 @@ from pytest_ckpt.plugin.carried import carried_by
 from pytest_ckpt.plugin.recorders import RECORDERS, recorders
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.report.text import summary_lines
-from pytest_ckpt.run.close import ClosedRun, close_run, end_undisturbed
+from pytest_ckpt.run.close import ClosedRun, close_run
 from pytest_ckpt.run.crash import keep_traceback
+from pytest_ckpt.support.processes import end_undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Generator

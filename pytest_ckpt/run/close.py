@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import shutil
-import signal
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -212,13 +210,6 @@ def _keep(context: RunContext, document: Document) -> str:
     except (OSError, shutil.Error) as error:
         return f"THE RUN IS NOT IN THE HISTORY: {history}: {error}"
     return f"history: {history} holds {counted(count, 'run')}"
-
-
-def end_undisturbed() -> None:
-    """Let neither Ctrl-C nor SIGTERM end this process any more: it is at its end. Who began the run gives them back."""
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
 
 
 def _interrupt(_number: int, _frame: object) -> None:

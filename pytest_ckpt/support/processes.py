@@ -42,12 +42,23 @@ FROZEN = "in a frozen cgroup"
 """What is said of a task whose cgroup is frozen, as by ``docker pause``: its state may be that of a call on storage."""
 
 # Stopped by a signal, and by a tracer.
-_STOPPED = frozenset("Tt")
+_STOPPED = ("T", "t")
+SAID_OF_STOPPED = (*(f"state {state}" for state in _STOPPED), FROZEN)
+"""What `blocked_in` and `tasks_blocked_in` say, one of these, of a task that somebody on its host has stopped."""
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 _CGROUPS = Path("/sys/fs/cgroup")
 _POLL_SECONDS = 0.02
 _TERM_SECONDS = 3.0
 # A busy machine takes its time to end what was killed; who waits for longer is blocked in the kernel.
 _KILL_SECONDS = 15.0
+
+
+def end_undisturbed() -> None:
+    """Let neither Ctrl-C nor SIGTERM end this process any more: it is at its end. Who began the run gives them back."""
+    if threading.current_thread() is threading.main_thread():
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)
 
 
 @contextlib.contextmanager
@@ -63,7 +74,7 @@ def handled_so(handler: Any) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, handler) for number in _ENDING}
     try:
         yield
     finally:
@@ -108,7 +119,7 @@ def processes_of_session(leader: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, IndexError):
-                state, _, _, session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+                state, _, _, session = _fields(entry)[:4]
                 if int(session) == leader and state != "Z":
                     found.append(int(entry.name))
     return found
@@ -185,6 +196,11 @@ def _until_gone(alive: Callable[[], list[int]], number: signal.Signals, seconds:
     return []
 
 
+def _fields(task: Path) -> list[str]:
+    """Return what the kernel says of a task or process behind its name, the state first. Raises OSError."""
+    return (task / "stat").read_text().rpartition(")")[2].split()
+
+
 def _is_stopped(process: Path) -> bool:
     try:
         return all(map(_is_task_stopped, [*(process / "task").iterdir()]))
@@ -193,8 +209,7 @@ def _is_stopped(process: Path) -> bool:
 
 
 def _is_task_stopped(task: Path) -> bool:
-    state = (task / "stat").read_text().rpartition(")")[2].split()[0]
-    return state in _STOPPED or _is_frozen(task)
+    return _fields(task)[0] in _STOPPED or _is_frozen(task)
 
 
 def _is_frozen(task: Path) -> bool:
@@ -213,8 +228,7 @@ def _is_frozen(task: Path) -> bool:
 def _says_of(task: Path) -> str:
     listed = []
     with contextlib.suppress(OSError):
-        state = (task / "stat").read_text().rpartition(")")[2].split()[0]
-        listed.append(f"state {state}")
+        listed.append(f"state {_fields(task)[0]}")
     with contextlib.suppress(OSError):
         listed += [FROZEN] if _is_frozen(task) else []
     with contextlib.suppress(OSError):

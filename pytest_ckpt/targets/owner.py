@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_ckpt.support.processes import BOOT_ID
+from pytest_ckpt.support.processes import boot_id
 
 OWNER = "OWNER.json"
 """The name under which an area says whose it is."""
@@ -52,6 +52,6 @@ def process_began(pid: int) -> str | None:
 
 def _boot_id() -> str:
     try:
-        return BOOT_ID.read_text().strip()
+        return boot_id()
     except OSError:
         return "unknown"
