@@ -1,14 +1,15 @@
 """The records and functions that plugins of vendors import. Pure.
 
-`EngineSpec`, `ExtraRequirement` and `Section` are what a plugin makes; `Decision` is what its judges return;
-`Measurement` with its `Operation`, `ClusterLimits` and `Settings` are what it is shown. `TargetSpec` is a kind of
-target that it brings; its code follows the protocols of `pytest_ckpt.targets.protocol`.
+`requirement` decorates a function that judges; `EngineSpec` and `Section` are what a plugin makes; `Decision` is what
+its requirements return; `Measurement` with its `Operation`, `ClusterLimits` and `Settings` are what it is shown.
+`TargetSpec` is a kind of target that it brings; its code follows the protocols of `pytest_ckpt.targets.protocol`.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import inspect
 import math
 import re
@@ -25,40 +26,19 @@ from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import Access, AreaRef, Capacity, CheckpointRef, TargetFacts, TargetSpec
 from pytest_ckpt.facts.verdict import Severity
 from pytest_ckpt.judging.decision import Decision
-from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.given import Operations
+from pytest_ckpt.judging.requirement import Requirement, requirement, requirement_of
 from pytest_ckpt.sizing.limits import ClusterLimits
 
 __all__ = [
     "Access", "AreaRef", "Capacity", "CheckpointRef", "ClusterLimits", "CommitProof", "Decision", "EngineSpec",
-    "ExtraRequirement", "FileRule", "Measurement", "MemoryRule", "Operation", "PluginFacts", "Section", "Settings",
-    "TargetFacts", "TargetSpec", "in_words", "read_facts", "read_requirement", "read_section",
+    "FileRule", "Measurement", "MemoryRule", "Operation", "Operations", "PluginFacts", "Section", "Settings",
+    "TargetFacts", "TargetSpec", "in_words", "read_facts", "read_requirement", "read_section", "requirement",
 ]  # fmt: skip
 
 _ID = re.compile(r"[A-Z][A-Z0-9-]*")
 # What a judge may answer: to waive is for the buyer.
 _ANSWERS = ("met", "failed", "not run")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExtraRequirement:
-    """A requirement of a plugin, judged on every checkpoint that is measured.
-
-    ``id`` is of capital letters, digits and hyphens; begin it with a name of your own, so that it stays unique.
-    ``judge`` is a pure function of (measurement, limits); its docstring is printed for the buyer. ``unit`` is that of
-    what it measures; in "s" the time stands in JUnit files too. ``source`` says where the limit comes from.
-    """
-
-    id: str
-    title: str
-    judge: Callable[[Measurement, ClusterLimits], Decision]
-    severity: Severity = "required"
-    unit: str = ""
-    source: str = ""
-
-    @property
-    def text(self) -> str:
-        """The requirement as the certificate prints it."""
-        return inspect.cleandoc(self.judge.__doc__ or "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,30 +52,31 @@ class Section:
 
 
 def read_requirement(stated: object, plugin: str) -> Requirement:
-    """Return what a plugin asks for as a row of the catalogue. Raises ValueError with a sentence on what is wrong."""
-    if not isinstance(stated, ExtraRequirement):
-        raise ValueError(f"{stated!r} is no pytest_ckpt.vendors.ExtraRequirement")
-    if not isinstance(stated.id, str) or not _ID.fullmatch(stated.id):
-        raise ValueError(f"the id {stated.id!r} is not of capital letters, digits and hyphens, such as ACME-WARMUP")
-    for name in ("title", "unit", "source"):
-        if not isinstance(getattr(stated, name), str):
-            raise ValueError(f"the {name} of {stated.id} is {getattr(stated, name)!r}, and a text is expected")
-    if not stated.title.strip():
-        raise ValueError(f"{stated.id} has no title")
-    if stated.severity not in get_args(Severity):
-        raise ValueError(f"the severity of {stated.id} is {stated.severity!r}, and required or advisory is expected")
-    if not callable(stated.judge):
-        raise ValueError(f"the judge of {stated.id} is {stated.judge!r}, and a function is expected")
-    if not stated.text:
-        raise ValueError(f"the judge of {stated.id} has no docstring, and the certificate prints it for the buyer")
-    return Requirement(
-        id=stated.id,
-        title=stated.title,
-        severity=stated.severity,
-        source=stated.source,
-        judge=_guarded(stated, plugin),
-        plugin=plugin,
-        words=stated.text,
+    """Return what a plugin asks for as a row of the catalogue: its function sees copies, and its errors decide nothing.
+
+    Raises ValueError with a sentence on what is wrong.
+    """
+    row = requirement_of(stated)
+    if row is None or row.function is None:
+        raise ValueError(f"{stated!r} is no function with the decorator pytest_ckpt.vendors.requirement")
+    if not isinstance(row.id, str) or not _ID.fullmatch(row.id):
+        raise ValueError(f"the id {row.id!r} is not of capital letters, digits and hyphens, such as ACME-WARMUP")
+    for name in ("title", "source", "next_step"):
+        if not isinstance(getattr(row, name), str):
+            raise ValueError(f"the {name} of {row.id} is {getattr(row, name)!r}, and a text is expected")
+    if not row.title.strip():
+        raise ValueError(f"{row.id} has no title")
+    if row.severity not in get_args(Severity):
+        raise ValueError(f"the severity of {row.id} is {row.severity!r}, and required or advisory is expected")
+    if not all(isinstance(unit, str) for unit in row.units):
+        raise ValueError(f"the units of {row.id} are {row.units!r}, and texts are expected")
+    if not row.text:
+        raise ValueError(f"{row.id} has no docstring, and the certificate prints it for the buyer")
+    if "observation" in inspect.signature(row.function).parameters:
+        raise ValueError(f"{row.id} asks for an observation, and a plugin has no checks")
+    # What a plugin asks for is asked of saves and loads, whatever it says.
+    return dataclasses.replace(
+        row, plugin=plugin, suite="performance", function=_guarded(row.function, row.units, plugin)
     )
 
 
@@ -145,22 +126,23 @@ def _texts(stated: object, what: str) -> list[str]:
     return list(stated)
 
 
-def _guarded(stated: ExtraRequirement, plugin: str) -> Callable[[Measurement, ClusterLimits], Decision]:
-    """Return a judge that sees copies, and whose errors decide nothing."""
+def _guarded(function: Callable[..., Decision], units: tuple[str, ...], plugin: str) -> Callable[..., Decision]:
+    """Return a function that sees copies, and whose errors decide nothing."""
 
-    def judge(measurement: Measurement, limits: ClusterLimits) -> Decision:
+    @functools.wraps(function)
+    def guarded(**facts: object) -> Decision:
         try:
-            return _checked(stated.judge(copy.deepcopy(measurement), copy.deepcopy(limits)), stated.unit)
+            return _checked(function(**copy.deepcopy(facts)), units)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # also what pytest's own skip and fail raise
             because = f"The judge of plugin {plugin} gave no decision: {in_words(error)}"
             return Decision(outcome="not run", reason="hook failed", because=f"{because.rstrip('.')}.")
 
-    return judge
+    return guarded
 
 
-def _checked(stated: object, unit: str) -> Decision:
+def _checked(stated: object, units: tuple[str, ...]) -> Decision:
     """Return a decision that can be written. Raises ValueError where it cannot."""
     if not isinstance(stated, Decision):
         raise ValueError(f"it returned {stated!r}, and a pytest_ckpt.vendors.Decision is expected")
@@ -174,8 +156,11 @@ def _checked(stated: object, unit: str) -> Decision:
             isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)
         ):
             raise ValueError(f"{name} is {value!r}, and a finite number or None is expected")
-    if stated.unit not in ("", unit):
-        raise ValueError(f"the unit is {stated.unit!r}, and that of the requirement is {unit!r}")
+    if stated.unit and stated.unit not in units:
+        raise ValueError(f"the unit is {stated.unit!r}, and the requirement states {', '.join(units) or 'none'}")
     return dataclasses.replace(
-        stated, reason="plugin", unit=unit, detail=tuple(_texts(stated.detail, "the lines of detail"))
+        stated,
+        reason="plugin",
+        unit=stated.unit or next(iter(units), ""),
+        detail=tuple(_texts(stated.detail, "the lines of detail")),
     )

@@ -4,210 +4,371 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
+from pytest_ckpt.judging.behaviour import without_anomaly
+from pytest_ckpt.judging.requirement import requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pytest_ckpt.facts.observation import Observation
+    from pytest_ckpt.judging.decision import Decision
 
-    Judge = Callable[[str], None]
+_CLIENTS = (
+    "Look at the mount options that let a client keep names, attributes or data (NFS: actimeo, noac, lookupcache)."
+)
+_REPRODUCE = 'Run the command after "to reproduce", then look at mount options and server log.'
 
 
-@pytest.mark.requirement("COMMIT")
-def test_a_rename_replaces_at_once(subject: str, judge: Judge) -> None:
+@requirement(
+    "COMMIT",
+    title="A rename replaces at once",
+    source="POSIX rename(); relied on by torch DCP, Megatron-Core, Orbax, Hugging Face",
+    needs=("paths",),
+    next_step=_REPRODUCE,
+    help="A check of the target's behaviour failed",
+)
+def test_a_rename_replaces_at_once(observation: Observation, maximum: float | None) -> Decision:
     """During a rename every reader sees the old checkpoint or the new one, never none and never a part of one.
 
     Checkpoints are written under a temporary name and renamed when complete. A reader polls while files and whole
     folders are replaced thousands of times. A name that is missing for a moment, or a short file, makes a restore
     fail.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("VISIBLE")
-def test_what_was_closed_is_read_elsewhere(subject: str, judge: Judge) -> None:
+@requirement(
+    "VISIBLE",
+    title="What was closed is read elsewhere",
+    source="close-to-open consistency (NFS); IO500 rule 2; storage acceptance list of NVIDIA, N-011",
+    needs=("paths",),
+    next_step=_CLIENTS,
+    help="STALE, VISIBLE, NAMES on NFS",
+    also_known_as=("NVIDIA N-011", "IO500 rule 2"),
+)
+def test_what_was_closed_is_read_elsewhere(observation: Observation, maximum: float | None) -> Decision:
     """After one client closes a file, another client reads the new bytes at its first open.
 
     Every restore on more than one node relies on close-to-open consistency. The test uses new and rewritten files.
     Advisory: two clients append records to one file in turn. No record may be unseen, lost or torn.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("PUBLISH")
-def test_who_sees_a_checkpoint_finds_all_of_it(subject: str, judge: Judge) -> None:
+@requirement(
+    "PUBLISH",
+    title="Who sees a checkpoint finds all of it",
+    source="our limit: 10 s from the commit; close-to-open consistency (NFS)",
+    needs=("paths",),
+    next_step=_CLIENTS,
+    help="A check of the target's behaviour failed",
+)
+def test_who_sees_a_checkpoint_finds_all_of_it(observation: Observation, maximum: float | None) -> Decision:
     """When another client sees that a checkpoint is committed, it finds every file, whole, within 10 s of the commit.
 
     Jobs that evaluate or serve a model wait for its next checkpoint and load it at once. The test commits by a marker
     file, by renaming the folder, and by overwriting a file that names the newest checkpoint. The other client looks
     before the commit, opens each file when it sees it, and compares every byte.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("STALE")
-def test_no_client_works_with_old_names(subject: str, judge: Judge) -> None:
+@requirement(
+    "STALE",
+    title="No client works with old names or attributes",
+    source="our limit: 1 s; storage acceptance list of NVIDIA, HSS17 and N-011",
+    needs=("paths",),
+    next_step=_CLIENTS,
+    help="STALE, VISIBLE, NAMES on NFS",
+    also_known_as=("NVIDIA HSS17",),
+)
+def test_no_client_works_with_old_names(observation: Observation, maximum: float | None) -> Decision:
     """One second after a change all clients agree on names, sizes and times, including new names.
 
     Jobs wait at a barrier and then open what another node has written. A client that caches attributes or names for
     longer misses the checkpoint or finds an old one.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("EXCLUSIVE")
-def test_one_creator_wins(subject: str, judge: Judge) -> None:
+@requirement(
+    "EXCLUSIVE",
+    title="One creator wins",
+    source="POSIX open(O_CREAT | O_EXCL); relied on by NVRx",
+    needs=("paths",),
+    next_step=_REPRODUCE,
+    help="A check of the target's behaviour failed",
+)
+def test_one_creator_wins(observation: Observation, maximum: float | None) -> Decision:
     """Of several processes that create the same name exclusively (O_EXCL), exactly one succeeds.
 
     Software uses such files as locks: two winners would write the same checkpoint.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("DIRECT")
-def test_direct_and_buffered_access_agree(subject: str, judge: Judge) -> None:
+@requirement(
+    "DIRECT",
+    title="Direct and buffered access agree",
+    severity="advisory",
+    source="open(2): O_DIRECT; relied on by the fast writer of DeepSpeed",
+    needs=("paths",),
+    next_step="Keep buffered and direct access to one file apart, or ask for a client on which both agree.",
+    help="A check of the target's behaviour failed",
+)
+def test_direct_and_buffered_access_agree(observation: Observation, maximum: float | None) -> Decision:
     """O_DIRECT works in blocks of 512 B and 4 KiB, and sees the same bytes as buffered access.
 
     Fast writers write whole blocks directly and append the rest through the cache. Advisory: software falls back.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("MMAP")
-def test_files_can_be_mapped(subject: str, judge: Judge) -> None:
+@requirement(
+    "MMAP",
+    title="Files can be mapped",
+    source="POSIX mmap(); relied on by safetensors and torch.load(mmap=True)",
+    needs=("paths",),
+    next_step=_REPRODUCE,
+    help="A check of the target's behaviour failed",
+)
+def test_files_can_be_mapped(observation: Observation, maximum: float | None) -> Decision:
     """Memory-mapped files show the right bytes to many processes at once, without a signal.
 
     safetensors and torch.load(mmap=True) read through mappings; a read error then kills the process (SIGBUS).
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("POINTER")
-def test_a_small_file_is_overwritten_without_garbage(subject: str, judge: Judge) -> None:
+@requirement(
+    "POINTER",
+    title="A small file is overwritten without garbage",
+    source="relied on by DeepSpeed (latest) and Megatron (tracker file)",
+    needs=("paths",),
+    next_step=_REPRODUCE,
+    help="A check of the target's behaviour failed",
+)
+def test_a_small_file_is_overwritten_without_garbage(observation: Observation, maximum: float | None) -> Decision:
     """A small file that is overwritten in place shows its old text, its new text or nothing, never a mixture.
 
     Software keeps the name of the latest checkpoint in such a file.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("SPARSE")
-def test_several_writers_fill_one_file(subject: str, judge: Judge) -> None:
+@requirement(
+    "SPARSE",
+    title="Several writers fill one file",
+    source="POSIX pwrite(); relied on by DataStates",
+    needs=("paths",),
+    next_step=_REPRODUCE,
+    help="A check of the target's behaviour failed",
+)
+def test_several_writers_fill_one_file(observation: Observation, maximum: float | None) -> Decision:
     """Writers that fill different parts of one file, in any order, lose and damage nothing; holes read as zeros.
 
     Some software saves all ranks' shards into one file, each at its own offset.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("CLONE-FRESH")
-def test_a_copy_of_a_new_file_is_complete(subject: str, judge: Judge) -> None:
+@requirement(
+    "CLONE-FRESH",
+    title="A copy of a new file is complete",
+    severity="advisory",
+    source="lseek(2): SEEK_DATA, copy_file_range(2), FICLONE; OpenZFS issue 15526: copies of new files had zeros",
+    needs=("paths",),
+    next_step="Call fsync before a new file is copied, or copy by read and write; ask for a version that is without "
+    "this bug.",
+    help="A check of the target's behaviour failed",
+)
+def test_a_copy_of_a_new_file_is_complete(observation: Observation, maximum: float | None) -> Decision:
     """A copy of a file that was just written contains every byte, even if nothing called fsync.
 
     Copy tools ask the file system which parts of a file are data, or have it copy or clone the file. A file system
     that ignores data it has not stored yet makes a copy with zeros and reports no error. Advisory.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("TRUNCATE")
-def test_concurrent_truncation_does_not_hang(subject: str, judge: Judge) -> None:
+@requirement(
+    "TRUNCATE",
+    title="Concurrent truncation does not hang",
+    source="seen on NFS: a truncating open that hung for 35 h; our limit: 30 s",
+    needs=("paths",),
+    next_step=_REPRODUCE,
+    help="A check of the target's behaviour failed",
+)
+def test_concurrent_truncation_does_not_hang(observation: Observation, maximum: float | None) -> Decision:
     """Processes that open the same file with O_TRUNC at once all return promptly.
 
     On one network file system such a job hung for 35 hours.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("MKDIR")
-def test_a_folder_is_made_once_and_seen_by_all(subject: str, judge: Judge) -> None:
+@requirement(
+    "MKDIR",
+    title="A folder is made once and seen by all",
+    source="POSIX mkdir(); relied on by every framework",
+    needs=("paths",),
+    next_step=_REPRODUCE,
+    help="A check of the target's behaviour failed",
+)
+def test_a_folder_is_made_once_and_seen_by_all(observation: Observation, maximum: float | None) -> Decision:
     """Of several processes that create the same folder, one succeeds and all can create files in it at once.
 
     Every rank creates the checkpoint's folder before it writes; a rank that cannot see the new folder fails.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("LARGE")
-def test_large_files_keep_their_offsets(subject: str, judge: Judge) -> None:
+@requirement(
+    "LARGE",
+    title="Large files keep their offsets",
+    source="POSIX lseek() and pwrite(); relied on by saves into one file",
+    needs=("paths",),
+    next_step=_REPRODUCE,
+    help="A check of the target's behaviour failed",
+)
+def test_large_files_keep_their_offsets(observation: Observation, maximum: float | None) -> Decision:
     """Data written beyond 2 GiB, 4 GiB, 2 TiB and 8 TiB is read back from the same offsets, and the size is right.
 
     Saves into a single file exceed the offset limits of old drivers.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("NAMES")
-def test_every_name_is_listed_once(subject: str, judge: Judge) -> None:
+@requirement(
+    "NAMES",
+    title="Every name is listed, once",
+    source="POSIX readdir(); storage acceptance list of NVIDIA, N-013a; our limit: 10,000 files within 10 s",
+    needs=("paths",),
+    next_step="A name was missing or came twice: look at mount options that let a client keep names (NFS: actimeo, "
+    "lookupcache). The listing took too long: look at the metadata server and the time of a round trip to it.",
+    help="STALE, VISIBLE, NAMES on NFS",
+    also_known_as=("NVIDIA N-013a",),
+)
+def test_every_name_is_listed_once(observation: Observation, maximum: float | None) -> Decision:
     """A folder of 10,000 files lists each name exactly once, and a listing after a change shows the change.
 
     A listing that drops a name loses a shard; one that shows a removed name fails a clean-up. Creating the files takes
     at most 10 s.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("UNLINK")
-def test_deleting_does_not_disturb_a_reader(subject: str, judge: Judge) -> None:
+@requirement(
+    "UNLINK",
+    title="Deleting does not disturb a reader",
+    source="POSIX unlink(); relied on by retention of old checkpoints",
+    needs=("paths",),
+    next_step=_REPRODUCE,
+    help="A check of the target's behaviour failed",
+)
+def test_deleting_does_not_disturb_a_reader(observation: Observation, maximum: float | None) -> Decision:
     """A process that has a file open reads every byte of it, even after the file is deleted.
 
     Old checkpoints are deleted while another job may still read them. Another client may get ESTALE, but never wrong
     bytes.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("DURABLE")
-def test_acknowledged_saves_survive(subject: str, judge: Judge) -> None:
+@requirement(
+    "DURABLE",
+    title="Acknowledged saves survive",
+    source="POSIX fsync(): none lost; IO500 rule 6",
+    needs=("paths",),
+    next_step="Ask where an acknowledged byte lies: a volatile write cache must be off or backed by power.",
+    help="DURABLE, DURABLE-CALLS: acknowledged bytes may be lost",
+)
+def test_acknowledged_saves_survive(observation: Observation, maximum: float | None) -> Decision:
     """Every acknowledged save is intact after a process was killed and, if its power was cut, after that.
 
     The previous checkpoint always loads, and an interrupted save never has the name of a complete one. If k power cuts
     lose nothing, at most 1 - 0.05^(1/k) of power cuts lose anything (95 % confidence): 63 % for 3 cuts, 5 % for 59.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("ERRORS")
-def test_success_never_claims_missing_bytes(subject: str, judge: Judge) -> None:
+@requirement(
+    "ERRORS",
+    title="Success never claims missing bytes",
+    source="POSIX write(), fsync(), close()",
+    needs=("paths",),
+    next_step=_REPRODUCE,
+    help="A check of the target's behaviour failed",
+)
+def test_success_never_claims_missing_bytes(observation: Observation, maximum: float | None) -> Decision:
     """If write, fsync and close return without an error, the bytes are stored; otherwise one of them reports the error.
 
     Some storage reports a full quota or volume only at fsync or close; storage that never reports it loses checkpoints
     silently.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("FULL")
-def test_a_full_volume_costs_no_checkpoint(subject: str, judge: Judge) -> None:
+@requirement(
+    "FULL",
+    title="A full volume costs no checkpoint",
+    source="our acceptance case: the previous checkpoint stays, the next save works",
+    needs=("paths",),
+    next_step="Keep the volume from filling (quota, retention), and have the storage refuse a write it cannot keep.",
+    help="FULL, COMMIT-FULL: a full volume damages checkpoints",
+)
+def test_a_full_volume_costs_no_checkpoint(observation: Observation, maximum: float | None) -> Decision:
     """If the volume fills during a save, the previous checkpoint loads, and the next save works once there is space.
 
     The failed save must not get the name of a complete one, and the error must reach the saving process.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("COMMIT-FULL")
-def test_a_commit_without_space_loses_nothing(subject: str, judge: Judge) -> None:
+@requirement(
+    "COMMIT-FULL",
+    title="A commit without space loses nothing",
+    source="our acceptance case: the checkpoint before and a pointer stay, the next save works",
+    needs=("paths",),
+    next_step="Keep the volume from filling (quota, retention), and ask which calls need space to change a name.",
+    help="FULL, COMMIT-FULL: a full volume damages checkpoints",
+)
+def test_a_commit_without_space_loses_nothing(observation: Observation, maximum: float | None) -> Decision:
     """When space ends in a commit, the checkpoint before stays, a pointer names it or the new one; saves work again.
 
     Data may be durable and space be gone when the metadata, the marker or the pointer to the newest checkpoint are
     written. The test takes all space before each of these phases in turn, gives it back and saves again.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("LIVE")
-def test_no_call_blocks_for_long(subject: str, judge: Judge) -> None:
+@requirement(
+    "LIVE",
+    title="No call blocks for long",
+    source="our acceptance case: at most 300 s",
+    needs=("paths",),
+    next_step="Look at the named call and path, at dmesg, the server and the network at that time.",
+    help="A check of the target's behaviour failed",
+)
+def test_no_call_blocks_for_long(observation: Observation, maximum: float | None) -> Decision:
     """No call that a checkpoint makes blocks for more than 300 s.
 
     Every kind of call is timed on its own. A call that does not return is named, with its file and the kernel's stack.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("CAPABILITIES")
-def test_what_else_the_file_system_offers(subject: str, judge: Judge) -> None:
+@requirement(
+    "CAPABILITIES",
+    title="What else the file system offers",
+    severity="advisory",
+    source="what frameworks and operators use besides; storage acceptance list of NVIDIA, HSS14 (locks)",
+    needs=("paths",),
+    next_step=_REPRODUCE,
+    help="A check of the target's behaviour failed",
+    also_known_as=("NVIDIA HSS14 (check flock)",),
+)
+def test_what_else_the_file_system_offers(observation: Observation, maximum: float | None) -> Decision:
     """Locks, links, times, free space, names and further calls work as documented.
 
     A report for operators and for software that uses them. Advisory.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)

@@ -4,135 +4,231 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
+from pytest_ckpt.judging.behaviour import without_anomaly
+from pytest_ckpt.judging.requirement import requirement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pytest_ckpt.facts.observation import Observation
+    from pytest_ckpt.judging.decision import Decision
 
-    Judge = Callable[[str], None]
+_CACHES = (
+    "Look for a cache between client and store (proxy, gateway, content network), and at replicas that answer late."
+)
+_OF_STORE = 'Run the command after "to reproduce", and show its log to who made the store.'
 
 
-@pytest.mark.requirement("OBJECT-COMMIT")
-def test_who_sees_the_marker_finds_the_checkpoint(subject: str, judge: Judge) -> None:
+@requirement(
+    "OBJECT-COMMIT",
+    title="Who sees the marker finds the checkpoint",
+    source="S3: strong read-after-write consistency; our limit: none missing, none cut",
+    needs=("objects",),
+    next_step=_CACHES,
+    help="A check of the object store failed",
+)
+def test_who_sees_the_marker_finds_the_checkpoint(observation: Observation, maximum: float | None) -> Decision:
     """A client that sees the marker of a checkpoint finds every object that it names, whole.
 
     There is no rename on an object store: a last object commits a checkpoint. Clients in two processes wait for the
     marker, then read what it names. A shard that is not there yet makes a restore fail, or restores old weights.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("OBJECT-VISIBLE")
-def test_a_change_is_seen_at_once_everywhere(subject: str, judge: Judge) -> None:
+@requirement(
+    "OBJECT-VISIBLE",
+    title="A change is seen at once, everywhere",
+    source="S3: strong read-after-write consistency of GET, HEAD and LIST",
+    needs=("objects",),
+    next_step=_CACHES,
+    help="A check of the object store failed",
+)
+def test_a_change_is_seen_at_once_everywhere(observation: Observation, maximum: float | None) -> Decision:
     """When an object was put, overwritten or deleted, GET, HEAD and LIST of every client show that at once.
 
     A job on another node restores what was just saved. The clients have looked for each object before it was there,
     and have read its old bytes: a cache that remembers either gives an old checkpoint, or none.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("OBJECT-CREATE")
-def test_one_creator_of_an_object_wins(subject: str, judge: Judge) -> None:
+@requirement(
+    "OBJECT-CREATE",
+    title="One creator of an object wins",
+    source="S3: conditional writes (If-None-Match: *)",
+    needs=("objects",),
+    next_step="Keep locks and pointers elsewhere, or ask for a version of the store that heeds If-None-Match.",
+    help="A check of the object store failed",
+)
+def test_one_creator_of_an_object_wins(observation: Observation, maximum: float | None) -> Decision:
     """Of many clients that create the same object with If-None-Match, exactly one succeeds; the others are told so.
 
     Software takes locks and commits in this way. Two winners would write the same checkpoint; a store that ignores the
     condition overwrites a committed one. The test creates objects in one request and in parts.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("OBJECT-UPDATE")
-def test_one_update_of_an_object_wins(subject: str, judge: Judge) -> None:
+@requirement(
+    "OBJECT-UPDATE",
+    title="One update of an object wins",
+    source="S3: conditional writes (If-Match)",
+    needs=("objects",),
+    next_step="Keep locks and pointers elsewhere, or ask for a version of the store that heeds If-Match.",
+    help="A check of the object store failed",
+)
+def test_one_update_of_an_object_wins(observation: Observation, maximum: float | None) -> Decision:
     """Of many clients that update an object with If-Match, one succeeds; with an ETag of before, none.
 
     Pointers to the newest checkpoint are moved in this way. With two winners one update is lost without a word.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("OBJECT-MULTIPART")
-def test_an_upload_in_parts_is_whole_or_nothing(subject: str, judge: Judge) -> None:
+@requirement(
+    "OBJECT-MULTIPART",
+    title="An upload in parts is whole, or nothing",
+    source="S3: multipart upload",
+    needs=("objects",),
+    next_step=_OF_STORE,
+    help="A check of the object store failed",
+)
+def test_an_upload_in_parts_is_whole_or_nothing(observation: Observation, maximum: float | None) -> Decision:
     """An upload in parts becomes an object at its end, of the parts that are named; before, nobody sees anything.
 
     Every large shard is saved so. Parts arrive out of order, again, or from a process that is killed. An object that
     shows early, or from a wrong part, is a damaged checkpoint; an upload that no listing shows takes space for ever.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("OBJECT-LIMITS")
-def test_parts_have_the_limits_of_s3(subject: str, judge: Judge) -> None:
+@requirement(
+    "OBJECT-LIMITS",
+    title="Parts have the limits of S3",
+    source="S3: multipart upload limits: parts 1 to 10,000, 5 MiB at least but for the last",
+    needs=("objects", "parts of S3"),
+    next_step="Set the part size and number of parts of your transfer manager to what this store takes.",
+    help="A check of the object store failed",
+)
+def test_parts_have_the_limits_of_s3(observation: Observation, maximum: float | None) -> Decision:
     """Part numbers from 1 to 10,000 are accepted; what is beyond, too small or missing is refused with S3's error.
 
     Transfer managers compute the size of parts from these limits, and decide by the error what to do next.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("OBJECT-DIGEST")
-def test_damaged_bytes_are_refused_on_arrival(subject: str, judge: Judge) -> None:
+@requirement(
+    "OBJECT-DIGEST",
+    title="Damaged bytes are refused on arrival",
+    source="S3: checking object integrity (Content-MD5, CRC-32, CRC-32C, CRC-64/NVME, SHA-256)",
+    needs=("objects",),
+    next_step="Ask for a version of the store that checks digests; until then compare every byte after a save.",
+    help="A check of the object store failed",
+)
+def test_damaged_bytes_are_refused_on_arrival(observation: Observation, maximum: float | None) -> Decision:
     """An object or part whose bytes do not match the digest sent with it is refused and leaves nothing.
 
     Clients send digests so that damage on the way is found at the save, not at the restore. The test sends wrong
     Content-MD5, CRC-32, CRC-32C, CRC-64/NVME and SHA-256; checksums that were sent come back when they are asked for.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("OBJECT-RANGE")
-def test_a_range_is_exactly_that_range(subject: str, judge: Judge) -> None:
+@requirement(
+    "OBJECT-RANGE",
+    title="A range is exactly that range",
+    source="RFC 9110, section 14 (Range); S3: GetObject with If-Match",
+    needs=("objects",),
+    next_step=_CACHES,
+    help="A check of the object store failed",
+)
+def test_a_range_is_exactly_that_range(observation: Observation, maximum: float | None) -> Decision:
     """A range of an object has exactly its bytes; ranges that are read with one ETag are of one version.
 
     Restores read shards in ranges, from many clients. A range that is shifted, or of another version, gives wrong
     weights without an error.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("OBJECT-OVERWRITE")
-def test_an_overwritten_object_is_one_writer_s_whole(subject: str, judge: Judge) -> None:
+@requirement(
+    "OBJECT-OVERWRITE",
+    title="An overwritten object is one writer's, whole",
+    source="S3: atomic updates of single keys",
+    needs=("objects",),
+    next_step=_OF_STORE,
+    help="A check of the object store failed",
+)
+def test_an_overwritten_object_is_one_writer_s_whole(observation: Observation, maximum: float | None) -> Decision:
     """While 16 writers overwrite one object, every read returns one writer's bytes, whole; so does the last.
 
     Pointers and saves that are tried again overwrite objects. A mixture of two writers is a damaged checkpoint.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("OBJECT-LIST")
-def test_a_listing_names_every_object_once(subject: str, judge: Judge) -> None:
+@requirement(
+    "OBJECT-LIST",
+    title="A listing names every object, once",
+    source="S3: ListObjectsV2, in the order of the keys' bytes (directory buckets list in none)",
+    needs=("objects",),
+    next_step="Ask for a version of the store that lists rightly; until then find checkpoints by their marker.",
+    help="A check of the object store failed",
+)
+def test_a_listing_names_every_object_once(observation: Observation, maximum: float | None) -> Decision:
     """A listing of more than 1,000 objects names each exactly once, in order, also while others are written.
 
     Software finds, rotates and removes checkpoints by listings. A key that is left out loses a shard or is never
     removed. The test also uses delimiters, and keys of 1,024 bytes, of other alphabets and with odd signs.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("OBJECT-LARGE")
-def test_large_objects_are_whole_and_read_anywhere(subject: str, judge: Judge) -> None:
+@requirement(
+    "OBJECT-LARGE",
+    title="Large objects are whole and read anywhere",
+    source="S3: multipart upload limits: objects up to 5 TiB and beyond",
+    needs=("objects",),
+    next_step="Keep objects below what this store takes, or ask for a version of it that takes larger ones.",
+    help="A check of the object store failed",
+)
+def test_large_objects_are_whole_and_read_anywhere(observation: Observation, maximum: float | None) -> Decision:
     """An object above 5 GiB is taken in parts; its size and its ranges beyond 4 GiB are right on every client.
 
     Shards and consolidated models of this size are common. Where an offset or a size is kept in 32 bits, a restore
     reads other weights without an error, or the save fails at its last request.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("OBJECT-CROWD")
-def test_many_clients_find_a_checkpoint_at_once(subject: str, judge: Judge) -> None:
+@requirement(
+    "OBJECT-CROWD",
+    title="Many clients find a checkpoint at once",
+    source="our limit: 60 s for the slowest of 64; S3: 503 asks a client to come again",
+    needs=("objects",),
+    next_step="Raise the connections and requests that gateways serve at once, or add gateways.",
+    help="A check of the object store failed",
+)
+def test_many_clients_find_a_checkpoint_at_once(observation: Observation, maximum: float | None) -> Decision:
     """When many clients look for one checkpoint at the same moment, all find it, and none is turned away.
 
     After a restart every rank of a job lists the checkpoint and reads its marker in the same second. A store may
     answer 503 and be asked again; one that still refuses, or shows less, stops the job.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)
 
 
-@pytest.mark.requirement("OBJECT-LIVE")
-def test_no_request_takes_long(subject: str, judge: Judge) -> None:
+@requirement(
+    "OBJECT-LIVE",
+    title="No request takes long",
+    source="our acceptance case: at most 300 s",
+    needs=("objects",),
+    next_step="Look at the named request, at the gateway's and the store's log, and the network at that time.",
+    help="A check of the object store failed",
+)
+def test_no_request_takes_long(observation: Observation, maximum: float | None) -> Decision:
     """No request that a checkpoint makes takes more than 300 s, and none is left without an answer.
 
     Every kind of request is timed on its own. One that the store does not answer is ended, and named with its object.
     """
-    judge(subject)
+    return without_anomaly(observation, maximum)

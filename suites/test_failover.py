@@ -4,16 +4,49 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
+from pytest_ckpt.facts.commands import BREAKS
+from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
+from pytest_ckpt.judging.requirement import requirement
+from pytest_ckpt.judging.save_costs import save_limit_seconds
+from pytest_ckpt.judging.with_commands import (
+    describe_end,
+    describe_undisturbed,
+    ended_by,
+    if_cold,
+    lost,
+    missing_bytes,
+    wrong_bytes,
+)
+from pytest_ckpt.support.units import compared, counted, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
-    Judge = Callable[[str], None]
+    from pytest_ckpt.facts.commands import Failover, FailoverTrial, TriedOperation
+    from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.sizing.limits import ClusterLimits
+
+MAXIMUM_NEXT_SAVE = 1.5
 
 
-@pytest.mark.requirement("FAILOVER")
-def test_a_broken_component_costs_no_byte_and_little_time(subject: str, judge: Judge) -> None:
+@requirement(
+    "FAILOVER",
+    title="A broken component costs no byte and little time",
+    maximum=60.0,
+    units=("s", "faults", "bytes"),
+    figure="the longest stall of a rank; the save after it, where that was late; faults, where there are",
+    limit=f"{{maximum:g}}; {MAXIMUM_NEXT_SAVE:g} x the save limit for the save after it; no fault",
+    source="our proposal: a stall of at most 60 s, the next save within 1.5 x the save limit; NVIDIA HSS16",
+    own_launch="failover",
+    asked_by=lambda settings: settings.asks_failover,
+    not_given="No command was given that breaks a component (--ckpt-break, --ckpt-mend).",
+    next_step="Look at the break that the sentence names, and at what the storage's log says of that moment.",
+    help="A component broke, or the storage was maintained",
+    also_known_as=("NVIDIA HSS16",),
+)
+def test_a_broken_component_costs_no_byte_and_little_time(
+    failover: Failover, measurement: Measurement, limits: ClusterLimits, maximum: float
+) -> Decision:
     """When a component breaks during a save or load, no byte is wrong and no rank stands still for more than 60 s.
 
     Drives, controllers and servers fail, some of them during a checkpoint. The command of
@@ -23,4 +56,104 @@ def test_a_broken_component_costs_no_byte_and_little_time(subject: str, judge: J
     rebuilds, takes at most 1.5 times the save limit. A rank stands still when it moves no byte and no call ends, for
     longer than in an undisturbed save or load.
     """
-    judge(subject)
+    limit = save_limit_seconds(measurement, limits) * MAXIMUM_NEXT_SAVE
+    detail = tuple(_detail(failover, limit))
+    if wrong := _wrong(failover, detail) or _too_slow(failover, limit, maximum, detail):
+        return wrong
+    if decided := ended_by(failover.failure, "failover", detail):
+        return decided
+    if failover.not_run:
+        return not_decided("command failed", failover.not_run, detail)
+    if len(failover.trials) < len(BREAKS) or not failover.integrity:
+        because = f"Something was broken in {len(failover.trials)} of {len(BREAKS)} operations only."
+        return not_decided("not measured", because, detail)
+    stall, where = _longest_stall(failover)
+    broken = " and ".join(counted(BREAKS.count(kind), kind) for kind in dict.fromkeys(BREAKS))
+    errors = sum(bool(o.error) for t in failover.trials for o in t.operations)
+    ended = f"{errors} ended with an error and left nothing behind" if errors else "all succeeded"
+    because = (
+        f"A component was broken in {broken}: {ended}; {counted(failover.integrity.bytes_checked, 'byte')} compared, "
+        f"none wrong. Longest stall: {format_seconds(stall)} in {where} (limit {format_seconds(maximum)})."
+    )
+    return if_cold(measured_as("met", stall, maximum, "s", because, detail), failover, measurement.cache)
+
+
+def stall_seconds(found: Failover, operation: TriedOperation) -> float:
+    """Return for how much longer than in an undisturbed operation of its kind a rank stood still, in seconds."""
+    usual = max((o.quiet_seconds for o in found.undisturbed if o.kind == operation.kind), default=0.0)
+    return max(0.0, operation.quiet_seconds - usual)
+
+
+def _longest_stall(found: Failover) -> tuple[float, str]:
+    stalls = [
+        (stall_seconds(found, operation), f"{_name(trial, number)}, rank {operation.quiet_rank}")
+        for number, trial in enumerate(found.trials, start=1)
+        for operation in trial.operations
+    ]
+    return max(stalls, key=lambda pair: pair[0], default=(0.0, ""))
+
+
+def _name(trial: FailoverTrial, number: int) -> str:
+    return f"{trial.kind} of break {number}"
+
+
+def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
+    """Decide where bytes are wrong, missing or gone."""
+    if decided := wrong_bytes(found.integrity, detail):
+        return decided
+    for number, trial in enumerate(found.trials, start=1):
+        if trial.committed_in_error:
+            error = next(o.error for o in trial.operations if o.error)
+            return lost(f"The {_name(trial, number)} failed and its checkpoint is committed: {error}.", detail)
+        if trial.lost:
+            because = f"After break {number} was mended, a committed checkpoint could not be loaded: {trial.lost}."
+            return lost(because, detail)
+    return missing_bytes(found.integrity, detail)
+
+
+def _too_slow(found: Failover, limit: float, maximum: float, detail: tuple[str, ...]) -> Decision | None:
+    """Decide where a rank stood still for too long, or the save while the storage rebuilds was late or failed."""
+    stall, where = _longest_stall(found)
+    if stall > maximum:
+        took, allowed = compared(stall, maximum)
+        because = f"Longest stall: {took} in {where}; limit {allowed}."
+        return measured_as("over limit", stall, maximum, "s", because, detail)
+    for number, trial in enumerate(found.trials, start=1):
+        if trial.after and trial.after.error:
+            because = f"The save after break {number} was mended failed: {trial.after.error}."
+            return Decision(outcome="failed", reason="error", because=because, detail=detail)
+    slowest = max(((t.after.seconds, n) for n, t in enumerate(found.trials, start=1) if t.after), default=(0.0, 0))
+    if slowest[0] > limit:
+        took, allowed = compared(slowest[0], limit)
+        because = (
+            f"The save after break {slowest[1]} was mended took {took}; limit {allowed} "
+            f"({MAXIMUM_NEXT_SAVE:g} x the save limit)."
+        )
+        return measured_as("over limit", slowest[0], limit, "s", because, detail)
+    return None
+
+
+def _detail(found: Failover, limit: float) -> Iterator[str]:
+    yield from describe_undisturbed(found.undisturbed)
+    for number, trial in enumerate(found.trials, start=1):
+        yield f"break {number}: {'; '.join(_told(found, trial))}"
+    yield f"limit of the save after a break: {MAXIMUM_NEXT_SAVE:g} x the save limit, {format_seconds(limit)}"
+    yield from describe_end(found.failure)
+    if found.mended_after and not found.mended_after.is_good:
+        yield f"{found.mended_after.sentence} The storage may still be broken: mend it by hand."
+    elif found.mended_after:
+        yield "the mend command ran when the ranks were gone, and ended well"
+
+
+def _told(found: Failover, trial: FailoverTrial) -> Iterator[str]:
+    """Yield what happened in one trial, piece by piece."""
+    yield f"{format_seconds(trial.moment_seconds)} into a {trial.kind}"
+    yield f"break command {format_seconds(trial.broke.seconds)}" if trial.broke.is_good else trial.broke.sentence
+    for operation in trial.operations:
+        outcome = operation.error or "succeeded"
+        stall = format_seconds(stall_seconds(found, operation))
+        yield f"{operation.kind} {format_seconds(operation.seconds)}, stall {stall}, {outcome}"
+    if trial.mended and not trial.mended.is_good:
+        yield f"{trial.mended.sentence} The storage may still be broken: mend it by hand."
+    if trial.after:
+        yield f"next save {format_seconds(trial.after.seconds)}{f', {trial.after.error}' if trial.after.error else ''}"

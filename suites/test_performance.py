@@ -2,18 +2,72 @@
 
 from __future__ import annotations
 
+import statistics
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import pytest
+from pytest_ckpt.facts.engines import built_in
+from pytest_ckpt.facts.file_rules import OF_LAYOUT
+from pytest_ckpt.judging.client_proofs import (
+    describe_effect,
+    describe_missing,
+    missing_effect,
+    replaced_fsync,
+    unsafe_effect,
+)
+from pytest_ckpt.judging.cold import BASIS_WORDS, MAXIMUM_RESIDENT, OTHER_PROOFS, is_drop_proven, prove_cold, refuted
+from pytest_ckpt.judging.decision import Decision, is_decided_by, measured_as, not_decided, undecided
+from pytest_ckpt.judging.loads import skew_of
+from pytest_ckpt.judging.requirement import requirement
+from pytest_ckpt.judging.speed import within
+from pytest_ckpt.judging.wording import describe_failure, describe_fault
+from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.sizing.files import files_of
+from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.support.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_percent,
+    format_rate,
+    format_ratio,
+    format_seconds,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-    Judge = Callable[[str], None]
+    from pytest_ckpt.facts.measurement import DataEffect, Measurement, Operation, OperationKind, Retention
+    from pytest_ckpt.facts.proofs import CacheFacts, Durability
+    from pytest_ckpt.facts.verdict import Reason
+    from pytest_ckpt.judging.given import Operations
+    from pytest_ckpt.sizing.limits import ClusterLimits
+
+# What a storage answers that no longer has the bytes; others say that it cannot be reached.
+_LOST = frozenset({"EBADMSG", "EILSEQ", "EIO", "ENODATA", "ENOENT", "EREMOTEIO", "EUCLEAN"})
+MAXIMUM_TAIL = 1.3
+# Loads that become this much faster come from a cache that the earlier ones had not filled yet.
+_CACHED_RATIO = 3.0
+# The fewest loads of which one may be slow without moving their median to it.
+_MINIMUM_FIRST = 3
+_MAXIMUM_SHOWN = 4
+_KINDS: tuple[OperationKind, ...] = ("save", "load")
 
 
-@pytest.mark.requirement("SAVE")
-def test_every_save_meets_the_budget(subject: str, judge: Judge) -> None:
+@requirement(
+    "SAVE",
+    title="Every save meets the limit",
+    units=("s",),
+    figure="the slowest save",
+    limit="the save limit of the cluster ({save} for 16,000 accelerators)",
+    source="derived from the cluster: overhead x interval; MLPerf Storage rules: the slowest process",
+    of_strategy=lambda strategy: strategy.blocks,
+    next_step="Look at the phase and rank that took longest. fsync on all ranks: storage or network is too slow. One "
+    "host alone: look there first. pytest-ckpt plan derives the limit.",
+    help="SAVE or LOAD: a limit was missed",
+    also_known_as=("NVIDIA HSS02",),
+)
+def test_every_save_meets_the_budget(saves: Operations, limits: ClusterLimits) -> Decision:
     """Every save ends within the save limit.
 
     A synchronous save stops every accelerator until the slowest rank has made its files durable and the checkpoint is
@@ -21,33 +75,105 @@ def test_every_save_meets_the_budget(subject: str, judge: Judge) -> None:
     the failure rate of a cluster of this size. Every save must meet the limit, not their mean: one slow save stops the
     whole cluster.
     """
-    judge(subject)
+    return within(saves, limits.save_limit_seconds, limits.reason("save_limit_seconds"))
 
 
-@pytest.mark.requirement("LOAD")
-def test_every_load_meets_the_budget(subject: str, judge: Judge) -> None:
+@requirement(
+    "LOAD",
+    title="Every uncached load meets the limit",
+    units=("s",),
+    figure="the slowest load",
+    limit="the load limit of the cluster ({load} for 16,000 accelerators)",
+    source="derived from the cluster: restore budget x mean time to failure",
+    next_step="Look at the phase and rank that took longest. read on all ranks: storage or network is too slow. One "
+    "host alone: look there first. pytest-ckpt plan derives the limit.",
+    help="SAVE or LOAD: a limit was missed",
+    also_known_as=("NVIDIA HSS02",),
+)
+def test_every_load_meets_the_budget(loads: Operations, limits: ClusterLimits) -> Decision:
     """Every uncached load ends within the load limit.
 
     After each failure all ranks load the last checkpoint before training continues. The load limit is the restore
     budget times the mean time between failures. The clock stops when the slowest rank has all its tensors in memory; a
     load with missing bytes does not count.
     """
-    judge(subject)
+    return within(loads, limits.load_limit_seconds, limits.reason("load_limit_seconds"))
 
 
-@pytest.mark.requirement("INTEGRITY")
-def test_every_byte_comes_back(subject: str, judge: Judge) -> None:
+@requirement(
+    "INTEGRITY",
+    title="Every loaded byte is correct",
+    units=("faults", "bytes"),
+    figure="faults found; bytes compared, where some were not",
+    limit="no fault, every byte",
+    source="zero tolerance",
+    next_step="Repeat with --ckpt-keep and the same --ckpt-seed, and read the places that the faults name on the "
+    "storage itself.",
+    help="INTEGRITY: bytes are wrong",
+)
+def test_every_byte_comes_back(measurement: Measurement) -> Decision:
     """Every loaded byte matches the byte that was saved.
 
     Checkpoint loaders do not detect silent corruption: a flipped bit, a torn write or a stale page ends in wrong
     weights. So the test compares every byte of every loaded tensor with what was written, outside the clock, and names
     each fault by file, tensor, offset and kind. No fault is tolerated.
     """
-    judge(subject)
+    integrity, failure = measurement.integrity, measurement.failure
+    if failure and failure.errno in _LOST and failure.kind == "error" and is_decided_by(failure, "load"):
+        because = f"Acknowledged bytes could not be read. {describe_failure(failure)}"
+        return Decision(outcome="failed", reason="error", because=because)
+    if integrity is None:
+        return undecided(measurement, "load")
+    if integrity.fault_count:
+        first = integrity.faults[0]
+        return Decision(
+            outcome="failed",
+            reason="wrong bytes",
+            measured=float(integrity.fault_count),
+            limit=0.0,
+            unit="faults",
+            because=f"{counted(integrity.fault_count, 'faulty place')} in the loaded data; "
+            f"first: {describe_fault(first)}.",
+            detail=(
+                f"{format_count(integrity.bytes_checked)} of {counted(integrity.bytes_expected, 'byte')} compared",
+                *(describe_fault(f) for f in integrity.faults),
+            ),
+        )
+    if len(measurement.of_kind("load")) < measurement.operations_planned:
+        return undecided(measurement, "load")
+    if integrity.bytes_checked != integrity.bytes_expected:
+        return Decision(
+            outcome="failed",
+            reason="missing bytes",
+            measured=float(integrity.bytes_checked),
+            limit=float(integrity.bytes_expected),
+            unit="bytes",
+            because=f"Only {format_count(integrity.bytes_checked)} of "
+            f"{counted(integrity.bytes_expected, 'byte')} could be compared.",
+        )
+    return Decision(
+        outcome="met",
+        reason="met",
+        measured=0.0,
+        limit=0.0,
+        unit="faults",
+        because=f"All {counted(integrity.bytes_checked, 'loaded byte')} matched what was saved.",
+    )
 
 
-@pytest.mark.requirement("COLD")
-def test_loads_come_from_the_storage(subject: str, judge: Judge) -> None:
+@requirement(
+    "COLD",
+    title="Loads come from the storage",
+    units=("fraction",),
+    figure="the largest share that was resident before a load",
+    limit=f"{MAXIMUM_RESIDENT:g}",
+    source="MLPerf Storage rules ask for dropped caches; at most 1 % resident is our bound",
+    next_step="Make the drop work: run as root, or name the command that empties the client's cache "
+    f"(--ckpt-drop-caches). Where the kernel counts no cached pages, one of these proves it, too: {OTHER_PROOFS}. A "
+    "target in memory (tmpfs, zram, a file in memory) cannot meet it.",
+    help="COLD: the page cache was warm",
+)
+def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
     """At most 1 % of the data to be read is in the client's page cache.
 
     A restore follows a failure: hosts have rebooted, ranks have moved. A load from the client's own memory does not
@@ -57,11 +183,65 @@ def test_loads_come_from_the_storage(subject: str, judge: Judge) -> None:
     had the files, timed reads with and without a drop and by another client, or more bytes moved in between than all
     caches hold.
     """
-    judge(subject)
+    cache = measurement.cache
+    if cache and (memory := next((s for s in cache.storages if s.memory), None)):
+        because = f"Loads are no proof of a storage: on {memory.host} the target is {memory.sentence}."
+        return Decision(outcome="failed", reason="cached", because=because)
+    if cache is not None and cache.is_declared_cold:
+        return _cold_as_declared(measurement, cache)
+    loads = [o for o in measurement.of_kind("load") if o.mapped_bytes and o.resident_bytes is not None]
+    if cache is not None and not cache.gauge:
+        return _cold_without_gauge(measurement, cache)
+    if not loads:
+        return undecided(measurement, "load")
+    warmest = max(loads, key=_resident)
+    fraction = _resident(warmest)
+    method = f" (dropped by: {cache.method}; seen by {cache.gauge})" if cache else ""
+    detail = tuple(
+        f"load {o.index}: {format_percent(_resident(o))} resident, {format_rate(o.bytes_per_second)}" for o in loads
+    ) + tuple(
+        f"{r.host}: {r.rule}: {format_bytes(r.bytes_compared)} against {format_bytes(r.memory_bytes)} of memory, "
+        + ("caches must be dropped" if r.requires_drop else "no drop needed")
+        for r in (cache.readings if cache else ())
+    )
+    if fraction > MAXIMUM_RESIDENT:
+        because = (
+            f"{format_percent(fraction)} of what load {warmest.index} was about to read was cached on the client"
+            f"{method}, so its time is not the storage's."
+        )
+        return measured_as("cached", fraction, MAXIMUM_RESIDENT, "fraction", because, detail)
+    if cache and (kept := refuted(cache)):
+        because = f"The kernel counts none of it, and yet loads are no proof of the storage: {kept.because}."
+        return Decision(outcome="failed", reason="cached", because=because, detail=detail)
+    every = measurement.of_kind("load")
+    if len(every) < measurement.operations_planned:
+        return undecided(measurement, "load")
+    if len(loads) < len(every):
+        unknown = ", ".join(str(o.index) for o in every if o not in loads)
+        return not_decided("unproven", f"The cached share before load {unknown} was not measured.")
+    cached = f"At most {format_percent(fraction)}" if fraction else "None"
+    because = f"{cached} of the data to be read was cached{method}."
+    if cache and cache.names_dropped is False:
+        because += " Names and attributes of files could not be dropped: this process may not write to drop_caches."
+    if cache and is_drop_proven(cache):
+        because += f" What the kernel does not count, timed reads show: {prove_cold(cache).because}."
+    met = measured_as("met", fraction, MAXIMUM_RESIDENT, "fraction", because, detail)
+    return replace(met, basis="seen")
 
 
-@pytest.mark.requirement("DURABLE-CALLS")
-def test_saves_are_made_durable(subject: str, judge: Judge) -> None:
+@requirement(
+    "DURABLE-CALLS",
+    title="Saves are durable before they count",
+    units=("files", "folders", "commits"),
+    figure="fsynced files; what was left out, where something was",
+    limit="all",
+    source="fsync on every file and folder, then commit; IO500 rule 6",
+    next_step="Look which fsync returned an error, and in the kernel's log (dmesg) of that host; on an object store, "
+    "which request of the commit did, and in the store's log.",
+    help="DURABLE, DURABLE-CALLS: acknowledged bytes may be lost",
+    also_known_as=("IO500 rule 6",),
+)
+def test_saves_are_made_durable(durability: Durability, measurement: Measurement) -> Decision:
     """A save ends when fsync has returned for every file and folder and the checkpoint is committed.
 
     Data in a client's memory is not a checkpoint. Each rank calls fsync on its files and on the folder; then one rank
@@ -69,45 +249,339 @@ def test_saves_are_made_durable(subject: str, judge: Judge) -> None:
     after the saves each rank fsyncs a file of its own, and the kernel must count nothing that is left to write back.
     If the file system shows no such count, the certificate says that the effect of fsync was not observable.
     """
-    judge(subject)
+    if durability.observed in ("declared by the library", "unseen"):
+        because = "Nobody saw that files became durable" + (
+            ": only the library that wrote them says so." if durability.observed != "unseen" else "."
+        )
+        return not_decided("unproven", because)
+    proofs = measurement.client_proofs
+    if proofs and (effect := missing_effect(proofs)):
+        if replaced := replaced_fsync(proofs):
+            return not_decided("unproven", f"{replaced} {describe_missing(effect)}, which says nothing of the storage.")
+        return measured_as(
+            "not durable",
+            float(effect.left_bytes),
+            0.0,
+            "bytes",
+            f"{describe_missing(effect)}: a power cut may take acknowledged checkpoints.",
+            (),
+        )
+    if proofs and (unsafe := unsafe_effect(proofs)):
+        return not_decided("unproven", unsafe)
+    # Without folders a name is as durable as what it names.
+    has_folders = "rename" in durability.commit_methods or durability.directories > 0
+    counts = (
+        ("files", durability.files_synced, durability.files),
+        *((("folders", durability.directories_synced, durability.directories),) if has_folders else ()),
+        ("commits", durability.commits, durability.saves),
+    )
+    detail = tuple(f"{format_count(done)} of {counted(of, name[:-1])}" for name, done, of in counts)
+    short = next(((n, d, of) for n, d, of in counts if d != of or of == 0), None)
+    if short:
+        name, done, of = short
+        because = f"Of {counted(of, name[:-1])} only {counted(done, 'was', 'were')} made durable: " + (
+            "a power cut may take acknowledged checkpoints."
+        )
+        return measured_as("not durable", float(done), float(of), name, because, detail)
+    files = counted(durability.files, "file") if durability.files == 1 else f"all {durability.files:,} files"
+    text = " or ".join(durability.acknowledged)
+    return Decision(
+        outcome="met",
+        reason="met",
+        measured=float(durability.files_synced),
+        limit=float(durability.files),
+        unit="files",
+        because=(
+            f"fsync returned for {files} and {counted(durability.directories, 'folder')}"
+            if has_folders
+            else f"The store acknowledged {files}{f' by {text}' if text else ''}"
+        )
+        + f", and {counted(durability.commits, 'checkpoint was', 'checkpoints were')} committed by "
+        f"{' and '.join(durability.commit_methods)}."
+        + (f" {shown}" if proofs and (shown := describe_effect(proofs)) else ""),
+        detail=detail,
+    )
 
 
-@pytest.mark.requirement("STRAGGLER")
-def test_no_rank_holds_up_the_others(subject: str, judge: Judge) -> None:
+@requirement(
+    "STRAGGLER",
+    title="No straggling rank",
+    severity="advisory",
+    maximum=1.5,
+    units=("slowest / median", "p99 / p50"),
+    figure="the ranks' times for a byte, in the most uneven operation",
+    limit=f"{{maximum:g}}; the 99th percentile of 100 ranks and more {MAXIMUM_TAIL:g}",
+    source="our proposal: slowest / median at most 1.5; from 100 ranks on p99 / p50 at most 1.3",
+    next_step="Look at the named rank's host, its link, and the server that holds its files.",
+    help="STRAGGLER: one rank is late",
+)
+def test_no_rank_holds_up_the_others(measurement: Measurement, maximum: float) -> Decision:
     """The slowest rank takes at most 1.5 times the median rank's time per byte.
 
     All ranks wait for the slowest one, so uneven service wastes bandwidth. From 100 ranks on, the 99th percentile may
     also be at most 1.3 times the median. Advisory: no published limit exists.
     """
-    judge(subject)
+    if not measurement.operations:
+        return undecided(measurement, "save")
+    if measurement.processes < 3:
+        return not_decided("too few", f"Too few ranks to find a straggler: {measurement.processes}.")
+    if (engine := built_in(measurement.engine)) and engine.is_collective:
+        return not_decided(
+            "not possible",
+            f"The ranks of engine {engine.name} wait for each other inside its library: their times do not tell which "
+            "of them was slow.",
+        )
+    worst = max(measurement.operations, key=lambda o: skew_of(o, measurement.rank_bytes)[0])
+    skew, tail = skew_of(worst, measurement.rank_bytes)
+    host = next((r.host for r in measurement.ranks if r.rank == worst.slowest_rank), "")
+    where = f"{worst.kind} {worst.index}, rank {worst.slowest_rank}{' on ' + host if host else ''}"
+    ratios = [("slowest / median", skew, maximum)]
+    if tail is not None:
+        ratios.append(("p99 / p50", tail, MAXIMUM_TAIL))
+    numbers = ", ".join(f"{name} {format_ratio(value, limit)} (at most {limit})" for name, value, limit in ratios)
+    failed = any(value > limit for _, value, limit in ratios)
+    because = f"{numbers}, in {where}." if failed else f"At worst {numbers}, in {where}."
+    detail = (
+        *_files_of(measurement, worst.slowest_rank),
+        *_slow_hosts(measurement, worst),
+        *_slow_endpoints(measurement),
+        *(
+            f"{o.kind} {o.index}: slowest / median {skew_of(o, measurement.rank_bytes)[0]:.2f}"
+            for o in measurement.operations
+        ),
+    )
+    # The value shown is the one that is nearest to its limit, or farthest beyond it.
+    unit, measured, limit = max(ratios, key=lambda r: r[1] / r[2])
+    return measured_as("over limit" if failed else "met", measured, limit, unit, because, detail)
 
 
-@pytest.mark.requirement("REPEAT")
-def test_the_same_again_takes_the_same_time(subject: str, judge: Judge) -> None:
+@requirement(
+    "REPEAT",
+    title="Repeated operations take the same time",
+    severity="advisory",
+    maximum=0.10,
+    units=("fraction",),
+    figure="the larger coefficient of variation",
+    limit="{maximum:g}",
+    source="our proposal: coefficient of variation at most 10 %",
+    next_step="Repeat at full size while nothing else uses hosts and storage; choose a size that exceeds caches.",
+    help="REPEAT: times scatter",
+)
+def test_the_same_again_takes_the_same_time(measurement: Measurement, maximum: float) -> Decision:
     """The times of the saves, and of the loads, vary by at most 10 % (coefficient of variation).
 
     Storage whose times scatter meets a limit today and misses it tomorrow. Advisory: published procurements require 5
     to 10 %.
     """
-    judge(subject)
+    # Deltas and the restores of chains take other times than what is whole.
+    alike = {k: measurement.whole(k) for k in _KINDS}
+    variations = {k: _variation(alike[k]) for k in _KINDS}
+    known = {k: v for k, v in variations.items() if v is not None}
+    if len(known) < len(_KINDS):
+        if measurement.failure:
+            return undecided(measurement, "load")
+        what = "saves and two loads of a whole checkpoint" if measurement.save_bytes else "operations of a kind"
+        return not_decided("too few", f"Variation needs at least two {what}.")
+    worst = max(known, key=known.__getitem__)
+    value = known[worst]
+    because = (
+        f"Coefficient of variation: {format_percent(variations['save'] or 0)} for saves and "
+        f"{format_percent(variations['load'] or 0)} for loads (limit {format_percent(maximum)})."
+    )
+    detail = tuple(f"{k}s: " + ", ".join(format_seconds(o.seconds) for o in alike[k]) for k in _KINDS)
+    warm = _much_faster(alike["load"])
+    if warm:
+        because = f"{warm} {because}"
+    reason: Reason = "cached" if warm else "over limit" if value > maximum else "met"
+    return measured_as(reason, value, maximum, "fraction", because, detail)
 
 
-@pytest.mark.requirement("RETENTION")
-def test_deleting_does_not_slow_a_save(subject: str, judge: Judge) -> None:
+@requirement(
+    "RETENTION",
+    title="Deleting does not slow a save",
+    severity="advisory",
+    maximum=1.10,
+    units=("with / without deletion",),
+    figure="the time of a save with a deletion beside it",
+    limit="{maximum:g}",
+    source="our proposal: at most 10 % longer",
+    asked_by=lambda settings: settings.retain > 0,
+    next_step="Ask whether the storage can delete in the background, or delete between saves.",
+    help="Saves become slower with time, fill level or content",
+)
+def test_deleting_does_not_slow_a_save(retention: Retention, maximum: float) -> Decision:
     """A save during which the oldest checkpoint is deleted takes at most 10 % longer than the others.
 
     Training jobs keep the newest few checkpoints and delete old ones while they save. Some storage does the work of a
     deletion long after the call and slows the next save. Measured with --ckpt-retain. Advisory: no published limit
     exists.
     """
-    judge(subject)
+    ratio = retention.save_while_deleting_seconds / retention.save_seconds
+    deletes = ", ".join(format_seconds(s) for s in retention.delete_seconds) or "none"
+    because = (
+        f"Save during a deletion: {format_seconds(retention.save_while_deleting_seconds)}; median save without: "
+        f"{format_seconds(retention.save_seconds)} ({format_ratio(ratio, maximum)} x; limit {maximum} x)."
+    )
+    detail = (
+        f"deletions between saves, each alone: {deletes}",
+        f"the newest {counted(retention.kept, 'checkpoint was', 'checkpoints were')} kept",
+    )
+    reason: Reason = "over limit" if ratio > maximum else "met"
+    return measured_as(reason, ratio, maximum, "with / without deletion", because, detail)
 
 
-@pytest.mark.requirement("DATA")
-def test_nothing_is_gained_by_content(subject: str, judge: Judge) -> None:
+@requirement(
+    "DATA",
+    title="Content does not change the time",
+    severity="advisory",
+    maximum=1.05,
+    units=("unique / constant",),
+    figure="the larger ratio of median times",
+    limit="{maximum:g}",
+    source="IO500 rule 7; our proposal: within 5 %",
+    asked_by=lambda settings: settings.data_pairs > 0,
+    of_strategy=lambda strategy: not strategy.compresses,
+    next_step="Ask whether the storage compresses or deduplicates: its speed for unique data is what counts.",
+    help="Saves become slower with time, fill level or content",
+    also_known_as=("IO500 rule 7",),
+)
+def test_nothing_is_gained_by_content(data: DataEffect, maximum: float) -> Decision:
     """Unique, incompressible data take at most 5 % longer than the same amount of constant data.
 
     Checkpoints neither compress nor repeat. This test finds storage that is fast only for data that do; all other
     requirements use unique data. Measured with --ckpt-data-pairs. Advisory.
     """
-    judge(subject)
+    pairs = {
+        "save": (data.unique_save_seconds, data.constant_save_seconds),
+        "load": (data.unique_load_seconds, data.constant_load_seconds),
+    }
+    ratios = {kind: statistics.median(u) / statistics.median(c) for kind, (u, c) in pairs.items()}
+    worst = max(ratios, key=ratios.__getitem__)
+    times = {kind: format_ratio(ratio, maximum) for kind, ratio in ratios.items()}
+    because = (
+        f"Unique data took {times['save']} x the time of constant data to save and {times['load']} x to load "
+        f"(at most {maximum}). The result is that of unique data in any case."
+    )
+    detail = tuple(
+        f"{kind}s: unique {', '.join(map(format_seconds, u))}; constant {', '.join(map(format_seconds, c))}"
+        for kind, (u, c) in pairs.items()
+    )
+    if data.fault_count:
+        faults = counted(data.fault_count, "fault")
+        because = f"{faults} in what was loaded for this comparison, so its times are not valid. {because}"
+    reason: Reason = "wrong bytes" if data.fault_count else "over limit" if ratios[worst] > maximum else "met"
+    return measured_as(reason, ratios[worst], maximum, "unique / constant", because, detail)
+
+
+def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
+    """The target's word stands for what cannot be counted, where nothing better shows it: its clients keep no cache."""
+    if len(measurement.of_kind("load")) < measurement.operations_planned:
+        return undecided(measurement, "load")
+    because, proof = "The target declares that its clients keep no cache of what they read", prove_cold(cache)
+    if proof.basis:
+        because = f"{because}, and {proof.because}"
+    met = measured_as("met", 0.0, MAXIMUM_RESIDENT, "fraction", f"{because}; nothing was counted.", ())
+    return replace(met, basis=proof.basis or "declared")
+
+
+def _cold_without_gauge(measurement: Measurement, cache: CacheFacts) -> Decision:
+    """Another proof stands for what the kernel does not show."""
+    proof = prove_cold(cache)
+    if proof.found == "cached":
+        return Decision(
+            outcome="failed", reason="cached", because=f"Loads are no proof of the storage: {proof.because}."
+        )
+    if len(measurement.of_kind("load")) < measurement.operations_planned:
+        return undecided(measurement, "load")
+    if proof.basis is None:
+        return not_decided("unproven", f"Cannot prove uncached reads: {cache.detail}. Besides, {proof.because}.")
+    return Decision(
+        outcome="met",
+        reason="met",
+        because=f"Shown by {BASIS_WORDS[proof.basis]}: {proof.because}.",
+        detail=(f"dropped by: {cache.method}", cache.detail),
+        basis=proof.basis,
+    )
+
+
+def _resident(operation: Operation) -> float:
+    return (operation.resident_bytes or 0) / operation.mapped_bytes if operation.mapped_bytes else 0.0
+
+
+def _slow_hosts(measurement: Measurement, operation: Operation) -> list[str]:
+    """Say how the ranks of each of several hosts compare with all ranks, slowest first: a whole host may be late."""
+    per_byte = {
+        rank: seconds / count
+        for rank, (seconds, count) in enumerate(zip(operation.rank_seconds, measurement.rank_bytes, strict=True))
+        if count
+    }
+    of_host: dict[str, list[float]] = {}
+    for facts in measurement.ranks:
+        if facts.rank in per_byte:
+            of_host.setdefault(facts.host, []).append(per_byte[facts.rank])
+    if len(of_host) < 2:
+        return []
+    middle = statistics.median(per_byte.values())
+    slowest = sorted(((statistics.median(times) / middle, host) for host, times in of_host.items()), reverse=True)
+    shown = ", ".join(f"{host} {ratio:.2f}" for ratio, host in slowest[:_MAXIMUM_SHOWN])
+    return [f"by host, median of its ranks / median of all, {operation.kind} {operation.index}: {shown}"]
+
+
+def _slow_endpoints(measurement: Measurement) -> list[str]:
+    """Say how long requests to each of several endpoints took, kind by kind, slowest first."""
+    kinds: dict[str, list[tuple[float, str]]] = {}
+    for requests in measurement.requests:
+        if requests.median_seconds is not None:
+            kinds.setdefault(requests.kind, []).append((requests.median_seconds, requests.endpoint))
+    return [
+        f"by endpoint, median of {kind} requests: "
+        + ", ".join(
+            f"{name} {format_seconds(seconds)}" for seconds, name in sorted(times, reverse=True)[:_MAXIMUM_SHOWN]
+        )
+        for kind, times in kinds.items()
+        if len(times) > 1
+    ]
+
+
+def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
+    """Say which files a rank has; of many, the first two and how many there are."""
+    if measurement.model not in MODELS:
+        # Of a user's model a measurement has the name alone.
+        return []
+    processes = measurement.processes if measurement.mode == "open" else None
+    shards = layout(measurement.model, mode=measurement.mode, processes=processes, scale=measurement.scale)
+    if rank is None or rank >= shards.processes:
+        return []
+    engine = built_in(measurement.engine)
+    names = [file.name for file in files_of(shards.rank(rank), engine.files if engine else OF_LAYOUT)]
+    shown = names if len(names) <= 3 else [*names[:2], f"… ({len(names)} files)"]
+    return [f"rank {rank} has {', '.join(shown)}"]
+
+
+def _much_faster(loads: Sequence[Operation]) -> str:
+    """Say which loads were much faster than the cold reads of the same run; empty when none was.
+
+    The cold reads are known by the median of all loads, or by that of the first ones where it is larger: a cache that
+    fills on the way makes all but the first loads fast. A median, since one slow load says nothing of the others.
+    """
+    first = loads[: max(_MINIMUM_FIRST, len(loads) // 3)]
+    middles = {f"the first {len(first)} loads": first, "all loads": loads}
+    which, seconds = max(
+        ((name, statistics.median_low(o.seconds for o in some)) for name, some in middles.items()), key=lambda m: m[1]
+    )
+    fast = [o for o in loads if o.seconds * _CACHED_RATIO <= seconds]
+    if not fast:
+        return ""
+    names = ", ".join(str(o.index) for o in fast)
+    plural = "s" if len(fast) > 1 else ""
+    return (
+        f"Load{plural} {names} took a third or less of the median of {which}, {format_seconds(seconds)}: a cache "
+        "behind the client may have held what they read."
+    )
+
+
+def _variation(operations: Sequence[Operation]) -> float | None:
+    if len(operations) < 2:
+        return None
+    seconds = [o.seconds for o in operations]
+    return statistics.stdev(seconds) / statistics.fmean(seconds)

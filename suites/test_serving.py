@@ -4,30 +4,127 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
+from pytest_ckpt.judging.decision import Decision, measured_as
+from pytest_ckpt.judging.loads import not_cold, wrong_bytes
+from pytest_ckpt.judging.requirement import requirement
+from pytest_ckpt.support.units import compared, counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from pytest_ckpt.facts.measurement import Consolidation, Measurement, Serving, WeightsLoad
+    from pytest_ckpt.sizing.limits import ClusterLimits
 
-    Judge = Callable[[str], None]
+_WAYS = {"reads": "by reads", "mmap": "from mappings"}
 
 
-@pytest.mark.requirement("MODEL-LOAD")
-def test_serving_replicas_load_a_model_in_time(subject: str, judge: Judge) -> None:
+@requirement(
+    "MODEL-LOAD",
+    title="Serving replicas load a model in time",
+    severity="advisory",
+    units=("s",),
+    figure="the slowest cold load of the weights alone by all replicas at once",
+    limit="--ckpt-serving-limit; the load limit of the cluster where it is not given",
+    source="given by the user, or as LOAD",
+    asked_by=lambda settings: settings.asks_serving,
+    of_strategy=lambda strategy: not strategy.saves_deltas,
+    next_step="Compare cold and warm, reads and mappings: the slow one says where the limit is.",
+    help="Another kind of load is too slow",
+)
+def test_serving_replicas_load_a_model_in_time(
+    serving: Serving, measurement: Measurement, limits: ClusterLimits
+) -> Decision:
     """Replicas of a serving engine have loaded a model's weights within the limit, all at once, from cold caches.
 
     The weights alone are bf16, 2 bytes a parameter, in files of at most 5 GB. Each replica reads all of them, each of
     its ranks a part of every file: once by reads, once from mappings of the files, each cold and at once again warm.
     The figure is the slowest cold load; every byte is compared. Advisory: it is no part of training.
     """
-    judge(subject)
+    share = serving.bytes / serving.full_bytes
+    limit = (serving.limit_seconds or limits.load_limit_seconds) * share
+    detail = _described(serving)
+    for load in serving.loads:
+        if wrong := wrong_bytes(load.integrity, detail):
+            return wrong
+    cold = [load for load in serving.loads if not load.is_warm]
+    for load in cold:
+        which = f"the load {_WAYS[load.way]}"
+        if unproven := not_cold(which, load.resident_bytes, load.mapped_bytes, detail, measurement.cache):
+            return unproven
+    slowest = max(cold, key=lambda load: load.seconds)
+    origin = (
+        "The limit is that of --ckpt-serving-limit." if serving.limit_seconds else limits.reason("load_limit_seconds")
+    )
+    detail = (*detail, origin, *_part(share))
+    rate = format_rate(serving.bytes * serving.replicas / slowest.seconds) if slowest.seconds else "no time"
+    took, allowed = compared(slowest.seconds, limit)
+    because = (
+        f"Slowest cold load of the weights ({_WAYS[slowest.way]}): {took}, {rate} for "
+        f"{counted(serving.replicas, 'replica')}; limit {allowed}.{_again(serving, slowest)}"
+    )
+    return measured_as("over limit" if slowest.seconds > limit else "met", slowest.seconds, limit, "s", because, detail)
 
 
-@pytest.mark.requirement("CONSOLIDATE")
-def test_one_client_consolidates_the_weights_in_time(subject: str, judge: Judge) -> None:
+@requirement(
+    "CONSOLIDATE",
+    title="One client brings the weights into files of their own in time",
+    severity="advisory",
+    units=("s",),
+    figure="the time in which one client reads all weights and writes them again",
+    limit="--ckpt-consolidate-limit, one hour",
+    source="our proposal: one hour at full size",
+    asked_by=lambda settings: settings.asks_serving,
+    of_strategy=lambda strategy: not strategy.saves_deltas,
+    next_step="Ask what one client of this storage can read and write at most, and consolidate from several.",
+    help="Another kind of load is too slow",
+)
+def test_one_client_consolidates_the_weights_in_time(consolidation: Consolidation) -> Decision:
     """One client reads the weights that all ranks wrote, writes them again, durable, and is done within the limit.
 
     So libraries do that bring a distributed checkpoint into files that others can load: rank 0 reads every shard and
     rewrites it while the other ranks wait. Caches are dropped before; every byte of the copy is compared.
     """
-    judge(subject)
+    share = consolidation.bytes / consolidation.full_bytes
+    limit = consolidation.limit_seconds * share
+    rate = format_rate(consolidation.bytes / consolidation.seconds) if consolidation.seconds else "no time"
+    read = (
+        f"{format_bytes(consolidation.bytes)} read and written by rank 0 alone, 2 MiB at a time, caches dropped before"
+    )
+    detail = (read, *_part(share))
+    if wrong := wrong_bytes(consolidation.integrity, detail):
+        return wrong
+    took, allowed = compared(consolidation.seconds, limit)
+    because = (
+        f"One client read {format_bytes(consolidation.bytes)} of weights and wrote them again in {took} ({rate} each "
+        f"way); limit {allowed}."
+    )
+    return measured_as(
+        "over limit" if consolidation.seconds > limit else "met", consolidation.seconds, limit, "s", because, detail
+    )
+
+
+def _part(share: float) -> tuple[str, ...]:
+    if share >= 1:
+        return ()
+    return (f"the run had {share:.4g} of a model's weights, and has as small a part of the limit",)
+
+
+def _described(found: Serving) -> tuple[str, ...]:
+    """Return what was loaded, each load, and what the caches of clients made of the second ones."""
+    lines = [
+        f"{format_bytes(found.bytes)} of weights (bf16) in {counted(found.files, 'file')}; "
+        f"{counted(found.replicas, 'replica')} of {counted(found.readers, 'rank')} at once, each rank its part of "
+        "every file, one thread a rank"
+    ]
+    for cold in (load for load in found.loads if not load.is_warm):
+        line = f"{_WAYS[cold.way]}: cold {format_seconds(cold.seconds)}, rank {cold.slowest_rank} last"
+        for warm in (load for load in found.loads if load.is_warm and load.way == cold.way):
+            line += f"; again at once {format_seconds(warm.seconds)}"
+        lines.append(line)
+    return tuple(lines)
+
+
+def _again(found: Serving, cold: WeightsLoad) -> str:
+    """Say what caches made of the load that followed at once."""
+    warm = next((load for load in found.loads if load.is_warm and load.way == cold.way), None)
+    if warm is None or not cold.seconds:
+        return ""
+    return f" Again at once, warm: {format_seconds(warm.seconds)} ({warm.seconds / cold.seconds:.2f} x)."

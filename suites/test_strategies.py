@@ -2,18 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+import statistics
+from typing import TYPE_CHECKING, get_args
 
-import pytest
+from pytest_ckpt.analysis.training import slowdown
+from pytest_ckpt.facts.strategies import strategy_of
+from pytest_ckpt.facts.strategy_results import Reached
+from pytest_ckpt.judging.decision import (
+    Decision,
+    ended_before,
+    measured_as,
+    not_decided,
+)
+from pytest_ckpt.judging.given import not_saved
+from pytest_ckpt.judging.requirement import requirement
+from pytest_ckpt.judging.save_costs import SaveCost, describe_loss
+from pytest_ckpt.judging.speed import within
+from pytest_ckpt.judging.with_commands import lost, missing_bytes, wrong_bytes
+from pytest_ckpt.support.units import compared, counted, format_bytes, format_percent, format_ratio, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    Judge = Callable[[str], None]
+    from pytest_ckpt.facts.compression import Compression
+    from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.facts.strategy_results import Crashes, Preempted, Training
+    from pytest_ckpt.facts.verdict import Reason
+    from pytest_ckpt.judging.given import Operations
+    from pytest_ckpt.sizing.limits import ClusterLimits
+
+# Kills that come when all is over prove nothing about the middle.
+_MINIMUM_EARLY_KILLS = 0.1
+# From this share of a save on, what a rank's cores spend in the codec is what the save waits for.
+_LIMITS_FROM = 0.5
 
 
-@pytest.mark.requirement("BLOCKING")
-def test_saves_take_little_from_training(subject: str, judge: Judge) -> None:
+@requirement(
+    "BLOCKING",
+    title="Saves take little time from training",
+    units=("s",),
+    figure="the most that a save took from training: blocked, and steps beside it longer",
+    limit="the save limit of the cluster ({save} for 16,000 accelerators)",
+    source="as SAVE: overhead x interval, whatever the way of saving",
+    of_strategy=lambda strategy: not strategy.blocks,
+    next_step="Look what is longer: the copy (memory of the client), the save to a local tier where there is one (its "
+    "disk), or the steps beside the save (cores, memory bandwidth and network that it takes).",
+    help="A save in the background costs too much",
+)
+def test_saves_take_little_from_training(
+    costs: tuple[SaveCost, ...], measurement: Measurement, limits: ClusterLimits
+) -> Decision:
     """Every save takes at most the save limit from training.
 
     An asynchronous save copies the state while training waits, then writes the copy while training goes on. What
@@ -21,32 +60,91 @@ def test_saves_take_little_from_training(subject: str, judge: Judge) -> None:
     must meet the limit of a save that stops training. Steps are a stand-in: they wait as for an accelerator and change
     the state that is saved. No model is trained, and nothing is copied from a device.
     """
-    judge(subject)
+    decision = _judge_cost(costs, measurement, limits, lambda cost: cost.lost_seconds, describe_loss)
+    limit = limits.save_limit_seconds * measurement.share
+    worst = max(costs, key=lambda cost: cost.blocked_seconds)
+    # Where full saves stand still between deltas, what is late is as for any such save.
+    if decision.outcome != "failed" or worst.blocked_seconds <= limit or measurement.save_bytes:
+        return decision
+    what, of = (
+        ("save to the local tier", "of that tier, not of the target")
+        if measurement.drains
+        else ("copy of the state", "of the client's memory, not of the storage")
+    )
+    because = (
+        f"{decision.because} The {what} alone took {format_seconds(worst.blocked_seconds)}: that is the time {of}."
+    )
+    return dataclasses.replace(decision, because=because)
 
 
-@pytest.mark.requirement("BACKGROUND")
-def test_saves_are_committed_before_the_next_is_due(subject: str, judge: Judge) -> None:
+@requirement(
+    "BACKGROUND",
+    title="Every save is committed before the next is due",
+    units=("s",),
+    figure="the slowest save, from its begin until it is committed",
+    limit="the interval between checkpoints of the cluster",
+    source="derived from the cluster: mean time to failure / checkpoints per failure",
+    of_strategy=lambda strategy: strategy.stages,
+    next_step="Look at the phase and rank that took longest: the storage takes the checkpoint too slowly.",
+    help="A save in the background costs too much",
+)
+def test_saves_are_committed_before_the_next_is_due(saves: Operations, limits: ClusterLimits) -> Decision:
     """Every save is committed within the interval between two checkpoints.
 
     The clock runs from the begin of the save until the slowest rank has made its files durable and the checkpoint is
     committed. Storage that takes longer makes the next save wait, and training with it.
     """
-    judge(subject)
+    reason = (
+        f"{limits.reason('interval_seconds')} A save that is not committed by then makes the next one wait; saves of "
+        "this run begin when the one before is committed."
+    )
+    return within(saves, limits.interval_seconds, reason)
 
 
-@pytest.mark.requirement("LOST-WORK")
-def test_saves_risk_little_work(subject: str, judge: Judge) -> None:
+@requirement(
+    "LOST-WORK",
+    title="Saving and the work at risk cost no more than a save that blocks",
+    units=("s",),
+    figure="the most that a save cost: what it took from training, and the time until its commit / checkpoints per "
+    "failure",
+    limit="the save limit of the cluster ({save} for 16,000 accelerators)",
+    source="derived from the cluster: a failure before the commit costs the work since the save before",
+    of_strategy=lambda strategy: strategy.stages,
+    next_step="Look which part is largest: blocked, steps beside the save, or the time until the commit.",
+    help="A save in the background costs too much",
+)
+def test_saves_risk_little_work(
+    costs: tuple[SaveCost, ...], measurement: Measurement, limits: ClusterLimits
+) -> Decision:
     """What a save takes from training and the work that it puts at risk cost together at most the save limit.
 
     Until a save is committed, a failure costs all work since the save before. With k checkpoints per failure, this
     time counts as its k-th part. So an asynchronous save that meets the limit costs training no more than a save that
     stops it and just meets SAVE.
     """
-    judge(subject)
+    failures = limits.checkpoints_per_failure
+    return _judge_cost(
+        costs,
+        measurement,
+        limits,
+        lambda cost: cost.with_risk_seconds(limits),
+        lambda cost: f"{describe_loss(cost)} + {format_seconds(cost.background_seconds)} at risk / {failures}",
+    )
 
 
-@pytest.mark.requirement("CRASH-ASYNC")
-def test_training_that_dies_in_a_save_loses_no_checkpoint(subject: str, judge: Judge) -> None:
+@requirement(
+    "CRASH-ASYNC",
+    title="Training that dies in a save loses no checkpoint",
+    units=("faults", "bytes"),
+    figure="faults in the newest committed checkpoint, after every kill; bytes compared, where some were not",
+    limit="no fault, every byte",
+    source="zero tolerance; 60 kills, 6 with --ckpt-profile=smoke, are our proposal",
+    of_strategy=lambda strategy: not strategy.blocks,
+    needs=("paths",),
+    next_step="Look at what the sentence says was left: which files, and whether they were committed too early.",
+    help="A committed checkpoint did not survive",
+)
+def test_training_that_dies_in_a_save_loses_no_checkpoint(crashes: Crashes, measurement: Measurement) -> Decision:
     """When the processes of training are killed during a save in the background, no checkpoint is lost or torn.
 
     Jobs are cancelled, nodes fail, memory runs out, and a save in the background is cut off at any moment. Processes
@@ -54,82 +152,87 @@ def test_training_that_dies_in_a_save_loses_no_checkpoint(subject: str, judge: J
     load whole, every byte compared, and a save that was cut off must not stand there as a checkpoint. The hosts live
     on: DURABLE judges what a power cut does. Small checkpoints are used.
     """
-    judge(subject)
+    detail = tuple(_describe_kills(crashes))
+    if decided := wrong_bytes(crashes.integrity, detail):
+        return decided
+    for number, kill in enumerate(crashes.kills, start=1):
+        if kill.lost:
+            return lost(f"After kill {number} the newest checkpoint did not load whole: {kill.lost}.", detail)
+        if kill.reached == "committed" and not kill.is_committed:
+            return lost(f"After kill {number} a checkpoint is gone whose commit had returned.", detail)
+    if decided := missing_bytes(crashes.integrity, detail):
+        return decided
+    if measurement.failure and len(crashes.kills) < crashes.planned:
+        return ended_before(measurement.failure)
+    early = sum(not kill.is_committed for kill in crashes.kills)
+    if early < len(crashes.kills) * _MINIMUM_EARLY_KILLS or not early:
+        because = (
+            f"Only {early} of {counted(len(crashes.kills), 'kill')} came before the commit: saves end too soon to be "
+            "caught in the middle."
+        )
+        return not_decided("too few", because, detail)
+    compared = crashes.integrity.bytes_checked
+    because = (
+        f"{counted(len(crashes.kills), 'kill')}, {early} before the commit: nothing was left that is taken for a "
+        f"checkpoint. Each time the newest one loaded whole; {counted(compared, 'byte')} compared, none wrong."
+    )
+    return measured_as("met", 0.0, 0.0, "faults", because, detail)
 
 
-@pytest.mark.requirement("RETAIN-COMMITTED")
-def test_retention_leaves_the_newest_committed_checkpoint(subject: str, judge: Judge) -> None:
+@requirement(
+    "RETAIN-COMMITTED",
+    title="Retention leaves the newest committed checkpoint while a save fails",
+    units=("faults",),
+    figure="newest committed checkpoints that did not load whole",
+    limit="none",
+    source="zero tolerance",
+    of_strategy=lambda strategy: not strategy.blocks,
+    needs=("paths",),
+    next_step="Look which files of the newest checkpoint went with the one that was deleted.",
+    help="A committed checkpoint did not survive",
+)
+def test_retention_leaves_the_newest_committed_checkpoint(crashes: Crashes, measurement: Measurement) -> Decision:
     """When older checkpoints are deleted during a save that fails, the newest committed one loads whole.
 
     Jobs keep a few checkpoints and delete the oldest while the next save is still in flight. When that save is cut off,
     the newest committed checkpoint is all that is left. In every kill of CRASH-ASYNC the one before it is deleted while
     the save goes on; then caches are dropped, the newest is loaded and every byte compared.
     """
-    judge(subject)
+    detail = tuple(_describe_kills(crashes))
+    for number, kill in enumerate(crashes.kills, start=1):
+        if kill.lost and kill.deletes_older:
+            because = (
+                f"After kill {number} the checkpoint before the newest was deleted, and the newest did not load whole: "
+                f"{kill.lost}."
+            )
+            return lost(because, detail)
+    if measurement.failure and len(crashes.kills) < crashes.planned:
+        return ended_before(measurement.failure)
+    cut = [kill for kill in crashes.kills if kill.deletes_older and not kill.is_committed]
+    if not cut:
+        because = "No save was cut off while an older checkpoint was deleted."
+        return not_decided("too few", because, detail)
+    because = (
+        f"{counted(len(cut), 'save was', 'saves were')} cut off while the checkpoint before the newest was deleted: "
+        "each time the newest committed one loaded whole."
+    )
+    return measured_as("met", 0.0, 0.0, "faults", because, detail)
 
 
-@pytest.mark.requirement("CHAIN")
-def test_the_longest_chain_is_restored_in_time(subject: str, judge: Judge) -> None:
-    """The longest chain, a full save and all deltas behind it, is restored within the load limit.
-
-    A restore from deltas reads the full save and every delta since. Caches are dropped before, and every page is
-    compared with what was made for its own checkpoint, so that a delta that is missing, damaged or older is found. Then
-    one delta is deleted: its file must be gone for every rank. The client's work to put the pages together is not part
-    of it.
-    """
-    judge(subject)
-
-
-@pytest.mark.requirement("RETAIN-CHAIN")
-def test_deleting_old_checkpoints_breaks_no_chain(subject: str, judge: Judge) -> None:
-    """When older checkpoints are deleted, a chain that is kept loads whole, and the space comes back.
-
-    A full save and two deltas are saved, all checkpoints before them are deleted, and the chain is loaded with caches
-    dropped, every byte compared. Where the target tells its free space and 1 GB or more was deleted, at least half of
-    it must be free within 10 seconds: less would be hidden by what others write.
-    """
-    judge(subject)
-
-
-@pytest.mark.requirement("DRAIN")
-def test_the_local_tier_is_drained_in_time(subject: str, judge: Judge) -> None:
-    """Every drain from the local tier to the target is over before the next begins, and puts little work at risk.
-
-    Training waits until a checkpoint is saved to the local tier; every N-th is drained to the target while training
-    goes on. Where only the target survives a failure, all work since the last drain is lost. So the limit follows from
-    how often the cluster fails, how many failures only the target survives, and what saves take from training. Saves to
-    the local tier beside a drain may take at most 10 % longer than alone, or must still meet the save limit.
-    """
-    judge(subject)
-
-
-@pytest.mark.requirement("TIER-ORDER")
-def test_a_restore_takes_the_newest_whole_checkpoint(subject: str, judge: Judge) -> None:
-    """A restore takes the newest checkpoint that is whole on all ranks, from the local tier or from the target.
-
-    With a newer checkpoint in the local tier than on the target, the local one is loaded. Then the files of one rank
-    are deleted there, as when its host is lost: the checkpoint that was drained last must be loaded from the target,
-    with caches dropped, and never a mixture of two. Every byte is compared.
-    """
-    judge(subject)
-
-
-@pytest.mark.requirement("NODE-LOSS")
-def test_a_checkpoint_outlives_the_loss_of_a_host(subject: str, judge: Judge) -> None:
-    """When a host is lost with its local tier, a partner host's copies are restored, within the load limit.
-
-    Jobs keep a second copy of each checkpoint in the local tier of another host. Two checkpoints are saved to the local
-    tiers, and each rank sends its files over the network of the ranks to a rank of the next host, which makes them
-    durable in its tier. Then all that the last host's tier holds is deleted, its own files and the copies that it kept
-    for another. Its files come back from its partner, all ranks load, and every byte is compared: an older copy is
-    found. Copies are made for this alone: no other figure contains them. On one host nothing is decided, and saves in
-    tiers are not certified.
-    """
-    judge(subject)
-
-
-@pytest.mark.requirement("COMPRESSION")
-def test_compressed_saves_are_not_slower_than_plain_ones(subject: str, judge: Judge) -> None:
+@requirement(
+    "COMPRESSION",
+    title="Compressed saves are not slower than plain ones",
+    severity="advisory",
+    maximum=1.05,
+    units=("compressed / plain",),
+    figure="the ratio of the median times of saves, compressed and plain",
+    limit="{maximum:g}",
+    source="our proposal: a codec that slows saves gains nothing for training",
+    of_strategy=lambda strategy: strategy.compresses,
+    next_step="Compress at a lower level (--ckpt-compress), with more cores for each rank, or not at all.",
+    help="A save in the background costs too much",
+)
+def test_compressed_saves_are_not_slower_than_plain_ones(compression: Compression, maximum: float) -> Decision:
     """Saves through a codec take at most 5 % longer than plain saves of the same content.
 
     Compressing spares the storage bytes and costs the client's processor time. Three saves and loads of each kind are
@@ -137,26 +240,177 @@ def test_compressed_saves_are_not_slower_than_plain_ones(subject: str, judge: Ju
     measured training state does: mixed-precision states store about 0.9 of their bytes by zstd, and LZ4 gains nothing.
     What a job's own data would give is not known from it. Advisory: no published limit exists.
     """
-    judge(subject)
+    saves, loads = (
+        statistics.median(compressed) / statistics.median(plain)
+        for compressed, plain in (
+            (compression.compressed_save_seconds, compression.plain_save_seconds),
+            (compression.compressed_load_seconds, compression.plain_load_seconds),
+        )
+    )
+    detail = tuple(_describe(compression))
+    because = (
+        f"Compressed saves took {format_ratio(saves, maximum)} x the time of plain ones (at most {maximum}), loads "
+        f"{loads:.2f} x. "
+        f"{compression.codec} stored {compression.stored_bytes / compression.bytes:.2f} of content that is made to "
+        "compress as one measured training state: a job's own data may compress more or less."
+    )
+    if compression.fault_count:
+        faults = counted(compression.fault_count, "fault")
+        because = f"{faults} in what was loaded for this comparison, so its times are not valid. {because}"
+        return measured_as("wrong bytes", saves, maximum, "compressed / plain", because, detail)
+    if saves > maximum:
+        codec, save = (
+            statistics.median(compression.save_codec_seconds),
+            statistics.median(compression.compressed_save_seconds),
+        )
+        took = f"{format_seconds(codec)} of a rank's processor in {format_seconds(save)}"
+        cause = (
+            f"The codec took {took}: the client's processor is the limit, not the storage."
+            if codec >= save * _LIMITS_FROM
+            else f"The codec took {took}: the rest is waiting, for the storage or for a processor."
+        )
+        because = f"{because} {cause}"
+    reason: Reason = "over limit" if saves > maximum else "met"
+    return measured_as(reason, saves, maximum, "compressed / plain", because, detail)
 
 
-@pytest.mark.requirement("PREEMPT")
-def test_a_job_that_is_given_notice_saves_in_time(subject: str, judge: Judge) -> None:
+@requirement(
+    "PREEMPT",
+    title="A job that is given notice saves in time",
+    severity="advisory",
+    units=("s",),
+    figure="the slowest save at notice, from when the ranks were told until it was committed",
+    limit="the notice, --ckpt-notice",
+    source="given by the user",
+    asked_by=lambda settings: bool(settings.notice_seconds),
+    next_step="Look at the phase that took longest, and whether a save in the background was waited for.",
+    help="A save in the background costs too much",
+)
+def test_a_job_that_is_given_notice_saves_in_time(preempt: Preempted, measurement: Measurement) -> Decision:
     """What a job saves when it is told that it will be ended is committed before its end.
 
     Schedulers and clouds give a job notice, often two minutes. Rank 0 tells all ranks, which save what they hold; the
     clock runs until that is committed on the target. Where saves go on in the background, one had just begun. No signal
     is sent, and nothing is loaded. Asked with --ckpt-notice. Advisory: the notice is the user's.
     """
-    judge(subject)
+    limit, slowest = preempt.notice_seconds * measurement.share, max(preempt.committed_seconds)
+    detail = [
+        f"{format_bytes(preempt.bytes)} each; from the notice until the commit: "
+        f"{', '.join(map(format_seconds, preempt.committed_seconds))}"
+    ]
+    if not strategy_of(measurement.subject).blocks:
+        detail.append("a save had just begun when the notice came: the last one waits for it")
+    if measurement.share < 1:
+        detail.append(f"the run wrote {measurement.share:.4g} of the full size, and has as small a part of the notice")
+    took, allowed = compared(slowest, limit)
+    because = f"Slowest of {counted(len(preempt.committed_seconds), 'save')} at notice: {took}; limit {allowed}."
+    return measured_as("over limit" if slowest > limit else "met", slowest, limit, "s", because, detail)
 
 
-@pytest.mark.requirement("SLOWDOWN")
-def test_saves_in_the_background_hardly_slow_training(subject: str, judge: Judge) -> None:
+@requirement(
+    "SLOWDOWN",
+    title="A save in the background hardly slows training",
+    severity="advisory",
+    maximum=0.05,
+    units=("fraction",),
+    figure="by how much longer the steps beside saves took",
+    limit="{maximum:g}",
+    source="our proposal: at most 5 % longer, with a 95 % interval",
+    of_strategy=lambda strategy: not strategy.blocks,
+    next_step="Look what the save takes from training: cores, memory bandwidth or the network.",
+    help="A save in the background costs too much",
+)
+def test_saves_in_the_background_hardly_slow_training(measurement: Measurement, maximum: float) -> Decision:
     """Steps beside a save take at most 5 % longer than steps alone.
 
     A save in the background takes memory bandwidth, cores and network from training. Steps beside every save are
     compared with the steps before and after it, with a 95 % interval; where the interval spans the limit, nothing is
     decided. Advisory: no published limit exists.
     """
-    judge(subject)
+    if decided := not_saved(measurement):
+        return decided
+    training = measurement.patterns.training if measurement.patterns else None
+    found = slowdown(training) if training else None
+    if training is None or found is None:
+        return not_decided("too few", "No step of training went on beside a save: every save was over at once.")
+    detail = tuple(_describe_steps(training))
+    steps = sum(save.steps for save in training.saves)
+    if found.low is None or found.high is None:
+        because = f"Only {counted(steps, 'step')} went on beside the saves: too few to tell how much longer they took."
+        return not_decided("too few", because, detail)
+    figures = (
+        f"{format_percent(max(0.0, found.share))} longer (95 % interval {format_percent(found.low)} to "
+        f"{format_percent(found.high)}; limit {format_percent(maximum)})"
+    )
+    if found.low <= maximum < found.high:
+        because = f"{counted(steps, 'step')} beside the saves took {figures}: they scatter too much to decide."
+        return not_decided("perhaps late", because, detail)
+    because = f"{counted(steps, 'step')} beside the saves took {figures}."
+    reason: Reason = "over limit" if found.share > maximum else "met"
+    return measured_as(reason, max(0.0, found.share), maximum, "fraction", because, detail)
+
+
+def _describe_kills(found: Crashes) -> Iterator[str]:
+    yield (f"saves of {format_bytes(found.bytes)}; from copy to commit {format_seconds(found.usual_seconds)} at least")
+    for reached in get_args(Reached):
+        of = [kill for kill in found.kills if kill.reached == reached]
+        there = sum(kill.is_committed for kill in of)
+        yield f"killed when {reached}: {len(of)}; {there} of these stand there as checkpoints"
+
+
+def _judge_cost(
+    costs: tuple[SaveCost, ...],
+    measurement: Measurement,
+    limits: ClusterLimits,
+    seconds_of: Callable[[SaveCost], float],
+    describe: Callable[[SaveCost], str],
+) -> Decision:
+    share = measurement.share
+    limit = limits.save_limit_seconds * share
+    worst = max(costs, key=seconds_of)
+    seconds = seconds_of(worst)
+    detail = [f"save {cost.index}: {format_seconds(seconds_of(cost))} ({describe(cost)})" for cost in costs]
+    detail.append(limits.reason("save_limit_seconds"))
+    if share < 1:
+        detail.append(
+            f"the run wrote {share:.4g} of the full size, so the limit is {format_seconds(limit)}: the copy, the steps "
+            "beside a save and the save are taken to grow with the size"
+        )
+    over = [cost for cost in costs if seconds_of(cost) > limit]
+    took, allowed = compared(seconds, limit)
+    if over:
+        because = (
+            f"{len(over)} of {counted(len(costs), 'save')} cost more than {allowed}; worst: save {worst.index}, {took} "
+            f"({describe(worst)})."
+        )
+        return measured_as("over limit", seconds, limit, "s", because, detail)
+    because = f"Worst of {counted(len(costs), 'save')}: {took} ({describe(worst)}); limit {allowed}."
+    return measured_as("met", seconds, limit, "s", because, detail)
+
+
+def _describe_steps(training: Training) -> Iterator[str]:
+    yield (
+        f"a step stands in for training: {format_seconds(training.step_seconds)}, of which "
+        f"{format_percent(training.cpu_share)} work of each rank's core on the state that is saved, the rest a wait"
+    )
+    for save in training.saves:
+        beside = sum(batch.seconds for batch in save.beside)
+        each = f", {format_seconds(beside / save.steps)} each" if save.steps else ""
+        yield (
+            f"save {save.checkpoint}: {counted(save.steps, 'step')} beside it{each}; "
+            f"alone {format_seconds(save.alone_seconds)}"
+        )
+
+
+def _describe(found: Compression) -> Iterator[str]:
+    yield f"{format_bytes(found.bytes)} of tensors, stored in {format_bytes(found.stored_bytes)}"
+    yield f"content: {found.content}"
+    for kind, plain, compressed, codec in (
+        ("saves", found.plain_save_seconds, found.compressed_save_seconds, found.save_codec_seconds),
+        ("loads", found.plain_load_seconds, found.compressed_load_seconds, found.load_codec_seconds),
+    ):
+        yield (
+            f"{kind}: plain {', '.join(map(format_seconds, plain))}; compressed "
+            f"{', '.join(map(format_seconds, compressed))}; in the codec, of the rank that took most, "
+            f"{', '.join(map(format_seconds, codec))} of its processor"
+        )

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from pytest_ckpt.cli.main import COMMANDS
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from tests.support import CHECKOUT
 from tests.support.listing import VARIABLE, held_by
 from tests.support.matrix import KINDS

@@ -38,7 +38,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.evidence.manifest import is_as_listed  # noqa: PLC0415
     from pytest_ckpt.evidence.run_files import read_report  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
-    from pytest_ckpt.judging.grading import EXIT_FAILED, EXIT_INCOMPLETE, EXIT_MET  # noqa: PLC0415
+    from pytest_ckpt.grading.grading import EXIT_FAILED, EXIT_INCOMPLETE, EXIT_MET  # noqa: PLC0415
     from pytest_ckpt.report.diff import diff_lead, diff_lines, diff_sections  # noqa: PLC0415
 
     folders = (Path(asked.before), Path(asked.after))

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _crashed(error: Exception, words: Sequence[str]) -> int:
     """Say in one sentence what of ours broke; its traceback is in a file."""
-    from pytest_ckpt.judging.grading import EXIT_CRASHED  # noqa: PLC0415
+    from pytest_ckpt.grading.grading import EXIT_CRASHED  # noqa: PLC0415
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
     from pytest_ckpt.run.crash import keep_traceback  # noqa: PLC0415
     from pytest_ckpt.support.redaction import Redactor  # noqa: PLC0415

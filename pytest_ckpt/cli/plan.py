@@ -30,8 +30,8 @@ def run(asked: argparse.Namespace) -> int:
     """Print the plan; then raise UsageError where a run of the same command would not start on this host."""
     from pytest_ckpt.config.gate_files import load_gates, settle  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
-    from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered  # noqa: PLC0415
-    from pytest_ckpt.judging.obstacles import (  # noqa: PLC0415
+    from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered  # noqa: PLC0415
+    from pytest_ckpt.grading.obstacles import (  # noqa: PLC0415
         asks_cold,
         not_given,
         obstacles,

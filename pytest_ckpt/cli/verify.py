@@ -49,7 +49,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.evidence.verification import verify_folder  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
-    from pytest_ckpt.judging.grading import EXIT_INCOMPLETE  # noqa: PLC0415
+    from pytest_ckpt.grading.grading import EXIT_INCOMPLETE  # noqa: PLC0415
 
     known = [KnownKey(name=name, key=read_public_key(Path(name), option="--key")) for name in asked.key]
     keys = [one.key for one in known]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, known_names
-from pytest_ckpt.judging.completeness import chosen_suites
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, known_names
+from pytest_ckpt.grading.completeness import chosen_suites
 from pytest_ckpt.judging.gates import BUILT_IN, Gates, beside_own_table, read_gates
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, read_waivers

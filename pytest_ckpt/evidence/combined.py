@@ -31,14 +31,14 @@ from pytest_ckpt.evidence.unfinished import is_unfinished
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.settings import ACCEPTANCE
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.document import make_document
+from pytest_ckpt.grading.frameworks import framework_overheads
+from pytest_ckpt.grading.grading import Judgement, conclude, in_order, rehearsal_reasons, without_plugins
+from pytest_ckpt.grading.scope import unheld_model
 from pytest_ckpt.judging.clients import clients_of
 from pytest_ckpt.judging.combination import Choice, RunResults, choose
-from pytest_ckpt.judging.document import make_document
-from pytest_ckpt.judging.frameworks import framework_overheads
-from pytest_ckpt.judging.grading import Judgement, conclude, in_order, rehearsal_reasons, without_plugins
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.judging.scope import unheld_model
 from pytest_ckpt.judging.waivers import expired
 from pytest_ckpt.sizing.plan import Plan
 from pytest_ckpt.support.errors import UsageError

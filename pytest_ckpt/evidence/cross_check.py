@@ -19,7 +19,7 @@ from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.events import events_by_subject
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.judging.catalogue import CatalogueRow
+from pytest_ckpt.grading.catalogue import CatalogueRow
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.plan import SCHEMA as PLAN_SCHEMA
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, rank_to_plain

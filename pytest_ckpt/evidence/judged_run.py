@@ -27,12 +27,12 @@ from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.settings import Origin, Settings
 from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.judging.catalogue import extended, known_to, offered, recorded
+from pytest_ckpt.grading.catalogue import extended, known_to, offered, recorded
+from pytest_ckpt.grading.completeness import chosen_suites
+from pytest_ckpt.grading.document import make_document
+from pytest_ckpt.grading.grading import EXIT_CRASHED, Judgement, judge_run, of_crashed_run, without_plugins
 from pytest_ckpt.judging.clients import clients_of
-from pytest_ckpt.judging.completeness import chosen_suites
-from pytest_ckpt.judging.document import make_document
 from pytest_ckpt.judging.gates import Gates
-from pytest_ckpt.judging.grading import EXIT_CRASHED, Judgement, judge_run, of_crashed_run, without_plugins
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run, severity_of
 from pytest_ckpt.judging.waivers import Waiver

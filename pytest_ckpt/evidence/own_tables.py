@@ -12,7 +12,7 @@ from pytest_ckpt.evidence.differences import differences, short
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.facts.subject import Subject
-from pytest_ckpt.judging.catalogue import CATALOGUE_NAMES
+from pytest_ckpt.grading.catalogue import CATALOGUE_NAMES
 from pytest_ckpt.judging.gates import BUILT_IN
 from pytest_ckpt.support.strict_json import parse, read
 

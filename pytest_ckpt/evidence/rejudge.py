@@ -11,7 +11,7 @@ from pytest_ckpt.evidence.judged_run import judged_run
 from pytest_ckpt.evidence.manifest import MANIFEST, compare
 from pytest_ckpt.evidence.run_files import REPORT, VERIFY_REMEDY, Document, ReadDocument, read_file, read_report
 from pytest_ckpt.evidence.unfinished import as_incomplete, begun_report, is_unfinished
-from pytest_ckpt.judging.grading import EXIT_INCOMPLETE
+from pytest_ckpt.grading.grading import EXIT_INCOMPLETE
 from pytest_ckpt.support.errors import UsageError
 
 SECTIONS_LEFT_OUT = "what plugins wrote about the run's own verdicts is not repeated here"

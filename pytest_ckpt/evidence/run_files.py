@@ -11,7 +11,7 @@ from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.facts.codec import Record, from_plain, misfits
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.judging.document import SCHEMA
+from pytest_ckpt.grading.document import SCHEMA
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read

@@ -31,7 +31,7 @@ from pytest_ckpt.evidence.signature_check import check_signature, unsigned
 from pytest_ckpt.evidence.unfinished import NO_REPORT, is_unfinished
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.measurement import Measurement
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, recorded
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, recorded
 from pytest_ckpt.report.html import write_certificate
 from pytest_ckpt.report.junit import write_junit
 from pytest_ckpt.support.errors import UsageError

@@ -22,6 +22,9 @@ FASTER = 0.8
 HELPS = 0.5
 """So much faster a cache must be for its absence to show: memory that is touched again is a little faster by itself."""
 
+MAXIMUM_RESIDENT = 0.01
+"""The share of what a load is about to read that may be in a client's page cache."""
+
 MAXIMUM_PROBABILITY = 0.02
 MINIMUM = 10
 VOLUME_FACTOR = 3

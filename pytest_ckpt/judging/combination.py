@@ -108,7 +108,7 @@ def _refutation(run: RunResults, key: Key, catalogue: Mapping[str, Requirement])
     verdict, measurement, requirement = run.verdicts[key], run.measurements.get(key[1]), catalogue[key[0]]
     if verdict.reason != "not selected" or measurement is None or requirement.suite != "performance":
         return None
-    if requirement.judge is None:
+    if not requirement.is_measured:
         return None
     found = decide(requirement, measurement, run.limits, run.gates)
     return found if found.outcome == "failed" else None

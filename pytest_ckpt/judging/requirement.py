@@ -1,12 +1,11 @@
-"""What a requirement is, and its text: the docstring of its test. Pure, but for reading the suites."""
+"""A requirement is one decorated function: what is known of it, its text for the buyer, and its judgement. Pure."""
 
 from __future__ import annotations
 
-import ast
-import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.strategies import StrategySpec
@@ -14,33 +13,41 @@ from pytest_ckpt.facts.subject import OwnPattern
 from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.facts.verdict import Severity
 from pytest_ckpt.judging.decision import Decision
-from pytest_ckpt.judging.next_steps import NEXT_STEPS
-from pytest_ckpt.judging.other_lists import ALSO_KNOWN_AS
-from pytest_ckpt.support import resources
+from pytest_ckpt.judging.given import Judged, check_parameters, decide_by
 
-# What a requirement of speed judges; with a limit of its own as the keyword ``most``, where a table may set it.
-Judge = Callable[..., Decision]
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_Function = TypeVar("_Function", bound=Callable[..., Decision])
+
+# The attribute of a function that is a requirement. Importing a module registers nothing: a file of a vendor may be
+# imported twice, under two names.
+_ATTRIBUTE = "__ckpt_requirement__"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requirement:
-    """One requirement. ``source`` says where its limit comes from; its text is the docstring of its test.
+    """One requirement. ``source`` says where its limit comes from; ``text`` is what the certificate prints of it.
 
-    ``judge`` takes (measurement, limits); those on a target's behaviour have none and are judged by observations.
-    ``units`` are those that it reports, ``figure`` says what it measures and ``limit`` what bounds that, for the
-    documentation; ``{maximum}`` in it is the row's own. ``maximum`` is a limit that a gate table may set.
+    ``function`` decides; its parameters name the facts that it needs (`judging.given`). Those of conformance are judged
+    on what a check observed, all others on a measurement. ``units`` are those that it reports, ``figure`` says what it
+    measures and ``limit`` what bounds that, for the documentation; ``{maximum}`` in it is the requirement's own.
+    ``maximum`` is a limit that a gate table may set.
     ``asked_by`` says whether the options of a run ask for what it needs, ``needs`` is what a target must be able to
     for it; others are no part of the run. ``not_given`` says what is missing where it is not asked and a table of
     gates requires it "where given": then it is "not run". ``own_launch`` is the pattern of the launch that measures it
     alone. ``of_strategy`` says whether saves by a strategy are asked for it: a run may have several.
-    ``plugin`` names the plugin that asks for it, and ``words`` is then its text; ours have neither.
+    ``next_step`` is what to do first where it failed, ``help`` the part of docs/faq.md that a failure leads to, and
+    ``also_known_as`` the lines of other lists of requirements that ask for the same.
+    ``plugin`` names the plugin that asks for it. One that was read from a report has no function.
     """
 
     id: str
     title: str
     severity: Severity
     source: str
-    judge: Judge | None = None
+    text: str
+    function: Callable[..., Decision] | None = None
     units: tuple[str, ...] = ()
     figure: str = ""
     limit: str = ""
@@ -51,37 +58,102 @@ class Requirement:
     needs: frozenset[Capability] = frozenset()
     own_launch: OwnPattern | None = None
     of_strategy: Callable[[StrategySpec], bool] = lambda _strategy: True
+    next_step: str = ""
+    help: str = ""
+    also_known_as: tuple[str, ...] = ()
     plugin: str = ""
-    words: str = ""
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it is judged on a measurement, here; others are judged on observations, or where their plugin is."""
+        return self.function is not None and self.suite != "conformance"
 
     def is_asked(self, settings: Settings) -> bool:
         """Whether a run with these settings measures what it needs: by its options, and by one of its strategies."""
         return self.asked_by(settings) and any(map(self.of_strategy, settings.strategies))
 
-    @property
-    def text(self) -> str:
-        """The requirement as the certificate prints it, for the buyer."""
-        return self.words or _texts()[self.id]
-
-    @property
-    def also_known_as(self) -> tuple[str, ...]:
-        """The lines of other lists that ask for the same; none for a plugin's."""
-        return () if self.plugin else ALSO_KNOWN_AS.get(self.id, ())
-
-    @property
-    def next_step(self) -> str:
-        """What to do first where it failed; empty for a plugin's."""
-        return "" if self.plugin else NEXT_STEPS.get(self.id, "")
+    def decide(self, facts: Judged) -> Decision:
+        """Call the function with the facts that it names; a fact that is not there decides in its place."""
+        assert self.function is not None
+        return decide_by(self.function, facts)
 
 
-@functools.cache
-def _texts() -> dict[str, str]:
-    """Read the docstrings of the tests that carry ``@pytest.mark.requirement(id)``, without importing them."""
-    texts = {}
-    for path in sorted(resources.folder("suites").glob("test_*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef):
-                for mark in node.decorator_list:
-                    if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.requirement":
-                        texts[ast.literal_eval(mark.args[0])] = inspect.cleandoc(ast.get_docstring(node) or "")
-    return texts
+def requirement(
+    id: str,  # noqa: A002 - the word that users know
+    *,
+    title: str,
+    source: str,
+    severity: Severity = "required",
+    suite: str = "",
+    units: Sequence[str] = (),
+    figure: str = "",
+    limit: str = "",
+    maximum: float | None = None,
+    next_step: str = "",
+    help: str = "",  # noqa: A002 - as above
+    also_known_as: Sequence[str] = (),
+    asked_by: Callable[[Settings], bool] = lambda _settings: True,
+    of_strategy: Callable[[StrategySpec], bool] = lambda _strategy: True,
+    not_given: str = "",
+    needs: Iterable[Capability] = (),
+    own_launch: OwnPattern | None = None,
+) -> Callable[[_Function], _Function]:
+    """Make a requirement of a function: its parameters name facts, its docstring is the text, its body decides.
+
+    ``suite`` follows from the name of the module: ``test_strategies_of_tiers`` is of the suite "strategies". The other
+    parameters are fields of `Requirement`. Raises TypeError where a parameter names no fact or gives it another type.
+    """
+
+    def state(function: _Function) -> _Function:
+        names = check_parameters(function)
+        if maximum is None and "maximum" in names and "observation" not in names:
+            raise TypeError(f"{id} asks for its maximum, and the decorator states none")
+        row = Requirement(
+            id=id,
+            title=title,
+            severity=severity,
+            source=source,
+            text=inspect.cleandoc(function.__doc__ or ""),
+            function=function,
+            units=tuple(units),
+            figure=figure,
+            limit=limit,
+            suite=suite or _suite_of(function.__module__),
+            maximum=maximum,
+            asked_by=asked_by,
+            not_given=not_given,
+            needs=frozenset(needs),
+            own_launch=own_launch,
+            of_strategy=of_strategy,
+            next_step=next_step,
+            help=help,
+            also_known_as=tuple(also_known_as),
+        )
+        setattr(function, _ATTRIBUTE, row)
+        return function
+
+    return state
+
+
+def requirement_of(function: object) -> Requirement | None:
+    """Return the requirement that a function is; None for anything else."""
+    found = getattr(function, "__dict__", {}).get(_ATTRIBUTE)
+    return found if isinstance(found, Requirement) else None
+
+
+def requirements_of(module: ModuleType) -> dict[str, Requirement]:
+    """Return the requirements that a module states, by id, in its order. Raises ValueError for an id stated twice."""
+    rows: dict[str, Requirement] = {}
+    for function in vars(module).values():
+        # What a module imports from another is stated there.
+        if (row := requirement_of(function)) and function.__module__ == module.__name__:
+            if row.id in rows:
+                raise ValueError(f"{module.__name__} states {row.id} twice")
+            rows[row.id] = row
+    return rows
+
+
+def _suite_of(module: str) -> str:
+    """Return the suite that a module of ours is; what plugins ask for is asked of saves and loads."""
+    package, _, name = module.rpartition(".test_")
+    return name.partition("_of_")[0] if package == "pytest_ckpt.suites" else "performance"

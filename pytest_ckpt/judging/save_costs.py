@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.strategies import strategy_of
 from pytest_ckpt.facts.strategy_results import DrainRule
 from pytest_ckpt.sizing.drains import as_blocking_seconds, at_risk_seconds, drain_limit_seconds
+from pytest_ckpt.support.units import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -120,3 +121,9 @@ def at_full_size(costs: Sequence[SaveCost], measurement: Measurement) -> list[Sa
 
 def _blocking(save: Operation) -> SaveCost:
     return SaveCost(index=save.index, blocked_seconds=save.seconds, extra_seconds=0.0, committed_seconds=save.seconds)
+
+
+def describe_loss(cost: SaveCost) -> str:
+    """Say what a save takes from training."""
+    extra = format_seconds(max(0.0, cost.extra_seconds))
+    return f"blocked {format_seconds(cost.blocked_seconds)} + {extra} by slower steps"

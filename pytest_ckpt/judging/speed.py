@@ -1,37 +1,22 @@
-"""Judges of time: every save and every load within the cluster's limit. Pure."""
+"""The judgement that all requirements of time share: every operation within a limit. Pure."""
 
 from __future__ import annotations
 
 import statistics
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.decision import Decision, failed_by, is_decided_by, measured_as, undecided
+from pytest_ckpt.judging.decision import Decision, measured_as
 from pytest_ckpt.support.units import compared, counted, format_count, format_rate, format_ratio, format_seconds
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
-    from pytest_ckpt.sizing.limits import ClusterLimits
+    from pytest_ckpt.facts.measurement import Operation
+    from pytest_ckpt.judging.given import Operations
 
 
-def judge_save(measurement: Measurement, limits: ClusterLimits) -> Decision:
-    """Every save within the save limit of the cluster, at the size that was run."""
-    return judge_time(measurement, "save", limits.save_limit_seconds, limits.reason("save_limit_seconds"))
-
-
-def judge_load(measurement: Measurement, limits: ClusterLimits) -> Decision:
-    """Every load within the load limit of the cluster, at the size that was run, and of all bytes."""
-    return judge_time(measurement, "load", limits.load_limit_seconds, limits.reason("load_limit_seconds"))
-
-
-def judge_time(measurement: Measurement, kind: OperationKind, full_limit: float, reason: str) -> Decision:
-    """Every operation of a kind within a limit, which is for the full size; ``reason`` is where that comes from."""
-    operations = measurement.of_kind(kind)
-    failure = measurement.failure
-    if failure and is_decided_by(failure, kind):
-        return failed_by(failure)
+def within(done: Operations, full_limit: float, reason: str) -> Decision:
+    """Every operation within a limit in seconds, which is for the full size; ``reason`` is where that comes from."""
+    kind, operations, measurement = done.kind, done.all, done.of
     planned = measurement.operations_planned
-    if len(operations) < planned:
-        return undecided(measurement, kind)
     share = measurement.share
     limit = full_limit * share
     slowest = max(operations, key=_seconds)

@@ -8,10 +8,10 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.verdict import Reason, Severity, Verdict
-from pytest_ckpt.judging.behaviour import judge_observation
 from pytest_ckpt.judging.cures import explain
 from pytest_ckpt.judging.decision import Decision, not_decided
 from pytest_ckpt.judging.gates import Gates
+from pytest_ckpt.judging.given import Judged
 from pytest_ckpt.judging.next_of_errors import next_of, next_of_failure
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
@@ -26,12 +26,9 @@ def severity_of(requirement: Requirement, subject: str, gates: Gates) -> Severit
 
 def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLimits, gates: Gates) -> Verdict:
     """Judge one requirement of speed on one measurement."""
-    assert requirement.judge is not None
     subject = str(measurement.subject)
-    bounds = (
-        {} if requirement.maximum is None else {"maximum": gates.limit(requirement.id, subject, requirement.maximum)}
-    )
-    decision = requirement.judge(measurement, limits, **bounds)
+    maximum = None if requirement.maximum is None else gates.limit(requirement.id, subject, requirement.maximum)
+    decision = requirement.decide(Judged(measurement=measurement, limits=limits, maximum=maximum))
     if decision.outcome == "met" and decision.basis and decision.basis not in gates.cold_bases:
         because = f"{decision.because} The gates {gates.name} do not take this proof ({decision.basis})."
         decision = not_decided("unproven", because, decision.detail)
@@ -51,7 +48,8 @@ def decide_observed(requirement: Requirement, observation: Observation, gates: G
     """
     subject = observation.subject
     default = next((c.limit for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject)), None)
-    decision = judge_observation(observation, gates.limit(requirement.id, subject, default))
+    maximum = gates.limit(requirement.id, subject, default)
+    decision = requirement.decide(Judged(observation=observation, maximum=maximum))
     if decision.outcome == "failed":
         lines = explain(kind, f"{requirement.id}.{subject}")
         decision = dataclasses.replace(decision, detail=(*lines, *decision.detail))

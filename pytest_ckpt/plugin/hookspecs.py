@@ -9,14 +9,14 @@ Every plugin that implements one of these is named in report and certificate, wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_ckpt.vendors import EngineSpec, ExtraRequirement, Measurement, Section, Settings, TargetSpec
+    from pytest_ckpt.vendors import Decision, EngineSpec, Measurement, Section, Settings, TargetSpec
 
 
 @pytest.hookspec(firstresult=True)
@@ -132,16 +132,20 @@ def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -
     """
 
 
-def pytest_ckpt_requirements(config: pytest.Config, settings: Settings) -> Sequence[ExtraRequirement]:  # type: ignore[empty-body]
+def pytest_ckpt_requirements(  # type: ignore[empty-body]
+    config: pytest.Config, settings: Settings
+) -> Sequence[Callable[..., Decision]]:
     """Return requirements beside those of pytest-ckpt; each is judged on every checkpoint that is measured.
 
-    A judge is a pure function of (measurement, limits); its docstring is the text that the certificate prints. What is
-    required and has no test in the run is "not run": the run is then incomplete. Called in every process of the run.
-    Example::
+    A requirement is one decorated function. Its parameters name the facts that it needs (``measurement``, ``limits``,
+    ``saves``, ``loads``, a pattern such as ``storm``), its docstring is the text that the certificate prints, and its
+    body decides. It must be pure. Each becomes a test of its own, called by its id; one that is deselected is "not
+    run", and the run is then incomplete. Called in every process of the run. Example::
 
-        from pytest_ckpt.vendors import Decision, ExtraRequirement
+        from pytest_ckpt.vendors import Decision, requirement
 
-        def judge_clients(measurement, limits):
+        @requirement("ACME-CLIENTS", title="Enough clients", source="ACME's sizing guide", units=("clients",))
+        def enough_clients_take_part(measurement, limits):
             \"\"\"One client takes part for every 1,000 accelerators of the cluster.
 
             Fewer would not show what the network between clients and storage does.
@@ -155,15 +159,7 @@ def pytest_ckpt_requirements(config: pytest.Config, settings: Settings) -> Seque
             )
 
         def pytest_ckpt_requirements(config, settings):
-            return [ExtraRequirement(id="ACME-CLIENTS", title="Enough clients", unit="clients", judge=judge_clients)]
-
-    Its test, in a file of the vendor's own suite::
-
-        import pytest
-
-        @pytest.mark.requirement("ACME-CLIENTS")
-        def test_enough_clients_take_part(subject, judge):
-            judge(subject)
+            return [enough_clients_take_part]
     """
 
 

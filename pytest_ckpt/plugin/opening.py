@@ -12,7 +12,7 @@ import pytest
 
 from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.judging.grading import EXIT_CRASHED
+from pytest_ckpt.grading.grading import EXIT_CRASHED
 from pytest_ckpt.launching.launcher import refuse_inside_mpi
 from pytest_ckpt.plugin import fixtures, vendor_plugins
 from pytest_ckpt.plugin.between_lines import BetweenLines

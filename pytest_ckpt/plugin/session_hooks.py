@@ -12,9 +12,10 @@ from pytest_ckpt.plugin.stash import OLD_HANDLERS, OPEN_RUN, REFUSED, RUN
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
-    from pytest_ckpt.run.context import RunContext
-
+# What judging.requirement leaves on a decorated function; nothing is imported to look for it.
+REQUIREMENT_ATTRIBUTE = "__ckpt_requirement__"
 _OURS = ("--ckpt", "--clu")
 _NO_TARGET = "the suites of pytest-ckpt judge a storage target\n  Say --ckpt-target=/mnt/array --cluster=16000."
 
@@ -54,7 +55,6 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Gen
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Open a run when there is a target; without one, this plugin does nothing. Last, when all plugins are there."""
-    config.addinivalue_line("markers", "requirement(id): the requirement of pytest-ckpt that a test of a suite judges")
     given = {o.ini_name: config.getoption(o.ini_name) for o in OPTIONS}
     ini = {o.ini_name: config.getini(o.ini_name) or None for o in OPTIONS}
     if not (given["ckpt_target"] or ini["ckpt_target"] or given["ckpt_config"] or ini["ckpt_config"]):
@@ -92,39 +92,39 @@ def pytest_configure_node(node: Any) -> None:
         node.workerinput[PACKED] = run.pack()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path, parent: pytest.Collector
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Make the tests of our suites from the catalogue, whatever a user's ``python_files`` says."""
+    found = yield
+    # A file of no suite costs one comparison of its name.
+    if RUN not in parent.config.stash or not file_path.name.startswith("test_"):
+        return found
+    from pytest_ckpt.plugin.items import SuiteFile  # noqa: PLC0415
+    from pytest_ckpt.support import resources  # noqa: PLC0415
+
+    if file_path.resolve().parent != resources.folder("suites"):
+        return found
+    return [SuiteFile.from_parent(parent, path=file_path)]
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give the tests of a suite every subject of the plan."""
-    if not _judges(metafunc.definition):
-        return
-    run = metafunc.config.stash.get(RUN, None)
-    if run is None:
-        # A worker of xdist cannot end the run; it can fail the collection, and does so here.
-        if hasattr(metafunc.config, "workerinput"):
-            raise pytest.UsageError(_NO_TARGET)
-    elif "subject" in metafunc.fixturenames:
-        mark = next(metafunc.definition.iter_markers("requirement"))
-        requirement = _requirement(mark, run, metafunc.definition.nodeid, metafunc.config)
-        metafunc.parametrize("subject", run.subjects(requirement) if requirement else [])
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> list[pytest.Item] | None:
-    """Leave out the requirements for which the settings measure nothing: they are no part of the run."""
-    config = collector.config
-    run = config.stash.get(RUN, None)
-    if run is None:
-        return None
-    marks = [mark for mark in getattr(obj, "pytestmark", ()) if getattr(mark, "name", "") == "requirement"]
-    if not marks or "judge" not in _parameters(obj):
-        return None
-    requirement = _requirement(marks[0], run, f"{collector.nodeid}::{getattr(obj, '__name__', '')}", config)
-    return None if requirement and run.runs(requirement) else []
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse to run a suite without a target, and what was found to be wrong."""
-    if RUN not in config.stash and any(_judges(item) for item in items):
+    """Fail the collection of a worker of xdist that finds a suite without a target: it cannot end the run."""
+    if hasattr(metafunc.config, "workerinput") and _is_requirement(metafunc.definition):
         raise pytest.UsageError(_NO_TARGET)
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by -k or --deselect
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Add what plugins ask for; refuse to run a suite without a target, and what was found to be wrong."""
+    if RUN not in config.stash:
+        if any(map(_is_requirement, items)):
+            raise pytest.UsageError(_NO_TARGET)
+    elif not any("::" in word for word in config.args):
+        from pytest_ckpt.plugin.items import items_of_plugins  # noqa: PLC0415
+
+        items.extend(items_of_plugins(session))
     sentences = config.stash.get(REFUSED, [])
     if not sentences:
         return
@@ -136,33 +136,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_collectreport(report=pytest.CollectReport("pytest-ckpt", "failed", refused, []))
 
 
-def _requirement(mark: pytest.Mark, run: RunContext, test: str, config: pytest.Config) -> str:
-    """Return the requirement that a mark names; empty for one that cannot be asked of the target.
-
-    One that nobody knows is refused.
-    """
-    from pytest_ckpt.judging.catalogue import REQUIREMENTS  # noqa: PLC0415
-
-    given = mark.args[0] if len(mark.args) == 1 and not mark.kwargs else None
-    if isinstance(given, str) and (given in run.catalogue or given in REQUIREMENTS):
-        return given if given in run.catalogue else ""
-    from pytest_ckpt.support.errors import nearest  # noqa: PLC0415
-
-    config.stash[REFUSED].append(
-        f"{test} judges {given!r}, which is no requirement of this run{nearest(str(given), run.catalogue)}.\n"
-        "  A plugin says its own with the hook pytest_ckpt_requirements."
-    )
-    return ""
-
-
-def _parameters(obj: object) -> tuple[str, ...]:
-    code = getattr(obj, "__code__", None)
-    return tuple(code.co_varnames[: code.co_argcount]) if code else ()
-
-
-def _judges(item: pytest.Item) -> bool:
-    """Whether a test belongs to a suite; a marker alone may be another plugin's."""
-    return item.get_closest_marker("requirement") is not None and "judge" in getattr(item, "fixturenames", ())
+def _is_requirement(item: pytest.Item) -> bool:
+    """Whether a test function is a requirement that pytest collected by itself: in a run, the catalogue makes them."""
+    return REQUIREMENT_ATTRIBUTE in getattr(getattr(item, "function", None), "__dict__", ())
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -184,7 +160,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Hang the verdict on the report of a suite's test."""
     report = yield
     if RUN in item.config.stash:
-        from pytest_ckpt.plugin.fixtures import carry  # noqa: PLC0415
+        from pytest_ckpt.plugin.items import carry  # noqa: PLC0415
 
         carry(item, report)
     return report

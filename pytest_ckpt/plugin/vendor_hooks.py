@@ -22,7 +22,7 @@ from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import TargetSpec
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, CatalogueRow, row
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, CatalogueRow, row
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
 from pytest_ckpt.plugin.vendor_plugins import HOOKS, TWINS, VendorPlugin, identify, own_hooks, told_apart

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ckpt.judging.grading import EXIT_CRASHED, EXIT_FAILED, EXIT_INCOMPLETE, EXIT_MET
+from pytest_ckpt.grading.grading import EXIT_CRASHED, EXIT_FAILED, EXIT_INCOMPLETE, EXIT_MET
 from pytest_ckpt.plugin.benchmark_bridge import add_benchmark, hold_comparison, quieten_benchmark
 from pytest_ckpt.plugin.carried import carried_by
 from pytest_ckpt.plugin.recorders import RECORDERS, recorders

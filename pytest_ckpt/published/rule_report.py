@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_ckpt import __version__
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.judging.grading import EXIT_FAILED, EXIT_INCOMPLETE
+from pytest_ckpt.grading.grading import EXIT_FAILED, EXIT_INCOMPLETE
 from pytest_ckpt.published.judge import Found, inside, plain_message, refuse_nothing
 from pytest_ckpt.published.rules import EDITION, SOURCE, rules_found
 

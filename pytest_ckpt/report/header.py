@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.checks import bytes_of_checks
 from pytest_ckpt.facts.strategies import STRATEGIES
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.completeness import chosen_suites
-from pytest_ckpt.judging.document import plugin_sentences
-from pytest_ckpt.judging.obstacles import not_given, obstacles, possible_grade, unmeasured
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.completeness import chosen_suites
+from pytest_ckpt.grading.document import plugin_sentences
+from pytest_ckpt.grading.obstacles import not_given, obstacles, possible_grade, unmeasured
+from pytest_ckpt.grading.scope import named
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.judging.scope import named
 from pytest_ckpt.report.plan import in_all
 from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_rate, format_seconds
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.environment import Environment
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.targets import TargetFacts
+    from pytest_ckpt.grading.obstacles import CacheSight
     from pytest_ckpt.judging.gates import Gates
-    from pytest_ckpt.judging.obstacles import CacheSight
     from pytest_ckpt.sizing.plan import Plan
 
 

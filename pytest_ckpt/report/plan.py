@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.obstacles import possible_grade
+from pytest_ckpt.grading.obstacles import possible_grade
 from pytest_ckpt.report.plan_of_objects import objects_of
 from pytest_ckpt.sizing.architectures import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.targets import TargetFacts
-    from pytest_ckpt.judging.obstacles import Obstacle
+    from pytest_ckpt.grading.obstacles import Obstacle
     from pytest_ckpt.sizing.limits import ClusterLimits
     from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
     from pytest_ckpt.sizing.steps import Steps

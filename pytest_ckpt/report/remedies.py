@@ -11,60 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.report.view import Document
 from pytest_ckpt.support import resources
 
-_LIMIT = "SAVE or LOAD: a limit was missed"
-_CLIENTS = "STALE, VISIBLE, NAMES on NFS"
 _CLIENT = "A client's fsync or clock cannot be believed"
-_DURABLE = "DURABLE, DURABLE-CALLS: acknowledged bytes may be lost"
-_FULL = "FULL, COMMIT-FULL: a full volume damages checkpoints"
-_BACKGROUND = "A save in the background costs too much"
-_LOST = "A committed checkpoint did not survive"
-_OTHER_LOADS = "Another kind of load is too slow"
-_BESIDE = "Other work slows saves or reads"
-_LASTS = "Saves become slower with time, fill level or content"
-_BROKEN = "A component broke, or the storage was maintained"
-_BEHAVIOUR = "A check of the target's behaviour failed"
-_OF_OBJECTS = "A check of the object store failed"
-
-_OF_REQUIREMENTS: Mapping[str, str] = {
-    "SAVE": _LIMIT,
-    "LOAD": _LIMIT,
-    "INTEGRITY": "INTEGRITY: bytes are wrong",
-    "COLD": "COLD: the page cache was warm",
-    "REPEAT": "REPEAT: times scatter",
-    "STRAGGLER": "STRAGGLER: one rank is late",
-    "SCALING": "SCALING: twice the clients do not get twice as much",
-    "STALE": _CLIENTS,
-    "VISIBLE": _CLIENTS,
-    "NAMES": _CLIENTS,
-    "DURABLE": _DURABLE,
-    "DURABLE-CALLS": _DURABLE,
-    "FULL": _FULL,
-    "COMMIT-FULL": _FULL,
-    **dict.fromkeys(
-        ("BLOCKING", "BACKGROUND", "LOST-WORK", "SLOWDOWN", "DRAIN", "PREEMPT", "COMPRESSION"),
-        _BACKGROUND,
-    ),
-    **dict.fromkeys(("RETAIN-COMMITTED", "RETAIN-CHAIN", "TIER-ORDER", "CRASH-ASYNC", "NODE-LOSS"), _LOST),
-    **dict.fromkeys(("CHAIN", "STORM", "SHIFTED", "RESHAPED", "MODEL-LOAD", "CONSOLIDATE"), _OTHER_LOADS),
-    **dict.fromkeys(("NEIGHBOUR", "MIXED"), _BESIDE),
-    **dict.fromkeys(("ENDURE", "STEADY", "NEARFULL", "RETENTION", "DATA"), _LASTS),
-    **dict.fromkeys(("FAILOVER", "UPGRADE", "SNAPSHOT"), _BROKEN),
-    **dict.fromkeys(
-        ("COMMIT", "PUBLISH", "EXCLUSIVE", "DIRECT", "MMAP", "POINTER", "SPARSE", "CLONE-FRESH", "TRUNCATE", "MKDIR",
-         "LARGE", "UNLINK", "ERRORS", "LIVE", "CAPABILITIES"),
-        _BEHAVIOUR,
-    ),
-    **dict.fromkeys(
-        ("OBJECT-COMMIT", "OBJECT-VISIBLE", "OBJECT-CREATE", "OBJECT-UPDATE", "OBJECT-MULTIPART", "OBJECT-LIMITS",
-         "OBJECT-DIGEST", "OBJECT-RANGE", "OBJECT-OVERWRITE", "OBJECT-LIST", "OBJECT-LARGE", "OBJECT-CROWD",
-         "OBJECT-LIVE"),
-        _OF_OBJECTS,
-    ),
-}  # fmt: skip
-"""Parts on requirements that failed; of plugins' requirements there is none."""
 
 _OF_REASONS: Mapping[str, str] = {
     "no test": "A test was deselected",
@@ -84,10 +35,9 @@ _OF_UNPROVEN: Mapping[str, str] = {"DURABLE-CALLS": _CLIENT}
 
 _WAIVED = "Waived"
 
-HEADINGS = frozenset({*_OF_REQUIREMENTS.values(), *_OF_REASONS.values(), *_OF_UNPROVEN.values(), _WAIVED})
+HEADINGS = frozenset({*(r.help for r in REQUIREMENTS.values()), *_OF_REASONS.values(), *_OF_UNPROVEN.values(), _WAIVED})
 """Every part that a verdict can lead to."""
 
-REQUIREMENTS = frozenset(_OF_REQUIREMENTS)
 REASONS = frozenset(_OF_REASONS)
 
 
@@ -106,7 +56,7 @@ def heading_of(verdict: Document) -> str:
     if outcome == "waived":
         return _WAIVED
     if outcome == "failed":
-        return _OF_REASONS.get(reason, _OF_REQUIREMENTS.get(verdict["id"], ""))
+        return _OF_REASONS.get(reason) or (REQUIREMENTS[verdict["id"]].help if verdict["id"] in REQUIREMENTS else "")
     if (outcome, reason) == ("not run", "unproven") and verdict["id"] in _OF_UNPROVEN:
         return _OF_UNPROVEN[verdict["id"]]
     return _OF_REASONS.get(reason, "") if outcome == "not run" else ""

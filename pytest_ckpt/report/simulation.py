@@ -13,7 +13,7 @@ from pytest_ckpt.support import units
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_ckpt.judging.simulation import SimulatedRow, SimulationRules
+    from pytest_ckpt.grading.simulation import SimulatedRow, SimulationRules
     from pytest_ckpt.report.html import PageSection
 
 SCHEMA = "pytest-ckpt/simulation/1"

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.measurement import Measurement
-from pytest_ckpt.judging.networks import HostRate, host_rates, networks_of
+from pytest_ckpt.grading.networks import HostRate, host_rates, networks_of
 from pytest_ckpt.report import view
 from pytest_ckpt.report.quantity import rates_alike, seconds_alike
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.obstacles import sight_untried
+from pytest_ckpt.grading.obstacles import sight_untried
 from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import TargetFacts
-    from pytest_ckpt.judging.obstacles import CacheSight
+    from pytest_ckpt.grading.obstacles import CacheSight
 
 ANSWER_SECONDS = 30.0
 """A target that takes longer for one small file does not answer."""

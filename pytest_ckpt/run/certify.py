@@ -24,7 +24,7 @@ from pytest_ckpt.evidence.manifest import report_text
 from pytest_ckpt.evidence.own_tables import catalogue_faults, gate_faults, option_faults
 from pytest_ckpt.evidence.rejudge import odd_facts_named, without_trust
 from pytest_ckpt.evidence.run_files import REPORT, Document, ReadDocument, read_report
-from pytest_ckpt.judging.grading import EXIT_FAILED, EXIT_INCOMPLETE
+from pytest_ckpt.grading.grading import EXIT_FAILED, EXIT_INCOMPLETE
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.run.crash import ReportFolderError, of_report_folder
 from pytest_ckpt.support import waits

@@ -18,9 +18,9 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.targets import Names, removal_of
+from pytest_ckpt.grading.document import make_document
+from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.clients import clients_of
-from pytest_ckpt.judging.document import make_document
-from pytest_ckpt.judging.grading import judge_run
 from pytest_ckpt.launching.measurements import made_names, read_measurement
 from pytest_ckpt.launching.observations import read_observation
 from pytest_ckpt.launching.recorder import write_atomically

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.config.gate_files import settle
 from pytest_ckpt.facts.environment import HostFacts
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered
+from pytest_ckpt.grading.obstacles import not_given, obstacles, sight_untried
 from pytest_ckpt.judging.cold import OTHER_PROOFS
-from pytest_ckpt.judging.obstacles import not_given, obstacles, sight_untried
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.report.plan import in_all
@@ -37,8 +37,8 @@ from pytest_ckpt.targets.schemes import NO_ACCESS, check_in_time, known_targets,
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.targets import Access, AreaRef, TargetFacts, TargetSpec
+    from pytest_ckpt.grading.obstacles import CacheSight
     from pytest_ckpt.judging.gates import Gates
-    from pytest_ckpt.judging.obstacles import CacheSight
 
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 _PROBES = "pytest_ckpt.targets.posix.probes"

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.config.system_description import check_described, read_system
 from pytest_ckpt.facts.environment import Environment, PluginFacts
 from pytest_ckpt.facts.targets import TARGETS, Access, AreaRef, Names, TargetSpec
-from pytest_ckpt.judging.catalogue import extended
-from pytest_ckpt.judging.obstacles import CacheSight, asks_cold
+from pytest_ckpt.grading.catalogue import extended
+from pytest_ckpt.grading.obstacles import CacheSight, asks_cold
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.launching.second_client import find_second_client

@@ -13,4 +13,5 @@ PACKAGE_HOME = _PACKAGE.parent
 def folder(name: str) -> Path:
     """Return the folder ``suites`` or ``templates``, wherever this copy of the package keeps it."""
     inside = _PACKAGE / name
-    return inside if inside.is_dir() else _PACKAGE.parent / name
+    # In a checkout, pytest_ckpt/suites is a link to suites, which lies at the top.
+    return (inside if inside.is_dir() else _PACKAGE.parent / name).resolve()

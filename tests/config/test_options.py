@@ -10,7 +10,7 @@ from pytest_ckpt.config import parsers
 from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.options import GROUPS, OPTIONS, ROLES
 from pytest_ckpt.facts.settings import Settings
-from pytest_ckpt.judging.document import disclosures
+from pytest_ckpt.grading.document import disclosures
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import UsageError

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from tests.support.said_in_three_places import settings_of
 
 TINY = "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=1", "--ckpt-profile=smoke"
@@ -76,6 +76,6 @@ def test_listing_the_tests_launches_nothing_and_writes_nothing(front_door, pytes
         "--collect-only", "-q", "--ckpt-target=target", "--cluster=16000", "--ckpt-gates=speed-only", *TINY
     )
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*test_every_save_meets_the_budget?llama3-8b-open-1?", f"{asked} tests collected*"])
+    result.stdout.fnmatch_lines(["*::SAVE?llama3-8b-open-1?", f"{asked} tests collected*"])
     assert list(target.iterdir()) == []
     assert not (pytester.path / "ckpt-report").exists()

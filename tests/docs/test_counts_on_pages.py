@@ -11,7 +11,7 @@ from pytest_ckpt.facts import engines
 from pytest_ckpt.facts.checks import CHECKS, in_room
 from pytest_ckpt.facts.proofs import COLD_BASES
 from pytest_ckpt.facts.strategies import STRATEGIES
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.sizing.architectures import MODELS
 from tests.support import object_matrix
 from tests.support.doc_pages import PAGES

@@ -9,8 +9,8 @@ import tomllib
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.options import OPTIONS
-from pytest_ckpt.judging import with_commands
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
+from pytest_ckpt.judging import loads, speed, with_commands
 from pytest_ckpt.report.remedies import HEADINGS
 from tests.support.docs_pages import options_page, remedies, requirements_page
 
@@ -92,10 +92,9 @@ def test_what_no_run_is_asked_by_itself_is_shown_as_asked_where_it_is_given():
 
 def test_every_requirement_of_speed_has_a_figure_whose_units_its_judges_give():
     for requirement in REQUIREMENTS.values():
-        if requirement.judge:
+        if requirement.is_measured:
             assert requirement.figure
-            own = inspect.getmodule(requirement.judge)
-            shared = with_commands if hasattr(own, with_commands.wrong_bytes.__name__) else None
-            module = "".join(inspect.getsource(m) for m in (own, shared) if m)
+            own = inspect.getmodule(requirement.function)
+            module = "".join(inspect.getsource(m) for m in (own, loads, speed, with_commands) if m)
             assert all(f'"{unit}"' in module for unit in requirement.units)
             assert ("{maximum" in requirement.limit) is (requirement.maximum is not None)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from tests.support.doc_pages import CHECKOUT, DOCS
 
 ROWS = [

@@ -80,7 +80,7 @@ def test_what_would_be_certified_is_incomplete_in_a_folder_that_was_changed(tmp_
     made_up_run.make_run(tmp_path / "run")
     edit(tmp_path / "run" / FACTS, shorten)
     # A run at full size would take hundreds of GiB: what is judged is as of one.
-    monkeypatch.setattr("pytest_ckpt.judging.grading.shortfalls", lambda *_: [])
+    monkeypatch.setattr("pytest_ckpt.grading.grading.shortfalls", lambda *_: [])
     code, document, _ = judge(tmp_path / "run", capsys)
     assert (code, document["exit_code"], document["grade"]) == (8, 8, "incomplete")
     write_manifest(tmp_path / "run")

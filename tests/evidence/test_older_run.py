@@ -14,8 +14,8 @@ from pytest_ckpt.evidence.manifest import MANIFEST, write_manifest
 from pytest_ckpt.evidence.rejudge import judge_folder
 from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.facts.checks import CHECKS, Check
-from pytest_ckpt.judging import completeness
-from pytest_ckpt.judging.catalogue import CATALOGUE_NAMES, REQUIREMENTS
+from pytest_ckpt.grading import completeness
+from pytest_ckpt.grading.catalogue import CATALOGUE_NAMES, REQUIREMENTS
 from pytest_ckpt.judging.decision import Decision
 from pytest_ckpt.judging.requirement import Requirement
 from tests.support import made_up_run
@@ -30,8 +30,10 @@ LATER_REQUIREMENT = Requirement(
     title="Came after the run",
     severity="required",
     source="made up for a test",
-    words="Made up for a test.",
-    judge=lambda _measurement, _limits: Decision(outcome="failed", reason="over limit", because="Made up for a test."),
+    text="Made up for a test.",
+    function=lambda measurement: Decision(
+        outcome="failed", reason="over limit", because=f"Made up for {measurement.subject}."
+    ),
 )
 LATER_CHECK = Check(
     requirement="MKDIR", subject="later", code="mkdir:later", relies="made up for a test", how="Made up for a test."

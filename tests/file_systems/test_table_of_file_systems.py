@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ckpt.facts.checks import BY_NAME as CHECKS
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.cures import KNOWN
 from tests.support import CHECKOUT
 from tests.support.docs_pages import file_systems_page

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.judging.obstacles import obstacles, possible_grade
+from pytest_ckpt.grading.obstacles import obstacles, possible_grade
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
 from pytest_ckpt.support.errors import UsageError

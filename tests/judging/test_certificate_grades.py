@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.grading import ALL_MET, CRASHED, NOTHING_REQUIRED, judge_run, of_crashed_run
-from pytest_ckpt.judging.obstacles import obstacles, possible_grade
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.grading import ALL_MET, CRASHED, NOTHING_REQUIRED, judge_run, of_crashed_run
+from pytest_ckpt.grading.obstacles import obstacles, possible_grade
 from pytest_ckpt.sizing.plan import plan_run
 from tests.support.made_target import mounted
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.client_proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, RankSpan
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.reservations import untried
 from pytest_ckpt.judging.client_proofs import (
     client_reasons,
     describe_effect,
@@ -22,7 +23,6 @@ from pytest_ckpt.judging.client_proofs import (
     unsafe_effect,
     unsafe_mounts,
 )
-from pytest_ckpt.judging.reservations import untried
 from tests.support.made_measurement import judged, measurement
 
 SEEN = FsyncEffect(rank=0, host="n1", moment="before the saves", dirty_bytes=131072)

@@ -119,7 +119,7 @@ def test_a_table_with_what_is_no_demand_is_refused(judged):
 
 def test_a_table_that_demands_more_is_not_relaxed_and_passes_its_demands_on():
     from pytest_ckpt.config.gate_files import built_in  # noqa: PLC0415
-    from pytest_ckpt.judging.catalogue import known_names  # noqa: PLC0415
+    from pytest_ckpt.grading.catalogue import known_names  # noqa: PLC0415
     from pytest_ckpt.judging.gates import read_gates  # noqa: PLC0415
 
     text = 'name = "ours"\nextends = "posix-shared"\nclients = ["client.nconnect >= 8"]\n'

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.facts.proofs import COLD_BASES, CacheFacts, CanaryReads, MovedBytes
 from pytest_ckpt.facts.targets import Layer, StorageStack
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.cold import BASIS_WORDS, of_canaries, of_volume, prove_cold, uncounted
 from pytest_ckpt.judging.verdicts import decide
 from pytest_ckpt.sizing.caches import minimum_moved

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.config.gate_files import built_in, load_gates
 from pytest_ckpt.facts.checks import CHECKS
-from pytest_ckpt.judging.behaviour_of_objects import BEHAVIOURS_OF_OBJECTS
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, known_names
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, known_names
 from pytest_ckpt.judging.gates import BUILT_IN, GateKind
 from pytest_ckpt.judging.verdicts import severity_of
 from pytest_ckpt.support.errors import UsageError
@@ -142,7 +141,7 @@ def test_a_table_judges_only_what_it_is_for(tmp_path, kind, word):
 def test_what_is_asked_of_an_object_store_is_asked_of_one_on_this_host_and_only_the_other_is_certified():
     there, here = built_in("object"), built_in("object-local")
     assert (there.certifies, here.certifies) == (True, False)
-    for behaviour in BEHAVIOURS_OF_OBJECTS:
+    for behaviour in (r for r in REQUIREMENTS.values() if "objects" in r.needs):
         assert there.kind(behaviour.id, "", "advisory") == here.kind(behaviour.id, "", "advisory") == "required"
 
 

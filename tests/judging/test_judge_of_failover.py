@@ -6,7 +6,7 @@ import pytest
 
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.commands import CommandRun
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from tests.support.made_failover import REFUSED, done, failed_over, trial
 from tests.support.made_measurement import LIMITS, at, failed_in, judged, measurement
 from tests.support.made_patterns import FAULT

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Fault, Integrity
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.verdicts import not_run
 from tests.support.front_door import REQUIRED
 from tests.support.limits_of_judges import ADVISORY, ALL, CLOSE

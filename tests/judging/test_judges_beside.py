@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from tests.support.made_measurement import at, failed_in, judged, measurement, operation, outcome
 from tests.support.made_patterns import DATA, RETENTION, with_data, with_retention
 

@@ -13,7 +13,7 @@ from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS, steady_round, unstea
 from pytest_ckpt.config.gate_files import settle
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import Patterns
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.sizing.near_full import LEVELS, Volume, why_not
 from tests.support.made_measurement import at, failed_in, judged, measurement
 from tests.support.made_patterns import endured, filled

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_ckpt.facts.environment import HostNetwork
 from pytest_ckpt.facts.measurement import RankFacts
-from pytest_ckpt.judging.networks import client_limits, host_rates, networks_of
+from pytest_ckpt.grading.networks import client_limits, host_rates, networks_of
 from tests.support.made_measurement import measurement, operation
 
 GB = 10**9

@@ -9,9 +9,9 @@ import pytest
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS, Observation
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.reservations import is_projectable, relevance, untried
-from pytest_ckpt.judging.scope import scope_of
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.reservations import is_projectable, relevance, untried
+from pytest_ckpt.grading.scope import scope_of
 from pytest_ckpt.sizing.plan import plan_run
 from tests.support.made_measurement import measurement
 from tests.support.made_target import mounted

@@ -10,12 +10,12 @@ from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.completeness import chosen_suites
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.completeness import chosen_suites
+from pytest_ckpt.grading.grading import Judgement, judge_run
+from pytest_ckpt.grading.obstacles import not_given, obstacles, possible_grade, shortfalls, sight_untried, unmeasured
+from pytest_ckpt.grading.scope import scope_of, unheld_model
 from pytest_ckpt.judging.gates import Gates
-from pytest_ckpt.judging.grading import Judgement, judge_run
-from pytest_ckpt.judging.obstacles import not_given, obstacles, possible_grade, shortfalls, sight_untried, unmeasured
-from pytest_ckpt.judging.scope import scope_of, unheld_model
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from tests.support.made_target import mounted
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.verdicts import decide
 from pytest_ckpt.judging.waivers import Waiver, expired, read_waivers, waive
 from tests.support.made_measurement import GATES, LIMITS, measurement

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.front_door import REQUIRED, SUBJECT, Run, opened_door
-from tests.support.hostile_plugin import JUDGES, ONE_TEST, TESTS
+from tests.support.hostile_plugin import JUDGES
 from tests.support.selection import first_few
 from tests.support.vendor_folder import QUICK
 
@@ -48,8 +48,6 @@ def hostile(make_home: Callable[[str], Path]) -> Run:
         folder = door.home / "vendor"
         folder.mkdir()
         (folder / "conftest.py").write_text(HOSTILE)
-        tests = "".join(ONE_TEST.format(n.upper().replace("_", "-"), n) for n in NAMES)
-        (folder / "test_hostile.py").write_text(TESTS.format(tests))
         return door.run(*QUICK, "--pyargs", "pytest_ckpt.suites", "vendor")
 
 

@@ -19,8 +19,8 @@ from pytest_ckpt.evidence.manifest import write_manifest
 from pytest_ckpt.evidence.rejudge import judge_folder
 from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, extended
-from pytest_ckpt.judging.grading import ALL_MET, judge_run, without_plugins
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, extended
+from pytest_ckpt.grading.grading import ALL_MET, judge_run, without_plugins
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.run.close import write_report
 from pytest_ckpt.sizing.plan import plan_run
@@ -195,8 +195,8 @@ def judged(outcome: str, severity: str = "required") -> tuple:
     plan = plan_run(settings, mounted("ext4"))
     gates = dataclasses.replace(built_in("speed-only"), certifies=True)
     extra = Requirement(
-        id="ACME", title="t", severity=severity, source="", judge=lambda m, _l: Decision(outcome=m, because="So."),
-        plugin="acme", words="A text.",
+        id="ACME", title="t", severity=severity, source="", plugin="acme", text="A text.",
+        function=lambda measurement: Decision(outcome=measurement, because="So."),
     )  # fmt: skip
     catalogue = extended([extra])
     ids = [*REQUIRED, "STRAGGLER", "REPEAT", "ACME"]
@@ -235,6 +235,6 @@ def test_a_plugin_can_make_a_run_fail_and_its_kept_verdict_certifies_nothing(
 
 
 def test_no_requirement_of_a_plugin_takes_the_place_of_one_of_ours() -> None:
-    mine = Requirement(id="SAVE", title="t", severity="advisory", source="", plugin="acme", words="A text.")
+    mine = Requirement(id="SAVE", title="t", severity="advisory", source="", plugin="acme", text="A text.")
     assert extended([mine]) == REQUIREMENTS
     assert list(extended([mine])) == list(REQUIREMENTS)

@@ -11,16 +11,17 @@ from tests.support.selection import first_few
 SMALL = ("--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2", "--ckpt-profile=smoke")
 
 JUDGE = '''
-from pytest_ckpt.vendors import Decision, ExtraRequirement, Section
-from tests.support.selection import first_few
+from pytest_ckpt.vendors import Decision, requirement
 
-def judge(measurement, limits):
+@requirement({})
+def judge(measurement):
     """A text for the buyer."""
     return Decision(outcome="met", because="It is so.")
 
 def pytest_ckpt_requirements():
-    return [ExtraRequirement({})]
+    return [judge]
 '''
+STATED = JUDGE.format("'ACME', title='t', source=''")
 
 
 @pytest.fixture
@@ -68,19 +69,20 @@ WRONG = [
     (hook("environment_facts", "return {'nodes': 8}"), ["the fact 'nodes' is 8, and a text is expected"]),
     (hook("environment_facts", "return {' ': 'x'}"), ["the name of a fact is ' '"]),
     (hook("requirements", "return None"), ["None was returned, and a list of requirements is expected"]),
-    (hook("requirements", "return ['ACME']"), ["'ACME' is no pytest_ckpt.vendors.ExtraRequirement"]),
-    (JUDGE.format("id='acme', title='t', judge=judge"), ["the id 'acme' is not of capital letters", "ACME-WARMUP"]),
-    (JUDGE.format("id='A.B', title='t', judge=judge"), ["the id 'A.B'"]),
-    (JUDGE.format("id=7, title='t', judge=judge"), ["the id 7"]),
-    (JUDGE.format("id='ACME', title=' ', judge=judge"), ["ACME has no title"]),
-    (JUDGE.format("id='ACME', title='t', judge=judge, severity='must'"), ["the severity of ACME is 'must'"]),
-    (JUDGE.format("id='ACME', title='t', judge=judge, unit=1"), ["the unit of ACME is 1"]),
-    (JUDGE.format("id='ACME', title='t', judge='judge'"), ["the judge of ACME is 'judge'"]),
-    (JUDGE.format("id='ACME', title='t', judge=lambda m, l: None"), ["the judge of ACME has no docstring"]),
-    (JUDGE.format("id='SAVE', title='t', judge=judge"),
-     ["plugin vendor/conftest.py: the id SAVE is that of a requirement of pytest-ckpt"]),
-    (JUDGE.format("id='COMMIT', title='t', judge=judge"), ["the id COMMIT is that of a requirement of pytest-ckpt"]),
-    (JUDGE.format("id='ACME', title='t', judge=judge") + "\n" + hook("suites", "return ['nowhere']"),
+    (hook("requirements", "return ['ACME']"),
+     ["'ACME' is no function with the decorator pytest_ckpt.vendors.requirement"]),
+    (JUDGE.format("'acme', title='t', source=''"), ["the id 'acme' is not of capital letters", "ACME-WARMUP"]),
+    (JUDGE.format("'A.B', title='t', source=''"), ["the id 'A.B'"]),
+    (JUDGE.format("7, title='t', source=''"), ["the id 7"]),
+    (JUDGE.format("'ACME', title=' ', source=''"), ["ACME has no title"]),
+    (JUDGE.format("'ACME', title='t', source='', severity='must'"), ["the severity of ACME is 'must'"]),
+    (JUDGE.format("'ACME', title='t', source='', units=(1,)"), ["the units of ACME are (1,)"]),
+    (STATED.replace('"""A text for the buyer."""', "pass"), ["ACME has no docstring"]),
+    (STATED.replace("judge(measurement)", "judge(observation)"), ["ACME asks for an observation"]),
+    (JUDGE.format("'SAVE', title='t', source=''"),
+     ["the id SAVE is that of a requirement of pytest-ckpt; choose another"]),
+    (JUDGE.format("'COMMIT', title='t', source=''"), ["the id COMMIT is that of a requirement of pytest-ckpt"]),
+    (STATED + "\n" + hook("suites", "return ['nowhere']"),
      ["'nowhere' is no folder or file"]),
     (hook("suites", "return 'vendor'"), ["'vendor' was returned, and a list of folders or files is expected"]),
     (hook("drop_cache", "return 'sync'"),
@@ -106,7 +108,7 @@ def test_two_plugins_that_both_answer_are_both_named(refused, pytester):
 
 
 def test_two_plugins_with_one_id_are_both_named(refused, pytester):
-    plugin = JUDGE.format("id='ACME', title='t', judge=judge")
+    plugin = STATED
     (pytester.path / "other.py").write_text(plugin)
     pytester.syspathinsert()
     message = refused(plugin, "-p", "other")
@@ -127,25 +129,10 @@ def test_a_plugin_that_is_an_object_is_named_by_its_class(refused):
     assert "pytest_ckpt_drop_caches of plugin Array: 5 is no command" in message
 
 
-@pytest.mark.parametrize("mark", first_few(["'ACME-WARMPU'", "'ACME-WARMUP', 'SAVE'", "7", ""]))
-def test_a_test_that_judges_what_no_plugin_asks_for_is_refused(refused, mark):
-    test = f"""
-        import pytest
-
-        @pytest.mark.requirement({mark})
-        def test_it(subject, judge):
-            judge(subject)
-
-        @pytest.mark.requirement({mark})
-        class TestMore:
-            def test_more(self, subject, judge):
-                judge(subject)
-    """
-    message = refused(JUDGE.format("id='ACME-WARMUP', title='t', judge=judge"), test=test)
-    assert "vendor/test_vendor.py::test_it judges " in message
-    assert "vendor/test_vendor.py::TestMore::test_more judges " in message
-    assert "which is no requirement of this run" in message
-    assert mark != "'ACME-WARMPU'" or "(did you mean 'ACME-WARMUP'?)" in message
+def test_a_requirement_that_asks_for_what_is_no_fact_ends_pytest_with_the_names_of_facts(refused):
+    """A conftest that raises is pytest's own to tell."""
+    message = refused(STATED.replace("judge(measurement)", "judge(saved)"))
+    assert "asks for 'saved'; the facts are measurement, limits, maximum" in message
 
 
 def test_a_plugin_that_comes_when_the_run_is_open_is_refused(refused, pytester):
@@ -169,15 +156,10 @@ def test_a_hook_that_is_optional_may_be_unknown(front_door, pytester):
 
 def test_listing_the_tests_asks_for_requirements_and_writes_nothing(front_door, pytester):
     (pytester.path / "target").mkdir()
-    pytester.makeconftest(
-        JUDGE.format("id='ACME', title='t', judge=judge") + hook("environment_facts", "raise ValueError('not asked')")
-    )
-    pytester.makepyfile(
-        "import pytest\n\n@pytest.mark.requirement('ACME')\ndef test_it(subject, judge): judge(subject)\n"
-    )
+    pytester.makeconftest(STATED + hook("environment_facts", "raise ValueError('not asked')"))
     result = front_door("--ckpt-target=target", "--cluster=64", *SMALL, "--collect-only", "-q", ".")
     assert result.ret == 0, result.stderr.str()
-    assert "::test_it[llama3-8b-open-2]" in result.stdout.str()
+    assert "conftest.py::ACME[llama3-8b-open-2]" in result.stdout.str()
     assert not (pytester.path / "ckpt-report").exists()
 
 

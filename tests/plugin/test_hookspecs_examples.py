@@ -41,8 +41,7 @@ def run(make_home: Callable[[str], Path]) -> Run:
         folder = door.home / "acme"
         folder.mkdir()
         every = [block for name in HOOKS for block in EXAMPLES[name]]
-        (folder / "conftest.py").write_text("\n\n".join(b for b in every if "pytest.mark" not in b))
-        (folder / "test_acme.py").write_text("\n\n".join(b for b in every if "pytest.mark" in b))
+        (folder / "conftest.py").write_text("\n\n".join(every))
         return door.run(*QUICK, "--pyargs", "pytest_ckpt.suites", "acme")
 
 

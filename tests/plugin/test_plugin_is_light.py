@@ -61,19 +61,14 @@ def test_a_fixture_of_the_user_with_one_of_our_names_is_the_user_s(front_door, p
         import pytest
 
         @pytest.fixture
-        def judge():
+        def bench():
             return lambda subject: subject
 
-        def test_it(judge):
-            assert judge("mine") == "mine"
+        def test_it(bench):
+            assert bench("mine") == "mine"
         """
     )
     front_door().assert_outcomes(passed=1)
-
-
-def test_strict_markers_know_the_marker_of_the_suites(front_door, pytester):
-    pytester.makepyfile("import pytest\n\n@pytest.mark.requirement('X')\ndef test_it(): pass")
-    front_door("--strict-markers", "-W", "error").assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import subprocess
 import pytest
 
 from pytest_ckpt.facts.verdict import REASONS
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.next_steps import NEXT_STEPS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.report import front, remedies
 from pytest_ckpt.report.html import render
 from tests.support import browser, made_up_run, report_pages
@@ -22,13 +21,13 @@ def verdict(name, subject="a", outcome="met", severity="required", reason="", de
 
 
 def document(*verdicts):
-    rows = [{"id": n, "suite": "conformance" if n == "COMMIT" else "performance", "next_step": NEXT_STEPS.get(n, "")}
+    rows = [{"id": n, "suite": "conformance" if n == "COMMIT" else "performance",
+             "next_step": REQUIREMENTS[n].next_step if n in REQUIREMENTS else ""}
             for n in dict.fromkeys(v["id"] for v in verdicts)]  # fmt: skip
     return {"requirements": list(verdicts), "catalogue": rows}
 
 
 def test_every_requirement_of_ours_that_fails_leads_to_what_helps():
-    assert set(REQUIREMENTS) == remedies.REQUIREMENTS
     assert set(REASONS) >= remedies.REASONS
     for name in REQUIREMENTS:
         failed = [verdict(name, outcome="failed", severity=severity) for severity in ("required", "advisory")]
@@ -86,7 +85,7 @@ def test_failures_come_first_each_with_its_step_and_what_asks_for_the_same_stand
     assert [(p.outcome, p.ids, p.names) for p in points] == [
         ("failed", ("SAVE",), "a, b"), ("not run", ("LOAD", "COLD"), "a"), ("waived", ("STALE",), "a"),
     ]  # fmt: skip
-    assert points[0].next_step == NEXT_STEPS["SAVE"]
+    assert points[0].next_step == REQUIREMENTS["SAVE"].next_step
     assert points[0].helps == remedies.anchor_of("SAVE or LOAD: a limit was missed")
     assert "deselecting" in points[1].next_step
 

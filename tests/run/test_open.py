@@ -125,11 +125,11 @@ def test_a_worker_knows_the_requirements_of_plugins_before_its_own_plugins_are_a
         raise AssertionError
 
     extra = Requirement(
-        id="ACME-IT", title="It", severity="required", source="ACME", plugin="acme", words="It is.", judge=judge
+        id="ACME-IT", title="It", severity="required", source="ACME", plugin="acme", text="It is.", function=judge
     )
     context = opening.open_run(settings, ["pytest"], [extra]).context
     document = unpack(context.pack())
     assert document.extras == context.extras
-    assert document.catalogue["ACME-IT"].judge is None
+    assert document.catalogue["ACME-IT"].function is None
     assert unpack(context.pack(), [extra]) == context
     assert unpack(context.pack(), []).extras == []

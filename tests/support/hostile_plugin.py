@@ -1,9 +1,9 @@
-"""Plugins and tests of a vendor who misbehaves."""
+"""The plugin of a vendor who misbehaves."""
 
 from __future__ import annotations
 
 JUDGES = '''
-from pytest_ckpt.vendors import Decision, ExtraRequirement, Section
+from pytest_ckpt.vendors import Decision, Section, requirement
 
 def mutates(measurement, limits):
     """It would like to be faster."""
@@ -42,18 +42,9 @@ def fails(measurement, limits):
 def pytest_ckpt_requirements():
     judges = (mutates, raises, skips, waives, measures_nan, says_yes, fails)
     return [
-        ExtraRequirement(
-            id="ACME-" + judge.__name__.upper().replace("_", "-"), title="A <title>", judge=judge, severity="advisory"
-        )
+        requirement(
+            "ACME-" + judge.__name__.upper().replace("_", "-"), title="A <title>", source="", severity="advisory"
+        )(judge)
         for judge in judges
     ]
 '''
-TESTS = """
-import pytest
-
-{}
-"""
-ONE_TEST = """
-@pytest.mark.requirement("ACME-{}")
-def test_{}(subject, judge): judge(subject)
-"""

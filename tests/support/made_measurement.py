@@ -8,7 +8,7 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import OperationRef, Subject
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.verdicts import decide
 from pytest_ckpt.sizing.limits import cluster_limits

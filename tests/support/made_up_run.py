@@ -32,10 +32,10 @@ from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.subject import OperationRef, Pattern
 from pytest_ckpt.facts.system import Told
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
-from pytest_ckpt.judging.completeness import asked_requirements
-from pytest_ckpt.judging.document import make_document
-from pytest_ckpt.judging.grading import judge_run
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered
+from pytest_ckpt.grading.completeness import asked_requirements
+from pytest_ckpt.grading.document import make_document
+from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.verdicts import decide, decide_observed
 from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.run.close import write_report
@@ -99,7 +99,7 @@ def make_run(
     gates = load_gates(settings.gates, MADE_UP.gate_kind)
     catalogue = offered(REQUIREMENTS, MADE_UP.capabilities)
     chosen = {"performance", *settings.suites} if settings.suites == ("auto",) else set(settings.suites)
-    asked = [r for r in asked_requirements(settings, gates, catalogue) if r.judge and r.suite in chosen]
+    asked = [r for r in asked_requirements(settings, gates, catalogue) if r.is_measured and r.suite in chosen]
     findings = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
     findings += [decide_observed(catalogue[o.requirement], o, gates, MADE_UP.kind) for o in observations]
     judgement = judge_run(plan, settings, gates, findings, measurements, waivers, started, catalogue)

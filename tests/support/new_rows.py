@@ -35,54 +35,31 @@ THINGS = {
     "requirement": NewThing(
         insertions=(
             (
-                "pytest_ckpt/judging/speed.py",
-                "def judge_time(",
-                '''def judge_total(measurement: Measurement, limits: ClusterLimits, *, maximum: float) -> Decision:
-    """All saves together within ``maximum`` times their limit."""
-    operations = measurement.of_kind("save")
-    if len(operations) < measurement.operations_planned:
-        return undecided(measurement, "save")
-    limit = maximum * limits.save_limit_seconds * len(operations) * measurement.bytes / measurement.full_bytes
-    seconds = sum(o.seconds for o in operations)
-    because = f"All saves together took {format_seconds(seconds)} of {format_seconds(limit)}."
-    return measured_as("met" if seconds <= limit else "over limit", seconds, limit, "s", because, ())
-
-
-''',
-            ),
-            (
-                "pytest_ckpt/judging/catalogue.py",
-                "        *(\n            Requirement(",
-                """        Requirement(
-            id="TOTAL",
-            title="All saves together meet the budget",
-            severity="advisory",
-            maximum=1.25,
-            judge=speed.judge_total,
-            units=("s",),
-            figure="the time of all saves",
-            limit="{maximum:g} x the save limit, a save",
-            source="made up for a test",
-        ),
-""",
-            ),
-            (
-                "pytest_ckpt/judging/next_steps.py",
-                '    "INTEGRITY": ',
-                '    "TOTAL": "Look which save took longest.",\n',
-            ),
-            (
                 "suites/test_performance.py",
                 "",
                 '''
 
-@pytest.mark.requirement("TOTAL")
-def test_all_saves_together_meet_the_budget(subject: str, judge: Judge) -> None:
+@requirement(
+    "TOTAL",
+    title="All saves together meet the limit",
+    severity="advisory",
+    maximum=1.25,
+    units=("s",),
+    figure="the time of all saves",
+    limit="{maximum:g} x the save limit, a save",
+    source="made up for a test",
+    next_step="Look which save took longest.",
+    help="SAVE or LOAD: a limit was missed",
+)
+def test_all_saves_together_meet_the_budget(saves: Operations, limits: ClusterLimits, maximum: float) -> Decision:
     """All saves of the run together take at most 1.25 times their limit.
 
     Made up for a test. Advisory: no published limit exists.
     """
-    judge(subject)
+    limit = maximum * limits.save_limit_seconds * len(saves.all) * saves.of.bytes / saves.of.full_bytes
+    seconds = sum(o.seconds for o in saves.all)
+    because = f"All saves together took {format_seconds(seconds)} of {format_seconds(limit)}."
+    return measured_as("met" if seconds <= limit else "over limit", seconds, limit, "s", because, ())
 ''',
             ),
             (
@@ -93,27 +70,6 @@ def test_all_saves_together_meet_the_budget(subject: str, judge: Judge) -> None:
         "over the budget": measurement(saves=(1.0, 1e9)),
     },
 """,
-            ),
-            (
-                "tests/judging/test_judge_of_totals.py",
-                "",
-                '''"""The judge of all saves together."""
-
-from __future__ import annotations
-
-import pytest
-
-from tests.support.made_measurement import LIMITS, measurement, outcome
-
-pytestmark = pytest.mark.covers(requirements=("TOTAL",))
-LIMIT = LIMITS.save_limit_seconds
-
-
-@pytest.mark.parametrize(("share", "expected"), [(1.0, "met"), (1.24, "met"), (1.26, "failed")])
-def test_the_sum_of_the_saves_counts(share, expected):
-    saves = tuple(part * share * LIMIT for part in (0.5, 1.0, 1.5))
-    assert outcome("TOTAL", measurement(saves=saves)) == expected
-''',
             ),
         ),
         pages=("requirements_page",),

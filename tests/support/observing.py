@@ -17,7 +17,7 @@ from pytest_ckpt.facts.checks import Room
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.verdicts import decide_observed
 from tests.support import CHECKOUT

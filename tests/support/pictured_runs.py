@@ -26,10 +26,10 @@ from pytest_ckpt.facts.measurement import (
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Integrity
 from pytest_ckpt.facts.targets import Capacity
-from pytest_ckpt.judging.catalogue import REQUIREMENTS, offered
-from pytest_ckpt.judging.completeness import asked_checks, asked_requirements, chosen_suites, is_given
-from pytest_ckpt.judging.document import make_document
-from pytest_ckpt.judging.grading import judge_run
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered
+from pytest_ckpt.grading.completeness import asked_checks, asked_requirements, chosen_suites, is_given
+from pytest_ckpt.grading.document import make_document
+from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.verdicts import decide, decide_observed
 from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
@@ -148,7 +148,7 @@ def run(
         for check in asked_checks(requirement, settings, gates)
         if is_given(check, settings)
     ]
-    judged = [r for r in asked if r.judge and r.is_asked(settings)]
+    judged = [r for r in asked if r.is_measured and r.is_asked(settings)]
     findings = [decide(r, m, plan.limits, gates) for m in measurements for r in judged]
     findings += [decide_observed(REQUIREMENTS[o.requirement], o, gates) for o in observations]
     judgement = judge_run(plan, settings, gates, findings, measurements, waivers, started, catalogue)

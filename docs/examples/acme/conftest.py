@@ -8,19 +8,18 @@ import shlex
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_ckpt.vendors import ClusterLimits, Decision, ExtraRequirement, Measurement, Section, Settings
+from pytest_ckpt.vendors import Decision, Measurement, Operations, Section, Settings, requirement
 
 __version__ = "2.1"
 
 HERE = Path(__file__).resolve().parent
 TOOL = (sys.executable, str(HERE / "acme_tool.py"))
-MAXIMUM_WARMUP = 2.0
 
 
 def pytest_ckpt_drop_caches(settings: Settings) -> str | None:
@@ -58,7 +57,8 @@ def pytest_ckpt_after_measure(config: pytest.Config, measurement: Measurement) -
         log.write(json.dumps(entry) + "\n")
 
 
-def judge_dropped(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+@requirement("ACME-DROPPED", title="The array's own cache is emptied", source="ACME Client Guide, chapter 4")
+def the_array_s_own_cache_is_emptied(measurement: Measurement) -> Decision:
     """Before the loads, caches were emptied by the array's own command.
 
     The kernel's way does not reach what ACME's client keeps, and a load from there would not be the array's.
@@ -71,42 +71,36 @@ def judge_dropped(measurement: Measurement, _limits: ClusterLimits) -> Decision:
     return Decision(outcome="failed", because=f"Caches were emptied otherwise: {method}.")
 
 
-def judge_warmup(measurement: Measurement, _limits: ClusterLimits) -> Decision:
+@requirement(
+    "ACME-WARMUP",
+    title="The first load is no slower",
+    severity="advisory",
+    maximum=2.0,
+    units=("x",),
+    source="ACME's data sheet",
+    next_step="Ask ACME which shelf was cold.",
+)
+def the_first_load_is_no_slower(loads: Operations, maximum: float) -> Decision:
     """The first load takes at most twice as long as those that follow.
 
     After a failure there is only the first.
     """
-    first, *others = [operation.seconds for operation in measurement.of_kind("load")] or [0.0]
+    first, *others = [operation.seconds for operation in loads.all]
     if not others:
         return Decision(outcome="not run", because="Fewer than two loads were measured.")
     ratio = first / statistics.median(others)
     return Decision(
-        outcome="met" if ratio <= MAXIMUM_WARMUP else "failed",
+        outcome="met" if ratio <= maximum else "failed",
         measured=ratio,
-        limit=MAXIMUM_WARMUP,
+        limit=maximum,
         because=f"The first load took {ratio:.2f} times as long as the median of the others.",
-        detail=tuple(f"load {operation.index}: {operation.seconds:.3f} s" for operation in measurement.of_kind("load")),
+        detail=tuple(f"load {operation.index}: {operation.seconds:.3f} s" for operation in loads.all),
     )
 
 
-def pytest_ckpt_requirements() -> Sequence[ExtraRequirement]:
+def pytest_ckpt_requirements() -> Sequence[Callable[..., Decision]]:
     """One that a certificate needs, and one that is only told."""
-    return [
-        ExtraRequirement(
-            id="ACME-DROPPED",
-            title="The array's own cache is emptied",
-            judge=judge_dropped,
-            source="ACME Client Guide, chapter 4",
-        ),
-        ExtraRequirement(
-            id="ACME-WARMUP",
-            title="The first load is no slower",
-            judge=judge_warmup,
-            severity="advisory",
-            unit="x",
-            source="ACME's data sheet",
-        ),
-    ]
+    return [the_array_s_own_cache_is_emptied, the_first_load_is_no_slower]
 
 
 def pytest_ckpt_suites() -> Sequence[Path]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.support import resources
 from tests.support.judged import because, figures, outcomes, texts
 from tests.support.made_results import MadeRun, published

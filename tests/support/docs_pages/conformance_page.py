@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pytest_ckpt.facts.checks import CHECKS
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from tests.support import CHECKOUT, object_matrix
 from tests.support.matrix import MATRIX
 from tests.support.matrix_of_speed import OF_SPEED

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.cures import KNOWN, remedy_of
 from pytest_ckpt.support.units import format_bytes
 from tests.support import CHECKOUT

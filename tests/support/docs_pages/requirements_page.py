@@ -9,7 +9,7 @@ from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.checks import CHECKS, Check
 from pytest_ckpt.facts.targets import MOUNTED, Capability
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.gates import BUILT_IN
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.sizing.limits import cluster_limits

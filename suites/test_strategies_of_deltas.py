@@ -1,4 +1,4 @@
-"""Judges of saves of which some hold only what changed: restores of whole chains, and what deleting leaves. Pure."""
+"""Saves of which some hold only what changed: restores of whole chains, and what deleting leaves."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.decision import (
     Decision,
-    failed_by,
-    is_decided_by,
     measured_as,
-    undecided,
 )
-from pytest_ckpt.judging.restore_patterns import without_pattern
+from pytest_ckpt.judging.given import without_pattern
+from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.with_commands import lost, missing_bytes, wrong_bytes
 from pytest_ckpt.support.units import (
     compared,
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.facts.strategy_results import Chains
+    from pytest_ckpt.judging.given import Operations
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 # Beside less than this, what others write to the volume meanwhile hides what comes back.
@@ -36,15 +35,28 @@ _MINIMUM_TOLD_BYTES = 1_000_000_000
 _MINIMUM_FREED = 0.5
 
 
-def judge_chain(measurement: Measurement, limits: ClusterLimits) -> Decision:
-    """The longest chain is restored within the load limit at the size that was run; a deleted delta is missed."""
-    failure = measurement.failure
-    if failure and is_decided_by(failure, "load"):
-        return failed_by(failure)
-    loads = measurement.of_kind("load")
-    if len(loads) < measurement.operations_planned:
-        return undecided(measurement, "load")
-    longest = max(loads, key=lambda load: (measurement.bytes_of(load), load.seconds))
+@requirement(
+    "CHAIN",
+    title="The longest chain of deltas is restored in time",
+    units=("s",),
+    figure="the restore of the longest chain: a full save and all deltas behind it",
+    limit="the load limit of the cluster ({load} for 16,000 accelerators)",
+    source="as LOAD: restore budget x mean time to failure",
+    of_strategy=lambda strategy: strategy.saves_deltas,
+    next_step="Make chains shorter with --ckpt-full-every, or look at LOAD: which restore is slow, and in which phase.",
+    help="Another kind of load is too slow",
+)
+def test_the_longest_chain_is_restored_in_time(
+    loads: Operations, measurement: Measurement, limits: ClusterLimits
+) -> Decision:
+    """The longest chain, a full save and all deltas behind it, is restored within the load limit.
+
+    A restore from deltas reads the full save and every delta since. Caches are dropped before, and every page is
+    compared with what was made for its own checkpoint, so that a delta that is missing, damaged or older is found. Then
+    one delta is deleted: its file must be gone for every rank. The client's work to put the pages together is not part
+    of it.
+    """
+    longest = max(loads.all, key=lambda load: (measurement.bytes_of(load), load.seconds))
     limit = limits.load_limit_seconds * measurement.share
     whole = measurement.bytes_of(longest)
     detail = [
@@ -71,26 +83,39 @@ def judge_chain(measurement: Measurement, limits: ClusterLimits) -> Decision:
     return measured_as("met", longest.seconds, limit, "s", because, detail)
 
 
-def judge_retain_chain(measurement: Measurement, _limits: ClusterLimits) -> Decision:
-    """A chain loads whole when all checkpoints before it were deleted, and their space comes back."""
-    found = measurement.patterns.chains if measurement.patterns else None
-    if found is None:
-        return without_pattern(measurement, ("chains",))
-    detail = tuple(_describe_space(found))
-    if decided := wrong_bytes(found.integrity, detail) or missing_bytes(found.integrity, detail):
+@requirement(
+    "RETAIN-CHAIN",
+    title="Deleting old checkpoints breaks no chain that is kept",
+    units=("faults", "bytes"),
+    figure="faults in a chain that was loaded when all before it was deleted; bytes that came back, where too few did",
+    limit="no fault, every byte; half of the space, from 1 GB that were deleted",
+    source="zero tolerance; the share of the space is our proposal",
+    of_strategy=lambda strategy: strategy.saves_deltas,
+    next_step="Look at what the sentence names: a wrong page of the chain, or space that did not come back.",
+    help="A committed checkpoint did not survive",
+)
+def test_deleting_old_checkpoints_breaks_no_chain(chains: Chains) -> Decision:
+    """When older checkpoints are deleted, a chain that is kept loads whole, and the space comes back.
+
+    A full save and two deltas are saved, all checkpoints before them are deleted, and the chain is loaded with caches
+    dropped, every byte compared. Where the target tells its free space and 1 GB or more was deleted, at least half of
+    it must be free within 10 seconds: less would be hidden by what others write.
+    """
+    detail = tuple(_describe_space(chains))
+    if decided := wrong_bytes(chains.integrity, detail) or missing_bytes(chains.integrity, detail):
         return decided
-    freed = found.freed_bytes
-    tells = freed is not None and found.deleted_bytes >= _MINIMUM_TOLD_BYTES
-    if tells and freed is not None and freed < found.deleted_bytes * _MINIMUM_FREED:
+    freed = chains.freed_bytes
+    tells = freed is not None and chains.deleted_bytes >= _MINIMUM_TOLD_BYTES
+    if tells and freed is not None and freed < chains.deleted_bytes * _MINIMUM_FREED:
         because = (
-            f"{counted(found.deleted, 'checkpoint was', 'checkpoints were')} deleted, "
-            f"{format_bytes(found.deleted_bytes)} in all, and {format_bytes(max(0, freed))} of the volume came back: "
+            f"{counted(chains.deleted, 'checkpoint was', 'checkpoints were')} deleted, "
+            f"{format_bytes(chains.deleted_bytes)} in all, and {format_bytes(max(0, freed))} of the volume came back: "
             "it would run full."
         )
-        return measured_as("over limit", float(max(0, freed)), float(found.deleted_bytes), "bytes", because, detail)
+        return measured_as("over limit", float(max(0, freed)), float(chains.deleted_bytes), "bytes", because, detail)
     because = (
-        f"{counted(found.deleted, 'older checkpoint was', 'older checkpoints were')} deleted, then a full save and "
-        f"{counted(found.deltas, 'delta')} loaded whole: {counted(found.integrity.bytes_checked, 'byte')} compared, "
+        f"{counted(chains.deleted, 'older checkpoint was', 'older checkpoints were')} deleted, then a full save and "
+        f"{counted(chains.deltas, 'delta')} loaded whole: {counted(chains.integrity.bytes_checked, 'byte')} compared, "
         "none wrong."
     )
     return measured_as("met", 0.0, 0.0, "faults", because, detail)

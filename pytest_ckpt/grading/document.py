@@ -10,20 +10,20 @@ from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.facts.system import not_told
-from pytest_ckpt.judging.catalogue import CATALOGUE_NAMES, REQUIREMENTS, row
+from pytest_ckpt.grading.catalogue import CATALOGUE_NAMES, REQUIREMENTS, row
+from pytest_ckpt.grading.completeness import asked_requirements
+from pytest_ckpt.grading.engines import engine_sentences, memory_sentences
+from pytest_ckpt.grading.forecast import forecasts
+from pytest_ckpt.grading.frameworks import framework_overheads
+from pytest_ckpt.grading.goodput import cluster_sizes, training_rows
+from pytest_ckpt.grading.grading import Judgement
+from pytest_ckpt.grading.networks import client_limits, networks_of
+from pytest_ckpt.grading.reservations import relevance, untried
+from pytest_ckpt.grading.scope import scope_of
 from pytest_ckpt.judging.client_proofs import disclosures as start_hooks
 from pytest_ckpt.judging.clients import differences
 from pytest_ckpt.judging.cold import uncounted
-from pytest_ckpt.judging.completeness import asked_requirements
-from pytest_ckpt.judging.engines import engine_sentences, memory_sentences
-from pytest_ckpt.judging.forecast import forecasts
-from pytest_ckpt.judging.frameworks import framework_overheads
-from pytest_ckpt.judging.goodput import cluster_sizes, training_rows
-from pytest_ckpt.judging.grading import Judgement
-from pytest_ckpt.judging.networks import client_limits, networks_of
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.judging.reservations import relevance, untried
-from pytest_ckpt.judging.scope import scope_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -180,7 +180,7 @@ def _writers(planned: PlannedCheckpoint) -> int:
 
 def _month(m: Measurement, limits: ClusterLimits) -> SimulatedMonth | None:
     from pytest_ckpt.analysis.training_runs import Arrivals  # noqa: PLC0415 - they need numpy
-    from pytest_ckpt.judging.simulation import SimulationRules, measured_costs, simulated_row  # noqa: PLC0415
+    from pytest_ckpt.grading.simulation import SimulationRules, measured_costs, simulated_row  # noqa: PLC0415
 
     costs = measured_costs(m)
     if not costs or limits.failures_per_day * DAYS > _MAXIMUM_FAILURES:

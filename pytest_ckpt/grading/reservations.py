@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.environment import CONFTEST
 from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS
+from pytest_ckpt.grading.completeness import chosen_suites
 from pytest_ckpt.judging.client_proofs import describe_effect, has_proven_fsync
-from pytest_ckpt.judging.completeness import chosen_suites
 from pytest_ckpt.support.units import counted, format_decimal_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def _of_the_operator(recorders: Sequence[str], files_below: Sequence[str]) -> It
 
 def _of_the_question(plan: Plan) -> Iterator[str]:
     limits = plan.limits
-    # The headline names them, too (judging.scope).
+    # The headline names them, too (grading.scope).
     for planned in plan.runnable:
         if planned.layout.model.own:
             yield f"{_sentence(planned.layout.model.label)} is the operator's: it is not a model of the workload."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.reservations import unusual_inputs
+from pytest_ckpt.grading.reservations import unusual_inputs
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.support.units import counted, format_decimal_bytes

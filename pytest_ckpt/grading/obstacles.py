@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_ckpt.facts.settings import ACCEPTANCE
 from pytest_ckpt.facts.verdict import Grade
-from pytest_ckpt.judging.behaviour import missing_need
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.cold import OTHER_PROOFS
-from pytest_ckpt.judging.completeness import (
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.completeness import (
     asked_checkpoints,
     asked_checks,
     asked_requirements,
@@ -20,8 +18,10 @@ from pytest_ckpt.judging.completeness import (
     gates_something,
     is_given,
 )
+from pytest_ckpt.grading.scope import unheld_model
+from pytest_ckpt.judging.behaviour import missing_need
+from pytest_ckpt.judging.cold import OTHER_PROOFS
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.judging.scope import unheld_model
 from pytest_ckpt.sizing.files import requests_against_full_size
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_seconds

@@ -1,4 +1,4 @@
-"""Judges of saves to a local tier that drains to the target: drains, restores, lost hosts. Pure."""
+"""Saves to a local tier that drains to the target: drains, restores, lost hosts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.strategy_results import BACKGROUND
 from pytest_ckpt.judging.decision import Decision, ended_before, measured_as, not_decided
-from pytest_ckpt.judging.restore_patterns import without_pattern
-from pytest_ckpt.judging.save_costs import at_full_size, save_costs
-from pytest_ckpt.judging.strategies import describe_loss, not_saved
+from pytest_ckpt.judging.given import not_saved, without_pattern
+from pytest_ckpt.judging.requirement import requirement
+from pytest_ckpt.judging.save_costs import at_full_size, describe_loss, save_costs
 from pytest_ckpt.judging.with_commands import lost, missing_bytes, wrong_bytes
 from pytest_ckpt.sizing.drains import drain_limit_seconds
 from pytest_ckpt.support.units import compared, counted, format_bytes, format_percent, format_rate, format_seconds
@@ -22,11 +22,30 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.save_costs import SaveCost
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-MAXIMUM_SLOWER_SAVE = 1.10
 
+@requirement(
+    "DRAIN",
+    title="The local tier is drained in time",
+    maximum=1.10,
+    units=("s", "beside / alone"),
+    figure="the slowest drain, from when the job could go on until the checkpoint was committed on the target; the "
+    "ratio of medians where drains slow saves",
+    limit="the time from one drain to the next, less where the work at risk leaves less; {maximum:g} x for saves "
+    "to the local tier beside a drain that miss the save limit",
+    source="derived from the cluster: a failure that only the target survives costs all work since the last drain",
+    of_strategy=lambda strategy: strategy.tiers,
+    next_step="Look what is longer: the drain (the target, or the local tier that it reads), or what saves take from "
+    "training; --ckpt-drain-every says how many saves share a drain.",
+    help="A save in the background costs too much",
+)
+def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: ClusterLimits, maximum: float) -> Decision:
+    """Every drain from the local tier to the target is over before the next begins, and puts little work at risk.
 
-def judge_drain(measurement: Measurement, limits: ClusterLimits, *, maximum: float = MAXIMUM_SLOWER_SAVE) -> Decision:
-    """Every drain is over in time, risks little work, and slows saves to the local tier little."""
+    Training waits until a checkpoint is saved to the local tier; every N-th is drained to the target while training
+    goes on. Where only the target survives a failure, all work since the last drain is lost. So the limit follows from
+    how often the cluster fails, how many failures only the target survives, and what saves take from training. Saves to
+    the local tier beside a drain may take at most 10 % longer than alone, or must still meet the save limit.
+    """
     rule = measurement.drains
     if decided := not_saved(measurement, lanes=(BACKGROUND,)):
         return decided
@@ -75,13 +94,26 @@ def judge_drain(measurement: Measurement, limits: ClusterLimits, *, maximum: flo
     return measured_as("met", seconds, limit, "s", because, detail)
 
 
-def judge_tier_order(measurement: Measurement, _limits: ClusterLimits) -> Decision:
-    """A restore takes the newest checkpoint that is whole on all ranks, from either tier, and every byte is right."""
-    found = measurement.patterns.tiers if measurement.patterns else None
-    if found is None:
-        return without_pattern(measurement, ("tiers",))
-    detail = tuple(_describe_restores(found))
-    for when, restore in (("newest one whole in the local tier", found.whole), ("newest one torn", found.torn)):
+@requirement(
+    "TIER-ORDER",
+    title="A restore takes the newest whole checkpoint of both tiers",
+    units=("faults", "bytes"),
+    figure="faults in what was restored; bytes compared, where some were not",
+    limit="no fault, every byte",
+    source="zero tolerance",
+    of_strategy=lambda strategy: strategy.tiers,
+    next_step="Look which tier showed a checkpoint that was not whole, or hid one that was, and at the named file.",
+    help="A committed checkpoint did not survive",
+)
+def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
+    """A restore takes the newest checkpoint that is whole on all ranks, from the local tier or from the target.
+
+    With a newer checkpoint in the local tier than on the target, the local one is loaded. Then the files of one rank
+    are deleted there, as when its host is lost: the checkpoint that was drained last must be loaded from the target,
+    with caches dropped, and never a mixture of two. Every byte is compared.
+    """
+    detail = tuple(_describe_restores(tiers))
+    for when, restore in (("newest one whole in the local tier", tiers.whole), ("newest one torn", tiers.torn)):
         if not restore.is_right:
             because = (
                 f"With the {when}, checkpoint {restore.expected} of the {_place(restore.expected_tier)} was expected, "
@@ -90,7 +122,7 @@ def judge_tier_order(measurement: Measurement, _limits: ClusterLimits) -> Decisi
             return lost(because, detail)
         if decided := wrong_bytes(restore.integrity, detail) or missing_bytes(restore.integrity, detail):
             return decided
-    compared = sum(r.integrity.bytes_checked for r in (found.whole, found.torn) if r.integrity)
+    compared = sum(r.integrity.bytes_checked for r in (tiers.whole, tiers.torn) if r.integrity)
     because = (
         "The newest checkpoint came from the local tier; when the files of one rank were gone there, the newest whole "
         f"one came from the target. {counted(compared, 'byte')} compared, none wrong."
@@ -98,8 +130,29 @@ def judge_tier_order(measurement: Measurement, _limits: ClusterLimits) -> Decisi
     return measured_as("met", 0.0, 0.0, "faults", because, detail)
 
 
-def judge_node_loss(measurement: Measurement, limits: ClusterLimits) -> Decision:
-    """A checkpoint outlives the loss of a host with its local tier; it takes several hosts to try that."""
+@requirement(
+    "NODE-LOSS",
+    title="A checkpoint outlives the loss of a host",
+    units=("s", "faults", "bytes"),
+    figure="the time until all ranks had loaded again, with a partner's copies in place of what one host lost; "
+    "faults in what was restored; bytes compared, where some were not",
+    limit="the load limit of the cluster ({load} for 16,000 accelerators); no fault, every byte",
+    source="as LOAD: restore budget x mean time to failure; zero tolerance",
+    of_strategy=lambda strategy: strategy.tiers,
+    next_step="One host cannot be lost: name several (--ckpt-hosts). Else look at the partner's tier and the ranks' "
+    "network; the target has no part in it.",
+    help="A committed checkpoint did not survive",
+)
+def test_a_checkpoint_outlives_the_loss_of_a_host(measurement: Measurement, limits: ClusterLimits) -> Decision:
+    """When a host is lost with its local tier, a partner host's copies are restored, within the load limit.
+
+    Jobs keep a second copy of each checkpoint in the local tier of another host. Two checkpoints are saved to the local
+    tiers, and each rank sends its files over the network of the ranks to a rank of the next host, which makes them
+    durable in its tier. Then all that the last host's tier holds is deleted, its own files and the copies that it kept
+    for another. Its files come back from its partner, all ranks load, and every byte is compared: an older copy is
+    found. Copies are made for this alone: no other figure contains them. On one host nothing is decided, and saves in
+    tiers are not certified.
+    """
     found = measurement.patterns.tiers if measurement.patterns else None
     if found is None:
         return ended_before(measurement.failure) if measurement.failure else without_pattern(measurement, ("tiers",))

@@ -8,8 +8,8 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.settings import SUITES
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.verdict import Reason
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.behaviour import missing_need
-from pytest_ckpt.judging.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.requirement import Requirement
 
 if TYPE_CHECKING:

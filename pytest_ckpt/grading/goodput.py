@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.reservations import is_projectable
+from pytest_ckpt.grading.reservations import is_projectable
 from pytest_ckpt.judging.save_costs import SaveCost, at_full_size, save_costs
 from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds

@@ -1,0 +1,190 @@
+"""The facts that a requirement may ask for, by the name of its parameter. Pure.
+
+A fact that is not there is decided here, once: its provider answers with the decision, and the requirement is not
+called. The facts have a table of their own, since pytest's fixtures can be replaced by any conftest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from pytest_ckpt.facts.measurement import DataEffect, Measurement, Operation, OperationKind, Patterns, Retention
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.proofs import Durability
+from pytest_ckpt.facts.strategy_results import LOCAL_TIER
+from pytest_ckpt.facts.subject import Pattern
+from pytest_ckpt.judging.decision import (
+    Decision,
+    ended_before,
+    failed_by,
+    is_decided_by,
+    is_decided_in,
+    not_decided,
+    undecided,
+)
+from pytest_ckpt.judging.save_costs import SaveCost, save_costs
+
+if TYPE_CHECKING:
+    from pytest_ckpt.sizing.limits import ClusterLimits
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Judged:
+    """What one requirement is judged on: a measurement with the cluster's limits, or what a check observed."""
+
+    measurement: Measurement | None = None
+    limits: ClusterLimits | None = None
+    observation: Observation | None = None
+    maximum: float | None = None
+
+    @property
+    def measured(self) -> Measurement:
+        """The measurement of a requirement that is judged on one."""
+        assert self.measurement is not None
+        return self.measurement
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operations:
+    """All planned operations of one kind, and the measurement that they are of."""
+
+    kind: OperationKind
+    all: tuple[Operation, ...]
+    of: Measurement
+
+
+def _measurement(facts: Judged) -> Measurement:
+    return facts.measured
+
+
+def _limits(facts: Judged) -> ClusterLimits:
+    assert facts.limits is not None
+    return facts.limits
+
+
+def _observation(facts: Judged) -> Observation:
+    assert facts.observation is not None
+    return facts.observation
+
+
+def _saves(facts: Judged) -> Operations | Decision:
+    return _operations(facts.measured, "save")
+
+
+def _loads(facts: Judged) -> Operations | Decision:
+    return _operations(facts.measured, "load")
+
+
+def _operations(measurement: Measurement, kind: OperationKind) -> Operations | Decision:
+    """Return all planned operations of a kind; where some lack, a failure of the storage in them decides."""
+    if measurement.failure and is_decided_by(measurement.failure, kind):
+        return failed_by(measurement.failure)
+    done = measurement.of_kind(kind)
+    if len(done) < measurement.operations_planned:
+        return undecided(measurement, kind)
+    return Operations(kind=kind, all=tuple(done), of=measurement)
+
+
+def _durability(facts: Judged) -> Durability | Decision:
+    return facts.measured.durability or undecided(facts.measured, "save")
+
+
+def _retention(facts: Judged) -> Retention | Decision:
+    return facts.measured.retention or undecided(facts.measured, "load")
+
+
+def _data(facts: Judged) -> DataEffect | Decision:
+    return facts.measured.data or undecided(facts.measured, "load")
+
+
+def _costs(facts: Judged) -> tuple[SaveCost, ...] | Decision:
+    return not_saved(facts.measured) or tuple(save_costs(facts.measured))
+
+
+def _pattern(name: Pattern, facts: Judged) -> object:
+    found = getattr(facts.measured.patterns, name) if facts.measured.patterns else None
+    return without_pattern(facts.measured, (name,)) if found is None else found
+
+
+def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decision:
+    """Decide where a pattern was not measured: it failed itself, cannot be with these ranks, or was not reached."""
+    failure = measurement.failure
+    if failure and any(is_decided_in(failure, name) for name in names):
+        return failed_by(failure)
+    reasons = measurement.patterns.not_run if measurement.patterns else {}
+    for name in names:
+        if name in reasons:
+            return not_decided("not possible", reasons[name])
+    if failure:
+        return ended_before(failure)
+    return not_decided("not measured", "It was not measured.")
+
+
+def not_saved(measurement: Measurement, *, lanes: tuple[str, ...] = ("", LOCAL_TIER)) -> Decision | None:
+    """Decide where not every save was measured, with the steps beside it; a failure counts in ``lanes`` of a rank."""
+    failure = measurement.failure
+    if failure and is_decided_by(failure, "save"):
+        # What failed in the background is another requirement's affair: the job had gone on.
+        return failed_by(failure) if failure.lane in lanes else ended_before(failure)
+    if len(measurement.of_kind("save")) < measurement.operations_planned:
+        return undecided(measurement, "save")
+    if not save_costs(measurement):
+        if failure:
+            return ended_before(failure)
+        return not_decided("not measured", "What went on beside the saves was not measured.")
+    return None
+
+
+_PATTERNS = {f.name: str(f.type).removesuffix(" | None") for f in dataclasses.fields(Patterns) if f.name != "not_run"}
+
+PROVIDERS: dict[str, tuple[Callable[[Judged], Any], str]] = {
+    "measurement": (_measurement, "Measurement"),
+    "limits": (_limits, "ClusterLimits"),
+    # The limit of a requirement or check, as the table of gates has it.
+    "maximum": (lambda facts: facts.maximum, "float"),
+    "observation": (_observation, "Observation"),
+    "saves": (_saves, "Operations"),
+    "loads": (_loads, "Operations"),
+    "durability": (_durability, "Durability"),
+    "retention": (_retention, "Retention"),
+    "data": (_data, "DataEffect"),
+    # What each save cost training.
+    "costs": (_costs, "tuple[SaveCost, ...]"),
+    **{name: (functools.partial(_pattern, cast("Pattern", name)), of) for name, of in _PATTERNS.items()},
+}
+"""By the name of a parameter: what provides the fact, and its type as it is written."""
+
+
+def check_parameters(function: Callable[..., object]) -> tuple[str, ...]:
+    """Return the names of the facts that a function asks for. Raises TypeError for one of no name or another type.
+
+    Types are compared as they are written: nothing is imported for it. A vendor's function may have none. The maximum
+    of a check may be None.
+    """
+    names = tuple(inspect.signature(function).parameters)
+    for name in names:
+        where = f"{function.__module__}.{function.__qualname__}"
+        if name not in PROVIDERS:
+            raise TypeError(f"{where} asks for '{name}'; the facts are {', '.join(PROVIDERS)}")
+        known = PROVIDERS[name][1]
+        written = function.__annotations__.get(name)
+        written = written if isinstance(written, str | None) else getattr(written, "__name__", str(written))
+        if written not in (None, known, f"{known} | None"):
+            raise TypeError(f"{where} takes '{name}' for {written}; it is {known}")
+    return names
+
+
+def decide_by(function: Callable[..., Decision], facts: Judged) -> Decision:
+    """Call a requirement with the facts that it asks for; the first that is not there decides."""
+    given = {}
+    for name in inspect.signature(function).parameters:
+        fact = PROVIDERS[name][0](facts)
+        if isinstance(fact, Decision):
+            return fact
+        given[name] = fact
+    return function(**given)

@@ -1,0 +1,218 @@
+"""The tests of a run: one for each requirement and subject, made from the catalogue, and what they measure."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_ckpt.config.options import command_words
+from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.measurement import OperationKind
+from pytest_ckpt.facts.subject import Subject
+from pytest_ckpt.facts.verdict import Verdict
+from pytest_ckpt.grading.completeness import compared_with, is_given
+from pytest_ckpt.judging.behaviour import missing_need
+from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run
+from pytest_ckpt.launching.measurements import Measurements
+from pytest_ckpt.launching.observations import Observations
+from pytest_ckpt.launching.observer import Observer
+from pytest_ckpt.plugin.carried import Carried, Timed, hang
+from pytest_ckpt.plugin.stash import OPEN_RUN, PLUGINS, RUN
+from pytest_ckpt.plugin.terminal_observer import TerminalObserver
+from pytest_ckpt.report.text import failure_text
+from pytest_ckpt.run.crash import keep_traceback, of_report_folder
+from pytest_ckpt.sizing.steps import planned_steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_ckpt.run.context import RunContext
+
+_CARRIED = pytest.StashKey[Carried]()
+_OBSERVER = pytest.StashKey[Observer]()
+_MEASUREMENTS = pytest.StashKey[Measurements]()
+_OBSERVATIONS = pytest.StashKey[Observations]()
+
+# The requirements whose seconds pytest-benchmark follows.
+_TIMED: dict[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
+
+
+class SuiteFile(pytest.File):
+    """A file of ``suites/``. Its tests come from the catalogue of the run: no test module is imported or rewritten."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield a test for each subject of each requirement that is part of the run."""
+        for requirement in self.config.stash[RUN].catalogue.values():
+            if not requirement.plugin and _place_of(requirement)[0].stem == self.path.stem:
+                yield from _items_of(requirement, self)
+
+
+class PluginFile(pytest.File):
+    """The file in which a plugin states requirements: each is a test, whatever tests the command names."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """Yield a test for each subject of each requirement that is stated in this file."""
+        for requirement in self.config.stash[RUN].catalogue.values():
+            if requirement.plugin and _place_of(requirement)[0] == self.path:
+                yield from _items_of(requirement, self)
+
+
+def items_of_plugins(session: pytest.Session) -> list[pytest.Item]:
+    """Return the tests of what plugins ask for."""
+    stated = [r for r in session.config.stash[RUN].catalogue.values() if r.plugin]
+    files = [PluginFile.from_parent(session, path=path) for path in dict.fromkeys(_place_of(r)[0] for r in stated)]
+    return [item for file in files for item in file.collect()]
+
+
+class RequirementItem(pytest.Item):
+    """One requirement on one subject, called by its id: ``-k REPEAT`` selects what it says."""
+
+    def __init__(self, *, requirement: Requirement, subject: str, **of_pytest: Any) -> None:
+        super().__init__(**of_pytest)
+        self.requirement, self.subject = requirement, subject
+
+    def runtest(self) -> None:
+        """Measure a subject and judge the requirement on it.
+
+        It fails when a required requirement is not met and is skipped when it could not be decided; a failed advisory
+        requirement is reported as such and fails nothing.
+        """
+        run = self.config.stash[RUN]
+        try:
+            self._decide_and_tell(run)
+            return
+        except Exception as error:
+            sentence = keep_traceback(error, run.folder, run.redactor)
+            self.stash[_CARRIED] = Carried(crash=sentence)
+            if of_report_folder(error, run.folder):
+                # So would every other test; the last line of the run tells it, once.
+                self.session.shouldfail = sentence = "the report folder cannot be written"
+        # Out here, pytest does not print the error a second time as the cause.
+        pytest.fail(sentence, pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Say where the requirement is written."""
+        path, line = _place_of(self.requirement)
+        return path, line, self.name
+
+    def _decide_and_tell(self, run: RunContext) -> None:
+        requirement, subject = self.requirement, self.subject
+        if requirement.suite == "conformance":
+            verdict = self._judge_behaviour(run)
+            timed = None
+            raw = f"observations/{requirement.id}.{subject}.json"
+        else:
+            verdict, timed = self._judge(run)
+            raw = f"measurements/{Subject.from_text(subject).slug}.json"
+        verdict = run.waived(verdict)
+        self.stash[_CARRIED] = Carried(verdict=verdict, timed=timed)
+        names = ("subject", "severity", "outcome", "reason", "measured", "limit", "unit", "margin")
+        properties = [("requirement", verdict.id), *((name, getattr(verdict, name)) for name in names)]
+        self.user_properties.extend((name, value) for name, value in properties if value is not None)
+        if verdict.outcome in ("not run", "waived"):
+            pytest.skip(verdict.because)
+        if verdict.outcome == "failed" and verdict.severity == "required":
+            explain = ""
+            if requirement.suite != "conformance":
+                explain = f"pytest-ckpt plan {command_words(run.settings, ('--ckpt-report', '--ckpt-config'))}"
+            text = failure_text(to_plain(verdict), explain, requirement.next_step)
+            pytest.fail(f"{text}\nraw data: {run.folder / raw}", pytrace=False)
+
+    def _judge(self, run: RunContext) -> tuple[Verdict, Timed | None]:
+        requirement, subject = self.requirement, self.subject
+        planned = run.plan.of(Subject.from_text(subject))
+        if planned.not_run:
+            return not_run(requirement, subject, "not planned", f"{planned.not_run}.", run.gates), None
+        if requirement.not_given and not requirement.is_asked(run.settings):
+            return not_run(requirement, subject, "not given", requirement.not_given, run.gates), None
+        own, measured = requirement.own_launch, measurements(self.session)
+        measurement = measured.with_own_launch(planned.subject, own) if own else measured.measurement(planned.subject)
+        verdict = decide(requirement, measurement, run.plan.limits, run.gates)
+        kind = _TIMED.get(requirement.id)
+        if kind is None:
+            return verdict, None
+        seconds = tuple(o.seconds for o in measurement.of_kind(kind))
+        return verdict, Timed(subject=subject, kind=kind, seconds=seconds, bytes=measurement.bytes)
+
+    def _judge_behaviour(self, run: RunContext) -> Verdict:
+        requirement, subject = self.requirement, self.subject
+        (check,) = (c for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject))
+        if not is_given(check, run.settings):
+            return not_run(requirement, subject, "not given", missing_need(check), run.gates)
+        observation = _observations(self.session).observation(check)
+        return decide_observed(requirement, observation, run.gates, run.environment.target.kind)
+
+
+def carry(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Hang what a test decided on its report."""
+    if report.when == "call" and _CARRIED in item.stash:
+        hang(item.stash[_CARRIED], report)
+
+
+def measurements(session: pytest.Session) -> Measurements:
+    """Return what hands out measurements: the first to ask launches the ranks, for all that the session will ask."""
+    stash = session.config.stash
+    if _MEASUREMENTS not in stash:
+        opened, run = stash.get(OPEN_RUN, None), stash[RUN]
+        made = Measurements(run, _observer(session), stash[PLUGINS], opened.waiting if opened else None)
+        asked = _asked(session, run)
+        made.want({c.subject for c in run.plan.checkpoints if str(c.subject) in asked.subjects})
+        stash[_MEASUREMENTS] = made
+    return stash[_MEASUREMENTS]
+
+
+def _observations(session: pytest.Session) -> Observations:
+    """Return what hands out observations of checks; each check is made once."""
+    stash = session.config.stash
+    if _OBSERVATIONS not in stash:
+        stash[_OBSERVATIONS] = Observations(stash[RUN], _observer(session))
+    return stash[_OBSERVATIONS]
+
+
+def _observer(session: pytest.Session) -> Observer:
+    """Return what shows how far the session has come with all that it will measure and check."""
+    stash = session.config.stash
+    if _OBSERVER not in stash:
+        run = stash[RUN]
+        asked = _asked(session, run)
+        wanted = [c for c in run.plan.runnable if str(c.subject) in asked.subjects]
+        steps = [s for c in wanted for s in planned_steps(c, run.settings, run.target)]
+        stash[_OBSERVER] = TerminalObserver(session.config, steps, asked.checks)
+    return stash[_OBSERVER]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """What the tests of a session ask for: subjects of any suite, and how many checks that can be made."""
+
+    subjects: frozenset[str]
+    checks: int
+
+
+def _asked(session: pytest.Session, run: RunContext) -> _Asked:
+    pairs = {(item.requirement.id, item.subject) for item in session.items if isinstance(item, RequirementItem)}
+    made = [c for c in CHECKS if (c.requirement, c.subject) in pairs and is_given(c, run.settings)]
+    named = {subject for _, subject in pairs}
+    beside = compared_with(run.plan, run.settings, [c.subject for c in run.plan.runnable if str(c.subject) in named])
+    return _Asked(subjects=frozenset(named | set(map(str, beside))), checks=len(made))
+
+
+def _items_of(requirement: Requirement, file: pytest.File) -> Iterator[pytest.Item]:
+    run = file.config.stash[RUN]
+    if run.runs(requirement.id):
+        for subject in run.subjects(requirement.id):
+            name = f"{requirement.id}[{subject}]"
+            yield RequirementItem.from_parent(file, name=name, requirement=requirement, subject=subject)
+
+
+def _place_of(requirement: Requirement) -> tuple[Path, int]:
+    """Return the file in which a requirement is written, and its line, counted from 0."""
+    assert requirement.function is not None
+    code = inspect.unwrap(requirement.function).__code__
+    return Path(code.co_filename), code.co_firstlineno - 1
