@@ -12,8 +12,8 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance import reading
-from pytest_ckpt.conformance.posix.client import decoded, encoded
+from pytest_ckpt.conformance import content
+from pytest_ckpt.conformance.client import decoded, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ def names(path: str) -> list[str]:
 
 def read(path: str) -> str:
     """Open a file, read it to its end and close it; return its bytes encoded."""
-    return encoded(reading.read_file(path))
+    return encoded(content.read_file(path))
 
 
 def write(path: str, *, data: str, exclusive: bool = False, append: bool = False, sync: bool = False) -> None:
@@ -84,7 +84,7 @@ def open_file(path: str, *, flags: int = os.O_RDONLY) -> int:
 
 def read_at(path: str, *, descriptor: int, length: int, offset: int) -> str:
     """Return bytes of an open file, encoded; fewer only where it ends."""
-    return encoded(reading.read_at(descriptor, offset, length))
+    return encoded(content.read_at(descriptor, offset, length))
 
 
 def write_at(path: str, *, descriptor: int, data: str, offset: int) -> None:

@@ -16,7 +16,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.not_run import NotRun
+from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.support.die_with_parent import die_with_parent
 from pytest_ckpt.support.processes import blocked_in
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.content import difference, random_bytes
-from pytest_ckpt.conformance.reading import read_to_end
+from pytest_ckpt.conformance.content import difference, random_bytes, read_to_end
 from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
 from pytest_ckpt.targets.posix.names import checkpoint_name, partial_name
 
