@@ -5,6 +5,7 @@ A descriptor that ``open_file`` returns stays open in the agent; the path of lat
 
 from __future__ import annotations
 
+import base64
 import errno
 import fcntl
 import os
@@ -13,10 +14,22 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance import content
-from pytest_ckpt.conformance.client import decoded, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+READY = "ready"
+"""What the agent says first."""
+
+
+def encoded(data: bytes) -> str:
+    """Return bytes as they are sent."""
+    return base64.b64encode(data).decode()
+
+
+def decoded(text: str) -> bytes:
+    """Return what ``encoded`` was given."""
+    return base64.b64decode(text)
 
 
 def stat(path: str) -> dict[str, int]:

@@ -19,7 +19,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.client import READY
+from pytest_ckpt.conformance.actions import READY
 from pytest_ckpt.support.die_with_parent import die_with_parent
 from pytest_ckpt.wire.caller import NoConnection, call
 

@@ -1,35 +1,27 @@
-"""Other clients of the same storage, and races between them.
-
-A client is a process on another host, on a second mount of this one, or beside the check on the same mount.
-"""
+"""Another client of the same storage: a process on another host, on a second mount of this one, or on the same one."""
 
 from __future__ import annotations
 
-import base64
 import errno
 import os
 import select
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.conformance.actions import READY, decoded, encoded
 from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.wire.listener import ENDED, Connection, Listener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from pytest_ckpt.conformance.context import CheckContext
+    from collections.abc import Callable, Sequence
 
 # An agent takes no module from the current directory if its check takes none.
 SAFE_PATH = ("-P",) if sys.flags.safe_path else ()
 AGENT = (sys.executable, *SAFE_PATH, "-m", "pytest_ckpt.conformance.agent")
-READY = "ready"
-"""What the agent says first."""
 _STARTS_IN_SECONDS = 60.0
 _ENDS_IN_SECONDS = 5.0
 _TICK_SECONDS = 0.25
@@ -220,56 +212,3 @@ class Client:
             how = "its connection is closed"
         action, path = self._asked
         return NotRun(f"{self.name} has ended ({how}) in {action} of {path}: {' '.join(self._command)}")
-
-
-def encoded(data: bytes) -> str:
-    """Return bytes as they are sent."""
-    return base64.b64encode(data).decode()
-
-
-def decoded(text: str) -> bytes:
-    """Return what ``encoded`` was given."""
-    return base64.b64decode(text)
-
-
-Racers = list[tuple[Client, str]]
-_PROCESSES = 4
-# Racers start together. Whoever wins then pauses for a moment, so that the others catch up and go ahead: without it,
-# the first to start would win all.
-_AT_ONCE = 25
-PAUSE_SECONDS = 0.0005
-
-
-@contextmanager
-def processes(context: CheckContext) -> Iterator[Racers]:
-    """Give processes of this host, each with the folder as it sees it."""
-    with ExitStack() as started:
-        yield [
-            (started.enter_context(closing(Client(name=f"process {number}", tell=context.tell))), str(context.folder))
-            for number in range(_PROCESSES)
-        ]
-
-
-@contextmanager
-def two_clients(context: CheckContext) -> Iterator[Racers]:
-    """Give a process of this host and the second client."""
-    with closing(Client(name="the first client", tell=context.tell)) as here:
-        yield [(here, str(context.folder)), context.second()]
-
-
-def race(
-    racers: Racers, names: list[str], action: str, details: Callable[[str], dict[str, Any]]
-) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """Have all do the same to the same names, some at once; yield those names and what each racer answers.
-
-    ``details`` returns what a racer of that name is told beside the names.
-    """
-    for racer, folder in racers:
-        racer.sees(folder)  # So it has started: who is late does not race.
-    for first in range(0, len(names), _AT_ONCE):
-        some = names[first : first + _AT_ONCE]
-        # In turn, each is the first to be told.
-        racers = racers[1:] + racers[:1]
-        for racer, folder in racers:
-            racer.start(action, folder, names=some, **details(racer.name))
-        yield some, {racer.name: racer.finish() for racer, _ in racers}

@@ -161,14 +161,14 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="EXCLUSIVE",
         subject="create",
-        code="names:create",
+        code="races:create",
         relies="NVRx local",
         how="Processes race to create 1,000 names with O_EXCL: each has exactly one winner.",
     ),
     Check(
         requirement="EXCLUSIVE",
         subject="create-second-client",
-        code="names:create_second",
+        code="races:create_second",
         needs="second client",
         relies="NVRx local",
         how="Two clients race to create 1,000 names with O_EXCL: each has exactly one winner.",
@@ -263,14 +263,14 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="MKDIR",
         subject="race",
-        code="names:make_folder",
+        code="races:make_folder",
         relies="all",
         how="Processes make the same folders at once, each then creates a file in it: one makes it, all see it.",
     ),
     Check(
         requirement="MKDIR",
         subject="race-second-client",
-        code="names:make_folder_second",
+        code="races:make_folder_second",
         needs="second client",
         relies="all",
         how="Two clients make the same folders at once, each then creates a file in it: one makes it, both see it.",

@@ -55,15 +55,15 @@ os.pread = lambda fd, length, offset: true_pread(fd, min(length, 100), offset)
 """
 # Who loses the race writes into the file of the winner, and this client's memory says that there is no such file.
 LOSER_WRITES = """
-from pytest_ckpt.conformance.posix import names
-true_create = names.create_names
+from pytest_ckpt.conformance.posix import races
+true_create = races.create_names
 def create_names(path, *, names, who):
     done = true_create(path, names=names, who=who)
     for name in set(names) - set(done["won"]):
         with open(f"{path}/{name}", "w") as file:
             file.write(who)
     return done
-names.create_names = create_names
+races.create_names = create_names
 """
 NAME_IS_NOT_KNOWN = "from pathlib import Path\nPath.exists = lambda self, **more: False"
 

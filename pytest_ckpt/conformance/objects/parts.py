@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.client import decoded, encoded
+from pytest_ckpt.conformance.actions import decoded, encoded
 from pytest_ckpt.conformance.objects.session import content
 from pytest_ckpt.targets.objects.parts import MAXIMUM_PARTS, MINIMUM_PART_BYTES
 

@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_ckpt.conformance.client import Client, encoded
+from pytest_ckpt.conformance.actions import encoded
+from pytest_ckpt.conformance.client import Client
 from pytest_ckpt.conformance.content import compare, random_bytes, read_file
 from pytest_ckpt.conformance.context import Findings, Watched
 from pytest_ckpt.conformance.posix import visible

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance import actions
-from pytest_ckpt.conformance.client import decoded, encoded
+from pytest_ckpt.conformance.actions import decoded, encoded
 from pytest_ckpt.conformance.content import PAGE, page_fault, page_of, random_bytes, read_to_end
 from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.facts.checks import BY_NAME
