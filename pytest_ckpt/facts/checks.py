@@ -1,7 +1,9 @@
 """The checks of behaviour, one row each, by name and by room. Pure data; the code of a check is named, not imported.
 
-Rows of semantics are those of the survey of checkpoint software in docs/conformance.md. The module is long because it
-is one table.
+A row is no decorator of the check's function: plan, judge and verify need the rows and would import the code of all
+checks for them (about 0.1 s), and the process of a check, which is started for each, would import more than its own
+module. Rows of semantics are those of the survey of checkpoint software in docs/conformance.md. The module is long
+because it is one table.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ Need = Literal["", "second client", "power cut", "small folder"]
 class Check:
     """One subject of one requirement.
 
-    ``code`` is ``module:function`` below the ``checks`` of its ``room`` in ``pytest_ckpt.conformance``: ``posix`` for
-    mounted file systems, ``objects`` for object stores; a function of (the room's context, Findings).
+    ``code`` is ``module:function`` below its ``room`` in ``pytest_ckpt.conformance``: ``posix`` for mounted file
+    systems, ``objects`` for object stores; a function of (the room's context, Findings).
     ``needs`` is what a run must have been given for it; ``relies`` says which software counts on it; ``how`` what is
     done, in one sentence for the documentation. ``limit`` is the default limit of the figure that the check measures,
     in ``unit``.
