@@ -66,13 +66,10 @@ def read(path: str) -> str:
 def write(path: str, *, data: str, exclusive: bool = False, append: bool = False, sync: bool = False) -> None:
     """Open a file (made or emptied, unless ``append``), write, fsync if asked, and close it."""
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC) | (os.O_EXCL if exclusive else 0)
-    descriptor = os.open(path, flags, 0o644)
-    try:
+    with content.opened(path, flags) as descriptor:
         _write(descriptor, decoded(data), None)
         if sync:
             os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def make_folder(path: str) -> None:

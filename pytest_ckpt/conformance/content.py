@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import shake_128
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pytest_ckpt.conformance.context import Findings
@@ -219,13 +220,20 @@ def _told(seen: bytes, expected: bytes, seed: int, version: int, number: int) ->
 _READ_BYTES = 1 << 20
 
 
-def read_file(path: Path | str) -> bytes:
-    """Return all bytes of a file. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY)
+@contextmanager
+def opened(path: Path | str, flags: int) -> Iterator[int]:
+    """Open a file, without a call besides, for the time of a block. Raises OSError, also that of close."""
+    descriptor = os.open(path, flags, 0o644)
     try:
-        return read_to_end(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def read_file(path: Path | str) -> bytes:
+    """Return all bytes of a file. Raises OSError."""
+    with opened(path, os.O_RDONLY) as descriptor:
+        return read_to_end(descriptor)
 
 
 def read_to_end(descriptor: int) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import mmap
 import os
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     Tell = Callable[[str, str], None]
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _TICK_SECONDS = 0.005
 _TELL_SECONDS = 1.0
 _KILL_SECONDS = 5.0

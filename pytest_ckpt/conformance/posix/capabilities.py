@@ -13,14 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.content import compare, random_bytes, read_file
+from pytest_ckpt.conformance.content import compare, opened, random_bytes, read_file
 from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.conformance.posix.sparse import FICLONE
 from pytest_ckpt.conformance.workers import all_said, gather, working
 from pytest_ckpt.facts.checks import BY_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from pytest_ckpt.conformance.context import CheckContext, Findings
     from pytest_ckpt.conformance.workers import Ended, Talk
@@ -517,18 +517,9 @@ def _hold(path: Path, mode: int, talk: Talk) -> None:
     talk.hear()
 
 
-@contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def _got(path: Path, mode: int) -> bool:
     """Return whether this process gets a lock at once; it is released again."""
-    with _opened(path) as descriptor:
+    with opened(path, os.O_RDWR) as descriptor:
         try:
             fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -575,7 +566,7 @@ def _count_up(context: CheckContext, findings: Findings) -> None:
 
 
 def _add(path: Path, additions: int, talk: Talk) -> None:
-    with _opened(path) as descriptor:
+    with opened(path, os.O_RDWR) as descriptor:
         for _ in range(additions):
             talk.at("flock", path)
             fcntl.flock(descriptor, fcntl.LOCK_EX)

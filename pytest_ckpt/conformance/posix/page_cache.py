@@ -6,20 +6,19 @@ MMAP: files that are read through mappings, as safetensors and torch.load(mmap=T
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.content import compare, difference, random_bytes, read_file
+from pytest_ckpt.conformance.content import compare, difference, opened, random_bytes, read_file
 from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.conformance.workers import all_said, gather, working
 from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from pytest_ckpt.conformance.context import CheckContext, Findings
     from pytest_ckpt.conformance.workers import Ended, Talk
@@ -69,7 +68,7 @@ def coherent(context: CheckContext, findings: Findings) -> None:
         tail = chance.randrange(1, 3 * _LARGE)
         content = bytearray(random_bytes(bulk + tail, context.seed, path.name))
         try:
-            with _opened(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT) as direct:
+            with opened(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT) as direct:
                 _write(direct, content[:bulk], 0)
         except OSError as refusal:
             if refusal.errno in NOT_OFFERED:
@@ -83,7 +82,7 @@ def coherent(context: CheckContext, findings: Findings) -> None:
         older = bytes(content)
         at, length = _part(chance, bulk)
         content[at : at + length] = random_bytes(length, context.seed, path.name, "direct")
-        with _opened(path, os.O_WRONLY | os.O_DIRECT) as direct:
+        with opened(path, os.O_WRONLY | os.O_DIRECT) as direct:
             _write(direct, content[at : at + length], at)
         _both_see(
             findings, path, content, older, f"after {length:,} bytes at byte {at:,} were overwritten with O_DIRECT"
@@ -93,7 +92,7 @@ def coherent(context: CheckContext, findings: Findings) -> None:
         at = chance.randrange(bulk)
         length = chance.randrange(1, bulk + tail - at + 1)
         content[at : at + length] = random_bytes(length, context.seed, path.name, "buffered")
-        with _opened(path, os.O_WRONLY) as buffered:
+        with opened(path, os.O_WRONLY) as buffered:
             os.pwrite(buffered, content[at : at + length], at)
             # The descriptor is still open and nothing was synced: the direct reader must see it all the same.
             _both_see(
@@ -110,14 +109,14 @@ def _write_and_read(context: CheckContext, findings: Findings, path: Path, size:
     again = chance.sample(range(blocks), blocks // 3)
     for block in again:
         content[block * size : (block + 1) * size] = random_bytes(size, context.seed, path.name, 2, block)
-    with _opened(path, os.O_CREAT | os.O_RDWR | os.O_DIRECT) as direct:
+    with opened(path, os.O_CREAT | os.O_RDWR | os.O_DIRECT) as direct:
         for block in chance.sample(range(blocks), blocks):
             _write(direct, first[block * size : (block + 1) * size], block * size)
         for block in again:
             _write(direct, content[block * size : (block + 1) * size], block * size)
         os.fsync(direct)
     context.tell("read with O_DIRECT", str(path))
-    with _opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
+    with opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
         seen = _read(direct, len(content), size)
     compare(findings, seen, bytes(content), path=path, when="read with O_DIRECT", older=first, unit_bytes=size)
     findings.trials += blocks + len(again)
@@ -125,7 +124,7 @@ def _write_and_read(context: CheckContext, findings: Findings, path: Path, size:
 
 
 def _both_see(findings: Findings, path: Path, content: bytearray, older: bytes, when: str) -> None:
-    with _opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
+    with opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
         seen = _read(direct, len(content), _BULK_BYTES)
     compare(findings, seen, bytes(content), path=path, when=f"read with O_DIRECT {when}", older=older)
     compare(findings, read_file(path), bytes(content), path=path, when=f"read buffered {when}", older=older)
@@ -134,15 +133,6 @@ def _both_see(findings: Findings, path: Path, content: bytearray, older: bytes, 
 def _part(chance: random.Random, bulk: int) -> tuple[int, int]:
     at = chance.randrange(0, bulk, _LARGE)
     return at, chance.randrange(at, bulk, _LARGE) + _LARGE - at
-
-
-@contextlib.contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
-    descriptor = os.open(path, flags, 0o644)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _write(descriptor: int, data: bytes | bytearray, offset: int) -> None:

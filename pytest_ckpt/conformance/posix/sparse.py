@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.content import compare, difference, random_bytes, read_at, read_file, read_to_end
+from pytest_ckpt.conformance.content import compare, difference, opened, random_bytes, read_at, read_file, read_to_end
 from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.conformance.workers import gather, working
 
@@ -136,15 +136,12 @@ def _write_stripes(path: Path, content: bytes, stripe: int, numbers: Iterable[in
 
 def _read_twice(findings: Findings, path: Path, content: bytes, when: str, *, unit_bytes: int = 0) -> None:
     """Read as the page cache has it, and once more as storage has it."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
+    with opened(path, os.O_RDONLY) as descriptor:
         seen = read_to_end(descriptor)
         if compare(findings, seen, content, path=path, when=when, unit_bytes=unit_bytes):
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             seen = read_to_end(descriptor)
             compare(findings, seen, content, path=path, when=f"{when}, past the cache", unit_bytes=unit_bytes)
-    finally:
-        os.close(descriptor)
 
 
 def _fine(findings: Findings, ends: Iterable[Ended]) -> None:
@@ -240,15 +237,12 @@ def _copied(context: CheckContext, path: Path, target: Path, way: str) -> str:
 def _compare(context: CheckContext, findings: Findings, target: Path, content: bytes, when: str) -> None:
     """Compare the copy as the page cache has it, then as storage has it."""
     context.tell("read", str(target))
-    descriptor = os.open(target, os.O_RDONLY)
-    try:
+    with opened(target, os.O_RDONLY) as descriptor:
         if compare(findings, read_to_end(descriptor), content, path=target, when=when):
             os.fsync(descriptor)
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             when = f"{when}, read past the cache"
             compare(findings, read_to_end(descriptor), content, path=target, when=when)
-    finally:
-        os.close(descriptor)
 
 
 def _by_holes(source: int, target: int) -> None:
@@ -397,8 +391,7 @@ def _free_bytes(path: Path) -> int:
 def _look_around(
     context: CheckContext, findings: Findings, path: Path, boundary: int, size: int, pieces: dict[int, bytes]
 ) -> int:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
+    with opened(path, os.O_RDONLY) as descriptor:
         # Where the boundary's offsets come out again if their upper bits are lost: behind the head there is a hole.
         for start, length in ((0, 4 * _AROUND_BYTES), (boundary - 2 * _AROUND_BYTES, 4 * _AROUND_BYTES)):
             context.tell("read", f"{path} at byte {start:,}")
@@ -414,8 +407,6 @@ def _look_around(
                 findings.wrong(
                     "wrong size", where=f"{path}, told by {what}", seen=f"{found:,} bytes", expected=f"{size:,}"
                 )
-    finally:
-        os.close(descriptor)
     return status.st_blocks * 512
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance import actions
 from pytest_ckpt.conformance.actions import decoded, encoded
-from pytest_ckpt.conformance.content import PAGE, page_fault, page_of, random_bytes, read_to_end
+from pytest_ckpt.conformance.content import PAGE, opened, page_fault, page_of, random_bytes, read_to_end
 from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.facts.checks import BY_NAME
 
@@ -112,13 +112,10 @@ def _changes(number: int) -> list[tuple[str, list[int]]]:
 def _change(path: Path, seed: int, before: list[int], after: list[int]) -> None:
     """Bring a file from one state to the next, writing only the pages that differ where the size does not fall."""
     kept = len(before) <= len(after) and any(a == b for a, b in zip(before, after, strict=False))
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | (0 if kept else os.O_TRUNC), 0o644)
-    try:
+    with opened(path, os.O_WRONLY | os.O_CREAT | (0 if kept else os.O_TRUNC)) as descriptor:
         for number, version in enumerate(after):
             if not (kept and number < len(before) and before[number] == version):
                 os.pwrite(descriptor, page_of(seed, version, number), number * PAGE)
-    finally:
-        os.close(descriptor)
 
 
 def append(context: CheckContext, findings: Findings) -> None:
