@@ -1,4 +1,4 @@
-"""A requirement, a model, an engine and an option are one row each: added to a copy, where ARCHITECTURE.md says.
+"""A requirement, check, model, engine and option are one row each: added to a copy, where ARCHITECTURE.md says.
 
 Nothing else of the tree is changed: whatever lists them by name elsewhere fails here.
 """
@@ -14,17 +14,29 @@ import sys
 import pytest
 
 from tests.support import CHECKOUT
+from tests.support.machine import need_fuse
 from tests.support.new_rows import THINGS, add
 from tests.support.vendor_folder import QUICK
 
-# What knows requirements, models, engines or options: judges, sizes, settings, pages, the plan, a run's tests.
+# What knows requirements, checks, models, engines or options: judges, sizes, settings, pages, the plan, a run's tests.
 RELEVANT = (
     "tests/judging", "tests/sizing", "tests/config", "tests/cli/plan/test_cli_plan.py",
-    "tests/docs/test_generated_pages.py",
+    "tests/docs/test_generated_pages.py", "tests/docs/test_counts_on_pages.py", "tests/file_systems",
+    "tests/conformance/test_matrix.py::test_every_fault_has_its_row_and_every_check_a_fault_that_fails_it",
+    "tests/conformance/test_matrix.py::test_the_page_says_what_the_tables_say",
+    "tests/conformance/test_matrix_of_objects.py::test_every_fault_has_its_row_and_every_check_a_fault_that_fails_it",
     "tests/report/test_text.py", "tests/plugin/test_plugin_is_light.py", "tests/test_layers.py",
     "tests/test_fast_set.py",
 )  # fmt: skip
 PATIENCE_SECONDS = 1200
+FINDS_AN_OBJECT_FAULT = """
+from tests.support.object_checks import failed
+from tests.support.object_matrix import MATRIX
+from tests.support.targets.object_faults import faulty_store
+for fault in ("", "empty prefixes list all"):
+    with faulty_store(fault) as endpoint:
+        assert set(failed(endpoint, ["OBJECT-LIST.empty"])) == {row.fails[0] for row in MATRIX if row.fault == fault}
+"""
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "ckpt-*")
 
 
@@ -77,6 +89,23 @@ def test_the_new_requirement_is_part_of_a_run(tree, tmp_path):
                     f"--rootdir={tmp_path}", "-c", os.devnull)  # fmt: skip
     assert listed.returncode == 0, listed.stdout + listed.stderr
     assert "TOTAL[toy-2b-open-2]" in listed.stdout
+
+
+@pytest.mark.thorough
+def test_the_new_checks_are_met_and_find_their_faults(tree, tmp_path):
+    made = python(tree, "-m", "pytest_ckpt.conformance", "CAPABILITIES.modes", f"--folder={tmp_path}")
+    assert (made.returncode, made.stdout.partition(" in ")[0]) == (0, "CAPABILITIES.modes: 0 anomalies")
+    of_objects = python(tree, "-c", FINDS_AN_OBJECT_FAULT)
+    assert of_objects.returncode == 0, of_objects.stderr
+
+
+@pytest.mark.thorough
+def test_the_new_check_alone_finds_its_fault(tree):
+    need_fuse()
+    found = python(tree, "-m", "pytest", "-q", "--tb=short", "--all", "tests/conformance/test_matrix.py",
+                   "-k", "no_others and permissions")  # fmt: skip
+    assert found.returncode == 0, found.stdout[-6000:]
+    assert "1 passed" in found.stdout
 
 
 @pytest.mark.thorough

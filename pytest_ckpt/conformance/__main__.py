@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import errno
-import importlib
-import json
 import os
 import shlex
 import shutil
@@ -17,12 +15,10 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.conformance.client import AGENT, Client
 from pytest_ckpt.conformance.context import CheckContext, Findings
-from pytest_ckpt.conformance.not_run import NotRun
-from pytest_ckpt.conformance.posix.client import AGENT, Client
-from pytest_ckpt.conformance.telling import Teller, exit_code, lines, run
-from pytest_ckpt.facts.checks import BY_NAME, in_room
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.conformance.process import Teller, exit_code, observe, parser_of, run, show
+from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.observation import Observation
 
 if TYPE_CHECKING:
@@ -72,7 +68,7 @@ def main() -> int:
         try:
             seen = _refused(check, refused) if refused else make(check, context)
             # Before anything is removed: on a target that hangs, removing hangs too.
-            print(json.dumps(to_plain(seen)) if asked.json else "\n".join(lines(check, seen)), flush=True)
+            show(check, seen, as_json=asked.json)
         finally:
             if other:
                 other.close()
@@ -112,7 +108,7 @@ def _refused(check: Check, error: OSError) -> Observation:
     findings = Findings(unit=check.unit)
     seen = f"{error.strerror} (errno {error.errno}) from: mkdir"
     findings.wrong("a call failed", where=str(error.filename), seen=seen, expected="no error")
-    return dataclasses.replace(findings.observation(check.requirement, check.subject), errno=_name_of(error))
+    return findings.observation(check.requirement, check.subject, errno=_name_of(error))
 
 
 def _name_of(error: OSError) -> str:
@@ -121,7 +117,6 @@ def _name_of(error: OSError) -> str:
 
 def make(check: Check, context: CheckContext) -> Observation:
     """Make a check and return what it saw; a call that fails where a healthy target's does not is an anomaly."""
-    module, function = check.code.split(":")
     findings = Findings(unit=check.unit)
     last_path = str(context.folder)
 
@@ -130,36 +125,26 @@ def make(check: Check, context: CheckContext) -> Observation:
         last_path = path
         context.tell(call, path)
 
-    try:
-        getattr(importlib.import_module(f"pytest_ckpt.conformance.posix.checks.{module}"), function)(
-            dataclasses.replace(context, tell=tell), findings
-        )
-    except NotRun as reason:
-        return findings.observation(check.requirement, check.subject, not_run=str(reason))
-    except OSError as error:
-        # A call on a descriptor does not know the name.
-        name = str(error.filename or last_path)
-        call = next(
-            (f.line or "" for f in reversed(traceback.extract_tb(error.__traceback__)) if "conformance" in f.filename),
-            "",
-        )
+    def failed(error: OSError) -> str:
+        frames = reversed(traceback.extract_tb(error.__traceback__))
+        call = next((frame.line or "" for frame in frames if "conformance" in frame.filename), "")
         findings.wrong(
             "a call failed",
-            where=name,
+            # A call on a descriptor does not know the name.
+            where=str(error.filename or last_path),
             seen=f"{error.strerror} (errno {error.errno}) from: {call}",
             expected="no error",
         )
-        return dataclasses.replace(findings.observation(check.requirement, check.subject), errno=_name_of(error))
-    return findings.observation(check.requirement, check.subject)
+        return _name_of(error)
+
+    return observe(check, dataclasses.replace(context, tell=tell), findings, failed)
 
 
 _tell = Teller()
 
 
 def _parser() -> argparse.ArgumentParser:
-    names = sorted(check.name for check in in_room("posix"))
-    parser = argparse.ArgumentParser(prog="python -m pytest_ckpt.conformance", description=__doc__, allow_abbrev=False)
-    parser.add_argument("check", choices=names, metavar="CHECK", help=", ".join(names))
+    parser = parser_of("posix", "pytest_ckpt.conformance", __doc__)
     parser.add_argument("--folder", required=True, help="a folder on the target; the check works in a new one below it")
     parser.add_argument("--second-folder", help="what the second client calls that folder")
     parser.add_argument("--second-command", help="starts the second client's agent; without it, it runs on this host")
@@ -168,15 +153,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--power-cut", metavar="COMMAND", help="cuts the target's power and brings it back")
     parser.add_argument("--power-cuts", type=int, default=3, help="how often the power is cut")
     parser.add_argument("--witness", help="a folder that is not on the target")
-    parser.add_argument("--share", type=float, default=1.0, help="part of the full effort")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--patience", type=float, default=30.0, help="seconds after which a call counts as hung")
     parser.add_argument(
         "--space-seconds", type=float, default=60.0, help="seconds after which space taken or given back must show"
     )
     parser.add_argument("--keep", action="store_true", help="leave the check's folder on the target")
     parser.add_argument("--make-folder", action="store_true", help="make the folders named above, too")
-    parser.add_argument("--json", action="store_true", help="print the observation as JSON")
     return parser
 
 

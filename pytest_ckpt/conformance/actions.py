@@ -5,6 +5,7 @@ A descriptor that ``open_file`` returns stays open in the agent; the path of lat
 
 from __future__ import annotations
 
+import base64
 import errno
 import fcntl
 import os
@@ -12,11 +13,23 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance import reading
-from pytest_ckpt.conformance.posix.client import decoded, encoded
+from pytest_ckpt.conformance import content
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+READY = "ready"
+"""What the agent says first."""
+
+
+def encoded(data: bytes) -> str:
+    """Return bytes as they are sent."""
+    return base64.b64encode(data).decode()
+
+
+def decoded(text: str) -> bytes:
+    """Return what ``encoded`` was given."""
+    return base64.b64decode(text)
 
 
 def stat(path: str) -> dict[str, int]:
@@ -47,19 +60,16 @@ def names(path: str) -> list[str]:
 
 def read(path: str) -> str:
     """Open a file, read it to its end and close it; return its bytes encoded."""
-    return encoded(reading.read_file(path))
+    return encoded(content.read_file(path))
 
 
 def write(path: str, *, data: str, exclusive: bool = False, append: bool = False, sync: bool = False) -> None:
     """Open a file (made or emptied, unless ``append``), write, fsync if asked, and close it."""
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC) | (os.O_EXCL if exclusive else 0)
-    descriptor = os.open(path, flags, 0o644)
-    try:
+    with content.opened(path, flags) as descriptor:
         _write(descriptor, decoded(data), None)
         if sync:
             os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def make_folder(path: str) -> None:
@@ -84,7 +94,7 @@ def open_file(path: str, *, flags: int = os.O_RDONLY) -> int:
 
 def read_at(path: str, *, descriptor: int, length: int, offset: int) -> str:
     """Return bytes of an open file, encoded; fewer only where it ends."""
-    return encoded(reading.read_at(descriptor, offset, length))
+    return encoded(content.read_at(descriptor, offset, length))
 
 
 def write_at(path: str, *, descriptor: int, data: str, offset: int) -> None:

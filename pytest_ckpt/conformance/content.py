@@ -1,17 +1,32 @@
-"""Bytes that say where they belong, and what is wrong with bytes that were read.
+"""What checks write and how they read it: bytes that say where they belong, and what is wrong with others.
 
-All content is random and unique, so that bytes from elsewhere are recognised: an older version's, another offset's.
+All content is random and unique, so that bytes from elsewhere are recognised: an older version's, another offset's. The
+pages of a file also name their version and their place, and can be made again: a reader that knows nothing but the seed
+tells bytes of an older version from torn, misplaced and damaged ones.
+
+Files are read as readers of checkpoints read them: open, read until a read returns no bytes, close, and no other call.
+Some clients (disorderfs, s3fs, sshfs, NFS) update what they remember of a file only when a process asks for its
+attributes, and until then they cut what it reads at the old length. A call before the read would therefore hide the
+loss that a check looks for: fstat, stat, access, a listing of the directory, and also Python's ``open``, which calls
+fstat itself.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import struct
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from hashlib import shake_128
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
     from pytest_ckpt.conformance.context import Findings
 
 _SECTOR_BYTES = 512
@@ -134,3 +149,109 @@ def _kind(seen: bytes, expected: bytes, older: bytes, whole: bytes, at: int, off
             if (origin := other.find(piece)) >= 0:
                 return "misplaced bytes", f"the bytes of {name} version that belong to byte {start + origin:,}"
     return kind, what
+
+
+PAGE = 4096
+_TAG = struct.Struct("<8sQQ")
+_MAGIC = b"ckptpage"
+
+
+class PageFault(NamedTuple):
+    """How bytes differ from what they should be: ``kind`` in a few words, ``offset`` of the page, and what it holds."""
+
+    kind: str
+    offset: int
+    seen: str
+
+
+def page_of(seed: int, version: int, number: int) -> bytes:
+    """Return the 4 KiB of a version of a file at offset ``number`` x 4 KiB."""
+    key = f"{seed}/{version}/{number}".encode()
+    return _TAG.pack(_MAGIC, version, number) + shake_128(key).digest(PAGE - _TAG.size)
+
+
+def pages_of(seed: int, versions: Sequence[int]) -> bytes:
+    """Return a file of as many pages as versions are given, each page of its version."""
+    return b"".join(page_of(seed, version, number) for number, version in enumerate(versions))
+
+
+def version_of(data: bytes) -> int | None:
+    """Return the version that the first page says it is of, None if it says nothing."""
+    if len(data) < _TAG.size:
+        return None
+    magic, version, _ = _TAG.unpack_from(data)
+    return int(version) if magic == _MAGIC else None
+
+
+def page_fault(data: bytes, seed: int, versions: Sequence[int]) -> PageFault | None:
+    """Return how a file's bytes differ from ``content(seed, versions)``, None if they do not."""
+    length = len(versions) * PAGE
+    if not data and length:
+        return PageFault("file empty", 0, "no bytes")
+    for number, version in enumerate(versions):
+        start = number * PAGE
+        expected, seen = page_of(seed, version, number), data[start : start + PAGE]
+        if seen != expected[: len(seen)]:
+            return PageFault(*_told(seen, expected, seed, version, number))
+    if len(data) < length:
+        return PageFault("file too short", len(data), f"the end after {len(data):,} of {length:,} bytes")
+    if len(data) > length:
+        return PageFault("file too long", length, f"{len(data):,} instead of {length:,} bytes")
+    return None
+
+
+def _told(seen: bytes, expected: bytes, seed: int, version: int, number: int) -> tuple[str, int, str]:
+    """Return the kind, the offset, and the words for a page that holds the wrong bytes."""
+    start = number * PAGE
+    if not any(seen):
+        return "zeros instead of data", start, f"{len(seen):,} zeros"
+    if len(seen) >= _TAG.size:
+        magic, its_version, its_number = _TAG.unpack_from(seen)
+        if magic == _MAGIC and seen == page_of(seed, its_version, its_number)[: len(seen)]:
+            if its_number != number:
+                return "page in the wrong place", start, f"page {its_number} of version {its_version}"
+            kind = "bytes of an older version" if its_version < version else "bytes of two versions"
+            return kind, start, f"version {its_version} of the page instead of version {version}"
+    at = next(i for i, (a, b) in enumerate(zip(seen, expected, strict=False)) if a != b)
+    wrong = sum(a != b for a, b in zip(seen, expected, strict=False))
+    return "damaged bytes", start + at, f"{wrong:,} wrong of {len(seen):,} bytes"
+
+
+_READ_BYTES = 1 << 20
+
+
+@contextmanager
+def opened(path: Path | str, flags: int) -> Iterator[int]:
+    """Open a file, without a call besides, for the time of a block. Raises OSError, also that of close."""
+    descriptor = os.open(path, flags, 0o644)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_file(path: Path | str) -> bytes:
+    """Return all bytes of a file. Raises OSError."""
+    with opened(path, os.O_RDONLY) as descriptor:
+        return read_to_end(descriptor)
+
+
+def read_to_end(descriptor: int) -> bytes:
+    """Return all bytes of an open file, from its start. Raises OSError."""
+    return read_at(descriptor, 0, None)
+
+
+def read_at(descriptor: int, offset: int, length: int | None) -> bytes:
+    """Return ``length`` bytes of an open file from ``offset`` on, or all; fewer only if the file ends.
+
+    A read may return fewer bytes than it could: only a read that returns no bytes is the end. Raises OSError.
+    """
+    pieces: list[bytes] = []
+    while length is None or length > 0:
+        piece = os.pread(descriptor, _READ_BYTES if length is None else min(length, _READ_BYTES), offset)
+        if not piece:
+            break
+        pieces.append(piece)
+        offset += len(piece)
+        length = None if length is None else length - len(piece)
+    return b"".join(pieces)

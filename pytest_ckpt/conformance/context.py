@@ -1,4 +1,4 @@
-"""The context of a check: its folder, effort and second client, and the collector of its observations."""
+"""The context of a check: its folder, effort and second client, its findings, and a race that is watched."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.not_run import NotRun
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.observation import Anomaly, Observation
+from pytest_ckpt.support.units import counted, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from pytest_ckpt.conformance.posix.client import Client
+    from pytest_ckpt.conformance.client import Client
+
+
+class NotRun(Exception):  # noqa: N818 - it is no error
+    """What a check needs is not there; the words are the reason that the report gives."""
+
 
 # Anomalies that are kept with all their words; more are only counted.
 _NAMED = 20
@@ -24,13 +29,24 @@ _NAMED_OF_A_KIND = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CheckContext:
+class Effort:
+    """How much a check does: ``share`` is the part of the full effort, 1 in an acceptance run."""
+
+    seed: int
+    share: float
+
+    def count(self, full: int, *, minimum: int = 1) -> int:
+        """Return how many of ``full`` trials this run makes."""
+        return max(minimum, round(full * self.share))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckContext(Effort):
     """A check's surroundings.
 
     ``folder`` is an empty folder of the check's own on the target; ``other`` is a second client of the same storage and
-    ``other_folder`` what that client calls the folder, both None where there is none. ``share`` is the part of the full
-    effort, 1 in an acceptance run. ``witness`` is a folder that is not on the target, for what must outlive it;
-    None where no power is cut.
+    ``other_folder`` what that client calls the folder, both None where there is none. ``witness`` is a folder that is
+    not on the target, for what must outlive it; None where no power is cut.
     ``power_cut`` are the words of a command that cuts the target's power and brings it back, to be done ``power_cuts``
     times. ``small_folder`` is an
     empty folder on a volume or quota of the same storage that may be filled. ``tell`` says which call is about to be
@@ -41,8 +57,6 @@ class CheckContext:
 
     folder: Path
     witness: Path | None
-    seed: int
-    share: float
     tell: Callable[[str, str], None]
     other: Client | None = None
     other_folder: str | None = None
@@ -52,10 +66,6 @@ class CheckContext:
     patience_seconds: float = 30.0
     space_seconds: float = 60.0
     race_seconds: float = 600.0
-
-    def count(self, full: int, *, minimum: int = 1) -> int:
-        """Return how many of ``full`` trials this run makes."""
-        return max(minimum, round(full * self.share))
 
     def second(self) -> tuple[Client, str]:
         """Return the second client and what it calls the folder, once it sees it. Raises NotRun where there is none."""
@@ -101,7 +111,7 @@ class Findings:
             self.wrong(words["kind"], where=words["where"], seen=words["seen"], expected=words["expected"])
         self.anomaly_count += plain["count"] - len(plain["named"])
 
-    def observation(self, requirement: str, subject: str, *, not_run: str = "") -> Observation:
+    def observation(self, requirement: str, subject: str, *, not_run: str = "", errno: str = "") -> Observation:
         """Return what was seen."""
         return Observation(
             requirement=requirement,
@@ -114,4 +124,49 @@ class Findings:
             anomalies=tuple(self.anomalies),
             facts=self.facts,
             not_run=not_run,
+            errno=errno,
         )
+
+
+@dataclass(slots=True, kw_only=True)
+class Watched:
+    """A race of ``wanted`` changes under as many looks of the watcher; ``change`` and ``look`` are the words for one.
+
+    It goes on until both were made, or until its time is over: some storage takes seconds for each change of a name
+    that another client uses. What it saw then counts, if there were ``minimum`` of both.
+    """
+
+    context: CheckContext
+    change: str
+    look: str
+    wanted: int
+    minimum: int
+    changes: int = 0
+    looks: int = 0
+    _began: float = field(default_factory=time.monotonic)
+
+    def goes_on(self, findings: Findings) -> bool:
+        """Whether more is needed. Raises NotRun when its time is over, nothing was wrong and too little was seen."""
+        if not self._is_over:
+            return self.changes < self.wanted or (self.looks < self.wanted and not findings.anomaly_count)
+        if min(self.changes, self.looks) < self.minimum and not findings.anomaly_count:
+            seconds = time.monotonic() - self._began
+            raise NotRun(
+                f"{counted(self.changes, self.change)} and {counted(self.looks, self.look)} were made in "
+                f"{format_seconds(seconds)}, and {self.minimum:,} of each are needed: while the name was in use, "
+                f"each {self.change} took {format_seconds(seconds / self.changes)} on average"
+            )
+        return False
+
+    def some(self, at_most: int, call: str, path: str) -> Iterator[int]:
+        """Give the numbers of the next changes, each after this call was told."""
+        for _ in range(at_most):
+            self.context.tell(call, path)
+            self.changes += 1
+            yield self.changes
+            if self._is_over:
+                return
+
+    @property
+    def _is_over(self) -> bool:
+        return self.changes > 0 and time.monotonic() - self._began > self.context.race_seconds

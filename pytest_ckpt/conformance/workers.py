@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import mmap
 import os
@@ -16,7 +15,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.not_run import NotRun
+from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.support.die_with_parent import die_with_parent
 from pytest_ckpt.support.processes import blocked_in
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     Tell = Callable[[str, str], None]
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
 _TICK_SECONDS = 0.005
 _TELL_SECONDS = 1.0
 _KILL_SECONDS = 5.0

@@ -1,7 +1,9 @@
 """The checks of behaviour, one row each, by name and by room. Pure data; the code of a check is named, not imported.
 
-Rows of semantics are those of the survey of checkpoint software in docs/conformance.md. The module is long because it
-is one table.
+A row is no decorator of the check's function: plan, judge and verify need the rows and would import the code of all
+checks for them (about 0.1 s), and the process of a check, which is started for each, would import more than its own
+module. Rows of semantics are those of the survey of checkpoint software in docs/conformance.md. The module is long
+because it is one table.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ Need = Literal["", "second client", "power cut", "small folder"]
 class Check:
     """One subject of one requirement.
 
-    ``code`` is ``module:function`` below the ``checks`` of its ``room`` in ``pytest_ckpt.conformance``: ``posix`` for
-    mounted file systems, ``objects`` for object stores; a function of (the room's context, Findings).
+    ``code`` is ``module:function`` below its ``room`` in ``pytest_ckpt.conformance``: ``posix`` for mounted file
+    systems, ``objects`` for object stores; a function of (the room's context, Findings).
     ``needs`` is what a run must have been given for it; ``relies`` says which software counts on it; ``how`` what is
     done, in one sentence for the documentation. ``limit`` is the default limit of the figure that the check measures,
     in ``unit``.
@@ -98,7 +100,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="PUBLISH",
         subject="marker",
-        code="publish:marker",
+        code="commit:publish_marker",
         needs="second client",
         limit=10.0,
         unit="s",
@@ -109,7 +111,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="PUBLISH",
         subject="folder",
-        code="publish:folder",
+        code="commit:publish_folder",
         needs="second client",
         limit=10.0,
         unit="s",
@@ -119,7 +121,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="PUBLISH",
         subject="pointer",
-        code="publish:pointer",
+        code="commit:publish_pointer",
         needs="second client",
         limit=10.0,
         unit="s",
@@ -130,7 +132,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="STALE",
         subject="attributes",
-        code="stale:attributes",
+        code="visible:stale_attributes",
         needs="second client",
         limit=1.0,
         unit="s",
@@ -140,7 +142,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="STALE",
         subject="names",
-        code="stale:names",
+        code="visible:stale_names",
         needs="second client",
         limit=1.0,
         unit="s",
@@ -151,7 +153,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="STALE",
         subject="negative-names",
-        code="stale:negative_names",
+        code="visible:negative_names",
         needs="second client",
         limit=1.0,
         unit="s",
@@ -161,14 +163,14 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="EXCLUSIVE",
         subject="create",
-        code="exclusive:create",
+        code="races:create",
         relies="NVRx local",
         how="Processes race to create 1,000 names with O_EXCL: each has exactly one winner.",
     ),
     Check(
         requirement="EXCLUSIVE",
         subject="create-second-client",
-        code="exclusive:create_second",
+        code="races:create_second",
         needs="second client",
         relies="NVRx local",
         how="Two clients race to create 1,000 names with O_EXCL: each has exactly one winner.",
@@ -176,35 +178,35 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="DIRECT",
         subject="aligned",
-        code="direct:aligned",
+        code="page_cache:aligned",
         relies="DeepSpeed fast writer",
         how="Files are written and read with O_DIRECT in blocks of 512 B and 4 KiB.",
     ),
     Check(
         requirement="DIRECT",
         subject="coherent",
-        code="direct:coherent",
+        code="page_cache:coherent",
         relies="DeepSpeed fast writer",
         how="Direct writes, a buffered append, then direct and buffered reads: all see the same bytes.",
     ),
     Check(
         requirement="MMAP",
         subject="private",
-        code="mapped:private",
+        code="page_cache:map_private",
         relies="safetensors, torch.load(mmap=True)",
         how="Child processes read files through private mappings: right bytes, no SIGBUS.",
     ),
     Check(
         requirement="MMAP",
         subject="shared",
-        code="mapped:shared",
+        code="page_cache:map_shared",
         relies="safetensors, torch.load(mmap=True)",
         how="Up to 32 child processes read the same files through shared mappings at once: right bytes, no SIGBUS.",
     ),
     Check(
         requirement="POINTER",
         subject="overwrite",
-        code="pointer:overwrite",
+        code="overwrite:in_place",
         relies="DeepSpeed (latest), Megatron-Core (tracker file)",
         how="A small file is overwritten in place; a reader sees the old text, the new one, or none (no bytes, or "
         "only zeros, which are counted), never a mixture. A longer text is never cut at the old length.",
@@ -212,7 +214,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="POINTER",
         subject="overwrite-second-client",
-        code="pointer:overwrite_second",
+        code="overwrite:in_place_second",
         needs="second client",
         limit=1.0,
         unit="s",
@@ -246,7 +248,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="CLONE-FRESH",
         subject="copy",
-        code="fresh:copy",
+        code="sparse:copy_fresh",
         relies="cp, shutil and rsync, by which checkpoints are copied and published",
         how="A file is copied right after it was written without fsync: by SEEK_DATA and SEEK_HOLE, by copy_file_range "
         "or by FICLONE. The copy contains every byte; a call that is not offered is reported.",
@@ -254,7 +256,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="TRUNCATE",
         subject="concurrent",
-        code="truncate:concurrent",
+        code="overwrite:truncate_at_once",
         limit=30.0,
         unit="s",
         relies="ranks that open one file with O_TRUNC; seen to hang for 35 h on NFS",
@@ -263,14 +265,14 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="MKDIR",
         subject="race",
-        code="folders:race",
+        code="races:make_folder",
         relies="all",
         how="Processes make the same folders at once, each then creates a file in it: one makes it, all see it.",
     ),
     Check(
         requirement="MKDIR",
         subject="race-second-client",
-        code="folders:race_second",
+        code="races:make_folder_second",
         needs="second client",
         relies="all",
         how="Two clients make the same folders at once, each then creates a file in it: one makes it, both see it.",
@@ -278,7 +280,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="LARGE",
         subject="offsets",
-        code="large:offsets",
+        code="sparse:large_offsets",
         relies="saves into a single file",
         how="Sparse files are written around 2 GiB, 4 GiB, 2 TiB and 8 TiB and read back, with their size.",
     ),
@@ -301,7 +303,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="NAMES",
         subject="second-client",
-        code="names:second_client",
+        code="names:list_on_second",
         needs="second client",
         relies="torch DCP (ranks x threads files)",
         how="One client lists while the other creates: what existed before is listed once, and afterwards "
@@ -310,14 +312,14 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="UNLINK",
         subject="open-reader",
-        code="unlink:open_reader",
+        code="names:open_reader",
         relies="code that removes old checkpoints",
         how="Files are removed while they are open for reading: the reader gets every byte and no error.",
     ),
     Check(
         requirement="UNLINK",
         subject="second-client",
-        code="unlink:second_client",
+        code="names:unlink_on_second",
         needs="second client",
         relies="code that removes old checkpoints",
         how="One client removes what the other reads: the reader gets right bytes or ESTALE, never wrong bytes.",
@@ -333,7 +335,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="DURABLE",
         subject="power-cut",
-        code="power:power_cut",
+        code="durable:power_cut",
         needs="power cut",
         relies="torch DCP, Megatron-Core, NVRx, DeepSpeed; Orbax for names",
         how="Saves are acknowledged to a witness elsewhere, then the power is cut: every acknowledged save "
@@ -342,7 +344,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="ERRORS",
         subject="acknowledged",
-        code="failing:acknowledged",
+        code="full:acknowledged",
         relies="all; NFS reports ENOSPC and EDQUOT at close",
         how="Files are written, fsynced, closed without an error and read back past the caches: success "
         "means that the bytes are there.",
@@ -350,7 +352,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="ERRORS",
         subject="full",
-        code="failing:full",
+        code="full:fill",
         needs="small folder",
         relies="all; NFS reports ENOSPC and EDQUOT at close",
         how="A volume or quota is filled: the error surfaces in write, fsync or close, and what was "
@@ -359,7 +361,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="FULL",
         subject="mid-save",
-        code="failing:mid_save",
+        code="full:mid_save",
         needs="small folder",
         relies="every training job",
         how="Space ends in mid-save: the previous checkpoint loads bit-exact; after space returns the next save works.",
@@ -367,7 +369,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="COMMIT-FULL",
         subject="each-phase",
-        code="full_commit:each_phase",
+        code="full:each_phase",
         needs="small folder",
         relies="every training job; Automodel lost its pointer so",
         how="Space ends before each phase of a commit in turn (data, metadata, marker, pointer): the checkpoint before "
@@ -385,14 +387,14 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="CAPABILITIES",
         subject="flock",
-        code="locks:flock",
+        code="capabilities:flock",
         relies="job managers",
         how="Two processes lock a file: exclusive is exclusive, and a killed holder's lock is released.",
     ),
     Check(
         requirement="CAPABILITIES",
         subject="flock-second-client",
-        code="locks:flock_second",
+        code="capabilities:flock_second",
         needs="second client",
         relies="job managers",
         how="Two clients lock a file: exclusive is exclusive, and a killed holder's lock is released.",
@@ -407,14 +409,14 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="CAPABILITIES",
         subject="mtime",
-        code="accounts:mtime",
+        code="capabilities:mtime",
         relies="Hugging Face (rotation of checkpoints)",
         how="Files written 10 ms apart have modification times in that order, near this host's clock.",
     ),
     Check(
         requirement="CAPABILITIES",
         subject="statfs",
-        code="accounts:statfs",
+        code="capabilities:statfs",
         limit=60.0,
         unit="s",
         relies="operators",
@@ -443,7 +445,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-COMMIT",
         subject="marker",
         room="objects",
-        code="commit:marker",
+        code="visible:commit",
         relies="all that commits by a last object: torch DCP (.metadata), Megatron-Core, NVRx, Orbax",
         how="Objects are put, then a marker that names them, while both clients wait for the marker: who sees it "
         "finds every object, whole; 100 times.",
@@ -477,7 +479,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-CREATE",
         subject="put",
         room="objects",
-        code="exclusive:create",
+        code="writers:create",
         relies="locks and commits by If-None-Match; pytest-ckpt's own marker",
         how="If-None-Match: * is refused where there is an object; of 16 who create one at once on two clients "
         "one wins, 100 times.",
@@ -486,7 +488,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-CREATE",
         subject="multipart",
         room="objects",
-        code="exclusive:create_of_parts",
+        code="writers:create_of_parts",
         relies="locks and commits by If-None-Match of large objects",
         how="As OBJECT-CREATE put, by CompleteMultipartUpload.",
     ),
@@ -494,7 +496,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-UPDATE",
         subject="put",
         room="objects",
-        code="exclusive:update",
+        code="writers:update",
         relies="pointers to the newest checkpoint; table formats",
         how="If-Match with an ETag of before is refused; of 16 who update an object at once with its ETag one "
         "wins, 100 times.",
@@ -503,7 +505,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-MULTIPART",
         subject="hidden",
         room="objects",
-        code="multipart:hidden",
+        code="parts:hidden",
         relies="every save of large objects",
         how="Nothing is seen of an upload before its end, after its abort, and after its client was killed; "
         "unfinished uploads are listed.",
@@ -512,7 +514,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-MULTIPART",
         subject="parts",
         room="objects",
-        code="multipart:parts",
+        code="parts:parts",
         relies="every save of large objects; transfer managers that send parts again",
         how="Parts of different sizes are sent out of order, again and by two clients, and some are not named at "
         "the end: the object is what was named.",
@@ -521,7 +523,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-LIMITS",
         subject="parts",
         room="objects",
-        code="multipart:limits",
+        code="parts:limits",
         relies="transfer managers, which choose sizes by these limits",
         how="Part numbers 1 and 10,000 are taken, 0 and 10,001 refused, and so are ends that name small, missing "
         "or unsorted parts.",
@@ -530,7 +532,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-LIMITS",
         subject="many",
         room="objects",
-        code="large:many",
+        code="parts:many_parts",
         relies="every save of objects above 50 GB",
         how="An object is made of 10,000 parts (in a shorter run of 1,001, numbered to 10,000), most of them copies "
         "by the store, and read at its start, middle and end.",
@@ -539,7 +541,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-DIGEST",
         subject="object",
         room="objects",
-        code="digest:whole",
+        code="requests:digest_of_object",
         relies="AWS SDKs, which send a checksum with every object",
         how="Objects with a wrong Content-MD5, CRC-32, CRC-32C, CRC-64/NVME or SHA-256 are refused and leave what"
         " was there.",
@@ -548,7 +550,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-DIGEST",
         subject="part",
         room="objects",
-        code="digest:part",
+        code="requests:digest_of_part",
         relies="AWS SDKs, which send a checksum with every part",
         how="As OBJECT-DIGEST object, of parts.",
     ),
@@ -556,7 +558,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-DIGEST",
         subject="kept",
         room="objects",
-        code="digest:kept",
+        code="requests:digest_kept",
         relies="whoever compares a checksum without reading the object",
         how="Checksums that were sent with an object come back with HEAD.",
     ),
@@ -564,7 +566,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-RANGE",
         subject="bytes",
         room="objects",
-        code="ranges:exact",
+        code="requests:range_bytes",
         relies="safetensors, s3torchconnector, every reader of shards",
         how="First, last, single, suffix and border-crossing ranges are exactly these bytes; what lies beyond the"
         " end is cut or refused with 416.",
@@ -573,7 +575,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-RANGE",
         subject="overwritten",
         room="objects",
-        code="ranges:overwritten",
+        code="requests:range_overwritten",
         relies="readers of large objects in pieces",
         how="Two ranges of an object that is overwritten meanwhile, read with the same If-Match, are of one "
         "version, or refused with 412.",
@@ -582,7 +584,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-OVERWRITE",
         subject="writers",
         room="objects",
-        code="overwrite:writers",
+        code="writers:overwrite",
         relies="pointers to the newest checkpoint; saves that are tried again",
         how="16 writers on two clients overwrite an object at once: every read meanwhile and at the end is one of"
         " theirs, whole.",
@@ -591,7 +593,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-LIST",
         subject="pages",
         room="objects",
-        code="listing:pages",
+        code="visible:list_pages",
         relies="clean-up, rotation and search of checkpoints",
         how="More than 1,000 objects are listed in pages while others are written: each once, in order; also up "
         "to a delimiter.",
@@ -600,7 +602,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-LIST",
         subject="names",
         room="objects",
-        code="listing:names",
+        code="visible:list_names",
         relies="names of tensors and users in keys",
         how="Objects with keys of 1,024 bytes, spaces, signs, other alphabets, dots and doubled slashes are "
         "found, read and listed.",
@@ -609,7 +611,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-LARGE",
         subject="ranges",
         room="objects",
-        code="large:ranges",
+        code="parts:large_object",
         relies="saves of a whole model into one object; consolidated checkpoints",
         how="An object above 5 GiB is made of parts, most of them copies by the store; its size and ranges around "
         "2, 4 and 5 GiB are right on both clients.",
@@ -618,7 +620,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-CROWD",
         subject="marker",
         room="objects",
-        code="crowd:marker",
+        code="visible:crowd",
         limit=60.0,
         unit="s",
         relies="every restart: all ranks look for the newest checkpoint at once",
@@ -629,7 +631,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         requirement="OBJECT-LIVE",
         subject="requests",
         room="objects",
-        code="live:requests",
+        code="requests:live",
         limit=300.0,
         unit="s",
         relies="every training job",
@@ -647,6 +649,9 @@ def in_room(room: Room) -> tuple[Check, ...]:
 
 
 BY_NAME = {check.name: check for check in CHECKS}
+
+CHECKS_FOLDER = "checks"
+"""Below a run's folder on the target; the first check makes it, and all that is in it was made by checks."""
 
 FILES_OF_CHECKS = 10_000
 """The most files that a check of a file system makes at once, at full effort: NAMES.many."""

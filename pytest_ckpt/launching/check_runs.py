@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.posix.check_folder import CHECKS_FOLDER
+from pytest_ckpt.facts.checks import CHECKS_FOLDER
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.event_line import Call
 from pytest_ckpt.facts.events import from_line

@@ -11,7 +11,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.posix.check_folder import check_folder
+from pytest_ckpt.facts.checks import CHECKS_FOLDER
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.launching.check_runs import run_check, run_object_check
@@ -187,11 +187,12 @@ class Observations:
                 return Observation(requirement=check.requirement, subject=check.subject, not_run=why)
         witness = context.folder / "witness"
         witness.mkdir(parents=True, exist_ok=True)
-        folder, within = check_folder(context.own_area)
-        small, _ = check_folder(context.small) if context.small and check.needs == "small folder" else (None, "")
+        # It is only named: on a target that hangs, this process would hang too.
+        folder = folder_of(context.own_area)
+        small = folder_of(context.small).parent if context.small and check.needs == "small folder" else None
         return run_check(
             check,
-            folder=folder,
+            folder=folder.parent,
             second_folder=second.folder if second else None,
             second_command=second.command if second else (),
             second_ports=second.ports if second else None,
@@ -205,7 +206,7 @@ class Observations:
             log_folder=self._logs,
             tell=lambda _call, _path: self._observer.tick(),
             redactor=context.redactor,
-            within=within,
+            within=f"{folder.name}/{CHECKS_FOLDER}",
             run_id=context.run_id,
         )
 

@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.not_run import NotRun
-from pytest_ckpt.conformance.posix.client import Client
+from pytest_ckpt.conformance.client import Client
+from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import BOOT_ID, boot_id
@@ -72,7 +72,7 @@ def agent_on(host: str, launcher: Launcher, run_id: str) -> tuple[str, ...]:
     there = dataclasses.replace(launcher, hosts=(HostSlots(name=host, slots=1),))
     wanted = there.environment(run_id, scratch="")
     changed = [f"{name}={value}" for name, value in wanted.items() if os.environ.get(name) != value]
-    return ("env", *changed, *there.command(1, "pytest_ckpt.conformance.posix.agent"))
+    return ("env", *changed, *there.command(1, "pytest_ckpt.conformance.agent"))
 
 
 def is_elsewhere(command: Sequence[str], ports: tuple[int, int] | None = None) -> bool | None:

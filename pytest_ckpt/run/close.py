@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt import __version__
-from pytest_ckpt.conformance.posix.check_folder import CHECKS_FOLDER
 from pytest_ckpt.evidence.run_files import Document
-from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.checks import CHECKS, CHECKS_FOLDER
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation

@@ -15,12 +15,12 @@ from tests.support.made_check import kinds, made
 @pytest.mark.thorough
 def test_free_space_that_never_changes_is_told(make_home):
     code = (
-        "import os, pytest_ckpt.conformance.posix.checks.accounts as accounts, dataclasses\n"
+        "import os, pytest_ckpt.conformance.posix.capabilities as capabilities, dataclasses\n"
         "real = os.statvfs\n"
         "first = real('/')\n"
         "os.statvfs = lambda path: first\n"
         "name = 'CAPABILITIES.statfs'\n"
-        "accounts.BY_NAME[name] = dataclasses.replace(accounts.BY_NAME[name], limit=1.0)"
+        "capabilities.BY_NAME[name] = dataclasses.replace(capabilities.BY_NAME[name], limit=1.0)"
     )
     seen = made("CAPABILITIES.statfs", make_home("space"), sabotage=code)
     assert kinds(seen) == {"free space does not fall"}
@@ -37,7 +37,7 @@ def test_a_hard_link_that_is_read_as_it_was_before_is_called_older_and_not_unkno
     """A client that caches the pages of each name apart, as encfs does with the option kernel_cache."""
     code = (
         "from pathlib import Path\n"
-        "from pytest_ckpt.conformance.posix.checks import capabilities\n"
+        "from pytest_ckpt.conformance.posix import capabilities\n"
         "link, read, cached = Path.hardlink_to, capabilities.read_file, {}\n"
         "def hardlink_to(self, target):\n"
         "    cached.setdefault(target, read(target))\n"
@@ -134,7 +134,7 @@ def test_a_volume_that_is_too_small_for_a_file_without_holes_is_named_and_not_bl
 SECOND_LIES = {
     "the other client's stripes are lost": (
         "SPARSE.disjoint-writers-second-client",
-        "from pytest_ckpt.conformance.posix.checks import sparse\nsparse.write_odd_stripes = lambda path, **k: None",
+        "from pytest_ckpt.conformance.posix import sparse\nsparse.write_odd_stripes = lambda path, **k: None",
         "zeros instead of data",
     ),
     "locks are each client's own": (
@@ -169,7 +169,7 @@ SECOND_LIES = {
 def test_what_misbehaves_between_two_clients_is_named(lie, make_home, tmp_path):
     check, code, kind = SECOND_LIES[lie]
     agent = tmp_path / "agent.py"
-    agent.write_text(f"{code}\nfrom pytest_ckpt.conformance.posix.agent import main\nmain()\n")
+    agent.write_text(f"{code}\nfrom pytest_ckpt.conformance.agent import main\nmain()\n")
     home = make_home("two")
     seen = made(check, home, f"--second-folder={home}", f"--second-command={shlex.join([sys.executable, str(agent)])}")
     assert kind in kinds(seen), seen.anomalies
@@ -184,7 +184,7 @@ def test_a_stale_handle_is_allowed_and_reported(make_home, tmp_path):
         "    if length > 1 << 17: raise OSError(errno.ESTALE, 'Stale file handle', path)\n"
         "    return real(path, offset=offset, length=length, **k)\n"
         "actions.read_at = stale\n"
-        "from pytest_ckpt.conformance.posix.agent import main\nmain()\n"
+        "from pytest_ckpt.conformance.agent import main\nmain()\n"
     )
     home = make_home("stale")
     seen = made(

@@ -121,7 +121,7 @@ def test_a_command_that_does_not_cut_the_power_fails_with_that_reason(command, k
     point = mount("ext4", 64)
     folder = point / "folder"
     folder.mkdir()
-    sabotage = "import pytest_ckpt.conformance.posix.checks.power as power; power.COMMAND_SECONDS = 1"
+    sabotage = "import pytest_ckpt.conformance.posix.durable as durable; durable.COMMAND_SECONDS = 1"
     seen = made("DURABLE.power-cut", folder, f"--power-cut={command.replace('POINT', str(point))}", "--power-cuts=1",
                 sabotage=sabotage, share=0.1)  # fmt: skip
     assert kinds(seen) == {kind}
@@ -150,7 +150,7 @@ done
 @pytest.mark.thorough
 def test_a_target_that_does_not_come_back_fails_with_that_reason(mount):
     point = mount("ext4", 64)
-    sabotage = "import pytest_ckpt.conformance.posix.checks.power as power; power.BACK_SECONDS = 1"
+    sabotage = "import pytest_ckpt.conformance.posix.durable as durable; durable.BACK_SECONDS = 1"
     command = f"--power-cut=umount {point}"
     # The empty folder under the mount must not be taken for the target.
     seen = made("DURABLE.power-cut", point, command, "--power-cuts=1", sabotage=sabotage, share=0.1, seconds=60)

@@ -77,15 +77,15 @@ def replace(self, target):
 Path.replace = replace
 """
 METADATA_LOST = """
-import pytest_ckpt.conformance.posix.checks.full_commit as full_commit
-true_write = full_commit.write_durably
+import pytest_ckpt.conformance.posix.full as full
+true_write = full.write_durably
 def write(path, data, doing, **how):
     try:
         true_write(path, data, doing, **how)
     except OSError:
         if path.name != "shard-4":
             raise
-full_commit.write_durably = write
+full.write_durably = write
 """
 
 
@@ -114,9 +114,9 @@ def test_a_commit_that_loses_something_without_space_is_found(sabotage, kind, ph
 def test_space_that_does_not_return_is_found(mount, make_home):
     small = mount("tmpfs", 64)
     sabotage = """
-import pytest_ckpt.conformance.posix.checks.failing as failing
-true_remove = failing.remove
-failing.remove = lambda path, calls: None if path.name == "ballast" else true_remove(path, calls)
+import pytest_ckpt.conformance.posix.full as full
+true_remove = full.remove
+full.remove = lambda path, calls: None if path.name == "ballast" else true_remove(path, calls)
 """
     words = (f"--small-folder={small}", "--space-seconds=1")
     seen = made("FULL.mid-save", make_home("disk"), *words, sabotage=sabotage)
@@ -140,7 +140,7 @@ def test_a_quota_that_is_over_is_as_good_as_a_full_volume(check, mount, make_hom
 @pytest.mark.parametrize("check", SMALL)
 def test_a_volume_that_is_too_large_or_too_small_is_not_filled(check, mount, make_home):
     small = mount("tmpfs", 64)
-    sabotage = "import pytest_ckpt.conformance.posix.full_volume as full; full.MAXIMUM_FREE = 1 << 20"
+    sabotage = "import pytest_ckpt.conformance.posix.full as full; full.MAXIMUM_FREE = 1 << 20"
     seen = made(check, make_home("disk"), f"--small-folder={small}", sabotage=sabotage)
     assert "has 64 MiB free, and no more than 1 MiB are filled" in seen.not_run
     tiny = mount("tmpfs", 8)
@@ -150,7 +150,7 @@ def test_a_volume_that_is_too_large_or_too_small_is_not_filled(check, mount, mak
 
 def test_a_volume_that_never_fills_is_not_called_full(mount, make_home):
     small = mount("tmpfs", 320)
-    sabotage = "import pytest_ckpt.conformance.posix.full_volume as full; full.free_bytes = lambda folder: 24 << 20"
+    sabotage = "import pytest_ckpt.conformance.posix.full as full; full.free_bytes = lambda folder: 24 << 20"
     seen = made("ERRORS.full", make_home("disk"), f"--small-folder={small}", sabotage=sabotage)
     assert "does not fill" in seen.not_run
     assert seen.anomalies == ()

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pytest_ckpt.conformance import pages
+from pytest_ckpt.conformance.content import page_fault, pages_of, version_of
 from pytest_ckpt.facts.checks import BY_NAME
 from tests.support.made_check import kinds, made
 from tests.support.selection import first_few
@@ -18,7 +18,7 @@ OURS = [name for name in BY_NAME if name.split(".")[0] in
 
 def agent(code):
     """Return the command of an agent that misbehaves: the code runs in it first."""
-    code = f"import os, time\n{code}\nfrom pytest_ckpt.conformance.posix.agent import main; main()"
+    code = f"import os, time\n{code}\nfrom pytest_ckpt.conformance.agent import main; main()"
     return [sys.executable, "-c", code]
 
 
@@ -29,7 +29,7 @@ def elsewhere(folder, code=""):
 
 def every_agent(code):
     """Return sabotage that has all processes of a check on this host misbehave."""
-    return f"from pytest_ckpt.conformance.posix.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
+    return f"from pytest_ckpt.conformance.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
 
 
 @pytest.mark.thorough
@@ -52,7 +52,7 @@ def test_without_a_second_client_a_check_of_two_is_not_run(check, tmp_path):
 def test_a_second_client_on_other_storage_is_told(tmp_path):
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
-    sabotage = "from pytest_ckpt.conformance.posix.client import Client\nClient.sees.__kwdefaults__['seconds'] = 0.1"
+    sabotage = "from pytest_ckpt.conformance.client import Client\nClient.sees.__kwdefaults__['seconds'] = 0.1"
     seen = made("VISIBLE.read-after-close", tmp_path / "here", *elsewhere(tmp_path / "there"), sabotage=sabotage)
     assert "a folder that this client has made is not found by the other" in seen.anomalies[0].seen
 
@@ -240,7 +240,7 @@ os.open = lambda path, flags, *mode: real(path, flags & ~os.O_APPEND, *mode)
 
 def patient(times):
     """Return sabotage that changes how soon a check gives up on a cache."""
-    return f"import pytest_ckpt.conformance.posix.checks.stale as stale\nstale.GIVE_UP_TIMES = {times}"
+    return f"import pytest_ckpt.conformance.posix.visible as visible\nvisible.GIVE_UP_TIMES = {times}"
 
 
 @pytest.mark.parametrize(("check", "code", "kind"), [
@@ -291,44 +291,44 @@ def test_what_is_stale_for_ever_is_given_up(tmp_path):
 
 
 def test_a_page_tells_what_is_wrong_with_it():
-    right = pages.content(7, [1, 1, 2])
-    assert pages.fault(right, 7, [1, 1, 2]) is None
+    right = pages_of(7, [1, 1, 2])
+    assert page_fault(right, 7, [1, 1, 2]) is None
     flipped = bytearray(right)
     flipped[5000] ^= 4
     swapped = right[4096:8192] + right[:4096] + right[8192:]
     zeros = right[:4096] + bytes(4096) + right[8192:]
-    assert pages.fault(b"", 7, [1]) == ("file empty", 0, "no bytes")
-    assert pages.fault(right[:5000], 7, [1, 1, 2]) == ("file too short", 5000, "the end after 5,000 of 12,288 bytes")
-    assert pages.fault(right + b"x", 7, [1, 1, 2])[:2] == ("file too long", 12288)
-    assert pages.fault(bytes(flipped), 7, [1, 1, 2]) == ("damaged bytes", 5000, "1 wrong of 4,096 bytes")
-    assert pages.fault(swapped, 7, [1, 1, 2]) == ("page in the wrong place", 0, "page 1 of version 1")
-    assert pages.fault(zeros, 7, [1, 1, 2]) == ("zeros instead of data", 4096, "4,096 zeros")
-    assert pages.fault(right, 7, [1, 1, 3])[:2] == ("bytes of an older version", 8192)
-    assert pages.fault(right, 7, [1, 1, 1])[:2] == ("bytes of two versions", 8192)
-    assert pages.version_of(right) == 1
-    assert pages.version_of(b"other") is None
+    assert page_fault(b"", 7, [1]) == ("file empty", 0, "no bytes")
+    assert page_fault(right[:5000], 7, [1, 1, 2]) == ("file too short", 5000, "the end after 5,000 of 12,288 bytes")
+    assert page_fault(right + b"x", 7, [1, 1, 2])[:2] == ("file too long", 12288)
+    assert page_fault(bytes(flipped), 7, [1, 1, 2]) == ("damaged bytes", 5000, "1 wrong of 4,096 bytes")
+    assert page_fault(swapped, 7, [1, 1, 2]) == ("page in the wrong place", 0, "page 1 of version 1")
+    assert page_fault(zeros, 7, [1, 1, 2]) == ("zeros instead of data", 4096, "4,096 zeros")
+    assert page_fault(right, 7, [1, 1, 3])[:2] == ("bytes of an older version", 8192)
+    assert page_fault(right, 7, [1, 1, 1])[:2] == ("bytes of two versions", 8192)
+    assert version_of(right) == 1
+    assert version_of(b"other") is None
     # Another seed is another run: its bytes are nobody's.
-    assert pages.fault(right, 8, [1, 1, 2])[0] == "damaged bytes"
+    assert page_fault(right, 8, [1, 1, 2])[0] == "damaged bytes"
 
 
 # The writer commits while its last file is not there, for long enough that a reader looks.
 COMMITTED_TOO_EARLY = """
 import time
-import pytest_ckpt.conformance.posix.checks.publish as publish
-true_commit = publish._commit
-def commit(way, draft, final, lengths, calls):
+import pytest_ckpt.conformance.posix.commit as commit
+true_commit = commit._commit
+def late_commit(way, draft, final, lengths, calls):
     last = draft / "shard-15"
     content = last.read_bytes()
     last.unlink()
     true_commit(way, draft, final, lengths, calls)
     time.sleep(0.5)
     (final / "shard-15").write_bytes(content)
-publish._commit = commit
+commit._commit = late_commit
 """
 LIMIT_OF_A_MOMENT = """
 import dataclasses
-import pytest_ckpt.conformance.posix.checks.publish as publish
-publish.BY_NAME = {name: dataclasses.replace(row, limit=0.2) for name, row in publish.BY_NAME.items()}
+import pytest_ckpt.conformance.posix.commit as commit
+commit.BY_NAME = {name: dataclasses.replace(row, limit=0.2) for name, row in commit.BY_NAME.items()}
 """
 SEES_LATE = """
 true_open, began = os.open, time.monotonic()

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
+from pytest_ckpt.conformance.content import read_at, read_file
 from pytest_ckpt.conformance.posix.checkpoints import Checkpoint, read_past_caches
-from pytest_ckpt.conformance.reading import read_at, read_file
 from tests.support import CHECKOUT
 from tests.support.made_check import kinds, made
 
@@ -55,22 +55,22 @@ os.pread = lambda fd, length, offset: true_pread(fd, min(length, 100), offset)
 """
 # Who loses the race writes into the file of the winner, and this client's memory says that there is no such file.
 LOSER_WRITES = """
-from pytest_ckpt.conformance.posix.checks import exclusive
-true_create = exclusive.create_names
+from pytest_ckpt.conformance.posix import races
+true_create = races.create_names
 def create_names(path, *, names, who):
     done = true_create(path, names=names, who=who)
     for name in set(names) - set(done["won"]):
         with open(f"{path}/{name}", "w") as file:
             file.write(who)
     return done
-exclusive.create_names = create_names
+races.create_names = create_names
 """
 NAME_IS_NOT_KNOWN = "from pathlib import Path\nPath.exists = lambda self, **more: False"
 
 
 def agent(code):
     """Return the command of an agent in which the code runs first."""
-    return [sys.executable, "-c", f"{code}\nfrom pytest_ckpt.conformance.posix.agent import main; main()"]
+    return [sys.executable, "-c", f"{code}\nfrom pytest_ckpt.conformance.agent import main; main()"]
 
 
 def elsewhere(folder, code=""):
@@ -80,14 +80,14 @@ def elsewhere(folder, code=""):
 
 def every_agent(code):
     """Return sabotage that has all processes of a check on this host misbehave."""
-    return f"from pytest_ckpt.conformance.posix.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
+    return f"from pytest_ckpt.conformance.client import Client\nClient.__init__.__defaults__ = ({agent(code)!r},)"
 
 
 def test_the_sabotage_cuts_until_the_file_is_asked_about(tmp_path):
     path = tmp_path / "file"
     code = f"""{CUT_UNTIL_ASKED}
 from pathlib import Path
-from pytest_ckpt.conformance.reading import read_file
+from pytest_ckpt.conformance.content import read_file
 path = Path({str(path)!r})
 def grow():
     os.system(f"printf 123 >> {{path}}")
@@ -169,7 +169,7 @@ def test_a_file_is_read_to_the_read_that_returns_nothing(tmp_path, monkeypatch):
 @pytest.mark.parametrize("path", CHECKS, ids=lambda path: path.stem)
 def test_no_check_reads_by_a_call_that_asks_for_the_size_first(path):
     """Path.read_bytes and Path.open call fstat: only what lies elsewhere than on the target is read by them."""
-    elsewhere = {"power": {"read_text"}, "signs_of_a_cut": {"read_text"}}
+    elsewhere = {"durable": {"read_text"}}
     tree = ast.parse(path.read_text())
     used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     assert used & {"read_bytes", "read_text", "readall"} <= elsewhere.get(path.stem, set())

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import json
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +14,8 @@ from pytest_ckpt.facts.checks import in_room
 from pytest_ckpt.facts.verdict import Verdict
 from tests.support.docs_pages import conformance_page
 from tests.support.machine import Mounts, need_fuse
-from tests.support.matrix import MATRIX, ONE_OF_EACH, kind_of
+from tests.support.matrix import ALL, MATRIX, ONE_OF_EACH, Row, kind_of
 from tests.support.matrix_of_speed import OF_SPEED
-from tests.support.matrix_rows import ALL, OPERATIONS_FILE, OPERATIONS_OF, Row
 from tests.support.observing import EFFORT, Pair, observe
 from tests.support.targets.misbehaving import FAULTS, misbehaving
 
@@ -45,8 +43,8 @@ def memory(make_home) -> Iterator[tuple[Path, Path]]:
 _number = itertools.count()
 
 
-@pytest.fixture
-def pair(home: Path, memory: tuple[Path, Path]) -> Iterator[Pair]:
+@contextlib.contextmanager
+def a_pair(home: Path, memory: tuple[Path, Path]) -> Iterator[Pair]:
     here = home / f"pair-{next(_number)}"
     places = [here / "two", here / "small", memory[0] / here.name, memory[1] / here.name]
     for place in places:
@@ -65,33 +63,31 @@ def pair(home: Path, memory: tuple[Path, Path]) -> Iterator[Pair]:
             shutil.rmtree(store)
 
 
+@pytest.fixture
+def pair(home: Path, memory: tuple[Path, Path]) -> Iterator[Pair]:
+    with a_pair(home, memory) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def operations(home: Path, memory: tuple[Path, Path]) -> dict[str, set[str]]:
+    """The operations that each check asks of the honest target: a fault that acts on no other cannot meet it."""
+    with a_pair(home, memory) as honest:
+        honest.target.record()
+        honest.small.record()
+        honest.observe(sorted(ALL))
+        seen: dict[str, set[str]] = {}
+        for target in (honest.target, honest.small):
+            for folder, asked in target.operations().items():
+                seen.setdefault(folder.rpartition("-")[0], set()).update(asked)
+    assert set(seen) >= ALL
+    return seen
+
+
 def test_on_the_honest_target_nothing_fails_and_nothing_is_left_out(pair: Pair) -> None:
     found = pair.observe(sorted(ALL))
     assert {name: v.because for name, v in found.items() if v.outcome != "met"} == {}
     assert set(found) == ALL
-
-
-@pytest.mark.thorough
-def test_the_table_says_which_operations_each_check_asks_for(pair: Pair) -> None:
-    """A fault is held against the checks that ask for an operation on which it acts: the others never meet it."""
-    pair.target.record()
-    pair.small.record()
-    found = pair.observe(sorted(ALL))
-    assert {name: v.because for name, v in found.items() if v.outcome != "met"} == {}
-    seen: dict[str, set[str]] = {}
-    for target in (pair.target, pair.small):
-        for folder, operations in target.operations().items():
-            seen.setdefault(folder.rpartition("-")[0], set()).update(operations)
-    assert set(seen) >= ALL
-    if os.environ.get("CKPT_UPDATE_OPERATIONS"):
-        # Races ask for other operations at times: what was seen once stays.
-        table = {name: sorted(seen[name] | set(OPERATIONS_OF.get(name, ()))) for name in sorted(ALL)}
-        OPERATIONS_FILE.write_text(json.dumps(table, indent=1) + "\n")
-        return
-    new = {name: sorted(seen[name] - set(OPERATIONS_OF.get(name, ()))) for name in ALL}
-    assert {name: operations for name, operations in new.items() if operations} == {}, (
-        "run: CKPT_UPDATE_OPERATIONS=1 pytest --all tests/conformance/test_matrix.py -k operations"
-    )
 
 
 def covered(row: Row) -> pytest.MarkDecorator:
@@ -111,9 +107,11 @@ def test_a_fault_is_found_by_its_checks(row: Row, pair: Pair) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("row", MATRIX, ids=lambda row: row.fault)
-def test_a_fault_fails_the_checks_that_it_is_mapped_to_and_no_others(row: Row, pair: Pair) -> None:
+def test_a_fault_fails_the_checks_that_it_is_mapped_to_and_no_others(
+    row: Row, pair: Pair, operations: dict[str, set[str]]
+) -> None:
     pair.fault(row.fault, **row.parameters)
-    found = pair.observe(sorted(row.meets), row.seconds)
+    found = pair.observe(sorted(row.meets(operations)), row.seconds)
     seen = failed(found)
     reasons = "\n".join(f"{name}: {because}" for name, because in seen.items())
     assert set(seen) == row.fails, (

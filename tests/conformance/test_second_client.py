@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.conformance.not_run import NotRun
-from pytest_ckpt.conformance.posix.client import AGENT, Client
+from pytest_ckpt.conformance.client import AGENT, Client
+from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.wire.frames import SECRET
 
 
@@ -154,7 +154,7 @@ def test_the_agent_ends_with_the_process_that_started_it(tmp_path, then):
 def test_the_agent_needs_the_standard_library_alone(tmp_path):
     command = [sys.executable, "-I", "-S", "-c",
                f"import sys; sys.path.insert(0, {os.environ.get('PYTHONPATH', str(Path.cwd()))!r}); "
-               "from pytest_ckpt.conformance.posix.agent import main; main()"]  # fmt: skip
+               "from pytest_ckpt.conformance.agent import main; main()"]  # fmt: skip
     client = Client(command)
     assert client.ask("exists", str(tmp_path))
     client.close()

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from pytest_ckpt.conformance.not_run import NotRun
+from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.conformance.workers import gather, working
 from tests.support.machine import eventually
 

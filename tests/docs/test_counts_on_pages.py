@@ -13,7 +13,6 @@ from pytest_ckpt.facts.proofs import COLD_BASES
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.sizing.architectures import MODELS
-from tests.support import object_matrix
 from tests.support.doc_pages import PAGES
 
 ONES = (
@@ -33,8 +32,6 @@ NOUNS = (
 # "One" is an article more often than a count, and "zstd 1 stores" counts nothing.
 _NUMBER = rf"(?<![\w.,/×-])(?:(?!1 )\d[\d,]*|{'|'.join(sorted(set(WORDS) - {'one'}, key=len, reverse=True))})"
 _COUNTED = re.compile(rf"({_NUMBER})((?: [a-z-]+)?? (?:{'|'.join(NOUNS)}))\b", re.IGNORECASE)
-# What is printed for a run: of a list of checks that were met, and of steps.
-_MET = re.compile(r"behaviour checks: (\d+)( met)\b")
 _MADE = re.compile(r"<!-- from [^>]*: begin -->.*?<!-- from [^>]*: end -->", re.DOTALL)
 _COMMAND = re.compile(r"^ *```.*?^ *```", re.DOTALL | re.MULTILINE)
 _BROKEN_LINE = re.compile(r"(?<!\n)\n(?![\n|#-])")
@@ -52,8 +49,7 @@ class Counted:
 def counted_in(page: str, text: str) -> list[Counted]:
     """Return every count of what has a table in the prose of a page; what is made from tables needs no other test."""
     prose = _BROKEN_LINE.sub(" ", _COMMAND.sub("", _MADE.sub("", text)))
-    found = [*_COUNTED.finditer(prose), *_MET.finditer(text)]
-    return [Counted(page, _value(match[1]), match[2].strip().lower()) for match in found]
+    return [Counted(page, _value(match[1]), match[2].strip().lower()) for match in _COUNTED.finditer(prose)]
 
 
 def _value(text: str) -> int:
@@ -61,19 +57,12 @@ def _value(text: str) -> int:
 
 
 _OF_OBJECTS = {check.requirement for check in in_room("objects")}
-_ALONE = len([check for check in in_room("posix") if not check.needs])
 # Where a count stands: by page and what is counted, with what the code has of it.
 BY_TABLES = {
-    ("README.md", "checks"): {len(in_room("posix")), len(in_room("objects"))},
-    ("README.md", "met"): {_ALONE},
     ("README.md", "engines"): {len(engines.BUILT_IN)},
     ("README.md", "strategies"): {len(STRATEGIES)},
     ("faq.md", "other proofs"): {len(set(COLD_BASES) - {"declared", "seen"})},
-    ("first_run.md", "met"): {_ALONE},
-    ("object_stores.md", "checks"): {len(in_room("objects"))},
-    ("object_stores.md", "met"): {len(in_room("objects"))},
     ("object_stores.md", "requirements"): {len(_OF_OBJECTS)},
-    ("object_stores.md", "stores"): {len(object_matrix.MATRIX)},
     ("performance.md", "models"): {len(MODELS)},
     ("published_results.md", "models"): {len(MODELS)},
     ("workload.md", "models"): {len(MODELS)},
@@ -126,7 +115,6 @@ def test_tables_that_are_counted_together_have_all():
     ("twelve of the thirteen requirements", [(13, "requirements")]),
     ("three other proofs", [(3, "other proofs")]),
     ("six tables of gates", [(6, "tables of gates")]),
-    ("    behaviour checks: 25 met", [(25, "met")]),
     ("llama3-8b models, 0.5 options, one check, zstd 1 stores, 4.2 rules, page 3-4 checks", []),
     ("```\n3 checks\n```\n<!-- from the tables: begin -->\n9 checks\n<!-- from the tables: end -->\n", []),
 ])  # fmt: skip

@@ -34,7 +34,7 @@ OPTIONS = (
     "-k", "(every or durable or elsewhere or creator or pointer or closed) and not many",
 )  # fmt: skip
 OF_CONTROLLER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
-_RANKS, _AGENT = "pytest_ckpt.ranks", "pytest_ckpt.conformance.posix.agent"
+_RANKS, _AGENT = "pytest_ckpt.ranks", "pytest_ckpt.conformance.agent"
 _LAUNCHERS = {"mpiexec", "mpirun", "prterun"}
 
 pytestmark = pytest.mark.thorough

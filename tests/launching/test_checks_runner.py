@@ -43,7 +43,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
             "if 'pytest_ckpt.conformance' in sys.orig_argv:\n"
             "    module = types.ModuleType('impostor')\n"
             f"    exec(open({str(home / 'code.py')!r}).read(), module.__dict__)\n"
-            "    sys.modules['pytest_ckpt.conformance.posix.checks.live'] = module\n"
+            "    sys.modules['pytest_ckpt.conformance.posix.live'] = module\n"
         )
         monkeypatch.setenv("PYTHONPATH", str(home))
         target = folder or tmp_path / "target"
@@ -86,7 +86,7 @@ def test_what_a_check_saw_comes_back_whole(run: Run, tmp_path: Path) -> None:
 def test_a_check_that_cannot_be_made_gives_its_reason(run: Run) -> None:
     seen = run(
         """
-        from pytest_ckpt.conformance.not_run import NotRun
+        from pytest_ckpt.conformance.context import NotRun
         def calls(context, findings):
             raise NotRun("there is no second client")
         """

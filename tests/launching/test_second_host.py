@@ -151,7 +151,7 @@ def test_a_second_host_that_is_another_one_is_the_second_client(settings, launch
     assert found.description == "host localhost"
     assert found.command[0] == "env"
     assert "PYTEST_CKPT_RUN=run" in found.command
-    assert found.command[-1] == "pytest_ckpt.conformance.posix.agent"
+    assert found.command[-1] == "pytest_ckpt.conformance.agent"
 
 
 def test_one_that_does_not_answer_is_left_to_the_checks_that_need_it(settings, launcher, tmp_path):

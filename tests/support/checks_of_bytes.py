@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-_EXTRAS = (
-    "import os; from pytest_ckpt.conformance.posix.checks import capabilities as extras; real = extras._fallocate\n"
-)
+_EXTRAS = "import os; from pytest_ckpt.conformance.posix import capabilities as extras; real = extras._fallocate\n"
 LIES = {
     "no O_DIRECT": (
         "DIRECT.aligned",

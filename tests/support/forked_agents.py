@@ -16,9 +16,9 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytest_ckpt.conformance.posix import client
+from pytest_ckpt.conformance import client
 
-_AGENTS = ("pytest_ckpt.conformance.posix.agent", "pytest_ckpt.conformance.objects.agent")
+_AGENTS = ("pytest_ckpt.conformance.agent", "pytest_ckpt.conformance.objects.agent")
 _POLL_SECONDS = 0.01
 _started = subprocess.Popen
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pytest_ckpt.facts.checks import in_room
 from tests.support.machine import Mounts
-from tests.support.matrix_rows import ALL
+from tests.support.matrix import ALL
 from tests.support.observing import SHARE, Pair, observe
 from tests.support.targets.misbehaving import misbehaving
 

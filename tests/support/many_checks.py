@@ -30,7 +30,7 @@ ALONE = ("power cut", "small folder")
 def main() -> None:
     asked = json.load(sys.stdin)
     for check in in_room(asked["room"]):
-        importlib.import_module(f"pytest_ckpt.conformance.{asked['room']}.checks.{check.code.split(':')[0]}")
+        importlib.import_module(f"pytest_ckpt.conformance.{asked['room']}.{check.code.split(':')[0]}")
     fork_agents()
     alone = [name for name in asked["checks"] if BY_NAME[name].needs in ALONE]
     rest = [name for name in asked["checks"] if name not in alone]

@@ -2,280 +2,114 @@
 
 ``fails`` are the checks that must fail; nothing else may. ``may_fail`` are those that luck decides, and which are not
 made: a fault that damages bytes meets other checks' files at the right moment or does not. ``says`` are words that the
-verdict of a check must contain.
+verdict of a check must contain. Each row is written at its fault, in ``targets/fuse_faults_*.py``.
 """
 
 from __future__ import annotations
 
-from tests.support.matrix_rows import ALL, CONTENT, Row, damage, names, row
+import fnmatch
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_ckpt.facts.checks import in_room
 from tests.support.targets.misbehaving import FAULTS
 
-# Faults that a volume or quota has for some files only: those of the check that is about errors.
-ERRORS = "ERRORS.*"
-_OF_ERRORS = "ERRORS.acknowledged"
-
-MATRIX = (
-    damage("flipped bit in reads", "flipped bits"),
-    damage("flipped bit at rest", "flipped bits"),
-    damage("torn write", "zeros instead of data"),
-    damage("misplaced write", "misplaced bytes"),
-    damage("misplaced read", "misplaced bytes"),
-    row(
-        "stale data",
-        "COMMIT.file-second-client VISIBLE.read-after-close STALE.names POINTER.overwrite-second-client",
-        {"VISIBLE.read-after-close": "bytes of an older version"},
-        may="UNLINK.second-client SPARSE.disjoint-writers-second-client STALE.attributes "
-        "CAPABILITIES.flock-second-client",
-    ),
-    row(
-        "data arrive after their name",
-        "PUBLISH.marker PUBLISH.folder PUBLISH.pointer",
-        {"PUBLISH.folder": "marker visible before its data", "PUBLISH.marker": "marker without its content"},
-        path="PUBLISH.*",
-    ),
-    row(
-        "late data",
-        "VISIBLE.read-after-close VISIBLE.append COMMIT.file-second-client STALE.names STALE.attributes "
-        "POINTER.overwrite-second-client",
-        {"VISIBLE.read-after-close": "stale size at the first open"},
-        may="SPARSE.disjoint-writers-second-client UNLINK.second-client PUBLISH.marker PUBLISH.folder PUBLISH.pointer",
-    ),
-    row(
-        "appended bytes come late",
-        "VISIBLE.append STALE.attributes",
-        {"VISIBLE.append": "appended bytes are not seen"},
-    ),
-    row(
-        "appended bytes overwrite those of the other client",
-        "VISIBLE.append",
-        {"VISIBLE.append": "an appended record is lost or torn"},
-    ),
-    row(
-        "what was just written is told as a hole",
-        "CLONE-FRESH.copy",
-        {"CLONE-FRESH.copy": "copied by SEEK_DATA and SEEK_HOLE"},
-    ),
-    row(
-        "what was just written is copied as zeros",
-        "CLONE-FRESH.copy",
-        {"CLONE-FRESH.copy": "copied by copy_file_range"},
-    ),
-    Row(
-        fault="overwrite in place is not atomic",
-        fails=names("POINTER.overwrite POINTER.overwrite-second-client"),
-        says={"POINTER.overwrite": "b'\\xa5"},
-        may_fail=CONTENT,
-    ),
-    row(
-        "holes are not zero",
-        "SPARSE.tail-first CLONE-FRESH.copy LARGE.offsets",
-        {"SPARSE.tail-first": "bytes in a hole"},
-        # A file that was cut short and grows again has a hole for a moment.
-        may="POINTER.overwrite POINTER.overwrite-second-client CAPABILITIES.extras",
-    ),
-    row("large offset wraps", "LARGE.offsets", {"LARGE.offsets": "large-4-GiB"}),
-    row("file size limited", "LARGE.offsets", {"LARGE.offsets": "file size limited"}),
-    row(
-        "O_DIRECT is not coherent",
-        "DIRECT.coherent",
-        {"DIRECT.coherent": "zeros instead of data"},
-        # They read back past the caches, so with O_DIRECT.
-        may="COMMIT-FULL.each-phase DURABLE.rank-killed ERRORS.acknowledged ERRORS.full FULL.mid-save "
-        "DURABLE.power-cut DIRECT.aligned",
-    ),
-    row(
-        "unlink takes the file from its readers",
-        "UNLINK.open-reader",
-        {"UNLINK.open-reader": "removed file fails"},
-        # A rename over a file unlinks it, too: who opens it then is refused.
-        may="COMMIT.file COMMIT.file-second-client",
-    ),
-    row(
-        "unlink gives its readers wrong bytes",
-        "UNLINK.open-reader UNLINK.second-client",
-        {"UNLINK.open-reader": "wrong bytes"},
-        # A rename over a file unlinks it, too.
-        may="COMMIT.file COMMIT.file-second-client POINTER.overwrite POINTER.overwrite-second-client",
-    ),
-    row(
-        "reading through mmap gives SIGBUS",
-        "MMAP.private MMAP.shared",
-        {"MMAP.private": "SIGBUS"},
-        may="UNLINK.open-reader",
-    ),
-    row(
-        "fsync of files is lost",
-        "DURABLE.power-cut",
-        {"DURABLE.power-cut": "acknowledged bytes lost in a power cut"},
-        # What is never made durable keeps its space.
-        may="FULL.mid-save COMMIT-FULL.each-phase",
-    ),
-    row(
-        "fsync of folders is lost",
-        "DURABLE.power-cut",
-        {"DURABLE.power-cut": "acknowledged name lost in a power cut"},
-        may="FULL.mid-save COMMIT-FULL.each-phase",
-    ),
-    row("power cut does not cut", "DURABLE.power-cut", {"DURABLE.power-cut": "the power cut did not cut"}),
-    row("EIO in write", _OF_ERRORS, {_OF_ERRORS: "EIO in write"}, may="ERRORS.full", path=ERRORS),
-    row("EIO in fsync", _OF_ERRORS, {_OF_ERRORS: "EIO in fsync"}, may="ERRORS.full", path=ERRORS),
-    row("EIO in close", _OF_ERRORS, {_OF_ERRORS: "EIO in close"}, may="ERRORS.full", path=ERRORS),
-    row("EIO in read", _OF_ERRORS, {_OF_ERRORS: "Input/output error"}, may="ERRORS.full", path=ERRORS),
-    row("ENOSPC in write", _OF_ERRORS, {_OF_ERRORS: "ENOSPC in write"}, may="ERRORS.full", path=ERRORS),
-    row("EDQUOT in write", _OF_ERRORS, {_OF_ERRORS: "EDQUOT in write"}, may="ERRORS.full", path=ERRORS),
-    row(
-        "rename without space loses the name",
-        "COMMIT-FULL.each-phase",
-        {"COMMIT-FULL.each-phase": "the pointer to the newest checkpoint is lost in a commit without space"},
-    ),
-    row(
-        "ENOSPC is swallowed",
-        _OF_ERRORS,
-        {_OF_ERRORS: "acknowledged bytes are not there"},
-        may="ERRORS.full",
-        path=ERRORS,
-    ),
-    row(
-        "error of write-back is lost",
-        _OF_ERRORS,
-        {_OF_ERRORS: "acknowledged bytes are not there"},
-        may="ERRORS.full",
-        path=ERRORS,
-    ),
-    row("EROFS", _OF_ERRORS, {_OF_ERRORS: "read-only file system"}, may="ERRORS.full", path=ERRORS),
-    row("no O_DIRECT", "DIRECT.aligned", {"DIRECT.aligned": "O_DIRECT refused"}),
-    row("no mmap", "MMAP.shared", {"MMAP.shared": "mmap refused"}, may="MMAP.private UNLINK.open-reader"),
-    row("no symbolic links", "CAPABILITIES.links", {"CAPABILITIES.links": "symbolic links refused"}),
-    row(
-        "no hard links",
-        "CAPABILITIES.links",
-        {"CAPABILITIES.links": "link"},
-        may="COMMIT.file COMMIT.file-second-client",
-    ),
-    Row(fault="no extended attributes", fails=frozenset(), says={}, reported={"CAPABILITIES.extras": "no"}),
-    row(
-        "extended attributes lose a byte",
-        "CAPABILITIES.extras",
-        {"CAPABILITIES.extras": "did not come back as it was set"},
-    ),
-    Row(fault="no fallocate", fails=frozenset(), says={}, reported={"CAPABILITIES.extras": "no"}),
-    row(
-        "flock refuses a free lock",
-        "CAPABILITIES.flock CAPABILITIES.flock-second-client",
-        {"CAPABILITIES.flock": "flock refused", "CAPABILITIES.flock-second-client": "free lock refused"},
-    ),
-    row(
-        "flock locks nobody out",
-        "CAPABILITIES.flock CAPABILITIES.flock-second-client",
-        {"CAPABILITIES.flock": "exclusive lock given twice"},
-    ),
-    row(
-        "rename of a file is not atomic: no name",
-        "COMMIT.file COMMIT.file-second-client",
-        {"COMMIT.file": "name missing during a rename"},
-        may="COMMIT-FULL.each-phase CAPABILITIES.links STALE.names CAPABILITIES.names",
-    ),
-    row(
-        "rename of a file is not atomic: short content",
-        "COMMIT.file COMMIT.file-second-client",
-        {"COMMIT.file": "file too short during a rename"},
-        may="PUBLISH.marker COMMIT-FULL.each-phase CAPABILITIES.links STALE.names CAPABILITIES.names",
-    ),
-    row(
-        "rename of a folder is not atomic",
-        "COMMIT.folder COMMIT.folder-second-client",
-        {"COMMIT.folder": "during a rename"},
-        # A checkpoint is a folder that is renamed when it is whole.
-        may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save COMMIT-FULL.each-phase LIVE.calls",
-    ),
-    row(
-        "names dropped in a listing",
-        "NAMES.many NAMES.after-change NAMES.second-client",
-        {"NAMES.many": "name missing in a listing"},
-        may="COMMIT.folder COMMIT.folder-second-client",
-        at_least=60,
-    ),
-    row(
-        "names twice in a listing",
-        "NAMES.many NAMES.after-change NAMES.second-client",
-        {"NAMES.many": "name listed twice"},
-        may="COMMIT.folder COMMIT.folder-second-client",
-        at_least=60,
-    ),
-    row(
-        "still listed after delete",
-        "NAMES.after-change",
-        {"NAMES.after-change": "removed or unknown name in a listing"},
-        may="NAMES.second-client NAMES.many STALE.names ERRORS.full FULL.mid-save",
-    ),
-    row(
-        "not listed after create",
-        "NAMES.many NAMES.after-change",
-        {"NAMES.after-change": "name missing in a listing"},
-        # What lists a folder to compare it, or to remove it, misses the name too.
-        may="NAMES.second-client COMMIT.folder COMMIT.folder-second-client CAPABILITIES.names DURABLE.power-cut "
-        "DURABLE.rank-killed ERRORS.full FULL.mid-save COMMIT-FULL.each-phase LIVE.calls STALE.names",
-    ),
-    row(
-        "O_EXCL is not exclusive",
-        "EXCLUSIVE.create EXCLUSIVE.create-second-client",
-        {"EXCLUSIVE.create": "several winners"},
-        path="EXCLUSIVE.*",
-    ),
-    row(
-        "mkdir is not exclusive",
-        "MKDIR.race MKDIR.race-second-client",
-        {"MKDIR.race": "mkdir with several winners"},
-        path="MKDIR.*",
-    ),
-    row(
-        "new folder is not visible",
-        "MKDIR.race MKDIR.race-second-client",
-        {"MKDIR.race": "folder that was just made cannot be used"},
-        path="MKDIR.*",
-    ),
-    row(
-        "stale names",
-        "STALE.names",
-        {"STALE.names": "limit 1 s"},
-        may="COMMIT.file-second-client COMMIT.folder-second-client VISIBLE.read-after-close UNLINK.second-client "
-        "MKDIR.race-second-client POINTER.overwrite-second-client",
-    ),
-    row(
-        "stale negative names",
-        "STALE.negative-names",
-        {"STALE.negative-names": "s"},
-        may="MKDIR.race-second-client EXCLUSIVE.create-second-client COMMIT.folder-second-client STALE.names",
-    ),
-    row(
-        "stale attributes",
-        "STALE.attributes VISIBLE.read-after-close VISIBLE.append POINTER.overwrite-second-client",
-        {"VISIBLE.read-after-close": "stale size", "POINTER.overwrite-second-client": "longer text is cut"},
-        may="SPARSE.disjoint-writers-second-client UNLINK.second-client COMMIT.file-second-client STALE.names",
-    ),
-    row(
-        "stale listing",
-        "STALE.names",
-        {"STALE.names": "limit 1 s"},
-        may="NAMES.second-client COMMIT.folder-second-client MKDIR.race-second-client",
-    ),
-    row("names regardless of case", "CAPABILITIES.names", {"CAPABILITIES.names": "case"}),
-    row("names of limited length", "CAPABILITIES.names", {"CAPABILITIES.names": "name"}),
-    row(
-        "hang",
-        "LIVE.calls",
-        {"LIVE.calls": "did not return"},
-        path="LIVE.*",
-        operation="fsync",
-        seconds=8.0,
-    ),
-    row("concurrent O_TRUNC hangs", "TRUNCATE.concurrent", {"TRUNCATE.concurrent": "a call hangs"}),
-    row(
-        "statfs never changes", "CAPABILITIES.statfs", {"CAPABILITIES.statfs": "free"}, may="FULL.mid-save ERRORS.full"
-    ),
-    row("mtime goes back", "CAPABILITIES.mtime", {"CAPABILITIES.mtime": "time"}, may="STALE.attributes"),
-    row("mtime is coarse", "CAPABILITIES.mtime", {"CAPABILITIES.mtime": "time"}),
+ALL = frozenset(c.name for c in in_room("posix"))
+# What reads no byte back, or none that a fault of content could meet.
+WITHOUT_CONTENT = frozenset(
+    c.name
+    for c in in_room("posix")
+    if c.requirement in ("EXCLUSIVE", "MKDIR", "NAMES", "LIVE")
+    or c.name in ("COMMIT.folder", "COMMIT.folder-second-client", "STALE.negative-names")
 )
+CONTENT = ALL - WITHOUT_CONTENT
+# They compare every byte of files of some size, written before and read from storage.
+WHOLE_FILES = frozenset(
+    [
+        *(
+            "COMMIT.file",
+            "COMMIT.file-second-client",
+            "MMAP.private",
+            "MMAP.shared",
+            "DIRECT.aligned",
+            "DIRECT.coherent",
+        ),
+        *("UNLINK.open-reader", "UNLINK.second-client", "SPARSE.disjoint-writers"),
+        *("SPARSE.disjoint-writers-second-client", "DURABLE.rank-killed", "DURABLE.power-cut", "ERRORS.acknowledged"),
+        *("ERRORS.full", "FULL.mid-save", "COMMIT-FULL.each-phase"),
+        *("PUBLISH.marker", "PUBLISH.folder", "PUBLISH.pointer", "CLONE-FRESH.copy"),
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One fault, switched on with ``parameters``, and what it does to the checks."""
+
+    fault: str
+    fails: frozenset[str]
+    says: dict[str, str]
+    may_fail: frozenset[str] = frozenset()
+    parameters: dict[str, Any] = field(default_factory=dict)
+    # After which a check counts as blocked.
+    seconds: float = 150.0
+    # A capability that is missing is reported, as words in the facts of a check, and fails nothing.
+    reported: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def sentence(self) -> str:
+        """What the fault does."""
+        return FAULTS[self.fault].sentence
+
+    def meets(self, operations: Mapping[str, Collection[str]]) -> frozenset[str]:
+        """Return the checks that the fault can meet: in their folders it acts, and on an operation that they ask for.
+
+        ``operations`` are those that each check asks of the honest target. Without those that may fail besides: what
+        luck decides proves nothing.
+        """
+        path, acts_on = self.parameters.get("path", "*"), set(FAULTS[self.fault].operations)
+        reached = {name for name in ALL if fnmatch.fnmatch(f"{name}-1/file", path)}
+        return self.fails | {name for name in reached if acts_on & set(operations[name])} - self.may_fail
+
+
+def row(
+    fault: str,
+    *,
+    fails: str = "",
+    says: dict[str, str] | None = None,
+    may: str = "",
+    reported: dict[str, str] | None = None,
+    seconds: float = 150.0,
+    damages: str = "",
+    **parameters: Any,
+) -> Row:
+    """Return the row of a fault, as the words of its class have it: names of checks are written as words.
+
+    ``may`` is ``content`` for every check that reads something back. ``damages``, in place of the rest, is how a check
+    names what happens to content wherever it is.
+    """
+    if damages:
+        says = {"MMAP.private": damages}
+        return Row(fault=fault, fails=WHOLE_FILES, says=says, may_fail=CONTENT - WHOLE_FILES)
+    return Row(
+        fault=fault,
+        fails=names(fails),
+        says=says or {},
+        may_fail=CONTENT if may == "content" else names(may),
+        parameters=parameters,
+        seconds=seconds,
+        reported=reported or {},
+    )
+
+
+def names(words: str) -> frozenset[str]:
+    names = frozenset(words.split())
+    assert names <= ALL, names - ALL
+    return names
+
+
+MATRIX = tuple(row(name, **fault.row) for name, fault in FAULTS.items() if fault.row)
 
 
 def kind_of(fault: str) -> str:

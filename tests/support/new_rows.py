@@ -74,6 +74,111 @@ def test_all_saves_together_meet_the_budget(saves: Operations, limits: ClusterLi
         ),
         pages=("requirements_page",),
     ),
+    "check of a file system": NewThing(
+        insertions=(
+            (
+                "pytest_ckpt/facts/checks.py",
+                """    Check(
+        requirement="CAPABILITIES",
+        subject="extras",
+""",
+                """    Check(
+        requirement="CAPABILITIES",
+        subject="modes",
+        code="capabilities:modes",
+        relies="made up for a test",
+        how="Permissions of files are set; they are there afterwards.",
+    ),
+""",
+            ),
+            (
+                "pytest_ckpt/conformance/posix/capabilities.py",
+                "def extras(",
+                '''def modes(context: CheckContext, findings: Findings) -> None:
+    """Set the permissions of files and look at them."""
+    for number, mode in enumerate((0o600, 0o640, 0o755)):
+        path = context.folder / f"file-{number}"
+        path.touch()
+        context.tell("chmod", str(path))
+        path.chmod(mode)
+        findings.trials += 1
+        seen = path.stat().st_mode & 0o777
+        if seen != mode:
+            findings.wrong("permissions lost", where=str(path), seen=f"{seen:o}", expected=f"{mode:o}")
+
+
+''',
+            ),
+            (
+                "tests/support/targets/fuse_faults_errors.py",
+                "class NobodyLocks(",
+                '''class ModesAreLost(
+    Fault,
+    name="permissions are lost",
+    fails="CAPABILITIES.modes",
+    says={"CAPABILITIES.modes": "permissions lost"},
+):
+    """Everybody may read and write every file, whatever its permissions were set to."""
+
+    def attributes(self, proceed, call, node):
+        known = proceed(call, node)
+        self.hit()
+        return known._replace(mode=known.mode | 0o666)
+
+
+''',
+            ),
+        ),
+        pages=("conformance_page", "requirements_page"),
+    ),
+    "check of an object store": NewThing(
+        insertions=(
+            (
+                "pytest_ckpt/facts/checks.py",
+                """    Check(
+        requirement="OBJECT-LARGE",
+""",
+                """    Check(
+        requirement="OBJECT-LIST",
+        subject="empty",
+        room="objects",
+        code="visible:list_empty",
+        relies="made up for a test",
+        how="A listing of a prefix that no key has is empty.",
+    ),
+""",
+            ),
+            (
+                "pytest_ckpt/conformance/objects/visible.py",
+                "def put_all(",
+                '''def list_empty(context: ObjectContext, findings: Findings) -> None:
+    """List a prefix that no object has."""
+    here = context.here
+    here.put("there", b"x").needed("an object")
+    findings.trials += 1
+    for name, _, _ in here.listed("empty/"):
+        findings.wrong("object of another prefix", where=here.url("empty/"), seen=name, expected="none")
+
+
+''',
+            ),
+            (
+                "tests/support/targets/object_faults_data.py",
+                "class OnePage(",
+                '''class NothingIsAll(
+    Store, fault="empty prefixes list all", fails="LIST.empty", says="object of another prefix"
+):
+    """A listing that would be empty has every object."""
+
+    def keys(self, bucket: str, prefix: str) -> list[tuple[str, Object]]:
+        return super().keys(bucket, prefix) or super().keys(bucket, "")
+
+
+''',
+            ),
+        ),
+        pages=("conformance_page", "requirements_page"),
+    ),
     "model": NewThing(
         insertions=(
             (

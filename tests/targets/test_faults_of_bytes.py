@@ -137,9 +137,9 @@ def test_a_hang_is_told_while_it_lasts(fault, call, target: Target):
 def test_free_space_that_never_changes_is_told(target: Target):
     """With a limit of one second instead of sixty."""
     sabotage = (
-        "import dataclasses, pytest_ckpt.conformance.posix.checks.accounts as accounts\n"
+        "import dataclasses, pytest_ckpt.conformance.posix.capabilities as capabilities\n"
         "name = 'CAPABILITIES.statfs'\n"
-        "accounts.BY_NAME[name] = dataclasses.replace(accounts.BY_NAME[name], limit=1.0)"
+        "capabilities.BY_NAME[name] = dataclasses.replace(capabilities.BY_NAME[name], limit=1.0)"
     )
     target.fault("statfs never changes")
     seen = made("CAPABILITIES.statfs", target.path, sabotage=sabotage)

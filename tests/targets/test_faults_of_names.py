@@ -18,7 +18,7 @@ def on(target, check, **more):
 
 def patient(times):
     """Return sabotage that changes how soon a check gives up on a cache."""
-    return f"import pytest_ckpt.conformance.posix.checks.stale as stale\nstale.GIVE_UP_TIMES = {times}"
+    return f"import pytest_ckpt.conformance.posix.visible as visible\nvisible.GIVE_UP_TIMES = {times}"
 
 
 @pytest.mark.thorough

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib
 import json
 import os
 import sys
 
+from pytest_ckpt.conformance.client import SAFE_PATH, Client
 from pytest_ckpt.conformance.context import Findings
-from pytest_ckpt.conformance.not_run import NotRun
-from pytest_ckpt.conformance.objects.context import ObjectContext
-from pytest_ckpt.conformance.objects.session import Asked, Session
-from pytest_ckpt.conformance.posix.client import SAFE_PATH, Client
-from pytest_ckpt.conformance.telling import Teller, exit_code, lines, run
-from pytest_ckpt.facts.checks import BY_NAME, Check, in_room
+from pytest_ckpt.conformance.objects.session import Asked, ObjectContext, Session
+from pytest_ckpt.conformance.process import Teller, exit_code, observe, parser_of, run, show
+from pytest_ckpt.facts.checks import BY_NAME, Check
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.targets import Access
@@ -57,7 +54,7 @@ def main() -> int:
     )
     try:
         seen = make(check, context)
-        print(json.dumps(to_plain(seen)) if asked.json else "\n".join(lines(check, seen)), flush=True)
+        show(check, seen, as_json=asked.json)
     finally:
         other.close()
         if not asked.keep:
@@ -68,30 +65,18 @@ def main() -> int:
 
 def make(check: Check, context: ObjectContext) -> Observation:
     """Make a check and return what it saw; a request that is not answered, or refused without need, is an anomaly."""
-    module, function = check.code.split(":")
     findings = Findings(unit=check.unit)
-    try:
-        getattr(importlib.import_module(f"pytest_ckpt.conformance.objects.checks.{module}"), function)(
-            context, findings
-        )
-    except NotRun as reason:
-        return findings.observation(check.requirement, check.subject, not_run=str(reason))
-    except OSError as error:
-        findings.wrong(
-            "a request failed",
-            where=str(error.filename or context.here.url("")),
-            seen=error.strerror or str(error),
-            expected="no error",
-        )
-    return findings.observation(check.requirement, check.subject)
+
+    def failed(error: OSError) -> str:
+        where = str(error.filename or context.here.url(""))
+        findings.wrong("a request failed", where=where, seen=error.strerror or str(error), expected="no error")
+        return ""
+
+    return observe(check, context, findings, failed)
 
 
 def _parser() -> argparse.ArgumentParser:
-    names = sorted(check.name for check in in_room("objects"))
-    parser = argparse.ArgumentParser(
-        prog="python -m pytest_ckpt.conformance.objects", description=__doc__, allow_abbrev=False
-    )
-    parser.add_argument("check", choices=names, metavar="CHECK", help=", ".join(names))
+    parser = parser_of("objects", "pytest_ckpt.conformance.objects", __doc__)
     parser.add_argument(
         "--target",
         required=True,
@@ -102,11 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--ca-bundle", default="", help="certificates of the endpoint's authority")
     parser.add_argument("--embedded", action="store_true", help="the endpoint is a server that a run itself started")
-    parser.add_argument("--share", type=float, default=1.0, help="part of the full effort")
-    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--patience", type=float, default=30.0, help="seconds for which the store may be silent")
     parser.add_argument("--keep", action="store_true", help="leave the check's objects in the bucket")
-    parser.add_argument("--json", action="store_true", help="print the observation as JSON")
     return parser
 
 

@@ -1,6 +1,6 @@
 """``python -m pytest_ckpt.conformance.objects.agent PLACE``: the second client of a check of an object store.
 
-PLACE is an `Asked` as JSON. What is asked of it is a function ``module:function`` of ``checks``, which takes its
+PLACE is an `Asked` as JSON. What is asked of it is a function ``module:function`` of this package, which takes its
 session, a name and the request's details.
 """
 
@@ -13,8 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from pytest_ckpt.conformance.agent import answer_requests
 from pytest_ckpt.conformance.objects.session import Asked, Session
-from pytest_ckpt.conformance.posix.agent import answer_requests
 from pytest_ckpt.facts.codec import from_plain
 
 
@@ -24,7 +24,7 @@ def main() -> int:
 
     def found(action: str) -> Callable[..., Any]:
         module, _, function = action.partition(":")
-        checks = importlib.import_module(f"{__package__}.checks.{module}")
+        checks = importlib.import_module(f"{__package__}.{module}")
         return functools.partial(getattr(checks, function), session)
 
     return answer_requests(found)

@@ -1,4 +1,7 @@
-"""One client of a bucket, as the checks use it: every answer is taken as it is, refusals among them."""
+"""One client of a bucket, as the checks use it: every answer is taken as it is, refusals among them.
+
+Every name and version of an object has bytes of its own, so that any others are told.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,18 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from pytest_ckpt.conformance.content import random_bytes
+from pytest_ckpt.conformance.context import Effort
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects.asking import open_wire
 from pytest_ckpt.targets.objects.errors import StoreError, fields_in, fields_of, local_name
 from pytest_ckpt.targets.objects.keys import BucketPrefix
 from pytest_ckpt.targets.objects.wire import Patience
+
+if TYPE_CHECKING:
+    from pytest_ckpt.conformance.client import Client
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -259,3 +267,37 @@ def _parsed(reply: Reply) -> ET.Element:
 
 def _groups(page: ET.Element, name: str) -> list[dict[str, Any]]:
     return [fields_in(child) for child in page if local_name(child) == name]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ObjectContext(Effort):
+    """A check's surroundings: two clients, each with connections of its own.
+
+    ``here`` is this process's client, ``other`` one in another process; ``third`` starts one more, that a check may
+    end.
+    """
+
+    here: Session
+    other: Client
+    third: Callable[[], Client]
+
+
+SIZE_OF_VERSION = 1000
+
+
+def content(seed: int, name: str, version: int, size: int = 0) -> bytes:
+    """Return the bytes of a version; of no size, those of ``sized``."""
+    return random_bytes(size or sized(version), seed, name, version)
+
+
+def sized(version: int) -> int:
+    """Return the bytes that a version has, so that a size tells versions apart."""
+    return SIZE_OF_VERSION + version
+
+
+def described(data: bytes, seed: int, name: str, versions: range, size: int = 0) -> str:
+    """Return which version these bytes are, in words."""
+    for version in versions:
+        if data == content(seed, name, version, size):
+            return f"version {version}"
+    return f"{len(data):,} bytes that are no version of it"

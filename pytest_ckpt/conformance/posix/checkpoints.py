@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.content import difference, random_bytes
-from pytest_ckpt.conformance.reading import read_to_end
+from pytest_ckpt.conformance.content import difference, opened, random_bytes, read_to_end
 from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
 from pytest_ckpt.targets.posix.names import checkpoint_name, partial_name
 
@@ -159,11 +158,8 @@ def write_all(descriptor: int, data: bytes, piece_bytes: int = _PIECE_BYTES) -> 
 def sync_folder(folder: Path, doing: Doing) -> None:
     """Make the names in a folder durable."""
     doing("fsync folder", folder)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def wrong_bytes(path: Path, data: bytes, doing: Doing) -> Wrong | None:
@@ -186,29 +182,22 @@ def read_past_caches(path: Path) -> bytes:
     except OSError as error:
         if error.errno not in NOT_OFFERED:
             raise
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
+    with opened(path, os.O_RDONLY) as descriptor:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         return read_to_end(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read_direct(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
-    try:
-        # A mapping of its own begins at a page: O_DIRECT wants aligned memory.
-        with mmap.mmap(-1, _PIECE_BYTES) as buffer:
-            read = bytearray()
-            while True:
-                # A page that came short is read again: only a read that returns no more bytes than before is the end.
-                start = len(read) - len(read) % mmap.PAGESIZE
-                count = os.preadv(descriptor, [buffer], start)
-                if start + count <= len(read):
-                    return bytes(read)
-                read[start:] = buffer[:count]
-    finally:
-        os.close(descriptor)
+    # A mapping of its own begins at a page: O_DIRECT wants aligned memory.
+    with opened(path, os.O_RDONLY | os.O_DIRECT) as descriptor, mmap.mmap(-1, _PIECE_BYTES) as buffer:
+        read = bytearray()
+        while True:
+            # A page that came short is read again: only a read that returns no more bytes than before is the end.
+            start = len(read) - len(read) % mmap.PAGESIZE
+            count = os.preadv(descriptor, [buffer], start)
+            if start + count <= len(read):
+                return bytes(read)
+            read[start:] = buffer[:count]
 
 
 def names_in(folder: Path) -> list[str]:

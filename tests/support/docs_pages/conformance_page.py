@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from tests.support import CHECKOUT, object_matrix
-from tests.support.matrix import MATRIX
+from tests.support.matrix import CONTENT, MATRIX, WHOLE_FILES
 from tests.support.matrix_of_speed import OF_SPEED
-from tests.support.matrix_rows import CONTENT, WHOLE_FILES
 
 PAGE = CHECKOUT / "docs" / "conformance.md"
 BEGIN, END = "<!-- from the tables: begin -->\n", "<!-- from the tables: end -->\n"

@@ -1,7 +1,8 @@
 """How a fault stands between the requests and the honest file system, and the table of all faults.
 
 A fault is a class: its name, its sentence (the docstring), its parameters (class attributes with their defaults), and
-one method for each operation on which it acts, of the operation's name, which gets the way to go on and the call.
+one method for each operation on which it acts, of the operation's name, which gets the way to go on and the call. The
+other words of the class are its row of the matrix, which `matrix.row` reads: the checks that find it, and how.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class Fault:
     name: ClassVar[str]
     sentence: ClassVar[str]
     operations: ClassVar[tuple[str, ...]]
+    row: ClassVar[dict[str, Any]]
 
     # Whether the power stays on when it is to be cut.
     keeps_the_power: ClassVar[bool] = False
@@ -61,10 +63,10 @@ class Fault:
     path = "*"
     client: int | None = None
 
-    def __init_subclass__(cls, *, name: str = "") -> None:
+    def __init_subclass__(cls, *, name: str = "", **row: Any) -> None:
         if not name:
             return
-        cls.name, cls.sentence = name, " ".join((cls.__doc__ or "").split())
+        cls.name, cls.row, cls.sentence = name, row, " ".join((cls.__doc__ or "").split())
         cls.operations = tuple(sorted(one for one in OPERATIONS if hasattr(cls, one)))
         if name in FAULTS or not cls.sentence or not (cls.operations or cls.keeps_the_power):
             raise TypeError(f"the fault {name!r} is there twice, says nothing or does nothing")

@@ -25,7 +25,7 @@ def _rotated(data: memoryview, block: int) -> bytes:
     return bytes(data[whole - block : whole]) + bytes(data[: whole - block]) + bytes(data[whole:])
 
 
-class FlippedInReads(Fault, name="flipped bit in reads"):
+class FlippedInReads(Fault, name="flipped bit in reads", damages="flipped bits"):
     """One bit in the middle of every file is flipped when it is read; what is stored is right."""
 
     place = 0.5
@@ -39,7 +39,7 @@ class FlippedInReads(Fault, name="flipped bit in reads"):
         return data
 
 
-class FlippedAtRest(Fault, name="flipped bit at rest"):
+class FlippedAtRest(Fault, name="flipped bit at rest", damages="flipped bits"):
     """When a file that was written is closed or fsynced, one bit in its middle is flipped in what is stored."""
 
     place = 0.5
@@ -73,7 +73,7 @@ class FlippedAtRest(Fault, name="flipped bit at rest"):
             self.hit()
 
 
-class TornWrite(Fault, name="torn write"):
+class TornWrite(Fault, name="torn write", damages="zeros instead of data"):
     """A write is acknowledged whole, though only its first half is stored; the file has the right size."""
 
     kept = 0.5
@@ -88,7 +88,7 @@ class TornWrite(Fault, name="torn write"):
         return len(data)
 
 
-class MisplacedWrite(Fault, name="misplaced write"):
+class MisplacedWrite(Fault, name="misplaced write", damages="misplaced bytes"):
     """The blocks of a write that has several land one block further, the last one in the place of the first."""
 
     block = _BLOCK
@@ -100,7 +100,7 @@ class MisplacedWrite(Fault, name="misplaced write"):
         return proceed(call, handle, offset, memoryview(_rotated(data, self.block)))
 
 
-class MisplacedRead(Fault, name="misplaced read"):
+class MisplacedRead(Fault, name="misplaced read", damages="misplaced bytes"):
     """The blocks of a read that has several come in another order; what is stored is right."""
 
     block = _BLOCK
@@ -113,7 +113,13 @@ class MisplacedRead(Fault, name="misplaced read"):
         return data
 
 
-class StaleData(Fault, name="stale data"):
+class StaleData(
+    Fault,
+    name="stale data",
+    fails="COMMIT.file-second-client VISIBLE.read-after-close STALE.names POINTER.overwrite-second-client",
+    says={"VISIBLE.read-after-close": "bytes of an older version"},
+    may="UNLINK.second-client SPARSE.disjoint-writers-second-client STALE.attributes CAPABILITIES.flock-second-client",
+):
     """The second client goes on to see the bytes that a path had when it first read them, for a time."""
 
     client = SECOND
@@ -136,7 +142,14 @@ class StaleData(Fault, name="stale data"):
         return data
 
 
-class LateData(Fault, name="late data"):
+class LateData(
+    Fault,
+    name="late data",
+    fails="VISIBLE.read-after-close VISIBLE.append COMMIT.file-second-client STALE.names STALE.attributes "
+    "POINTER.overwrite-second-client",
+    says={"VISIBLE.read-after-close": "stale size at the first open"},
+    may="SPARSE.disjoint-writers-second-client UNLINK.second-client PUBLISH.marker PUBLISH.folder PUBLISH.pointer",
+):
     """What the first client has written is not there for the second one until some time after: the file looks empty."""
 
     client = None
@@ -164,7 +177,13 @@ class LateData(Fault, name="late data"):
         return call.client == SECOND and time.monotonic() < self.fresh.get(number, 0)
 
 
-class DataAfterName(Fault, name="data arrive after their name"):
+class DataAfterName(
+    Fault,
+    name="data arrive after their name",
+    fails="PUBLISH.marker PUBLISH.folder PUBLISH.pointer",
+    says={"PUBLISH.folder": "marker visible before its data", "PUBLISH.marker": "marker without its content"},
+    path="PUBLISH.*",
+):
     """Another client that reads a file soon after it was written gets its first bytes, and zeros for the others."""
 
     client = SECOND
@@ -181,7 +200,12 @@ class DataAfterName(Fault, name="data arrive after their name"):
         return data
 
 
-class AppendsComeLate(Fault, name="appended bytes come late"):
+class AppendsComeLate(
+    Fault,
+    name="appended bytes come late",
+    fails="VISIBLE.append STALE.attributes",
+    says={"VISIBLE.append": "appended bytes are not seen"},
+):
     """What the first client has appended to a file (O_APPEND) is beyond its end for the second one, for a time."""
 
     client = None
@@ -213,7 +237,12 @@ class AppendsComeLate(Fault, name="appended bytes come late"):
         return min(end, size) if call.client == SECOND and time.monotonic() < until else size
 
 
-class AppendsOverlap(Fault, name="appended bytes overwrite those of the other client"):
+class AppendsOverlap(
+    Fault,
+    name="appended bytes overwrite those of the other client",
+    fails="VISIBLE.append",
+    says={"VISIBLE.append": "an appended record is lost or torn"},
+):
     """The second client appends (O_APPEND) behind what it appended last, over what the first one has appended since."""
 
     client = SECOND
@@ -246,7 +275,12 @@ class _FreshIsUnknown(Fault):
         self.fresh.discard(handle.node.id)
 
 
-class FreshIsAHole(_FreshIsUnknown, name="what was just written is told as a hole"):
+class FreshIsAHole(
+    _FreshIsUnknown,
+    name="what was just written is told as a hole",
+    fails="CLONE-FRESH.copy",
+    says={"CLONE-FRESH.copy": "copied by SEEK_DATA and SEEK_HOLE"},
+):
     """SEEK_DATA and SEEK_HOLE find nothing but a hole in a file that was written and not fsynced since."""
 
     def seek(self, proceed, call, handle, offset, whence):
@@ -258,7 +292,12 @@ class FreshIsAHole(_FreshIsUnknown, name="what was just written is told as a hol
         return offset
 
 
-class FreshIsCopiedAsZeros(_FreshIsUnknown, name="what was just written is copied as zeros"):
+class FreshIsCopiedAsZeros(
+    _FreshIsUnknown,
+    name="what was just written is copied as zeros",
+    fails="CLONE-FRESH.copy",
+    says={"CLONE-FRESH.copy": "copied by copy_file_range"},
+):
     """copy_file_range makes zeros of a file that was written and not fsynced since."""
 
     def copy(self, proceed, call, source, offset, target, target_offset, length):
@@ -269,7 +308,13 @@ class FreshIsCopiedAsZeros(_FreshIsUnknown, name="what was just written is copie
         return done
 
 
-class GarbageForAMoment(Fault, name="overwrite in place is not atomic"):
+class GarbageForAMoment(
+    Fault,
+    name="overwrite in place is not atomic",
+    fails="POINTER.overwrite POINTER.overwrite-second-client",
+    says={"POINTER.overwrite": "b'\\xa5"},
+    may="content",
+):
     """For a moment after bytes of a file were written in place, readers get something that nobody wrote."""
 
     seconds = 0.005
@@ -290,7 +335,14 @@ class GarbageForAMoment(Fault, name="overwrite in place is not atomic"):
         return data
 
 
-class HolesNotZero(Fault, name="holes are not zero"):
+class HolesNotZero(
+    Fault,
+    name="holes are not zero",
+    fails="SPARSE.tail-first CLONE-FRESH.copy LARGE.offsets",
+    says={"SPARSE.tail-first": "bytes in a hole"},
+    # A file that was cut short and grows again has a hole for a moment.
+    may="POINTER.overwrite POINTER.overwrite-second-client CAPABILITIES.extras",
+):
     """Where nothing was written, a read finds something other than zeros."""
 
     def read(self, proceed, call, handle, offset, size):
@@ -302,7 +354,7 @@ class HolesNotZero(Fault, name="holes are not zero"):
         return data
 
 
-class LargeOffsetWraps(Fault, name="large offset wraps"):
+class LargeOffsetWraps(Fault, name="large offset wraps", fails="LARGE.offsets", says={"LARGE.offsets": "large-4-GiB"}):
     """Bytes written at or beyond a power of two, 4 GiB by default, land at the offset less that power."""
 
     at = 1 << 32
@@ -313,7 +365,9 @@ class LargeOffsetWraps(Fault, name="large offset wraps"):
         return proceed(call, handle, offset % self.at, data)
 
 
-class FileSizeLimited(Fault, name="file size limited"):
+class FileSizeLimited(
+    Fault, name="file size limited", fails="LARGE.offsets", says={"LARGE.offsets": "file size limited"}
+):
     """No byte can be written at or beyond a size, 2 GiB by default: EFBIG."""
 
     at = 1 << 31
@@ -333,7 +387,15 @@ class FileSizeLimited(Fault, name="file size limited"):
         raise OSError(errno.EFBIG, "the file is too large")
 
 
-class DirectIsIncoherent(Fault, name="O_DIRECT is not coherent"):
+class DirectIsIncoherent(
+    Fault,
+    name="O_DIRECT is not coherent",
+    fails="DIRECT.coherent",
+    says={"DIRECT.coherent": "zeros instead of data"},
+    # They read back past the caches, so with O_DIRECT.
+    may="COMMIT-FULL.each-phase DURABLE.rank-killed ERRORS.acknowledged ERRORS.full FULL.mid-save "
+    "DURABLE.power-cut DIRECT.aligned",
+):
     """What was written through the page cache is zeros for those who read with O_DIRECT."""
 
     def begin(self):
@@ -370,7 +432,14 @@ class _UnlinkedWhileOpen(Fault):
         return not os.fstat(handle.fd).st_nlink - handle.node.kept_links
 
 
-class UnlinkedIsStale(_UnlinkedWhileOpen, name="unlink takes the file from its readers"):
+class UnlinkedIsStale(
+    _UnlinkedWhileOpen,
+    name="unlink takes the file from its readers",
+    fails="UNLINK.open-reader",
+    says={"UNLINK.open-reader": "removed file fails"},
+    # A rename over a file unlinks it, too: who opens it then is refused.
+    may="COMMIT.file COMMIT.file-second-client",
+):
     """Who has a file open while it is unlinked gets ESTALE when he reads on."""
 
     def read(self, proceed, call, handle, offset, size):
@@ -380,7 +449,14 @@ class UnlinkedIsStale(_UnlinkedWhileOpen, name="unlink takes the file from its r
         return proceed(call, handle, offset, size)
 
 
-class UnlinkedIsGarbage(_UnlinkedWhileOpen, name="unlink gives its readers wrong bytes"):
+class UnlinkedIsGarbage(
+    _UnlinkedWhileOpen,
+    name="unlink gives its readers wrong bytes",
+    fails="UNLINK.open-reader UNLINK.second-client",
+    says={"UNLINK.open-reader": "wrong bytes"},
+    # A rename over a file unlinks it, too.
+    may="COMMIT.file COMMIT.file-second-client POINTER.overwrite POINTER.overwrite-second-client",
+):
     """Who has a file open while it is unlinked reads other bytes than the file had."""
 
     def read(self, proceed, call, handle, offset, size):
@@ -391,7 +467,13 @@ class UnlinkedIsGarbage(_UnlinkedWhileOpen, name="unlink gives its readers wrong
         return data
 
 
-class MappedReadFails(Fault, name="reading through mmap gives SIGBUS"):
+class MappedReadFails(
+    Fault,
+    name="reading through mmap gives SIGBUS",
+    fails="MMAP.private MMAP.shared",
+    says={"MMAP.private": "SIGBUS"},
+    may="UNLINK.open-reader",
+):
     """Pages of a mapped file cannot be read (the process gets SIGBUS), while read(2) of the same file works."""
 
     def read(self, proceed, call, handle, offset, size):

@@ -19,7 +19,14 @@ class _Refuses(Fault):
         raise OSError(self.error, os.strerror(self.error))
 
 
-class FailingWrite(_Refuses, name="EIO in write"):
+class FailingWrite(
+    _Refuses,
+    name="EIO in write",
+    fails="ERRORS.acknowledged",
+    says={"ERRORS.acknowledged": "EIO in write"},
+    may="ERRORS.full",
+    path="ERRORS.*",
+):
     """Writing fails with EIO, beyond a number of bytes if one is given."""
 
     after = 0
@@ -30,13 +37,27 @@ class FailingWrite(_Refuses, name="EIO in write"):
         return proceed(call, handle, offset, data)
 
 
-class FailingFsync(_Refuses, name="EIO in fsync"):
+class FailingFsync(
+    _Refuses,
+    name="EIO in fsync",
+    fails="ERRORS.acknowledged",
+    says={"ERRORS.acknowledged": "EIO in fsync"},
+    may="ERRORS.full",
+    path="ERRORS.*",
+):
     """fsync of a file fails with EIO; write and close do not."""
 
     fsync = _Refuses.refuse
 
 
-class FailingClose(_Refuses, name="EIO in close"):
+class FailingClose(
+    _Refuses,
+    name="EIO in close",
+    fails="ERRORS.acknowledged",
+    says={"ERRORS.acknowledged": "EIO in close"},
+    may="ERRORS.full",
+    path="ERRORS.*",
+):
     """close of a file that was written fails with EIO, as NFS does."""
 
     def begin(self):
@@ -53,7 +74,14 @@ class FailingClose(_Refuses, name="EIO in close"):
         return proceed(call, handle)
 
 
-class FailingRead(_Refuses, name="EIO in read"):
+class FailingRead(
+    _Refuses,
+    name="EIO in read",
+    fails="ERRORS.acknowledged",
+    says={"ERRORS.acknowledged": "Input/output error"},
+    may="ERRORS.full",
+    path="ERRORS.*",
+):
     """Reading fails with EIO, beyond a number of bytes if one is given."""
 
     after = 0
@@ -88,19 +116,38 @@ class _Full(_Room):
         return proceed(call, handle, offset, data[:some])
 
 
-class VolumeFull(_Full, name="ENOSPC in write"):
+class VolumeFull(
+    _Full,
+    name="ENOSPC in write",
+    fails="ERRORS.acknowledged",
+    says={"ERRORS.acknowledged": "ENOSPC in write"},
+    may="ERRORS.full",
+    path="ERRORS.*",
+):
     """Writing fails with ENOSPC once as many bytes were written as there is room for, none by default."""
 
     error = errno.ENOSPC
 
 
-class OverQuota(_Full, name="EDQUOT in write"):
+class OverQuota(
+    _Full,
+    name="EDQUOT in write",
+    fails="ERRORS.acknowledged",
+    says={"ERRORS.acknowledged": "EDQUOT in write"},
+    may="ERRORS.full",
+    path="ERRORS.*",
+):
     """Writing fails with EDQUOT once as many bytes were written as there is room for, none by default."""
 
     error = errno.EDQUOT
 
 
-class RenameNeedsSpace(_Refuses, name="rename without space loses the name"):
+class RenameNeedsSpace(
+    _Refuses,
+    name="rename without space loses the name",
+    fails="COMMIT-FULL.each-phase",
+    says={"COMMIT-FULL.each-phase": "the pointer to the newest checkpoint is lost in a commit without space"},
+):
     """A file is renamed over another on a full volume: ENOSPC, and the other is gone."""
 
     error = errno.ENOSPC
@@ -114,7 +161,14 @@ class RenameNeedsSpace(_Refuses, name="rename without space loses the name"):
         return proceed(call, old, old_name, new, new_name, flags)
 
 
-class FullAndSilent(_Room, name="ENOSPC is swallowed"):
+class FullAndSilent(
+    _Room,
+    name="ENOSPC is swallowed",
+    fails="ERRORS.acknowledged",
+    says={"ERRORS.acknowledged": "acknowledged bytes are not there"},
+    may="ERRORS.full",
+    path="ERRORS.*",
+):
     """Once there is no more room, write, fsync and close say success and the bytes are not there: the file is short."""
 
     def write(self, proceed, call, handle, offset, data):
@@ -126,7 +180,14 @@ class FullAndSilent(_Room, name="ENOSPC is swallowed"):
         return len(data)
 
 
-class LostWriteback(Fault, name="error of write-back is lost"):
+class LostWriteback(
+    Fault,
+    name="error of write-back is lost",
+    fails="ERRORS.acknowledged",
+    says={"ERRORS.acknowledged": "acknowledged bytes are not there"},
+    may="ERRORS.full",
+    path="ERRORS.*",
+):
     """What was written never gets to storage, and neither write nor fsync nor close says so: zeros are read later."""
 
     def write(self, proceed, call, handle, offset, data):
@@ -136,7 +197,14 @@ class LostWriteback(Fault, name="error of write-back is lost"):
         return len(data)
 
 
-class ReadOnly(_Refuses, name="EROFS"):
+class ReadOnly(
+    _Refuses,
+    name="EROFS",
+    fails="ERRORS.acknowledged",
+    says={"ERRORS.acknowledged": "read-only file system"},
+    may="ERRORS.full",
+    path="ERRORS.*",
+):
     """Nothing can be changed: EROFS."""
 
     error = errno.EROFS
@@ -150,7 +218,7 @@ class ReadOnly(_Refuses, name="EROFS"):
         return proceed(call, node, flags)
 
 
-class NoDirect(_Refuses, name="no O_DIRECT"):
+class NoDirect(_Refuses, name="no O_DIRECT", fails="DIRECT.aligned", says={"DIRECT.aligned": "O_DIRECT refused"}):
     """open with O_DIRECT fails with EINVAL."""
 
     error = errno.EINVAL
@@ -166,7 +234,13 @@ class NoDirect(_Refuses, name="no O_DIRECT"):
         return proceed(call, parent, name, flags, mode)
 
 
-class NoMmap(Fault, name="no mmap"):
+class NoMmap(
+    Fault,
+    name="no mmap",
+    fails="MMAP.shared",
+    says={"MMAP.shared": "mmap refused"},
+    may="MMAP.private UNLINK.open-reader",
+):
     """A shared mapping of a file fails with ENODEV; private ones the kernel grants on every file."""
 
     def open(self, proceed, call, node, flags):
@@ -182,28 +256,44 @@ class NoMmap(Fault, name="no mmap"):
         return node, handle
 
 
-class NoSymlinks(_Refuses, name="no symbolic links"):
+class NoSymlinks(
+    _Refuses,
+    name="no symbolic links",
+    fails="CAPABILITIES.links",
+    says={"CAPABILITIES.links": "symbolic links refused"},
+):
     """A symbolic link cannot be made: EPERM."""
 
     error = errno.EPERM
     symlink = _Refuses.refuse
 
 
-class NoHardLinks(_Refuses, name="no hard links"):
+class NoHardLinks(
+    _Refuses,
+    name="no hard links",
+    fails="CAPABILITIES.links",
+    says={"CAPABILITIES.links": "link"},
+    may="COMMIT.file COMMIT.file-second-client",
+):
     """A hard link cannot be made: EPERM."""
 
     error = errno.EPERM
     link = _Refuses.refuse
 
 
-class NoXattr(_Refuses, name="no extended attributes"):
+class NoXattr(_Refuses, name="no extended attributes", reported={"CAPABILITIES.extras": "no"}):
     """Extended attributes are not supported: EOPNOTSUPP."""
 
     error = errno.EOPNOTSUPP
     getxattr = setxattr = listxattr = removexattr = _Refuses.refuse
 
 
-class CutXattr(Fault, name="extended attributes lose a byte"):
+class CutXattr(
+    Fault,
+    name="extended attributes lose a byte",
+    fails="CAPABILITIES.extras",
+    says={"CAPABILITIES.extras": "did not come back as it was set"},
+):
     """Values of extended attributes over 100 bytes come back without their last byte."""
 
     def getxattr(self, proceed, call, node, name):
@@ -214,14 +304,19 @@ class CutXattr(Fault, name="extended attributes lose a byte"):
         return value
 
 
-class NoFallocate(_Refuses, name="no fallocate"):
+class NoFallocate(_Refuses, name="no fallocate", reported={"CAPABILITIES.extras": "no"}):
     """fallocate is not supported: EOPNOTSUPP."""
 
     error = errno.EOPNOTSUPP
     fallocate = _Refuses.refuse
 
 
-class NobodyLocks(Fault, name="flock refuses a free lock"):
+class NobodyLocks(
+    Fault,
+    name="flock refuses a free lock",
+    fails="CAPABILITIES.flock CAPABILITIES.flock-second-client",
+    says={"CAPABILITIES.flock": "flock refused", "CAPABILITIES.flock-second-client": "free lock refused"},
+):
     """Nobody gets the lock of a file, which nobody else has: EAGAIN."""
 
     def flock(self, proceed, call, handle, wanted, wait):
@@ -231,7 +326,12 @@ class NobodyLocks(Fault, name="flock refuses a free lock"):
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
 
-class EverybodyLocks(Fault, name="flock locks nobody out"):
+class EverybodyLocks(
+    Fault,
+    name="flock locks nobody out",
+    fails="CAPABILITIES.flock CAPABILITIES.flock-second-client",
+    says={"CAPABILITIES.flock": "exclusive lock given twice"},
+):
     """Everybody gets the lock of a file that he asks for."""
 
     def flock(self, proceed, call, handle, wanted, wait):

@@ -10,7 +10,13 @@ from tests.support.targets.fuse_faults import SECOND, Fault, is_file
 from tests.support.targets.fuse_nodes import Attributes
 
 
-class RenameLeavesAGap(Fault, name="rename of a file is not atomic: no name"):
+class RenameLeavesAGap(
+    Fault,
+    name="rename of a file is not atomic: no name",
+    fails="COMMIT.file COMMIT.file-second-client",
+    says={"COMMIT.file": "name missing during a rename"},
+    may="COMMIT-FULL.each-phase CAPABILITIES.links STALE.names CAPABILITIES.names",
+):
     """When a file is renamed over another, for a moment there is nothing of the new name."""
 
     seconds = 0.003
@@ -38,7 +44,13 @@ class RenameLeavesAGap(Fault, name="rename of a file is not atomic: no name"):
             self.moving.discard((old.id, old_name))
 
 
-class RenameShowsAPart(Fault, name="rename of a file is not atomic: short content"):
+class RenameShowsAPart(
+    Fault,
+    name="rename of a file is not atomic: short content",
+    fails="COMMIT.file COMMIT.file-second-client",
+    says={"COMMIT.file": "file too short during a rename"},
+    may="PUBLISH.marker COMMIT-FULL.each-phase CAPABILITIES.links STALE.names CAPABILITIES.names",
+):
     """For a moment after a file was renamed, only the first half of its bytes is there."""
 
     seconds = 0.005
@@ -69,7 +81,14 @@ class RenameShowsAPart(Fault, name="rename of a file is not atomic: short conten
         return time.monotonic() < self.arriving.get(number, 0)
 
 
-class FolderArrivesInParts(Fault, name="rename of a folder is not atomic"):
+class FolderArrivesInParts(
+    Fault,
+    name="rename of a folder is not atomic",
+    fails="COMMIT.folder COMMIT.folder-second-client",
+    says={"COMMIT.folder": "during a rename"},
+    # A checkpoint is a folder that is renamed when it is whole.
+    may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save COMMIT-FULL.each-phase LIVE.calls",
+):
     """After a folder was renamed, its entries appear one after the other."""
 
     seconds = 0.2
@@ -92,7 +111,14 @@ class FolderArrivesInParts(Fault, name="rename of a folder is not atomic"):
         return found[: int(len(found) * share)]
 
 
-class DroppedNames(Fault, name="names dropped in a listing"):
+class DroppedNames(
+    Fault,
+    name="names dropped in a listing",
+    fails="NAMES.many NAMES.after-change NAMES.second-client",
+    says={"NAMES.many": "name missing in a listing"},
+    may="COMMIT.folder COMMIT.folder-second-client",
+    at_least=60,
+):
     """A listing of a folder with many names lacks one of them."""
 
     at_least = 8
@@ -106,7 +132,14 @@ class DroppedNames(Fault, name="names dropped in a listing"):
         return found[:middle] + found[middle + 1 :]
 
 
-class DuplicatedNames(Fault, name="names twice in a listing"):
+class DuplicatedNames(
+    Fault,
+    name="names twice in a listing",
+    fails="NAMES.many NAMES.after-change NAMES.second-client",
+    says={"NAMES.many": "name listed twice"},
+    may="COMMIT.folder COMMIT.folder-second-client",
+    at_least=60,
+):
     """A listing of a folder with many names has one of them twice."""
 
     at_least = 8
@@ -119,7 +152,13 @@ class DuplicatedNames(Fault, name="names twice in a listing"):
         return [*found, found[len(found) // 2]]
 
 
-class ListedAfterDelete(Fault, name="still listed after delete"):
+class ListedAfterDelete(
+    Fault,
+    name="still listed after delete",
+    fails="NAMES.after-change",
+    says={"NAMES.after-change": "removed or unknown name in a listing"},
+    may="NAMES.second-client NAMES.many STALE.names ERRORS.full FULL.mid-save",
+):
     """A deleted name goes on to be listed for a time."""
 
     seconds = 3.0
@@ -141,7 +180,15 @@ class ListedAfterDelete(Fault, name="still listed after delete"):
         return found
 
 
-class NotListedAfterCreate(Fault, name="not listed after create"):
+class NotListedAfterCreate(
+    Fault,
+    name="not listed after create",
+    fails="NAMES.many NAMES.after-change",
+    says={"NAMES.after-change": "name missing in a listing"},
+    # What lists a folder to compare it, or to remove it, misses the name too.
+    may="NAMES.second-client COMMIT.folder COMMIT.folder-second-client CAPABILITIES.names DURABLE.power-cut "
+    "DURABLE.rank-killed ERRORS.full FULL.mid-save COMMIT-FULL.each-phase LIVE.calls STALE.names",
+):
     """A new name is not listed for a time, though it can be opened."""
 
     seconds = 3.0
@@ -181,7 +228,13 @@ class _HiddenFromOthers(Fault):
         return proceed(call, parent, name)
 
 
-class CreateIsNotExclusive(_HiddenFromOthers, name="O_EXCL is not exclusive"):
+class CreateIsNotExclusive(
+    _HiddenFromOthers,
+    name="O_EXCL is not exclusive",
+    fails="EXCLUSIVE.create EXCLUSIVE.create-second-client",
+    says={"EXCLUSIVE.create": "several winners"},
+    path="EXCLUSIVE.*",
+):
     """For a moment after a file was made, other processes do not see it, and O_EXCL lets them make it too."""
 
     def create(self, proceed, call, parent, name, flags, mode):
@@ -194,7 +247,13 @@ class CreateIsNotExclusive(_HiddenFromOthers, name="O_EXCL is not exclusive"):
         return made
 
 
-class MkdirIsNotExclusive(_HiddenFromOthers, name="mkdir is not exclusive"):
+class MkdirIsNotExclusive(
+    _HiddenFromOthers,
+    name="mkdir is not exclusive",
+    fails="MKDIR.race MKDIR.race-second-client",
+    says={"MKDIR.race": "mkdir with several winners"},
+    path="MKDIR.*",
+):
     """For a moment after a folder was made, other processes do not see it, and mkdir lets them make it too."""
 
     def mkdir(self, proceed, call, parent, name, mode):
@@ -207,7 +266,13 @@ class MkdirIsNotExclusive(_HiddenFromOthers, name="mkdir is not exclusive"):
         return made
 
 
-class MkdirIsNotVisible(_HiddenFromOthers, name="new folder is not visible"):
+class MkdirIsNotVisible(
+    _HiddenFromOthers,
+    name="new folder is not visible",
+    fails="MKDIR.race MKDIR.race-second-client",
+    says={"MKDIR.race": "folder that was just made cannot be used"},
+    path="MKDIR.*",
+):
     """For a time after a folder was made, other processes do not find it."""
 
     seconds = 2.0
@@ -218,7 +283,14 @@ class MkdirIsNotVisible(_HiddenFromOthers, name="new folder is not visible"):
         return made
 
 
-class StaleNames(Fault, name="stale names"):
+class StaleNames(
+    Fault,
+    name="stale names",
+    fails="STALE.names",
+    says={"STALE.names": "limit 1 s"},
+    may="COMMIT.file-second-client COMMIT.folder-second-client VISIBLE.read-after-close UNLINK.second-client "
+    "MKDIR.race-second-client POINTER.overwrite-second-client",
+):
     """The second client goes on to find under a name what it has found there before, for a time."""
 
     client = SECOND
@@ -253,7 +325,13 @@ class StaleNames(Fault, name="stale names"):
                     self._drop(self.seen.popitem()[1])
 
 
-class StaleAbsence(Fault, name="stale negative names"):
+class StaleAbsence(
+    Fault,
+    name="stale negative names",
+    fails="STALE.negative-names",
+    says={"STALE.negative-names": "s"},
+    may="MKDIR.race-second-client EXCLUSIVE.create-second-client COMMIT.folder-second-client STALE.names",
+):
     """The second client goes on not to find a name that it has looked for in vain before, for a time."""
 
     client = SECOND
@@ -279,7 +357,13 @@ class StaleAbsence(Fault, name="stale negative names"):
         return made
 
 
-class StaleAttributes(Fault, name="stale attributes"):
+class StaleAttributes(
+    Fault,
+    name="stale attributes",
+    fails="STALE.attributes VISIBLE.read-after-close VISIBLE.append POINTER.overwrite-second-client",
+    says={"VISIBLE.read-after-close": "stale size", "POINTER.overwrite-second-client": "longer text is cut"},
+    may="SPARSE.disjoint-writers-second-client UNLINK.second-client COMMIT.file-second-client STALE.names",
+):
     """The second client goes on to see the size and the times that a file had when it first asked, for a time."""
 
     client = SECOND
@@ -298,7 +382,13 @@ class StaleAttributes(Fault, name="stale attributes"):
         return known
 
 
-class StaleListing(Fault, name="stale listing"):
+class StaleListing(
+    Fault,
+    name="stale listing",
+    fails="STALE.names",
+    says={"STALE.names": "limit 1 s"},
+    may="NAMES.second-client COMMIT.folder-second-client MKDIR.race-second-client",
+):
     """The second client goes on to list the names that a folder had when it first listed it, for a time."""
 
     client = SECOND
@@ -317,7 +407,9 @@ class StaleListing(Fault, name="stale listing"):
         return found
 
 
-class CaseInsensitive(Fault, name="names regardless of case"):
+class CaseInsensitive(
+    Fault, name="names regardless of case", fails="CAPABILITIES.names", says={"CAPABILITIES.names": "case"}
+):
     """Names that differ in case alone are one name."""
 
     def lookup(self, proceed, call, parent, name):
@@ -351,7 +443,9 @@ class CaseInsensitive(Fault, name="names regardless of case"):
         return same[0]
 
 
-class ShortNames(Fault, name="names of limited length"):
+class ShortNames(
+    Fault, name="names of limited length", fails="CAPABILITIES.names", says={"CAPABILITIES.names": "name"}
+):
     """A name of more than 64 bytes is refused: ENAMETOOLONG."""
 
     length = 64

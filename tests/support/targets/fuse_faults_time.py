@@ -194,7 +194,15 @@ class _Holds(Fault):
         gate.set()
 
 
-class Hang(_Holds, name="hang"):
+class Hang(
+    _Holds,
+    name="hang",
+    fails="LIVE.calls",
+    says={"LIVE.calls": "did not return"},
+    path="LIVE.*",
+    operation="fsync",
+    seconds=8.0,
+):
     """An operation, write by default, does not come back until it is released; its task shows as D."""
 
     operation = "write"
@@ -213,7 +221,9 @@ class Hang(_Holds, name="hang"):
     list = mkdir = unlink = rename = truncate = statfs = flock = _held
 
 
-class TruncateHangs(_Holds, name="concurrent O_TRUNC hangs"):
+class TruncateHangs(
+    _Holds, name="concurrent O_TRUNC hangs", fails="TRUNCATE.concurrent", says={"TRUNCATE.concurrent": "a call hangs"}
+):
     """When a file is opened with O_TRUNC twice at once, the second one does not come back until it is released."""
 
     seconds = 0.005
@@ -238,7 +248,13 @@ class TruncateHangs(_Holds, name="concurrent O_TRUNC hangs"):
             self.busy.discard(node.id)
 
 
-class StatfsStands(Fault, name="statfs never changes"):
+class StatfsStands(
+    Fault,
+    name="statfs never changes",
+    fails="CAPABILITIES.statfs",
+    says={"CAPABILITIES.statfs": "free"},
+    may="FULL.mid-save ERRORS.full",
+):
     """Free space stays at what it was when it was first asked for."""
 
     def begin(self):
@@ -250,7 +266,13 @@ class StatfsStands(Fault, name="statfs never changes"):
         return self.seen
 
 
-class TimesGoBack(Fault, name="mtime goes back"):
+class TimesGoBack(
+    Fault,
+    name="mtime goes back",
+    fails="CAPABILITIES.mtime",
+    says={"CAPABILITIES.mtime": "time"},
+    may="STALE.attributes",
+):
     """What was changed later has the earlier mtime."""
 
     def begin(self):
@@ -262,7 +284,7 @@ class TimesGoBack(Fault, name="mtime goes back"):
         return known._replace(mtime_ns=2 * self.middle - known.mtime_ns)
 
 
-class CoarseTimes(Fault, name="mtime is coarse"):
+class CoarseTimes(Fault, name="mtime is coarse", fails="CAPABILITIES.mtime", says={"CAPABILITIES.mtime": "time"}):
     """mtime is told in steps of two seconds, or another time."""
 
     seconds = 2.0

@@ -1,7 +1,8 @@
 """Object stores that misbehave in one way each: the honest server of pytest-ckpt with one thing of it made wrong.
 
-A fault is a class of stores; its docstring says what goes wrong. Nothing depends on time: what is late is late for the
-first that asks.
+A fault is a class of stores; its docstring says what goes wrong, and the words beside its name are its row of the
+matrix, which `object_matrix` reads: the checks that find it, and how. Nothing depends on time: what is late is late for
+the first that asks.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ class Store(Held):
     """What is kept in memory, and by which handler it is served."""
 
     handler: ClassVar[type[Handler]] = Handler
+    row: ClassVar[dict[str, Any]]
 
-    def __init_subclass__(cls, fault: str = "", **words: Any) -> None:
-        super().__init_subclass__(**words)
+    def __init_subclass__(cls, fault: str = "", **row: Any) -> None:
+        super().__init_subclass__()
         if fault:
+            cls.row = row
             FAULTS[fault] = cls
 
     def __init__(self) -> None:
@@ -126,7 +129,12 @@ class _Late(Store):
         raise NotImplementedError
 
 
-class StaleGet(_Late, fault="stale get"):
+class StaleGet(
+    _Late,
+    fault="stale get",
+    fails="VISIBLE.get UPDATE.put MULTIPART.hidden RANGE.overwritten",
+    says="old object after an overwrite",
+):
     """The first GET after an overwrite returns the old object."""
 
     handler = _of_command("GET")
@@ -136,7 +144,7 @@ class StaleGet(_Late, fault="stale get"):
         return self.before[key] if found and self.first_look(key) and self.before[key] else found
 
 
-class Ghost(_Late, fault="ghost after delete"):
+class Ghost(_Late, fault="ghost after delete", fails="VISIBLE.get", says="deleted object still seen"):
     """The first GET after a deletion returns the deleted object."""
 
     handler = _of_command("GET")
@@ -146,7 +154,13 @@ class Ghost(_Late, fault="ghost after delete"):
         return self.before.get(key) if found is None and self.first_look(key) else found
 
 
-class NegativeCache(_Late, fault="negative cache"):
+class NegativeCache(
+    _Late,
+    fault="negative cache",
+    fails="VISIBLE.get MULTIPART.hidden DIGEST.object",
+    says="new object not seen",
+    may="COMMIT.marker",
+):
     """Who was told that there is no object is told so once more when there is one."""
 
     handler = _of_command("GET")
@@ -165,7 +179,12 @@ class NegativeCache(_Late, fault="negative cache"):
         return found
 
 
-class LateHead(_Late, fault="late head"):
+class LateHead(
+    _Late,
+    fault="late head",
+    fails="VISIBLE.head MULTIPART.hidden DIGEST.kept LIVE.requests LARGE.ranges LIMITS.many CROWD.marker",
+    says="new object not seen",
+):
     """The first HEAD of a new object finds none."""
 
     handler = _of_command("HEAD")
@@ -174,7 +193,7 @@ class LateHead(_Late, fault="late head"):
         return None if self.first_look(key) and not self.before[key] else self.now(bucket, key)
 
 
-class StaleHead(_Late, fault="stale head"):
+class StaleHead(_Late, fault="stale head", fails="VISIBLE.head MULTIPART.hidden", says="old object after an overwrite"):
     """The first HEAD after an overwrite is of the old object."""
 
     handler = _of_command("HEAD")
@@ -184,7 +203,7 @@ class StaleHead(_Late, fault="stale head"):
         return self.before[key] if found and self.first_look(key) and self.before[key] else found
 
 
-class LateShards(_Late, fault="late objects"):
+class LateShards(_Late, fault="late objects", fails="COMMIT.marker", says="object of a committed checkpoint missing"):
     """A large new object is not found by the first GET, though it was acknowledged."""
 
     handler = _of_command("GET")
@@ -195,7 +214,12 @@ class LateShards(_Late, fault="late objects"):
         return None if is_shard and self.first_look(key) else found
 
 
-class StaleList(Store, fault="stale list"):
+class StaleList(
+    Store,
+    fault="stale list",
+    fails="VISIBLE.list MULTIPART.hidden LIST.pages LIST.names LARGE.ranges LIMITS.many CROWD.marker",
+    says="new object not seen",
+):
     """The first listing after a put does not show the new object."""
 
     def keys(self, bucket: str, prefix: str) -> list[tuple[str, Object]]:
@@ -203,7 +227,7 @@ class StaleList(Store, fault="stale list"):
         return [pair for pair in found if not (self.first_look(pair[0]) and not self.before[pair[0]])]
 
 
-class ListedAfterDelete(Store, fault="listed after delete"):
+class ListedAfterDelete(Store, fault="listed after delete", fails="VISIBLE.list", says="deleted object still seen"):
     """The first listing after a deletion still shows the object."""
 
     def keys(self, bucket: str, prefix: str) -> list[tuple[str, Object]]:
@@ -213,7 +237,12 @@ class ListedAfterDelete(Store, fault="listed after delete"):
         return sorted([*found, *((k, o) for k, o in gone if self.first_look(k))])
 
 
-class Truncated(_Late, fault="truncated object"):
+class Truncated(
+    _Late,
+    fault="truncated object",
+    fails="COMMIT.marker MULTIPART.parts LIMITS.parts RANGE.bytes RANGE.overwritten OVERWRITE.writers",
+    says="not whole",
+):
     """GET of an object of some size returns its first half with 200."""
 
     handler = _of_command("GET")
@@ -223,7 +252,12 @@ class Truncated(_Late, fault="truncated object"):
         return _half(found) if found and 10_000 < found.bytes < MAXIMUM_CHANGED_BYTES else found
 
 
-class Flipped(_Late, fault="flipped bit"):
+class Flipped(
+    _Late,
+    fault="flipped bit",
+    fails="COMMIT.marker MULTIPART.parts LIMITS.parts RANGE.bytes RANGE.overwritten OVERWRITE.writers",
+    says="not whole",
+):
     """GET of an object of some size returns it with one bit changed."""
 
     handler = _of_command("GET")

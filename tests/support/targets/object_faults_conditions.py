@@ -26,21 +26,25 @@ class _Conditions(Store):
         return super().end_upload(bucket, upload, wanted, self.loosened(condition))
 
 
-class IgnoredCreate(_Conditions, fault="If-None-Match ignored"):
+class IgnoredCreate(
+    _Conditions, fault="If-None-Match ignored", fails="CREATE.put CREATE.multipart", says="condition ignored"
+):
     """Every creation succeeds, whatever is there."""
 
     def loosened(self, condition: Condition) -> Condition:
         return Condition(etag=condition.etag)
 
 
-class IgnoredUpdate(_Conditions, fault="If-Match ignored"):
+class IgnoredUpdate(_Conditions, fault="If-Match ignored", fails="UPDATE.put", says="condition ignored"):
     """Every update succeeds, whatever it was made from."""
 
     def loosened(self, condition: Condition) -> Condition:
         return Condition(absent=condition.absent)
 
 
-class IgnoredByUploads(Store, fault="If-None-Match of uploads ignored"):
+class IgnoredByUploads(
+    Store, fault="If-None-Match of uploads ignored", fails="CREATE.multipart", says="condition ignored"
+):
     """The end of an upload heeds no condition."""
 
     def end_upload(
@@ -68,21 +72,23 @@ class _TwoWinners(Store):
         raise NotImplementedError
 
 
-class TwoCreators(_TwoWinners, fault="two creators"):
+class TwoCreators(_TwoWinners, fault="two creators", fails="CREATE.put CREATE.multipart", says="several winners"):
     """Two who create an object at once are both told that they did."""
 
     def is_meant(self, condition: Condition) -> bool:
         return condition.absent
 
 
-class TwoUpdaters(_TwoWinners, fault="two updaters"):
+class TwoUpdaters(_TwoWinners, fault="two updaters", fails="UPDATE.put", says="several winners"):
     """Two who update an object at once are both told that they did."""
 
     def is_meant(self, condition: Condition) -> bool:
         return bool(condition.etag)
 
 
-class IgnoredByReads(Store, fault="If-Match of reads ignored"):
+class IgnoredByReads(
+    Store, fault="If-Match of reads ignored", fails="RANGE.overwritten", says="condition of a range ignored"
+):
     """A read heeds no condition."""
 
     class handler(Requests):  # noqa: N801 - an attribute

@@ -24,7 +24,7 @@ Wanted = Sequence[tuple[int, str, str]]
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-class EarlyParts(Store, fault="early visible multipart"):
+class EarlyParts(Store, fault="early visible multipart", fails="MULTIPART.hidden CREATE.multipart", says="upload seen"):
     """A part that was sent is seen as an object before the end of its upload."""
 
     def put_part(self, bucket: str, upload: str, number: int, piece: HeldPart) -> None:
@@ -33,21 +33,28 @@ class EarlyParts(Store, fault="early visible multipart"):
         Held._publish(self, bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, Condition())
 
 
-class LostPart(Store, fault="lost part"):
+class LostPart(
+    Store, fault="lost part", fails="MULTIPART.parts LARGE.ranges LIMITS.many", says="object is not its parts"
+):
     """An object of three parts and more is acknowledged without one of them."""
 
     def _publish(self, bucket: str, key: str, pieces: tuple[HeldPart, ...], *words: Any) -> Object:
         return super()._publish(bucket, key, pieces[:1] + pieces[2:] if len(pieces) > 2 else pieces, *words)
 
 
-class PartsAsTheyCame(Store, fault="parts in order of arrival"):
+class PartsAsTheyCame(
+    Store,
+    fault="parts in order of arrival",
+    fails="MULTIPART.parts LARGE.ranges LIMITS.many",
+    says="object is not its parts",
+):
     """An object has its parts in the order in which they came."""
 
     def _publish(self, bucket: str, key: str, pieces: tuple[HeldPart, ...], *words: Any) -> Object:
         return super()._publish(bucket, key, tuple(sorted(pieces, key=lambda piece: piece.etag)), *words)
 
 
-class AllParts(Store, fault="parts that were not named"):
+class AllParts(Store, fault="parts that were not named", fails="MULTIPART.parts", says="object is not its parts"):
     """An object has all parts that were sent, also those that its end does not name."""
 
     def end_upload(self, bucket: str, upload: str, wanted: Wanted, condition: Condition) -> Object:
@@ -59,21 +66,25 @@ class AllParts(Store, fault="parts that were not named"):
         return made
 
 
-class NeverAborted(Store, fault="abort that does nothing"):
+class NeverAborted(
+    Store, fault="abort that does nothing", fails="MULTIPART.hidden", says="aborted upload still listed"
+):
     """An aborted upload stays."""
 
     def abort_upload(self, bucket: str, upload: str) -> None:
         self._upload(bucket, upload)
 
 
-class HiddenUploads(Store, fault="uploads that no listing shows"):
+class HiddenUploads(
+    Store, fault="uploads that no listing shows", fails="MULTIPART.hidden", says="unfinished upload not listed"
+):
     """No listing shows unfinished uploads."""
 
     def uploads(self, bucket: str, prefix: str) -> list[tuple[str, str]]:
         return []
 
 
-class SmallParts(Store, fault="small parts accepted"):
+class SmallParts(Store, fault="small parts accepted", fails="LIMITS.parts", says="not refused"):
     """Parts of any size are taken before the last."""
 
     def end_upload(self, bucket: str, upload: str, wanted: Wanted, condition: Condition) -> Object:
@@ -87,7 +98,7 @@ class SmallParts(Store, fault="small parts accepted"):
         return self._publish(bucket, found.key, pieces, "", f"small-{len(pieces)}", condition)
 
 
-class FewParts(Store, fault="1,000 parts at most"):
+class FewParts(Store, fault="1,000 parts at most", fails="LIMITS.parts LIMITS.many", says="part refused"):
     """A part number above 1,000 is refused."""
 
     def put_part(self, bucket: str, upload: str, number: int, piece: HeldPart) -> None:
@@ -99,7 +110,7 @@ class FewParts(Store, fault="1,000 parts at most"):
 # --- digests ----------------------------------------------------------------------------------------------------------
 
 
-class IgnoredDigest(Store, fault="ignored digest"):
+class IgnoredDigest(Store, fault="ignored digest", fails="DIGEST.object DIGEST.part", says="wrong digest accepted"):
     """Bytes are taken whatever their digest says."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -107,7 +118,7 @@ class IgnoredDigest(Store, fault="ignored digest"):
             """All is well."""
 
 
-class IgnoredDigestOfParts(Store, fault="ignored digest of parts"):
+class IgnoredDigestOfParts(Store, fault="ignored digest of parts", fails="DIGEST.part", says="wrong digest accepted"):
     """Parts are taken whatever their digest says."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -116,7 +127,9 @@ class IgnoredDigestOfParts(Store, fault="ignored digest of parts"):
                 super()._check_digests(expected_text, computed)
 
 
-class OnlyMd5(Store, fault="only Content-MD5 checked"):
+class OnlyMd5(
+    Store, fault="only Content-MD5 checked", fails="DIGEST.object DIGEST.part", says="x-amz-checksum-crc32 of"
+):
     """Newer checksums are ignored, as older stores do."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -124,7 +137,7 @@ class OnlyMd5(Store, fault="only Content-MD5 checked"):
             super()._check_digests({n: v for n, v in expected_text.items() if n == "content-md5"}, computed)
 
 
-class RefusedAndKept(Store, fault="refused and kept"):
+class RefusedAndKept(Store, fault="refused and kept", fails="DIGEST.object", says="refused object is there"):
     """An object whose digest is wrong is refused, and is there nevertheless."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -148,7 +161,7 @@ class RefusedAndKept(Store, fault="refused and kept"):
                 super()._say(status, *words, **more)
 
 
-class ForgottenChecksums(Store, fault="forgotten checksums"):
+class ForgottenChecksums(Store, fault="forgotten checksums", fails="DIGEST.kept", says="checksum not kept"):
     """Checksums are checked and not kept."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -160,7 +173,7 @@ class ForgottenChecksums(Store, fault="forgotten checksums"):
 # --- ranges and writers -----------------------------------------------------------------------------------------------
 
 
-class ShiftedRange(Store, fault="shifted range"):
+class ShiftedRange(Store, fault="shifted range", fails="RANGE.bytes RANGE.overwritten", says="wrong bytes in a range"):
     """A range that does not begin at the start is that of one byte before."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -171,7 +184,12 @@ class ShiftedRange(Store, fault="shifted range"):
             super()._get(held)
 
 
-class IgnoredRange(Store, fault="ignored range"):
+class IgnoredRange(
+    Store,
+    fault="ignored range",
+    fails="RANGE.bytes RANGE.overwritten LARGE.ranges LIMITS.many",
+    says="wrong bytes in a range",
+):
     """The whole object is the answer to a range."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -180,7 +198,7 @@ class IgnoredRange(Store, fault="ignored range"):
             super()._get(held)
 
 
-class SwappedParts(Store, fault="swapped ranges"):
+class SwappedParts(Store, fault="swapped ranges", fails="RANGE.bytes", says="wrong bytes in a range"):
     """A range across the border of two parts has the second before the first."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -194,7 +212,9 @@ class SwappedParts(Store, fault="swapped ranges"):
             super()._get(held)
 
 
-class Torn(_Late, fault="torn overwrite"):
+class Torn(
+    _Late, fault="torn overwrite", fails="OVERWRITE.writers", says="object of several writers", may="RANGE.overwritten"
+):
     """The first GET after an overwrite of the same size has the second half of the old object."""
 
     handler = _of_command("GET")
@@ -223,7 +243,7 @@ class _Pages(Store):
         raise NotImplementedError
 
 
-class MissingKeys(_Pages, fault="missing keys"):
+class MissingKeys(_Pages, fault="missing keys", fails="LIST.pages", says="key missing in a listing"):
     """A page of a long listing lacks its last key."""
 
     def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
@@ -231,7 +251,7 @@ class MissingKeys(_Pages, fault="missing keys"):
             page.remove(found[-1])
 
 
-class DoubledKeys(_Pages, fault="doubled keys"):
+class DoubledKeys(_Pages, fault="doubled keys", fails="LIST.pages", says="key listed twice"):
     """A page of a long listing names its last key twice."""
 
     def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
@@ -239,7 +259,7 @@ class DoubledKeys(_Pages, fault="doubled keys"):
             page.append(found[-1])
 
 
-class WrongOrder(_Pages, fault="wrong order"):
+class WrongOrder(_Pages, fault="wrong order", fails="LIST.pages LIST.names", says="keys in wrong order"):
     """A page names its last key first."""
 
     def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
@@ -248,7 +268,7 @@ class WrongOrder(_Pages, fault="wrong order"):
             page.insert(list(page).index(found[0]), found[-1])
 
 
-class OnePage(_Pages, fault="one page only"):
+class OnePage(_Pages, fault="one page only", fails="LIST.pages", says="key missing in a listing"):
     """What is beyond the first page is never listed."""
 
     def wrong(self, page: ET.Element, found: list[ET.Element]) -> None:
@@ -257,7 +277,7 @@ class OnePage(_Pages, fault="one page only"):
                 child.text = "false"
 
 
-class FoldedKeys(Store, fault="keys folded to small letters"):
+class FoldedKeys(Store, fault="keys folded to small letters", fails="LIST.names", says="key missing in a listing"):
     """Keys that differ in case are one object."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -266,7 +286,7 @@ class FoldedKeys(Store, fault="keys folded to small letters"):
             super()._done()
 
 
-class CleanedKeys(Store, fault="keys cleaned like paths"):
+class CleanedKeys(Store, fault="keys cleaned like paths", fails="LIST.names", says="key refused"):
     """Doubled slashes in a key are refused."""
 
     class handler(Requests):  # noqa: N801 - an attribute

@@ -15,7 +15,9 @@ _FEW = 24
 """Connections: fewer than a crowd."""
 
 
-class FoldedOffsets(Store, fault="offsets of 32 bits"):
+class FoldedOffsets(
+    Store, fault="offsets of 32 bits", fails="LARGE.ranges LIMITS.many", says="wrong bytes in a large object"
+):
     """A range beyond 4 GiB is that of 4 GiB before."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -27,7 +29,7 @@ class FoldedOffsets(Store, fault="offsets of 32 bits"):
             super()._get(held)
 
 
-class NoLargeObjects(Store, fault="5 GiB at most"):
+class NoLargeObjects(Store, fault="5 GiB at most", fails="LARGE.ranges", says="large object refused"):
     """An object above 5 GiB is refused, also in parts."""
 
     def end_upload(
@@ -38,7 +40,7 @@ class NoLargeObjects(Store, fault="5 GiB at most"):
         return super().end_upload(bucket, upload, wanted, condition)
 
 
-class FewPartsNamed(Store, fault="1,000 parts named at most"):
+class FewPartsNamed(Store, fault="1,000 parts named at most", fails="LIMITS.many", says="large object refused"):
     """The end of an upload that names more than 1,000 parts is refused."""
 
     def end_upload(
@@ -78,7 +80,7 @@ class _Crowded(Store):
             super().finish()
 
 
-class BusyForCrowds(_Crowded, fault="busy for a crowd"):
+class BusyForCrowds(_Crowded, fault="busy for a crowd", fails="CROWD.marker", says="client of a crowd turned away"):
     """Who looks for a checkpoint that 24 connections look for already is told to come again, whenever he does."""
 
     class handler(_Crowded.handler):  # noqa: N801 - an attribute
@@ -88,7 +90,7 @@ class BusyForCrowds(_Crowded, fault="busy for a crowd"):
             super()._done()
 
 
-class LessForCrowds(_Crowded, fault="less for a crowd"):
+class LessForCrowds(_Crowded, fault="less for a crowd", fails="CROWD.marker", says="client of a crowd sees less"):
     """Who looks for a checkpoint that 24 connections look for already finds no marker."""
 
     class handler(_Crowded.handler):  # noqa: N801 - an attribute
@@ -101,7 +103,13 @@ class LessForCrowds(_Crowded, fault="less for a crowd"):
 # --- silence ----------------------------------------------------------------------------------------------------------
 
 
-class Stalled(Store, fault="stalled put"):
+class Stalled(
+    Store,
+    fault="stalled put",
+    fails="LIVE.requests LARGE.ranges LIMITS.many",
+    says="did not answer in time",
+    silent_seconds=0.4,
+):
     """An object of 5 MiB that is sent in one request is never answered."""
 
     class handler(Requests):  # noqa: N801 - an attribute
@@ -113,7 +121,9 @@ class Stalled(Store, fault="stalled put"):
                 super()._put(upload, number)
 
 
-class Reset(Store, fault="reset connections"):
+class Reset(
+    Store, fault="reset connections", fails="MULTIPART.parts LIMITS.parts LIVE.requests", says="the connection was cut"
+):
     """A connection is reset in the middle of every large object that is read whole."""
 
     class handler(Requests):  # noqa: N801 - an attribute

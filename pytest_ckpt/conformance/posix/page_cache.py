@@ -1,23 +1,27 @@
-"""DIRECT: I/O past the page cache, at the alignments that checkpoint writers use, and together with buffered I/O."""
+"""DIRECT and MMAP: I/O past the page cache and through it.
+
+DIRECT: I/O with O_DIRECT, at the alignments that checkpoint writers use, and together with buffered I/O.
+MMAP: files that are read through mappings, as safetensors and torch.load(mmap=True) do.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.content import compare, random_bytes
-from pytest_ckpt.conformance.not_run import NotRun
-from pytest_ckpt.conformance.reading import read_file
+from pytest_ckpt.conformance.content import compare, difference, opened, random_bytes, read_file
+from pytest_ckpt.conformance.context import NotRun
+from pytest_ckpt.conformance.workers import all_said, gather, working
 from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Mapping
 
     from pytest_ckpt.conformance.context import CheckContext, Findings
+    from pytest_ckpt.conformance.workers import Ended, Talk
 
 _SMALL, _LARGE = 512, 4096
 _BULK_BYTES = 1 << 20
@@ -64,7 +68,7 @@ def coherent(context: CheckContext, findings: Findings) -> None:
         tail = chance.randrange(1, 3 * _LARGE)
         content = bytearray(random_bytes(bulk + tail, context.seed, path.name))
         try:
-            with _opened(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT) as direct:
+            with opened(path, os.O_CREAT | os.O_WRONLY | os.O_DIRECT) as direct:
                 _write(direct, content[:bulk], 0)
         except OSError as refusal:
             if refusal.errno in NOT_OFFERED:
@@ -78,7 +82,7 @@ def coherent(context: CheckContext, findings: Findings) -> None:
         older = bytes(content)
         at, length = _part(chance, bulk)
         content[at : at + length] = random_bytes(length, context.seed, path.name, "direct")
-        with _opened(path, os.O_WRONLY | os.O_DIRECT) as direct:
+        with opened(path, os.O_WRONLY | os.O_DIRECT) as direct:
             _write(direct, content[at : at + length], at)
         _both_see(
             findings, path, content, older, f"after {length:,} bytes at byte {at:,} were overwritten with O_DIRECT"
@@ -88,7 +92,7 @@ def coherent(context: CheckContext, findings: Findings) -> None:
         at = chance.randrange(bulk)
         length = chance.randrange(1, bulk + tail - at + 1)
         content[at : at + length] = random_bytes(length, context.seed, path.name, "buffered")
-        with _opened(path, os.O_WRONLY) as buffered:
+        with opened(path, os.O_WRONLY) as buffered:
             os.pwrite(buffered, content[at : at + length], at)
             # The descriptor is still open and nothing was synced: the direct reader must see it all the same.
             _both_see(
@@ -105,14 +109,14 @@ def _write_and_read(context: CheckContext, findings: Findings, path: Path, size:
     again = chance.sample(range(blocks), blocks // 3)
     for block in again:
         content[block * size : (block + 1) * size] = random_bytes(size, context.seed, path.name, 2, block)
-    with _opened(path, os.O_CREAT | os.O_RDWR | os.O_DIRECT) as direct:
+    with opened(path, os.O_CREAT | os.O_RDWR | os.O_DIRECT) as direct:
         for block in chance.sample(range(blocks), blocks):
             _write(direct, first[block * size : (block + 1) * size], block * size)
         for block in again:
             _write(direct, content[block * size : (block + 1) * size], block * size)
         os.fsync(direct)
     context.tell("read with O_DIRECT", str(path))
-    with _opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
+    with opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
         seen = _read(direct, len(content), size)
     compare(findings, seen, bytes(content), path=path, when="read with O_DIRECT", older=first, unit_bytes=size)
     findings.trials += blocks + len(again)
@@ -120,7 +124,7 @@ def _write_and_read(context: CheckContext, findings: Findings, path: Path, size:
 
 
 def _both_see(findings: Findings, path: Path, content: bytearray, older: bytes, when: str) -> None:
-    with _opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
+    with opened(path, os.O_RDONLY | os.O_DIRECT) as direct:
         seen = _read(direct, len(content), _BULK_BYTES)
     compare(findings, seen, bytes(content), path=path, when=f"read with O_DIRECT {when}", older=older)
     compare(findings, read_file(path), bytes(content), path=path, when=f"read buffered {when}", older=older)
@@ -129,15 +133,6 @@ def _both_see(findings: Findings, path: Path, content: bytearray, older: bytes, 
 def _part(chance: random.Random, bulk: int) -> tuple[int, int]:
     at = chance.randrange(0, bulk, _LARGE)
     return at, chance.randrange(at, bulk, _LARGE) + _LARGE - at
-
-
-@contextlib.contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
-    descriptor = os.open(path, flags, 0o644)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _write(descriptor: int, data: bytes | bytearray, offset: int) -> None:
@@ -167,3 +162,128 @@ def _read(descriptor: int, length: int, size: int) -> bytes:
                 break
             seen[start:] = view[:done]
     return bytes(seen)
+
+
+_FILES = 4
+_FILE_BYTES = 16 << 20
+_MINIMUM_BYTES = 256 << 10
+_PROCESSES = 32
+# A file's last page is only partly its own.
+_ODD_BYTES = 1234
+_STEP_BYTES = 64 << 10
+
+
+def map_private(context: CheckContext, findings: Findings) -> None:
+    """Read files through private mappings in processes of their own; what is changed there stays out of the file."""
+    files = _mapped_files(context)
+    _judge_readers(
+        context, findings, files, [_reader(files, context.seed + n, mmap.ACCESS_COPY) for n in range(2)], changing=True
+    )
+    for path, content in files.items():
+        context.tell("read", str(path))
+        if found := difference(read_file(path), content):
+            findings.wrong(
+                "private mapping reached the file",
+                where=f"{path} at byte {found.at:,}, after processes wrote to private mappings of it",
+                seen=found.seen,
+                expected="the file unchanged",
+            )
+
+
+def map_shared(context: CheckContext, findings: Findings) -> None:
+    """Read the same files through shared mappings in many processes at once."""
+    files = _mapped_files(context)
+    processes = context.count(_PROCESSES, minimum=4)
+    _judge_readers(
+        context, findings, files, [_reader(files, context.seed + n, mmap.ACCESS_READ) for n in range(processes)]
+    )
+
+
+def _mapped_files(context: CheckContext) -> dict[Path, bytes]:
+    """Write the files and ask the kernel to forget their pages, so that the mappings' faults go to storage."""
+    made = {}
+    for number in range(_FILES):
+        path = context.folder / f"mapped-{number}"
+        content = random_bytes(context.count(_FILE_BYTES, minimum=_MINIMUM_BYTES) + _ODD_BYTES, context.seed, path.name)
+        context.tell("write and fsync", str(path))
+        with path.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        made[path] = content
+    return made
+
+
+def _reader(files: Mapping[Path, bytes], seed: int, access: int) -> Callable[[Talk], list[list[str]]]:
+    """Return what a worker does: touch every page of each file in an order of its own and tell what was wrong."""
+
+    def read(talk: Talk) -> list[list[str]]:
+        wrong = []
+        chance = random.Random(seed)
+        for path in chance.sample(list(files), len(files)):
+            content = files[path]
+            talk.at("mmap", path)
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=access) as mapped:
+                if len(mapped) != len(content):
+                    wrong.append(["file cut short", f"{path}", f"{len(mapped):,} bytes", f"{len(content):,} bytes"])
+                    continue
+                steps = range(0, len(content), _STEP_BYTES)
+                for start in chance.sample(steps, len(steps)):
+                    talk.at("read through a mapping", f"{path} at byte {start:,}")
+                    found = difference(
+                        mapped[start : start + _STEP_BYTES],
+                        content[start : start + _STEP_BYTES],
+                        whole=content,
+                        offset=start,
+                    )
+                    if found:
+                        where = f"{path} at byte {start + found.at:,}, read through a mapping"
+                        wrong.append([found.kind, where, found.seen, found.expected])
+        if access == mmap.ACCESS_COPY:
+            talk.say("read")
+            talk.hear()
+            for path, content in files.items():
+                talk.at("write to a private mapping", path)
+                with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=access) as mapped:
+                    for start in range(0, len(content), _STEP_BYTES):
+                        mapped[start] = content[start] ^ 0xFF
+        return wrong
+
+    return read
+
+
+def _judge_readers(
+    context: CheckContext,
+    findings: Findings,
+    files: Mapping[Path, bytes],
+    readers: list[Callable[[Talk], list[list[str]]]],
+    *,
+    changing: bool = False,
+) -> None:
+    context.tell("mmap", str(context.folder))
+    with working(readers) as workers:
+        # Nobody changes a mapping while another still reads: what reached the file is told there, not in its readers.
+        if changing:
+            all_said(workers, "read", context.tell)
+            for worker in workers:
+                worker.go_on()
+        for end in gather(workers, context.tell):
+            findings.trials += len(files)
+            _note_reader(findings, end)
+
+
+def _note_reader(findings: Findings, end: Ended) -> None:
+    if end.signal:
+        findings.wrong(
+            f"{end.signal} while reading a mapping",
+            where=end.where,
+            seen=f"the process was killed by {end.signal} in: {end.call}",
+            expected="the bytes of the file",
+        )
+    elif end.error and end.call == "mmap":
+        findings.wrong("mmap refused", where=end.where, seen=end.error, expected="a mapping of the file")
+    elif end.error:
+        findings.wrong("a call failed", where=end.where, seen=f"{end.error} from: {end.call}", expected="no error")
+    for kind, where, seen, expected in end.result or ():
+        findings.wrong(kind, where=where, seen=seen, expected=expected)

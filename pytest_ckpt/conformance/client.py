@@ -1,8 +1,7 @@
-"""A second client of the same storage: a process on another host, or on a second mount of this one."""
+"""Another client of the same storage: a process on another host, on a second mount of this one, or on the same one."""
 
 from __future__ import annotations
 
-import base64
 import errno
 import os
 import select
@@ -11,7 +10,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.not_run import NotRun
+from pytest_ckpt.conformance.actions import READY, decoded, encoded
+from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.wire.listener import ENDED, Connection, Listener
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 # An agent takes no module from the current directory if its check takes none.
 SAFE_PATH = ("-P",) if sys.flags.safe_path else ()
-AGENT = (sys.executable, *SAFE_PATH, "-m", "pytest_ckpt.conformance.posix.agent")
-READY = "ready"
-"""What the agent says first."""
+AGENT = (sys.executable, *SAFE_PATH, "-m", "pytest_ckpt.conformance.agent")
 _STARTS_IN_SECONDS = 60.0
 _ENDS_IN_SECONDS = 5.0
 _TICK_SECONDS = 0.25
@@ -65,7 +63,7 @@ class Client:
     def ask(self, action: str, path: str, *, patience: float | None = None, **details: Any) -> Any:
         """Have the agent do something and return what it answers.
 
-        ``action`` is a function of ``actions``, or ``module:function`` of ``checks``. Raises OSError with the agent's
+        ``action`` is a function of ``actions``, or ``module:function`` of the checks. Raises OSError with the agent's
         errno when a call failed there, TimeoutError when it does not answer in time, NotRun when the agent is gone.
         """
         self.start(action, path, **details)
@@ -214,13 +212,3 @@ class Client:
             how = "its connection is closed"
         action, path = self._asked
         return NotRun(f"{self.name} has ended ({how}) in {action} of {path}: {' '.join(self._command)}")
-
-
-def encoded(data: bytes) -> str:
-    """Return bytes as they are sent."""
-    return base64.b64encode(data).decode()
-
-
-def decoded(text: str) -> bytes:
-    """Return what ``encoded`` was given."""
-    return base64.b64decode(text)

@@ -1,4 +1,4 @@
-"""No call that a checkpoint makes blocks for long."""
+"""LIVE: no call that a checkpoint makes blocks for long."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""``python -m pytest_ckpt.conformance.posix.agent``: do on this client what a check elsewhere asks for.
+"""``python -m pytest_ckpt.conformance.agent``: do on this client what a check elsewhere asks for.
 
 It calls back whoever had it started, as its environment tells (`wire.caller`), hears requests there and answers. It
 needs the standard library alone, so that ``mpiexec -n 1 -host B``, ``srun`` or a container can start it wherever the
 storage is mounted. It ends when the connection does.
 
-A request names a function: one of ``actions``, or ``module:function`` of ``checks``. The function takes the path and
+A request names a function: one of ``actions``, or ``module:function`` of ``posix``. The function takes the path and
 the request's details; one that loops also takes ``stopped``, a function that says that the check has asked it to end.
 So a loop runs here without a word in between, and what it times is timed by this host's clock alone.
 """
@@ -19,7 +19,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.conformance.posix.client import READY
+from pytest_ckpt.conformance.actions import READY
 from pytest_ckpt.support.die_with_parent import die_with_parent
 from pytest_ckpt.wire.caller import NoConnection, call
 
@@ -71,7 +71,7 @@ def _done(
 
 def _function(action: str) -> Callable[..., Any]:
     module, _, function = action.rpartition(":")
-    found = importlib.import_module(f"{__package__}.checks.{module}" if module else "pytest_ckpt.conformance.actions")
+    found = importlib.import_module(f"{__package__}.posix.{module}" if module else f"{__package__}.actions")
     return getattr(found, function)  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""CAPABILITIES: links and names, and what some file systems have besides."""
+"""CAPABILITIES: links, names, times, free space and locks, and what some file systems have besides."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ import ctypes
 import errno
 import fcntl
 import os
+import time
 import unicodedata
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.content import compare, random_bytes
-from pytest_ckpt.conformance.reading import read_file
+from pytest_ckpt.conformance.content import compare, opened, random_bytes, read_file
+from pytest_ckpt.conformance.context import NotRun
+from pytest_ckpt.conformance.posix.sparse import FICLONE
+from pytest_ckpt.conformance.workers import all_said, gather, working
+from pytest_ckpt.facts.checks import BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pytest_ckpt.conformance.context import CheckContext, Findings
+    from pytest_ckpt.conformance.workers import Ended, Talk
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _ROUNDS = 20
 _LONGEST = 255
 _FALLOC_KEEP_SIZE, _FALLOC_PUNCH_HOLE = 1, 2
-# linux/fs.h: the request of ioctl(2) that clones a whole file.
-FICLONE = 0x40049409
 _MIB = 1 << 20
 
 
@@ -303,3 +306,279 @@ def _fallocate(descriptor: int, mode: int, offset: int, length: int) -> None:
     if _LIBC.fallocate(descriptor, mode, ctypes.c_int64(offset), ctypes.c_int64(length)):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+_PAIRS = 50
+_APART_SECONDS = 0.01
+_SKEW_SECONDS = 1.0
+_SPACE_BYTES = 1 << 30
+# Others work on the same storage meanwhile: less would not stand out.
+_MINIMUM_BYTES = 64 << 20
+_PIECE_BYTES = 8 << 20
+_ATTEMPTS = 3
+_POLL_SECONDS = 0.05
+_NS = 1_000_000_000
+
+
+def mtime(context: CheckContext, findings: Findings) -> None:
+    """Write files 10 ms apart, here and on the other client, and look at the order of their times and at the clock."""
+    apart: list[int] = []
+    before, last = 0, ""
+    for number in range(context.count(_PAIRS, minimum=10)):
+        path = context.folder / f"time-{number}"
+        context.tell("write", str(path))
+        began = time.time_ns()
+        # Every third file is an older one that is written again.
+        _write(context.folder / "again" if number % 3 == 2 else path, b"%d" % number)
+        ended = time.time_ns()
+        if number % 3 == 2:
+            path = context.folder / "again"
+        seen = path.stat().st_mtime_ns
+        _near(findings, path, seen, began, ended)
+        if last and seen <= before:
+            findings.wrong(
+                "modification times in wrong order" if seen < before else "modification times are equal",
+                where=f"{path}, written {_APART_SECONDS * 1000:g} ms after {last}",
+                seen=f"{(before - seen) / _NS:.9f} s earlier" if seen < before else "the same time",
+                expected="a later modification time",
+            )
+        apart.append(seen - before)
+        before, last = seen, path.name
+        findings.trials += 1
+        time.sleep(_APART_SECONDS)
+    findings.facts["smallest step between files 10 ms apart"] = f"{min(apart[1:]) / 1e6:.3f} ms"
+    if context.other:
+        path = context.folder / "time-other"
+        began = time.time_ns()
+        context.other.write(f"{context.other_folder}/{path.name}", b"written there")
+        _near(findings, path, path.stat().st_mtime_ns, began, time.time_ns())
+        findings.trials += 1
+
+
+def statfs(context: CheckContext, findings: Findings) -> None:
+    """Write files that no compression makes smaller and wait until the free space has fallen by at least half of it.
+
+    Others write and remove meanwhile, and some storage tells its free space late: up to three files are written, and
+    the fall since before any of them counts.
+    """
+    patience = min(BY_NAME["CAPABILITIES.statfs"].limit or 0.0, context.space_seconds)
+    size = context.count(_SPACE_BYTES, minimum=_MINIMUM_BYTES)
+    space = os.statvfs(context.folder)
+    free = space.f_bavail * space.f_frsize
+    if free < 2 * _ATTEMPTS * size:
+        raise NotRun(f"{free:,} bytes are free; to see {_ATTEMPTS} x {size:,} bytes fill takes twice as many")
+    if not space.f_bavail <= space.f_bfree <= space.f_blocks:
+        findings.wrong(
+            "free space exceeds the volume",
+            where=str(context.folder),
+            seen=f"{space.f_bavail:,} blocks available, {space.f_bfree:,} free, {space.f_blocks:,} in all",
+            expected="available <= free <= all",
+        )
+    began = time.monotonic()
+    free_before: list[int] = []
+    fell = 0
+    for attempt in range(_ATTEMPTS):
+        free_before.append(_free(context.folder))
+        path = context.folder / f"space-{attempt}"
+        context.tell("write and fsync", str(path))
+        _fill(context, path, size)
+        written_at = time.monotonic()
+        findings.trials += 1
+        while True:
+            now = _free(context.folder)
+            # Since before the n-th file, so many were written.
+            for number, before in enumerate(free_before):
+                fell = before - now
+                if fell >= size * (len(free_before) - number) // 2:
+                    findings.measured = time.monotonic() - (written_at if attempt == 0 else began)
+                    findings.facts["free space"] = f"fell by {fell:,} bytes"
+                    findings.facts["written"] = f"{size * (len(free_before) - number):,} bytes"
+                    return
+            if time.monotonic() - written_at > patience / _ATTEMPTS:
+                break
+            time.sleep(_POLL_SECONDS)
+    findings.measured = time.monotonic() - began
+    findings.wrong(
+        "free space does not fall",
+        where=f"{context.folder}, {findings.measured:.0f} s after {size * _ATTEMPTS:,} bytes were written and fsynced",
+        seen=f"{fell:,} bytes less are free than before",
+        expected=f"about {size:,} bytes less within {patience:g} s",
+    )
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _near(findings: Findings, path: Path, seen: int, began: int, ended: int) -> None:
+    off = max(began - seen, seen - ended) / _NS
+    if off > _SKEW_SECONDS:
+        side = "before" if seen < began else "after"
+        findings.wrong(
+            "modification time is off",
+            where=str(path),
+            seen=f"{off:.3f} s {side} the moment at which it was written, by this host's clock",
+            expected=f"within {_SKEW_SECONDS:g} s",
+        )
+
+
+def _free(folder: Path) -> int:
+    space = os.statvfs(folder)
+    return space.f_bfree * space.f_frsize
+
+
+def _fill(context: CheckContext, path: Path, size: int) -> None:
+    with path.open("xb", buffering=0) as file:
+        for start in range(0, size, _PIECE_BYTES):
+            file.write(random_bytes(min(_PIECE_BYTES, size - start), context.seed, path.name, start))
+        os.fsync(file.fileno())
+
+
+_LOCK_ROUNDS = 20
+_PROCESSES = 4
+_ADDITIONS = 250
+_LOCK_POLL_SECONDS = 0.01
+_MODES = ((fcntl.LOCK_EX, fcntl.LOCK_EX), (fcntl.LOCK_EX, fcntl.LOCK_SH), (fcntl.LOCK_SH, fcntl.LOCK_EX))
+_NAMES = {fcntl.LOCK_EX: "an exclusive", fcntl.LOCK_SH: "a shared"}
+
+
+def flock(context: CheckContext, findings: Findings) -> None:
+    """Try every mixture of two locks from two processes, kill a holder, and count up a file under the lock."""
+    path = context.folder / "locked"
+    path.write_bytes(b"")
+    context.tell("flock", str(path))
+    for _ in range(context.count(_LOCK_ROUNDS)):
+        for held, wanted in _MODES:
+            with working([partial(_hold, path, held)]) as (holder,):
+                if not all_said([holder], "held", context.tell):
+                    _not_held(findings, holder.ended())
+                    return
+                if _got(path, wanted):
+                    _both(findings, path, f"{_NAMES[wanted]} lock while another process held {_NAMES[held]} one")
+                findings.trials += 1
+            # The block's end has killed the holder.
+            _released(context, findings, path, partial(_got, path, fcntl.LOCK_EX))
+        with working([partial(_hold, path, fcntl.LOCK_SH)]) as (holder,):
+            if not all_said([holder], "held", context.tell):
+                _not_held(findings, holder.ended())
+                return
+            if not _got(path, fcntl.LOCK_SH):
+                findings.wrong(
+                    "shared lock refused",
+                    where=str(path),
+                    seen="a shared lock was refused while another process held a shared one",
+                    expected="both processes hold it",
+                )
+            findings.trials += 1
+    _count_up(context, findings)
+
+
+def flock_second(context: CheckContext, findings: Findings) -> None:
+    """Hold an exclusive lock on either client and try to get it on the other; kill a holder on the other."""
+    other = context.other
+    assert other
+    path = context.folder / "locked"
+    there = f"{context.other_folder}/locked"
+    path.write_bytes(b"")
+    for _ in range(context.count(_LOCK_ROUNDS, minimum=2)):
+        held = other.ask("hold_lock", there)
+        if not held["held"]:
+            findings.wrong(
+                "free lock refused", where=there, seen="the other client did not get a free lock", expected="it does"
+            )
+            return
+        context.tell("flock", str(path))
+        if _got(path, fcntl.LOCK_EX):
+            _both(findings, path, "an exclusive lock while a process on the other client held one")
+        other.ask("kill", there, process=held["process"])
+        _released(context, findings, path, partial(_got, path, fcntl.LOCK_EX))
+        descriptor = other.ask("open_file", there, flags=os.O_RDWR)
+        with working([partial(_hold, path, fcntl.LOCK_EX)]) as (holder,):
+            if not all_said([holder], "held", context.tell):
+                _not_held(findings, holder.ended())
+                return
+            if other.ask("lock", there, descriptor=descriptor):
+                _both(findings, path, "on the other client an exclusive lock while a process here held one")
+                other.ask("unlock", there, descriptor=descriptor)
+        _released(context, findings, path, partial(other.ask, "lock", there, descriptor=descriptor))
+        other.ask("close_file", there, descriptor=descriptor)
+        findings.trials += 2
+
+
+def _hold(path: Path, mode: int, talk: Talk) -> None:
+    talk.at("open", path)
+    descriptor = os.open(path, os.O_RDWR)
+    talk.at("flock", path)
+    fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+    talk.say("held")
+    talk.hear()
+
+
+def _got(path: Path, mode: int) -> bool:
+    """Return whether this process gets a lock at once; it is released again."""
+    with opened(path, os.O_RDWR) as descriptor:
+        try:
+            fcntl.flock(descriptor, mode | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        return True
+
+
+def _released(context: CheckContext, findings: Findings, path: Path, got: Callable[[], bool]) -> None:
+    """Wait until a killed holder's lock can be had."""
+    began = time.monotonic()
+    while not got():
+        if time.monotonic() - began > context.patience_seconds:
+            findings.wrong(
+                "lock of a killed process stays",
+                where=str(path),
+                seen=f"the lock is still taken {context.patience_seconds:g} s after its holder was killed",
+                expected="it is free when the holder is gone",
+            )
+            return
+        time.sleep(_LOCK_POLL_SECONDS)
+    findings.trials += 1
+
+
+def _count_up(context: CheckContext, findings: Findings) -> None:
+    path = context.folder / "counter"
+    path.write_text("0")
+    additions = context.count(_ADDITIONS, minimum=25)
+    with working([partial(_add, path, additions) for _ in range(_PROCESSES)]) as workers:
+        ends: Iterable[Ended] = gather(workers, context.tell)
+    for end in ends:
+        if end.error or end.signal:
+            _not_held(findings, end)
+            return
+    seen, expected = int(read_file(path)), additions * _PROCESSES
+    findings.trials += expected
+    if seen != expected:
+        findings.wrong(
+            "exclusive lock given twice",
+            where=f"{path}, which {_PROCESSES} processes read, count up and write under an exclusive lock",
+            seen=f"{seen} after {expected} additions: {expected - seen} were lost",
+            expected=f"{expected}",
+        )
+
+
+def _add(path: Path, additions: int, talk: Talk) -> None:
+    with opened(path, os.O_RDWR) as descriptor:
+        for _ in range(additions):
+            talk.at("flock", path)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            number = int(os.pread(descriptor, 20, 0)) + 1
+            os.pwrite(descriptor, str(number).encode(), 0)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+
+def _both(findings: Findings, path: Path, what: str) -> None:
+    findings.wrong("exclusive lock given twice", where=str(path), seen=f"flock gave {what}", expected="it is refused")
+
+
+def _not_held(findings: Findings, end: Ended | None) -> None:
+    assert end
+    findings.wrong("flock refused", where=end.where, seen=end.error or end.signal, expected="a lock on a free file")

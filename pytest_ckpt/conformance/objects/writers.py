@@ -1,15 +1,20 @@
-"""OBJECT-CREATE and OBJECT-UPDATE: of several who write an object under the same condition, exactly one wins."""
+"""Several writers of one object: OBJECT-CREATE, OBJECT-UPDATE and OBJECT-OVERWRITE.
+
+OBJECT-CREATE, OBJECT-UPDATE: of several who write an object under the same condition, exactly one wins.
+OBJECT-OVERWRITE: while many overwrite one object, every reader gets one of their objects, whole.
+"""
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_ckpt.conformance.objects.session import AT_ONCE
+from pytest_ckpt.conformance.objects.session import AT_ONCE, content, described
 
 if TYPE_CHECKING:
     from pytest_ckpt.conformance.context import Findings
-    from pytest_ckpt.conformance.objects.context import ObjectContext
-    from pytest_ckpt.conformance.objects.session import Reply, Session
+    from pytest_ckpt.conformance.objects.session import ObjectContext, Reply, Session
 
     How = Literal["put", "multipart"]
 
@@ -65,7 +70,7 @@ def _create(context: ObjectContext, findings: Findings, how: How) -> None:
 
 
 def _race(context: ObjectContext, findings: Findings, name: str, how: How, condition: dict[str, str]) -> None:
-    context.other.start("exclusive:racers", name, who=_THERE, how=how, condition=condition)
+    context.other.start("writers:racers", name, who=_THERE, how=how, condition=condition)
     results = racers(context.here, name, who=_HERE, how=how, condition=condition)
     results |= context.other.finish()
     findings.trials += 1
@@ -117,7 +122,7 @@ def _must_lose(findings: Findings, answer: Reply, where: str, also: tuple[int, .
 
 def _must_hold(context: ObjectContext, findings: Findings, name: str, expected: bytes) -> None:
     """The object has the words of who won, for both clients."""
-    seen: dict[str, Any] = {_HERE: words(context.here, name), _THERE: context.other.ask("exclusive:words", name)}
+    seen: dict[str, Any] = {_HERE: words(context.here, name), _THERE: context.other.ask("writers:words", name)}
     for who, text in seen.items():
         if text != expected.decode():
             findings.wrong("object of the winner replaced", where=f"{context.here.url(name)} by {who}",
@@ -127,3 +132,51 @@ def _must_hold(context: ObjectContext, findings: Findings, name: str, expected: 
 def words(session: Session, name: str) -> str:
     """Return the text of a small object."""
     return session.get(name).data.decode(errors="replace")
+
+
+_OBJECTS = 50
+_BYTES = 200_000
+_VERSIONS = range(1, 2 * AT_ONCE + 1)
+
+
+def overwrite(context: ObjectContext, findings: Findings) -> None:
+    """Overwrite objects by all threads of two clients at once, and read them meanwhile and afterwards."""
+    reads = 0
+    with ThreadPoolExecutor(1) as thread:
+        for number in range(context.count(_OBJECTS, minimum=5)):
+            name, done = f"object-{number}", threading.Event()
+            whole = {content(context.seed, name, version, _BYTES) for version in _VERSIONS}
+            put_versions(context.here, name, first=1)
+            reader = thread.submit(_read_until, context.here, name, done)
+            try:
+                context.other.start("writers:put_versions", name, first=AT_ONCE + 1)
+                put_versions(context.here, name, first=1)
+                context.other.finish()
+            finally:
+                done.set()
+            answers = [*reader.result(), context.here.get(name)]
+            findings.trials += 1
+            reads += len(answers)
+            for answer in answers:
+                if answer.data not in whole:
+                    findings.wrong(
+                        "object of several writers",
+                        where=f"{answer.where}, while {2 * AT_ONCE} overwrite it",
+                        seen=f"{answer.outcome}: {described(answer.data, context.seed, name, _VERSIONS, _BYTES)}",
+                        expected=f"the {_BYTES:,} bytes of one of them",
+                    )
+    findings.facts["reads meanwhile"] = f"{reads:,}"
+
+
+def put_versions(session: Session, name: str, *, first: int) -> None:
+    """Have all threads put an object at once, each a version of its own."""
+    data = [content(session.seed, name, first + number, _BYTES) for number in range(AT_ONCE)]
+    for answer in session.together(lambda number: session.put(name, data[number])):
+        answer.needed("an object")
+
+
+def _read_until(session: Session, name: str, done: threading.Event) -> list[Reply]:
+    found = []
+    while not done.is_set():
+        found.append(session.get(name))
+    return found

@@ -1,1 +1,0 @@
-"""The checks, a module for each requirement or two; facts.checks has their table."""

@@ -1,0 +1,498 @@
+"""DURABLE: an acknowledged save survives the death of the process that made it, and a power cut of the target.
+
+Of a power cut: what it must not take, what it may take, and what it takes for certain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import random
+import shlex
+import shutil
+import signal
+import statistics
+import subprocess
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from pytest_ckpt.conformance.content import random_bytes, read_file
+from pytest_ckpt.conformance.context import NotRun
+from pytest_ckpt.conformance.posix.checkpoints import (
+    Calls,
+    Checkpoint,
+    Wrong,
+    missing,
+    names_in,
+    saved_right,
+    sync_folder,
+    write_durably,
+    wrong_bytes,
+)
+from pytest_ckpt.conformance.workers import all_said, gather, working
+from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS
+from pytest_ckpt.support.own_names import own_name
+from pytest_ckpt.support.units import counted, format_percent, format_seconds
+from pytest_ckpt.targets.owner import OWNER
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.conformance.context import CheckContext, Findings
+    from pytest_ckpt.conformance.workers import Talk
+
+_KILLS = 60
+_TIMED_SAVES = 5
+# A kill comes somewhere in the first two saves of a process.
+_SAVES_UNTIL_KILLED = 2.0
+
+
+def rank_killed(context: CheckContext, findings: Findings) -> None:
+    """Kill a process while it saves, again and again, and look at what it leaves."""
+    calls = Calls(context.tell)
+    chance = random.Random(context.seed)
+    kept, seconds = _first_checkpoints(context, calls)
+    # What goes wrong without anybody's death is not to be blamed on one.
+    if not saved_right(findings, kept, context.folder, calls, "before any process was killed"):
+        return
+    findings.facts["moments"] = f"0 to {_SAVES_UNTIL_KILLED:g} saves of {seconds * 1000:.3g} ms after the start of one"
+    number, whole = kept.number + 1, 0
+    for _ in range(context.count(_KILLS, minimum=5)):
+        calls("kill in mid-save", context.folder)
+        begun, acknowledged = _save_until_killed(
+            context, findings, number, chance.uniform(0, _SAVES_UNTIL_KILLED * seconds)
+        )
+        if begun is None:
+            return
+        findings.trials += 1
+        for checkpoint in [kept, *acknowledged]:
+            for wrong in checkpoint.wrongs(context.folder, calls):
+                findings.wrong(
+                    "an acknowledged checkpoint is damaged by the death of a process",
+                    where=f"{wrong.where}, after the process that saved {begun.name} was killed",
+                    seen=wrong.seen,
+                    expected=wrong.expected,
+                )
+        kept = [kept, *acknowledged][-1]
+        # The last thing that a save does before it is acknowledged is to give the name: then all must be there.
+        if os.path.lexists(context.folder / begun.name):
+            wrongs = begun.wrongs(context.folder, calls)
+            for wrong in wrongs:
+                findings.wrong(
+                    "a broken checkpoint has its final name",
+                    where=f"{wrong.where}, after the process that saved it was killed",
+                    seen=wrong.seen,
+                    expected=f"no {begun.name}, or all of it: {wrong.expected}",
+                )
+            whole += not wrongs
+        _remove_others(context.folder, kept)
+        number = begun.number + 1
+    findings.facts["interrupted saves"] = (
+        f"{findings.trials}, of which {whole} already had the final name and were whole"
+    )
+
+
+def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint, float]:
+    """Save a few checkpoints; return the last one, which alone stays, and the median of their seconds."""
+    seconds = []
+    for number in range(1, _TIMED_SAVES + 1):
+        checkpoint = Checkpoint(number=number, seed=context.seed)
+        began = time.monotonic()
+        checkpoint.save(context.folder, calls)
+        seconds.append(time.monotonic() - began)
+    _remove_others(context.folder, checkpoint)
+    return checkpoint, statistics.median(seconds)
+
+
+def _save_until_killed(
+    context: CheckContext, findings: Findings, first: int, seconds: float
+) -> tuple[Checkpoint | None, list[Checkpoint]]:
+    """Have a process save from checkpoint ``first`` on and kill it some seconds after it has begun.
+
+    Return the checkpoint that it was saving, None when a call of it failed, and those that it had acknowledged.
+    """
+
+    def saves(talk: Talk) -> None:
+        number = first
+        while True:
+            talk.say(f"begins {number}")
+            Checkpoint(number=number, seed=context.seed).save(context.folder, talk.at)
+            talk.say(f"has saved {number}")
+            number += 1
+
+    with working([saves]) as workers:
+        worker = workers[0]
+        if all_said(workers, f"begins {first}", context.tell):
+            time.sleep(seconds)
+        worker.kill()
+        # One that the kernel does not let go of holds this check, whose last words then name the call.
+        (end,) = gather(workers, context.tell)
+    if end.error:
+        findings.wrong("a call failed", where=end.where, seen=f"{end.error} in {end.call}", expected="no error")
+        return None, []
+    number = first
+    while worker.has_sent(f"has saved {number}"):
+        number += 1
+    saved = [Checkpoint(number=n, seed=context.seed) for n in range(first, number)]
+    return Checkpoint(number=number, seed=context.seed), saved
+
+
+def _remove_others(folder: Path, kept: Checkpoint) -> None:
+    for name in names_in(folder):
+        if name != kept.name:
+            shutil.rmtree(folder / name, ignore_errors=True)
+
+
+Loss = Literal["bytes written over others", "bytes of a new file", "a new folder"]
+LOSSES: tuple[Loss, ...] = get_args(Loss)
+
+FILE_BYTES = 100_000
+"""How much there is in a file that no checkpoint holds."""
+
+
+_SECTOR_BYTES = 512
+
+
+class Witness:
+    """A file elsewhere that holds every acknowledged file: its path, how its bytes are made, their digest."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.count = 0
+
+    def acknowledge(self, files: dict[Path, tuple[int, tuple[object, ...]]]) -> None:
+        """Note {path: (bytes, what its content is made from)}; when this returns it is durable."""
+        with self._path.open("a") as out:
+            for path, (length, words) in files.items():
+                digest = blake2b(random_bytes(length, *words)).hexdigest()
+                line = {"path": str(path), "bytes": length, "words": list(map(str, words)), "blake2b": digest}
+                out.write(json.dumps(line) + "\n")
+            out.flush()
+            os.fsync(out.fileno())
+        self.count += len(files)
+
+    def wrongs(self, calls: Calls) -> list[Wrong]:
+        """Return what is wrong with what was acknowledged; of a folder that is gone, only the folder."""
+        found: list[Wrong] = []
+        gone: set[Path] = set()
+        for line in self._path.read_text().splitlines():
+            noted = json.loads(line)
+            path, data = Path(noted["path"]), random_bytes(noted["bytes"], *noted["words"])
+            assert blake2b(data).hexdigest() == noted["blake2b"]
+            if path.parent in gone:
+                continue
+            wrong = wrong_bytes(path, data, calls)
+            if wrong and wrong.is_name and not path.parent.is_dir():
+                gone.add(path.parent)
+                wrong = missing(path.parent)
+            if wrong:
+                found.append(wrong)
+        return found
+
+
+@dataclass(slots=True)
+class Reported:
+    """Names that no fsync of a folder has made durable: many file systems keep them, none has to."""
+
+    trials: int = 0
+    created: int = 0
+    renamed: int = 0
+
+    def prepare(self, folder: Path, calls: Calls) -> None:
+        """Make them: a file that was fsynced itself, and a rename."""
+        write_durably(folder / "renamed-not-yet", b"renamed", calls)
+        sync_folder(folder, calls)
+        write_durably(folder / "created", b"created", calls)
+        (folder / "renamed-not-yet").rename(folder / "renamed")
+
+    def look(self, folder: Path, calls: Calls) -> None:
+        """Count what is there after the cut."""
+        self.trials += 1
+        calls("list", folder)
+        names = names_in(folder) if folder.is_dir() else []
+        self.created += "created" in names
+        self.renamed += "renamed" in names
+
+    def facts(self) -> dict[str, str]:
+        """Return what the report says of it."""
+        return {
+            "name of an fsynced file without fsync of its folder": f"survived {self.created} of {self.trials} cuts",
+            "rename without fsync of the folder": f"survived {self.renamed} of {self.trials} cuts",
+        }
+
+
+class Canary:
+    """Bytes and names that were never made durable. A power cut takes some of them, or it was none.
+
+    Nobody knows their names beforehand, and they lie among files that are durable: a command that only removes files
+    would have to guess which.
+    """
+
+    def __init__(self, folder: Path, seed: int, calls: Calls) -> None:
+        self._old, self._new = (random_bytes(FILE_BYTES, seed, "canary", word) for word in ("old", "new"))
+        self._overwritten, self._created, self._folder = (folder / own_name() for _ in range(3))
+        write_durably(self._overwritten, self._old, calls)
+        sync_folder(folder, calls)
+        # From here on nothing is made durable any more.
+        write_durably(self._overwritten, self._new, calls, flags=0, sync=False)
+        write_durably(self._created, self._new, calls, sync=False)
+        self._folder.mkdir()
+
+    def wrong(self, calls: Calls) -> Wrong | None:
+        """Return what is wrong with the file whose bytes were written over: its name and its length are durable.
+
+        Each piece of it is as it was before or after; a command that removes what was never fsynced removes it, too.
+        """
+        found = wrong_bytes(self._overwritten, self._new, calls)
+        if not found or found.is_name:
+            return found
+        data = read_file(self._overwritten)
+        pieces = range(0, FILE_BYTES, _SECTOR_BYTES)
+        is_mixed = len(data) == FILE_BYTES and all(
+            data[at : at + _SECTOR_BYTES] in (self._old[at : at + _SECTOR_BYTES], self._new[at : at + _SECTOR_BYTES])
+            for at in pieces
+        )
+        return None if is_mixed else found
+
+    def lost(self, calls: Calls) -> tuple[Loss, ...]:
+        """Return what of it is gone."""
+        gone = {
+            "bytes written over others": wrong_bytes(self._overwritten, self._new, calls) is not None,
+            "bytes of a new file": wrong_bytes(self._created, self._new, calls) is not None,
+            "a new folder": not self._folder.is_dir(),
+        }
+        return tuple(loss for loss in LOSSES if gone[loss])
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What shows that the power was cut, over all cuts: what they took, and how long nothing answered."""
+
+    losses: Counter[Loss] = field(default_factory=Counter)
+    outage_seconds: list[float] = field(default_factory=list)
+
+    def add(self, losses: Sequence[Loss], outage_seconds: float) -> None:
+        """Add one cut: what of its canary is gone, and the seconds from its command to the target's first answer."""
+        self.losses.update(losses)
+        self.outage_seconds.append(outage_seconds)
+
+    def describe(self) -> str:
+        """Say it in one sentence."""
+        cuts = len(self.outage_seconds)
+        gone = ", ".join(f"{loss} in {self.losses[loss]}" for loss in LOSSES)
+        least, most = (format_seconds(seconds) for seconds in (min(self.outage_seconds), max(self.outage_seconds)))
+        lasted = least if least == most else f"{least} to {most}"
+        return (
+            f"Of {counted(cuts, 'cut')}, what was written and never fsynced was gone: {gone}; from the command to the "
+            f"first answer of the target: {lasted}"
+        )
+
+
+def largest_share(trials: int) -> float:
+    """Return the largest share of losses that ``trials`` without one leave possible, with 95 % confidence.
+
+    With a larger share s, no loss in k trials has a probability of (1 - s)^k, which is then below 5 %.
+    """
+    return 1.0 - math.pow(0.05, 1 / trials)
+
+
+# The number of cuts after which at most 5 % of cuts may lose something.
+CUTS_FOR_FIVE_PERCENT = 59
+
+
+_SAVES_OF_A_CUT = 3
+_TELL_SECONDS = 5.0
+_POLL_SECONDS = 0.25
+# An array may check its disks before it answers again.
+COMMAND_SECONDS = 1800.0
+BACK_SECONDS = 600.0
+# For what is mounted but not quite there yet.
+_SETTLE_SECONDS = 5.0
+
+
+def power_cut(context: CheckContext, findings: Findings) -> None:
+    """Save, note what was acknowledged in a place that keeps its power, cut the power, look for all of it."""
+    if not context.power_cut or not context.witness:
+        raise NotRun("there is no command that cuts the target's power (--ckpt-power-cut)")
+    if context.witness.stat().st_dev == context.folder.stat().st_dev:
+        raise NotRun(f"the witness of acknowledged saves, {context.witness}, is on the target itself")
+    if Path.cwd().stat().st_dev == context.folder.stat().st_dev:
+        # Whoever works in a file system keeps it from being unmounted.
+        os.chdir("/")
+    calls = Calls(context.tell)
+    witness = Witness(context.witness / f"acknowledged-{os.getpid()}.jsonl")
+    reported, evidence = Reported(), Evidence()
+    root = _sync_up_to_the_mount(context.folder, calls)
+    # What goes wrong without a power cut is not to be blamed on one. Only this one checkpoint is read before a cut:
+    # reading past the caches writes back what an fsync has left out.
+    probe = Checkpoint(number=1, seed=context.seed)
+    probe.save(context.folder, calls)
+    if not saved_right(findings, probe, context.folder, calls, "before any power cut"):
+        return
+    cuts = context.power_cuts
+    losses = 0
+    for cut in range(1, cuts + 1):
+        folder = context.folder / f"cut-{cut}"
+        folder.mkdir()
+        sync_folder(context.folder, calls)
+        _save_and_overwrite(folder, context.seed, cut, witness, calls)
+        reported.prepare(folder, calls)
+        canary = Canary(folder, context.seed, calls)
+        began = time.monotonic()
+        if not (_cut(context, context.witness, findings, cut) and _is_back(context, findings, cut, root)):
+            return
+        outage_seconds = time.monotonic() - began
+        findings.trials += 1
+        lost = canary.lost(calls)
+        if not lost:
+            findings.wrong(
+                "the power cut did not cut",
+                where=f"{folder}, cut {cut} of {cuts}",
+                seen="what was written and never fsynced before the command is still there, all of it: "
+                "a new file, bytes written over others, a new folder",
+                expected=f"gone, as volatile memory is: that '{shlex.join(context.power_cut)}' takes the power within "
+                "seconds, lets nobody unmount or sync before, and returns when all is up again",
+            )
+            return
+        evidence.add(lost, outage_seconds)
+        overwritten = canary.wrong(calls)
+        wrongs = [*([overwritten] if overwritten else []), *witness.wrongs(calls)]
+        losses += len(wrongs)
+        _tell(wrongs, findings, cut, cuts)
+        reported.look(folder, calls)
+    if not losses:
+        bound = f"with 95 % confidence at most {format_percent(largest_share(cuts))} of power cuts lose anything"
+        if cuts < CUTS_FOR_FIVE_PERCENT:
+            bound += f" ({CUTS_FOR_FIVE_PERCENT} cuts would show 5 %)"
+        findings.facts["power cuts"] = f"{cuts}, {counted(witness.count, 'acknowledged file')}, none lost: {bound}"
+    findings.facts |= {EVIDENCE_OF_CUTS: evidence.describe()} | reported.facts()
+
+
+def _save_and_overwrite(folder: Path, seed: int, cut: int, witness: Witness, calls: Calls) -> None:
+    """Save checkpoints as ranks do; beside them, rewrite a durable file in place, and replace one by rename."""
+    for number in range(_SAVES_OF_A_CUT):
+        checkpoint = Checkpoint(number=cut * _SAVES_OF_A_CUT + number, seed=seed)
+        checkpoint.save(folder, calls)
+        contents = {folder / checkpoint.name / name: made for name, made in checkpoint.made_from().items()}
+        witness.acknowledge({path: (checkpoint.file_bytes, words) for path, words in contents.items()})
+    # Nothing in their names tells them from what is not durable.
+    in_place, replaced, replacement = (folder / own_name() for _ in range(3))
+    for file in (in_place, replaced):
+        write_durably(file, random_bytes(FILE_BYTES, seed, folder.name, file.name, "old"), calls)
+    sync_folder(folder, calls)
+    words = (seed, folder.name, "in place", "new")
+    write_durably(in_place, random_bytes(FILE_BYTES, *words), calls, flags=0)
+    witness.acknowledge({in_place: (FILE_BYTES, words)})
+    words = (seed, folder.name, "replaced", "new")
+    write_durably(replacement, random_bytes(FILE_BYTES, *words), calls)
+    replacement.replace(replaced)
+    sync_folder(folder, calls)
+    witness.acknowledge({replaced: (FILE_BYTES, words)})
+
+
+def _tell(wrongs: Sequence[Wrong], findings: Findings, cut: int, cuts: int) -> None:
+    for wrong in wrongs:
+        what, how = ("name", "fsync of its folder") if wrong.is_name else ("bytes", "fsync of the file")
+        findings.wrong(
+            f"acknowledged {what} lost in a power cut",
+            where=f"{wrong.where}, after cut {cut} of {cuts}",
+            seen=wrong.seen,
+            expected=f"what it was when {how} had returned without error",
+        )
+
+
+def _cut(context: CheckContext, logs: Path, findings: Findings, cut: int) -> bool:
+    """Have the power cut; return whether the command says that it was."""
+    command = shlex.join(context.power_cut)
+    log = logs / f"power-cut-{cut}.log"
+    began = time.monotonic()
+    failure = ""
+    with log.open("wb") as found:
+        context.tell("power cut", command)
+        try:
+            # In a session of its own: whoever ends this check must not end a cut half-way.
+            process = subprocess.Popen(
+                context.power_cut, stdin=subprocess.DEVNULL, stdout=found, stderr=found, start_new_session=True
+            )
+        except OSError as error:
+            failure = f"it cannot be started: {error.strerror}"
+        else:
+            while process.poll() is None and time.monotonic() - began < COMMAND_SECONDS:
+                try:
+                    process.wait(_TELL_SECONDS)
+                except subprocess.TimeoutExpired:
+                    context.tell(f"power cut, for {format_seconds(time.monotonic() - began)}", command)
+            if process.poll() is None:
+                failure = f"it has not ended after {format_seconds(COMMAND_SECONDS)}"
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            elif process.returncode:
+                code = process.returncode
+                failure = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
+    if failure:
+        last = log.read_text(errors="replace").strip()[-500:] or "it said nothing"
+        findings.wrong(
+            "the power cut command failed",
+            where=f"cut {cut}: {command}",
+            seen=f"{failure}: {last}",
+            expected="exit code 0 when the target has lost its power and is back",
+        )
+    return not failure
+
+
+def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) -> bool:
+    """Wait until the target answers again; return whether it does, with the check's folder."""
+    began = time.monotonic()
+    mounted_since: float | None = None
+    while True:
+        context.tell("wait for the target", str(context.folder))
+        try:
+            names_in(context.folder)
+        except OSError as error:
+            seen = f"{errno.errorcode.get(error.errno or 0, '')}: {error.strerror}"
+            is_missing = error.errno == errno.ENOENT and root.is_mount()
+        else:
+            return True
+        now = time.monotonic()
+        mounted_since = (mounted_since or now) if is_missing else None
+        if mounted_since and now - mounted_since > _SETTLE_SECONDS:
+            findings.wrong(
+                "acknowledged name lost in a power cut",
+                where=f"{context.folder}, after cut {cut}",
+                seen=f"gone with all in it; {root} is mounted",
+                expected="what it was when fsync of it and of the folders above it had returned without error",
+            )
+            return False
+        if now - began > BACK_SECONDS:
+            findings.wrong(
+                "the target did not come back after the power cut",
+                where=f"{context.folder}, {format_seconds(now - began)} after cut {cut}",
+                seen=seen,
+                expected=f"that it answers within {format_seconds(BACK_SECONDS)}",
+            )
+            return False
+        time.sleep(_POLL_SECONDS)
+
+
+def _sync_up_to_the_mount(folder: Path, calls: Calls) -> Path:
+    """Make the folder's own name durable, and those above it that can be opened; return where the target is mounted.
+
+    So is the word that says whose folder it is: without it nobody would dare to remove the folder after the cut.
+    """
+    while True:
+        with contextlib.suppress(PermissionError):
+            if (word := folder / OWNER).is_file():
+                calls("fsync", word)
+                with word.open("rb") as file:
+                    os.fsync(file.fileno())
+            sync_folder(folder, calls)
+        if folder.is_mount():
+            return folder
+        folder = folder.parent

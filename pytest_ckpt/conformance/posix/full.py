@@ -1,0 +1,508 @@
+"""ERRORS, FULL and COMMIT-FULL: errors that must be reported, and volumes or quotas without space.
+
+ERRORS: write, fsync and close report every error, so success means that the bytes are stored.
+FULL: space ends while shards are written.
+COMMIT-FULL: space ends in any phase of a commit; the checkpoint before stays, and later saves work (semantics 5). That
+is where checkpoint software is least prepared: when all data are durable and metadata, the marker or the pointer to the
+newest checkpoint are to be written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import itertools
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.conformance.content import random_bytes, read_file
+from pytest_ckpt.conformance.context import NotRun
+from pytest_ckpt.conformance.posix.checkpoints import (
+    Calls,
+    Checkpoint,
+    sync_folder,
+    write_all,
+    write_durably,
+    wrong_bytes,
+)
+from pytest_ckpt.support.units import format_bytes, format_seconds
+from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
+from pytest_ckpt.targets.posix.target import MAXIMUM_TO_FILL_BYTES
+
+if TYPE_CHECKING:
+    from pytest_ckpt.conformance.context import CheckContext, Findings
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""How a volume or a quota says that it has no space."""
+
+PIECE_BYTES = 1 << 20
+# More free space than this is not filled: it would take too long, and is hardly meant to be.
+MAXIMUM_FREE = MAXIMUM_TO_FILL_BYTES
+_MINIMUM_FREE = 24 << 20
+# What the last handle of a process that is gone keeps.
+_STILL_OPEN_SECONDS, _POLL_SECONDS = 5.0, 0.1
+_RETRY_SECONDS = 0.25
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def small_folder(context: CheckContext) -> tuple[Path, int]:
+    """Return the folder that may be filled and how many bytes are free there."""
+    if not context.small_folder:
+        raise NotRun("there is no small volume or quota that may be filled")
+    free = free_bytes(context.small_folder)
+    if free > MAXIMUM_FREE:
+        raise NotRun(
+            f"{context.small_folder.parent} has {format_bytes(free)} free, and no more than "
+            f"{format_bytes(MAXIMUM_FREE)} are filled: give a smaller volume, or a quota that statvfs shows"
+        )
+    if free < _MINIMUM_FREE:
+        raise NotRun(
+            f"{context.small_folder.parent} has {format_bytes(free)} free, {format_bytes(_MINIMUM_FREE)} are needed"
+        )
+    return context.small_folder, free
+
+
+def free_bytes(folder: Path) -> int:
+    """Return the free space that this user may take."""
+    found = os.statvfs(folder)
+    # Root may take what is kept back for it.
+    return found.f_frsize * (found.f_bavail if os.geteuid() else found.f_bfree)
+
+
+def leave_room(folder: Path, room: int, free: int, calls: Calls) -> None:
+    """Fill a volume with ballast but for ``room`` bytes."""
+    # Removed as a whole: to cut a file short may itself take space.
+    try:
+        write_durably(folder / "room", random_bytes(room, room), calls)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        # A quota that statvfs does not show leaves less than that from the start.
+        remove(folder / "room", calls)
+        return
+    _take_space(folder / "ballast", free, calls)
+    remove(folder / "room", calls)
+
+
+def _take_space(path: Path, free: int, calls: Calls) -> None:
+    """Make a file as large as the volume lets it become: by fallocate, where there is none by writing."""
+    calls("open", path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        length = 0
+        piece = max(PIECE_BYTES, free // 2)
+        while piece >= PIECE_BYTES and length <= free * 1.25:
+            calls("fallocate", path)
+            number = _fallocate(descriptor, length, piece)
+            if number in NOT_OFFERED:
+                break
+            if number and number not in FULL:
+                raise OSError(number, os.strerror(number), str(path))
+            length, piece = (length, piece // 2) if number else (length + piece, piece)
+        os.lseek(descriptor, 0, os.SEEK_END)
+        _write_until_full(descriptor, free + free // 4, calls, path)
+    finally:
+        # NFS says here that there was no space.
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def _write_until_full(descriptor: int, maximum_bytes: int, calls: Calls, path: Path) -> None:
+    block = random_bytes(PIECE_BYTES, path)
+    piece = written = 0
+    # What is the same again and again may take no space: each piece begins elsewhere in the block.
+    size = PIECE_BYTES
+    while size >= 4096 and written < maximum_bytes:
+        if not piece % 64:
+            calls("write", path)
+        piece += 1
+        start = (piece * 8191) % PIECE_BYTES
+        try:
+            write_all(descriptor, (block[start:] + block[:start])[:size])
+            if not piece % 64:
+                os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            size //= 2
+        written += size
+    with contextlib.suppress(OSError):
+        os.fsync(descriptor)
+
+
+def _fallocate(descriptor: int, offset: int, length: int) -> int:
+    """Return 0, or the error's number. The C library would write the bytes itself where the target cannot."""
+    done = _LIBC.fallocate(descriptor, 0, ctypes.c_long(offset), ctypes.c_long(length))
+    return ctypes.get_errno() if done else 0
+
+
+def remove(path: Path, calls: Calls) -> None:
+    """Remove a file or a folder with all in it.
+
+    A client of NFS keeps a file that is deleted under another name for as long as somebody has it open, and be it one
+    whose process is just ending: so a folder that is not empty is tried again for a while.
+    """
+    calls("remove", path)
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    until = time.monotonic() + _STILL_OPEN_SECONDS
+    while True:
+        try:
+            shutil.rmtree(path)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY or time.monotonic() > until:
+                raise
+            time.sleep(_POLL_SECONDS)
+        else:
+            return
+
+
+def when_there_is_space(
+    save: Callable[[], object], undo: Callable[[], object], patience_seconds: float
+) -> float | None:
+    """Save as soon as it is possible; return after how many seconds it was, None when it never was in that time.
+
+    ``undo`` removes what a save left that was refused for want of space.
+    """
+    began = time.monotonic()
+    while True:
+        try:
+            save()
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+        else:
+            return time.monotonic() - began
+        if time.monotonic() - began > patience_seconds:
+            return None
+        undo()
+        time.sleep(_RETRY_SECONDS)
+
+
+def note_no_space(findings: Findings, folder: Path, calls: Calls, patience_seconds: float) -> None:
+    """Note that space did not come back."""
+    findings.wrong(
+        "no save succeeds after space was given back",
+        where=f"{calls.call} of {calls.path}, {format_seconds(patience_seconds)} after files were removed",
+        seen=f"still no space; statvfs says {format_bytes(free_bytes(folder))} are free",
+        expected="that a small checkpoint can be saved",
+    )
+
+
+def note_refusal(findings: Findings, error: OSError, calls: Calls, expected: str) -> None:
+    """Note that a call failed with an error that it should not have given."""
+    name = errno.errorcode.get(error.errno or 0, str(error.errno))
+    findings.wrong(
+        f"a call failed: {name} in {calls.call}",
+        where=calls.path,
+        seen=f"{name}: {error.strerror}",
+        expected=expected,
+    )
+
+
+def note_missing(findings: Findings, where: str, when: str, seen: str) -> None:
+    """Note that bytes are not there for which every call had said success."""
+    findings.wrong(
+        "acknowledged bytes are not there",
+        where=f"{where}, {when}",
+        seen=seen,
+        expected="the bytes for which write, fsync and close had returned without error, or an error from one of them",
+    )
+
+
+# Bytes that are written as files that can be checked; the space before them is taken by ballast.
+_ROOM = 16 << 20
+_MAXIMUM_ERRORS = 3
+
+_SIZES = (1, 4096, 1 << 20, (4 << 20) + 17)
+
+
+def acknowledged(context: CheckContext, findings: Findings) -> None:
+    """Write files in the ways of checkpoint software; what got through without an error must be on the target."""
+    calls = Calls(context.tell)
+    ways = {
+        "in pieces of 1 MiB": {},
+        "in pieces of 4 KiB": {"piece_bytes": 4096},
+        "in pieces of 4 KiB, appended": {"piece_bytes": 4096, "flags": os.O_CREAT | os.O_EXCL | os.O_APPEND},
+        "synchronously": {"flags": os.O_CREAT | os.O_EXCL | os.O_DSYNC, "sync": False},
+        "over older bytes": {"flags": 0},
+    }
+    for turn, (way, how), size in itertools.product(range(context.count(4)), ways.items(), _SIZES):
+        path = context.folder / f"file-{findings.trials}"
+        findings.trials += 1
+        data = random_bytes(size, context.seed, turn, way, size)
+        try:
+            if how.get("flags") == 0:
+                write_durably(path, random_bytes(size, context.seed, turn, way, size, "old"), calls)
+            write_durably(path, data, calls, **how)  # type: ignore[arg-type]
+            wrong = wrong_bytes(path, data, calls)
+        except OSError as error:
+            note_refusal(findings, error, calls, "the target is neither full nor read-only")
+            if findings.anomaly_count >= _MAXIMUM_ERRORS:
+                return
+            continue
+        if wrong:
+            note_missing(findings, wrong.where, f"written {way}", wrong.seen)
+        path.unlink()
+
+
+def fill(context: CheckContext, findings: Findings) -> None:
+    """Fill a volume with files; those that got through without an error must be there, the next one must not."""
+    folder, free = small_folder(context)
+    calls = Calls(context.tell)
+    chance = random.Random(context.seed)
+    for trial in range(context.count(4)):
+        here = folder / f"trial-{trial}"
+        here.mkdir()
+        leave_room(here, _ROOM, free, calls)
+        acknowledged_bytes, error = 0, ""
+        sizes: list[int] = []
+        while not error and acknowledged_bytes <= free * 1.25 + _ROOM:
+            number, size = len(sizes), chance.choice((5000, 100_000, PIECE_BYTES, 3 * PIECE_BYTES + 17))
+            data = random_bytes(size, context.seed, trial, number)
+            try:
+                write_durably(here / f"file-{number}", data, calls, piece_bytes=chance.choice((4096, PIECE_BYTES)))
+            except OSError as refusal:
+                if refusal.errno not in FULL:
+                    note_refusal(findings, refusal, calls, "no other error than that of a full volume or quota")
+                    return
+                error = f"{errno.errorcode[refusal.errno]} in {calls.call}"
+            else:
+                sizes.append(size)
+                acknowledged_bytes += size
+        for number, size in enumerate(sizes):
+            wrong = wrong_bytes(here / f"file-{number}", random_bytes(size, context.seed, trial, number), calls)
+            if wrong:
+                note_missing(
+                    findings, wrong.where, f"written until {error or 'more was taken than was free'}", wrong.seen
+                )
+        if not error and not findings.anomaly_count:
+            raise NotRun(
+                f"{folder.parent} does not fill: {format_bytes(acknowledged_bytes)} were written and are there, "
+                f"{format_bytes(free)} were free"
+            )
+        findings.trials += 1
+        findings.facts["how the volume was full"] = error or "no error"
+        remove(here, calls)
+
+
+def mid_save(context: CheckContext, findings: Findings) -> None:
+    """Let space end in the middle of a save, look at the checkpoint before it, give space back and save again."""
+    folder, free = small_folder(context)
+    calls = Calls(context.tell)
+    chance = random.Random(context.seed)
+    kept = Checkpoint(number=1, seed=context.seed, file_bytes=PIECE_BYTES)
+    kept.save(folder, calls)
+    errors: set[str] = set()
+    longest = 0.0
+    for trial in range(context.count(8, minimum=2)):
+        leave_room(folder, int(chance.uniform(0.1, 0.9) * 4 * PIECE_BYTES), free, calls)
+        broken = Checkpoint(number=2 * trial + 2, seed=context.seed, file_bytes=PIECE_BYTES)
+        try:
+            broken.save(folder, calls)
+        except OSError as error:
+            if error.errno not in FULL:
+                note_refusal(findings, error, calls, "no other error than that of a full volume or quota")
+                return
+            findings.trials += 1
+            errors.add(f"{errno.errorcode[error.errno]} in {calls.call}")
+            moment = f"a save into a volume without space ({errno.errorcode[error.errno]} in {calls.call})"
+            # Only what is to be acknowledged after the rename may fail when all is there.
+            if (folder / broken.name).exists() and broken.wrongs(folder, calls):
+                findings.wrong(
+                    "a broken checkpoint has its final name",
+                    where=f"{folder / broken.name}, after {moment}",
+                    seen="a folder of that name",
+                    expected="no such name",
+                )
+        else:
+            moment = "a save that succeeded although there was too little space"
+            for wrong in broken.wrongs(folder, calls):
+                note_missing(findings, wrong.where, moment, wrong.seen)
+        for wrong in kept.wrongs(folder, calls):
+            findings.wrong(
+                "the checkpoint before is damaged by a save without space",
+                where=f"{wrong.where}, after {moment}",
+                seen=wrong.seen,
+                expected=wrong.expected,
+            )
+        remove(folder / "ballast", calls)
+        remove(folder / broken.partial, calls)
+        remove(folder / broken.name, calls)
+        after = Checkpoint(number=2 * trial + 3, seed=context.seed, file_bytes=PIECE_BYTES)
+        seconds = when_there_is_space(
+            partial(after.save, folder, calls), partial(remove, folder / after.partial, calls), context.space_seconds
+        )
+        if seconds is None:
+            note_no_space(findings, folder, calls, context.space_seconds)
+            return
+        longest = max(longest, seconds)
+        wrongs = after.wrongs(folder, calls)
+        for wrong in wrongs:
+            note_missing(findings, wrong.where, "saved after space was given back", wrong.seen)
+        if wrongs:
+            # Nothing that comes after it could be told from this.
+            return
+        remove(folder / kept.name, calls)
+        kept = after
+    if not findings.trials and not findings.anomaly_count:
+        raise NotRun(f"{folder.parent} never ran out of space, although it was filled before each save")
+    findings.facts["how space ended"] = ", ".join(sorted(errors)) or "no error"
+    findings.facts["space was back after"] = f"at most {format_seconds(longest)}"
+
+
+_POINTER, _NEXT_POINTER = "latest", "latest.tmp"
+
+
+@dataclass(slots=True)
+class _Commit:
+    """One checkpoint on its way to being the newest, phase by phase; the last of its files stands for metadata.
+
+    The pointer is replaced by rename, or overwritten ``in_place`` with a text of the same length.
+    """
+
+    folder: Path
+    checkpoint: Checkpoint
+    calls: Calls
+    in_place: bool = False
+    phases: dict[str, Callable[[], None]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        *data, metadata = self.checkpoint.contents().items()
+        partial, final = self.folder / self.checkpoint.partial, self.folder / self.checkpoint.name
+        pointer, following = self.folder / _POINTER, self.folder / _NEXT_POINTER
+        text = self.checkpoint.name.encode()
+
+        def write(files: list[tuple[str, bytes]]) -> None:
+            if not partial.exists():
+                self.calls("mkdir", partial)
+                partial.mkdir()
+            for name, content in files:
+                write_durably(partial / name, content, self.calls)
+            sync_folder(partial, self.calls)
+
+        def rename(old: Path, new: Path) -> None:
+            self.calls("rename", new)
+            old.replace(new)
+            sync_folder(self.folder, self.calls)
+
+        self.phases = {
+            "data": lambda: write(data),
+            "metadata": lambda: write([metadata]),
+            "marker": lambda: rename(partial, final),
+        }
+        if self.in_place:
+            self.phases["pointer in place"] = lambda: write_durably(pointer, text, self.calls, flags=os.O_CREAT)
+        else:
+            self.phases["pointer's text"] = lambda: write_durably(
+                following, text, self.calls, flags=os.O_CREAT | os.O_TRUNC
+            )
+            self.phases["pointer"] = lambda: rename(following, pointer)
+
+    def save(self) -> None:
+        """Do all phases."""
+        for do in self.phases.values():
+            do()
+
+    def undo(self) -> None:
+        """Remove what is there of it, as the software does that was refused a save."""
+        for name in (self.checkpoint.partial, self.checkpoint.name, _NEXT_POINTER):
+            remove(self.folder / name, self.calls)
+
+
+def each_phase(context: CheckContext, findings: Findings) -> None:
+    """Take all space before each phase of a commit in turn, look at the checkpoint before, give it back, save again."""
+    folder, free = small_folder(context)
+    calls = Calls(context.tell)
+    kept = _Commit(folder, Checkpoint(number=1, seed=context.seed, files=5), calls)
+    kept.save()
+    errors: set[str] = set()
+    number, longest = 1, 0.0
+    by_rename = (*kept.phases,)
+    for _ in range(context.count(4)):
+        for phase, in_place in (*((name, False) for name in by_rename), ("pointer in place", True)):
+            number += 1
+            commit = _Commit(folder, Checkpoint(number=number, seed=context.seed, files=5), calls, in_place)
+            refusal = _without_space(commit, phase, free)
+            if refusal and refusal.errno not in FULL:
+                note_refusal(findings, refusal, calls, "no other error than that of a full volume or quota")
+                return
+            ended = f"{errno.errorcode[refusal.errno or 0]} in {calls.call}" if refusal else "no error"
+            errors.add(ended)
+            findings.trials += 1
+            _look(findings, kept, commit, f"without space for the {phase} ({ended})", refused=refusal is not None)
+            remove(folder / "ballast", calls)
+            number += 1
+            after = _Commit(folder, Checkpoint(number=number, seed=context.seed, files=5), calls)
+
+            def again(refused: _Commit = commit, following: _Commit = after) -> None:
+                refused.undo()
+                following.save()
+
+            seconds = when_there_is_space(again, after.undo, context.space_seconds)
+            if seconds is None:
+                note_no_space(findings, folder, calls, context.space_seconds)
+                return
+            longest = max(longest, seconds)
+            _look(findings, None, after, "saved after space was given back")
+            if findings.anomaly_count:
+                return
+            remove(folder / kept.checkpoint.name, calls)
+            kept = after
+    if errors == {"no error"}:
+        raise NotRun(f"{folder.parent} never ran out of space, although it was filled before each phase of a commit")
+    findings.facts["how space ended"] = ", ".join(sorted(errors))
+    findings.facts["space was back after"] = f"at most {format_seconds(longest)}"
+
+
+def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
+    """Save with all space taken before a phase; return the error that ended it, None where it got through."""
+    for name, do in commit.phases.items():
+        if name == phase:
+            # Some of the data fit: the refusal comes in the middle of them.
+            leave_room(commit.folder, commit.checkpoint.file_bytes if name == "data" else 0, free, commit.calls)
+        try:
+            do()
+        except OSError as error:
+            return error
+    return None
+
+
+def _look(findings: Findings, kept: _Commit | None, commit: _Commit, when: str, *, refused: bool = False) -> None:
+    """Hold what is on the volume against what calls have said: the checkpoint before, the new one, the pointer."""
+    folder, calls = commit.folder, commit.calls
+    for wrong in kept.checkpoint.wrongs(folder, calls) if kept else ():
+        findings.wrong(
+            "the checkpoint before is damaged by a commit without space",
+            where=f"{wrong.where}, {when}",
+            seen=wrong.seen,
+            expected=wrong.expected,
+        )
+    final = folder / commit.checkpoint.name
+    wrongs = commit.checkpoint.wrongs(folder, calls) if not refused or final.exists() else []
+    for wrong in wrongs:
+        note_missing(findings, wrong.where, when, wrong.seen)
+    # What was refused may have been done or not: the pointer names either checkpoint.
+    allowed = [kept.checkpoint.name] if kept and refused else []
+    allowed.append(commit.checkpoint.name)
+    calls("read", folder / _POINTER)
+    try:
+        text = read_file(folder / _POINTER).decode("utf-8", "replace")
+    except OSError as error:
+        text = f"{error.strerror} (errno {error.errno})"
+    if text not in allowed or (text == commit.checkpoint.name and not final.exists()):
+        findings.wrong(
+            "the pointer to the newest checkpoint is lost in a commit without space",
+            where=f"{folder / _POINTER}, {when}",
+            seen=repr(text),
+            expected=" or ".join(allowed),
+        )

@@ -1,0 +1,341 @@
+"""NAMES and UNLINK: names that are listed, and removed while their files are in use.
+
+NAMES: a folder lists what is in it, every name once (semantics 20 and 21).
+UNLINK: files that are removed or replaced while somebody reads them.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.conformance.actions import decoded
+from pytest_ckpt.conformance.content import compare, difference, random_bytes, read_to_end
+from pytest_ckpt.conformance.context import Findings
+from pytest_ckpt.conformance.posix.visible import GIVE_UP_TIMES
+from pytest_ckpt.conformance.workers import all_said, gather, working
+from pytest_ckpt.facts.checks import BY_NAME, FILES_OF_CHECKS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+
+    from pytest_ckpt.conformance.context import CheckContext
+    from pytest_ckpt.conformance.workers import Talk
+
+_THREADS = 8
+_LISTINGS = 3
+_KEPT, _ROUNDS = 500, 200
+_BEFORE, _MEANWHILE = 1_000, 2_000
+
+
+def many(context: CheckContext, findings: Findings) -> None:
+    """Create files from several threads, timed, and list the folder."""
+    each = context.count(FILES_OF_CHECKS, minimum=200) // 8
+    names = [f"__{number}_{thread}.distcp" for number in range(each) for thread in range(8)]
+    context.tell("open with O_CREAT", str(context.folder))
+    with ThreadPoolExecutor(_THREADS) as threads:
+        began = time.monotonic()
+        list(threads.map(lambda thread: _create(context.folder, names[thread::_THREADS]), range(_THREADS)))
+        findings.measured = time.monotonic() - began
+    findings.trials = len(names)
+    context.tell("list", str(context.folder))
+    for listing in range(_LISTINGS):
+        _compare(findings, f"listing {listing + 1} of {context.folder}", _listed(context.folder), names)
+    findings.facts |= {"files created": f"{len(names):,}", "threads": str(_THREADS)}
+    if len(names) < FILES_OF_CHECKS:
+        findings.facts["the limit is for"] = f"{FILES_OF_CHECKS:,} files"
+
+
+def after_change(context: CheckContext, findings: Findings) -> None:
+    """Create, rename and remove one name after the other, and list after each."""
+    expected = {f"kept-{number:04d}" for number in range(_KEPT)}
+    _create(context.folder, expected)
+    for number in range(context.count(_ROUNDS, minimum=10)):
+        new, renamed = f"new-{number}", f"renamed-{number}"
+        context.tell("create, rename, unlink", str(context.folder / new))
+        (context.folder / new).touch()
+        _compare(
+            findings, f"{context.folder}, right after {new} was created", _listed(context.folder), expected | {new}
+        )
+        (context.folder / new).rename(context.folder / renamed)
+        _compare(
+            findings,
+            f"{context.folder}, right after {new} became {renamed}",
+            _listed(context.folder),
+            expected | {renamed},
+        )
+        (context.folder / renamed).unlink()
+        _compare(findings, f"{context.folder}, right after {renamed} was removed", _listed(context.folder), expected)
+        oldest = min(expected)
+        (context.folder / oldest).unlink()
+        expected.remove(oldest)
+        _compare(findings, f"{context.folder}, right after {oldest} was removed", _listed(context.folder), expected)
+        findings.trials += 4
+
+
+def list_on_second(context: CheckContext, findings: Findings) -> None:
+    """Create names while the other client lists: it misses none that was there before, and in the end sees all."""
+    other, folder = context.second()
+    seconds = GIVE_UP_TIMES * (BY_NAME["STALE.names"].limit or 1.0)
+    before = [f"before-{number:05d}" for number in range(context.count(_BEFORE, minimum=200))]
+    new = [f"new-{number:05d}" for number in range(context.count(_MEANWHILE, minimum=200))]
+    listings = rounds = 0
+    while listings < context.count(100, minimum=5) and not findings.anomaly_count:
+        path, theirs = context.folder / f"round-{rounds}", f"{folder}/round-{rounds}"
+        path.mkdir()
+        _create(path, before)
+        _compare(findings, f"{path}, listed by the client that created the files", _listed(path), before)
+        if findings.anomaly_count:
+            break  # What its creator does not list, the other client is not waited for to list.
+        context.tell("create while the other client lists", str(path))
+        seen = other.ask("wait_until", theirs, look="names", wanted=before, seconds=seconds, patience=seconds + 60)
+        if seen["agreed"]:
+            other.start("names:watch_listing", theirs, before=before, new=new)
+            _create(path, new)
+            watched = other.stop()
+            listings += watched["listings"]
+            findings.take(watched["wrong"])
+            other.ask("wait_until", theirs, look="names", wanted=before + new, seconds=seconds, patience=seconds + 60)
+        _compare(
+            findings,
+            f"{theirs}, listed by {other.name} after {len(before + new):,} files were created",
+            other.ask("names", theirs),
+            before + new if seen["agreed"] else before,
+        )
+        findings.trials += len(before + new)
+        rounds += 1
+    findings.facts |= {"files created": f"{findings.trials:,}", "listings meanwhile": f"{listings:,}"}
+
+
+def watch_listing(path: str, *, before: list[str], new: list[str], stopped: Callable[[], bool]) -> dict[str, Any]:
+    """List a folder until told to end: every name that was there before once, of the others none twice."""
+    findings, listings = Findings(), 0
+    while True:
+        listings += 1
+        where = f"listing {listings:,} of {path}, while the other client creates files"
+        _compare(findings, where, _listed(path), before, meanwhile=new)
+        if stopped():
+            return {"listings": listings, "wrong": findings.plain()}
+
+
+def _compare(
+    findings: Findings, where: str, listed: list[str], expected: Collection[str], *, meanwhile: Collection[str] = ()
+) -> None:
+    """Note names that are missing, doubled or unknown in a listing; those of ``meanwhile`` may be there or not."""
+    counts = Counter(listed)
+    missing = [name for name in expected if name not in counts]
+    doubled = [name for name, count in counts.items() if count > 1]
+    unknown = sorted(counts.keys() - set(expected) - set(meanwhile))
+    words = f"{len(expected):,} names, each once"
+    if missing:
+        findings.wrong("name missing in a listing", where=where, seen=_told("without", missing), expected=words)
+    if doubled:
+        findings.wrong("name listed twice", where=where, seen=_told("twice", doubled), expected=words)
+    if unknown:
+        findings.wrong("removed or unknown name in a listing", where=where, seen=_told("with", unknown), expected=words)
+
+
+def _told(how: str, names: list[str]) -> str:
+    return f"{how} {names[0]}" + (f" and {len(names) - 1:,} others" if len(names) > 1 else "")
+
+
+def _create(folder: Path, names: Collection[str]) -> None:
+    for name in names:
+        os.close(os.open(folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+
+
+def _listed(folder: Path | str) -> list[str]:
+    return os.listdir(folder)  # noqa: PTH208 - doubled names must stay doubled
+
+
+_UNLINK_ROUNDS = 25
+_FILES = 9
+_MAPPED_FILES = 3
+_FILE_BYTES = 512 << 10
+_HEAD_BYTES = 64 << 10
+
+
+def open_reader(context: CheckContext, findings: Findings) -> None:
+    """Remove, replace and make anew what other processes have open; they read on, through descriptors and mappings."""
+    for number in range(context.count(_UNLINK_ROUNDS, minimum=3)):
+        files = _files_to_unlink(context, number)
+        context.tell("open", str(context.folder))
+        paths = list(files)
+        mapped = {path: files[path] for path in paths[:_MAPPED_FILES]}
+        others = {path: files[path] for path in paths[_MAPPED_FILES:]}
+        readers = [partial(_read_mapped, mapped), partial(_keep_reading, others), partial(_read_late, others)]
+        with working(readers) as workers:
+            all_said(workers, "open", context.tell)
+            if not workers[0].has_sent("open"):
+                # Whether files can be mapped at all is another check's subject.
+                findings.facts["readers through mappings"] = (
+                    "not tried: reading through a mapping fails before, see MMAP"
+                )
+            _remove_or_replace(context, paths)
+            for worker in workers:
+                worker.go_on()
+            ends = gather(workers, context.tell)
+            if not workers[0].has_sent("open"):
+                ends.pop(0)
+        for end in ends:
+            if end.error or end.signal:
+                findings.wrong(
+                    "removed file fails its reader",
+                    where=end.where,
+                    seen=f"{end.error or end.signal} from: {end.call}",
+                    expected="every byte of the file, until the reader closes it",
+                )
+            for kind, where, seen, expected in end.result or ():
+                findings.wrong(kind, where=where, seen=seen, expected=expected)
+        findings.trials += len(files)
+        _clear_folder(context)
+
+
+def unlink_on_second(context: CheckContext, findings: Findings) -> None:
+    """Remove, replace and make anew what the other client has open: its reader gets right bytes or ESTALE."""
+    assert context.other
+    stale = 0
+    for number in range(context.count(_UNLINK_ROUNDS, minimum=3)):
+        files = _files_to_unlink(context, number)
+        handles = {}
+        for path in files:
+            there = f"{context.other_folder}/{path.name}"
+            handles[path] = context.other.ask("open_file", there)
+            context.other.ask("read_at", there, descriptor=handles[path], length=_HEAD_BYTES, offset=0)
+        _remove_or_replace(context, list(files))
+        for path, content in files.items():
+            there = f"{context.other_folder}/{path.name}"
+            try:
+                seen = decoded(
+                    context.other.ask("read_at", there, descriptor=handles[path], length=len(content) + 1, offset=0)
+                )
+            except OSError as error:
+                if error.errno != errno.ESTALE:
+                    raise
+                stale += 1
+            else:
+                compare(findings, seen, content, path=there, when=f"read after the other client {_fate(path)}")
+            context.other.ask("close_file", there, descriptor=handles[path])
+        findings.trials += len(files)
+        _clear_folder(context)
+    findings.facts["reads answered with ESTALE"] = f"{stale} of {findings.trials}"
+
+
+def _files_to_unlink(context: CheckContext, number: int) -> dict[Path, bytes]:
+    made = {}
+    for file_number in range(_FILES):
+        path = context.folder / f"file-{number}-{file_number}"
+        context.tell("write and fsync", str(path))
+        content = random_bytes(_FILE_BYTES + file_number, context.seed, path.name)
+        with path.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+            # What the readers have not read yet must come from storage, where the file has no name any more.
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        made[path] = content
+    return made
+
+
+def _fate(path: Path) -> str:
+    """Return what becomes of a file, by the last digit of its name."""
+    return (
+        "removed it",
+        "removed it and made another of that name",
+        "renamed another over it",
+    )[int(path.name[-1]) % 3]
+
+
+def _remove_or_replace(context: CheckContext, paths: list[Path]) -> None:
+    for path in paths:
+        context.tell("remove or replace", str(path))
+        fate = _fate(path)
+        other = random_bytes(_FILE_BYTES, context.seed, path.name, "other")
+        if fate.startswith("removed"):
+            path.unlink()
+            if fate != "removed it":
+                path.write_bytes(other)
+        else:
+            beside = path.with_suffix(".new")
+            beside.write_bytes(other)
+            beside.replace(path)
+
+
+def _clear_folder(context: CheckContext) -> None:
+    for path in context.folder.iterdir():
+        # A client of NFS keeps a removed file under a name of its own until its reader has closed it.
+        path.unlink(missing_ok=True)
+
+
+def _read_late(files: Mapping[Path, bytes], talk: Talk) -> list[tuple[str, str, str, str]]:
+    """Open all, read little, and read the rest when the files are gone."""
+    wrong = []
+    descriptors = {}
+    for path in files:
+        talk.at("open", path)
+        descriptors[path] = os.open(path, os.O_RDONLY)
+        talk.at("read", path)
+        os.pread(descriptors[path], _HEAD_BYTES, 0)
+    talk.say("open")
+    talk.hear()
+    for path in files:
+        talk.at("read after it was removed", path)
+        wrong += _wrong_of_reader(path, read_to_end(descriptors[path]), files[path], "read")
+    return wrong
+
+
+def _read_mapped(files: Mapping[Path, bytes], talk: Talk) -> list[tuple[str, str, str, str]]:
+    """Map all, touch the last page, and read the rest when the files are gone."""
+    wrong = []
+    maps = {}
+    for path in files:
+        talk.at("mmap", path)
+        with path.open("rb") as file:
+            maps[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        talk.at("read through a mapping", path)
+        maps[path][-1]
+    talk.say("open")
+    talk.hear()
+    for path in files:
+        talk.at("read through a mapping after it was removed", path)
+        wrong += _wrong_of_reader(path, maps[path][:], files[path], "read through a mapping")
+    return wrong
+
+
+def _keep_reading(files: Mapping[Path, bytes], talk: Talk) -> list[tuple[str, str, str, str]]:
+    """Open all and read them over and over while they are removed, and once afterwards."""
+    descriptors = {}
+    for path in files:
+        talk.at("open", path)
+        descriptors[path] = os.open(path, os.O_RDONLY)
+    talk.say("open")
+    over = False
+    while not over:
+        over = talk.is_told_to_end()
+        for path, descriptor in descriptors.items():
+            talk.at("read while it is removed", path)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            if wrong := _wrong_of_reader(path, read_to_end(descriptor), files[path], "read"):
+                return wrong
+    return []
+
+
+def _wrong_of_reader(path: Path, seen: bytes, content: bytes, how: str) -> list[tuple[str, str, str, str]]:
+    found = difference(seen, content)
+    if not found:
+        return []
+    return [
+        (
+            found.kind,
+            f"{path} at byte {found.at:,}, {how} by an open reader that {_fate(path)}",
+            found.seen,
+            found.expected,
+        )
+    ]

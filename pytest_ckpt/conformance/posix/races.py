@@ -1,0 +1,237 @@
+"""MKDIR and EXCLUSIVE: several race for the same names, processes of this host or two clients of the storage.
+
+MKDIR: many make the same folder at once; one does, and all can work in it right away (semantics 18).
+EXCLUSIVE: a name that is created with O_EXCL has exactly one creator (semantics 8).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from contextlib import ExitStack, closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt.conformance.client import Client
+from pytest_ckpt.conformance.content import read_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pytest_ckpt.conformance.context import CheckContext, Findings
+
+_Racers = list[tuple[Client, str]]
+_PROCESSES = 4
+# Racers start together. Whoever wins then pauses for a moment, so that the others catch up and go ahead: without it,
+# the first to start would win all.
+_AT_ONCE = 25
+_PAUSE_SECONDS = 0.0005
+
+
+@contextmanager
+def _processes(context: CheckContext) -> Iterator[_Racers]:
+    """Give processes of this host, each with the folder as it sees it."""
+    with ExitStack() as started:
+        yield [
+            (started.enter_context(closing(Client(name=f"process {number}", tell=context.tell))), str(context.folder))
+            for number in range(_PROCESSES)
+        ]
+
+
+@contextmanager
+def _two_clients(context: CheckContext) -> Iterator[_Racers]:
+    """Give a process of this host and the second client."""
+    with closing(Client(name="the first client", tell=context.tell)) as here:
+        yield [(here, str(context.folder)), context.second()]
+
+
+def _race(
+    racers: _Racers, names: list[str], action: str, details: Callable[[str], dict[str, Any]]
+) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """Have all do the same to the same names, some at once; yield those names and what each racer answers.
+
+    ``details`` returns what a racer of that name is told beside the names.
+    """
+    for racer, folder in racers:
+        racer.sees(folder)  # So it has started: who is late does not race.
+    for first in range(0, len(names), _AT_ONCE):
+        some = names[first : first + _AT_ONCE]
+        # In turn, each is the first to be told.
+        racers = racers[1:] + racers[:1]
+        for racer, folder in racers:
+            racer.start(action, folder, names=some, **details(racer.name))
+        yield some, {racer.name: racer.finish() for racer, _ in racers}
+
+
+_FOLDERS = 500
+_PATIENCE_SECONDS = 10.0
+
+
+def make_folder(context: CheckContext, findings: Findings) -> None:
+    """Have processes of this host make the same folders."""
+    with _processes(context) as racers:
+        _folder_race(context, findings, racers)
+
+
+def make_folder_second(context: CheckContext, findings: Findings) -> None:
+    """Have two clients make the same folders."""
+    with _two_clients(context) as racers:
+        _folder_race(context, findings, racers)
+
+
+def _folder_race(context: CheckContext, findings: Findings, racers: _Racers) -> None:
+    made = {racer.name: 0 for racer, _ in racers}
+    files = {racer.name: f"from-{racer.name.replace(' ', '-')}" for racer, _ in racers}
+    wanted = [f"step-{number:06d}" for number in range(context.count(_FOLDERS, minimum=25))]
+    for names, results in _race(racers, wanted, "races:make_folders", lambda who: {"file": files[who]}):
+        for name in names:
+            makers = [who for who, result in results.items() if name in result["made"]]
+            if len(makers) != 1:
+                findings.wrong(
+                    "mkdir with several winners" if makers else "mkdir without a winner",
+                    where=str(context.folder / name),
+                    seen=f"{' and '.join(makers) or 'no one'} made it",
+                    expected="exactly one of them, EEXIST for the others",
+                )
+        for who, result in results.items():
+            made[who] += len(result["made"])
+            for call, name, error in result["errors"]:
+                unusable = call != "mkdir"
+                findings.wrong(
+                    "folder that was just made cannot be used" if unusable else "error in a race for a folder",
+                    where=f"{call}({context.folder / name}) by {who}",
+                    seen=error,
+                    expected="success" if unusable else "success, or EEXIST",
+                )
+        missing = _missing_files(
+            context, [f"{name}/{files[who]}" for who, done in results.items() for name in done["used"]]
+        )
+        for file in missing:
+            findings.wrong(
+                "file missing in a folder that several made",
+                where=str(context.folder / file),
+                seen=f"no such file, {_PATIENCE_SECONDS:g} s after it was made",
+                expected="what every process has made there",
+            )
+        if missing:
+            break  # Each such look has its patience.
+        findings.trials += len(names)
+    findings.facts |= {f"folders made by {who}": f"{count:,}" for who, count in made.items()}
+
+
+def _missing_files(context: CheckContext, files: list[str]) -> list[str]:
+    """Return the files that are not there; new ones may be late in being seen, which is STALE's subject."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        missing = [file for file in files if not (context.folder / file).exists()]
+        if not missing or time.monotonic() > until:
+            return missing
+        time.sleep(0.01)
+
+
+def make_folders(path: str, *, names: list[str], file: str) -> dict[str, Any]:
+    """Make each folder unless it is there, and at once a file in it."""
+    made, used, errors = [], [], []
+    for name in names:
+        try:
+            os.mkdir(f"{path}/{name}")  # noqa: PTH102
+            made.append(name)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            errors.append(("mkdir", name, f"{error.strerror} (errno {error.errno})"))
+        try:
+            os.close(os.open(f"{path}/{name}/{file}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+            used.append(name)
+        except OSError as error:
+            errors.append(("open", f"{name}/{file}", f"{error.strerror} (errno {error.errno})"))
+        if made[-1:] == [name]:
+            time.sleep(random.random() * _PAUSE_SECONDS)
+    return {"made": made, "used": used, "errors": errors}
+
+
+_NAMES = 1_000
+
+
+def create(context: CheckContext, findings: Findings) -> None:
+    """Have processes of this host race for names."""
+    with _processes(context) as racers:
+        _create_race(context, findings, racers)
+
+
+def create_second(context: CheckContext, findings: Findings) -> None:
+    """Have two clients race for names."""
+    with _two_clients(context) as racers:
+        _create_race(context, findings, racers)
+
+
+def _create_race(context: CheckContext, findings: Findings, racers: _Racers) -> None:
+    won = {racer.name: 0 for racer, _ in racers}
+    wanted = [f"lock-{number:06d}" for number in range(context.count(_NAMES, minimum=50))]
+    for names, results in _race(racers, wanted, "races:create_names", lambda who: {"who": who}):
+        for name in names:
+            winners = [who for who, result in results.items() if name in result["won"]]
+            for who in winners:
+                won[who] += 1
+            _judge_winners(context, findings, name, winners, set(won))
+        findings.trials += len(names)
+        for who, result in results.items():
+            for name, error in result["errors"].items():
+                findings.wrong(
+                    "error in a race for a name",
+                    where=f"open({name}, O_CREAT | O_EXCL) by {who}",
+                    seen=error,
+                    expected="success, or EEXIST",
+                )
+    findings.facts |= {f"names won by {who}": f"{count:,}" for who, count in won.items()}
+
+
+def _judge_winners(context: CheckContext, findings: Findings, name: str, winners: list[str], racers: set[str]) -> None:
+    path = context.folder / name
+    if len(winners) > 1:
+        findings.wrong(
+            "O_EXCL with several winners",
+            where=str(path),
+            seen=f"{' and '.join(winners)} were told that they had created it",
+            expected="exactly one of them, EEXIST for the others",
+        )
+    elif not winners:
+        findings.wrong(
+            "O_EXCL without a winner", where=str(path), seen="no one created it", expected="exactly one winner"
+        )
+    elif (text := _winner_in(path)) in racers - set(winners):
+        findings.wrong(
+            "file of the winner of O_EXCL was replaced",
+            where=str(path),
+            seen=f"the words of {text}",
+            expected=f"those of {winners[0]}, which created it",
+        )
+
+
+def _winner_in(path: Path) -> str:
+    """Return the words in a file; none if this client does not find the name yet, which is STALE's subject."""
+    try:
+        return read_file(path).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def create_names(path: str, *, names: list[str], who: str) -> dict[str, Any]:
+    """Try to create each name; write into those that were won who did."""
+    won, errors = [], {}
+    for name in names:
+        try:
+            descriptor = os.open(f"{path}/{name}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            errors[name] = f"{error.strerror} (errno {error.errno})"
+            continue
+        won.append(name)
+        try:
+            os.write(descriptor, who.encode())
+        finally:
+            os.close(descriptor)
+        time.sleep(random.random() * _PAUSE_SECONDS)
+    return {"won": won, "errors": errors}

@@ -1,0 +1,100 @@
+"""What the process of a check does on any target: it runs one function and prints the observation."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.conformance.context import NotRun
+from pytest_ckpt.facts.checks import in_room
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.event_line import line_of_call
+from pytest_ckpt.support.units import counted
+
+if TYPE_CHECKING:
+    from pytest_ckpt.conformance.context import Effort, Findings
+    from pytest_ckpt.facts.checks import Check, Room
+    from pytest_ckpt.facts.observation import Observation
+
+_SAME_CALL_SECONDS = 1.0
+EXIT_ANOMALY, EXIT_BROKE, EXIT_NOT_RUN = 1, 3, 8
+
+
+class Teller:
+    """Says which call comes next; the same one again, as in a race, at most once a second: it shows that they go on."""
+
+    def __init__(self) -> None:
+        self._told: tuple[str, str] | None = None
+        self._at = 0.0
+
+    def __call__(self, call: str, path: str) -> None:
+        """Say that a call is about to be made on a path."""
+        now = time.monotonic()
+        if (call, path) != self._told or now - self._at > _SAME_CALL_SECONDS:
+            self._told, self._at = (call, path), now
+            print(line_of_call(call, path), end="", file=sys.stderr, flush=True)
+
+
+def parser_of(room: Room, command: str, description: str | None) -> argparse.ArgumentParser:
+    """Return a parser of the options that a check has on any target."""
+    names = sorted(check.name for check in in_room(room))
+    parser = argparse.ArgumentParser(prog=f"python -m {command}", description=description, allow_abbrev=False)
+    parser.add_argument("check", choices=names, metavar="CHECK", help=", ".join(names))
+    parser.add_argument("--share", type=float, default=1.0, help="part of the full effort")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="print the observation as JSON")
+    return parser
+
+
+def observe(check: Check, context: Effort, findings: Findings, failed: Callable[[OSError], str]) -> Observation:
+    """Run a check's function and return what it saw.
+
+    ``failed`` takes an error that a healthy target does not give, notes it in the findings, and returns the name of its
+    number for the observation, or none.
+    """
+    module, function = check.code.split(":")
+    code = importlib.import_module(f"{__package__}.{check.room}.{module}")
+    not_run = number = ""
+    try:
+        getattr(code, function)(context, findings)
+    except NotRun as reason:
+        not_run = str(reason)
+    except OSError as error:
+        number = failed(error)
+    return findings.observation(check.requirement, check.subject, not_run=not_run, errno=number)
+
+
+def run(main: Callable[[], int]) -> int:
+    """Make a check; one that breaks tells where and exits with a code of its own, never taken for the target's."""
+    try:
+        return main()
+    except Exception:
+        traceback.print_exc()
+        return EXIT_BROKE
+
+
+def show(check: Check, seen: Observation, *, as_json: bool) -> None:
+    """Print what a check saw, for a program or for a reader."""
+    print(json.dumps(to_plain(seen)) if as_json else "\n".join(_lines(check, seen)), flush=True)
+
+
+def exit_code(seen: Observation) -> int:
+    """Return how a check's process ends: 0 when nothing was wrong."""
+    return EXIT_NOT_RUN if seen.not_run else EXIT_ANOMALY if seen.anomaly_count else 0
+
+
+def _lines(check: Check, seen: Observation) -> list[str]:
+    verdict = f"not run: {seen.not_run}" if seen.not_run else counted(seen.anomaly_count, "anomaly", "anomalies")
+    listed = [f"{check.name}: {verdict} in {counted(seen.trials, 'trial')}, {seen.seconds:.1f} s", f"  {check.how}"]
+    if seen.measured is not None:
+        listed.append(f"  measured {seen.measured:.4g} {seen.unit}")
+    listed += [f"  {name}: {value}" for name, value in seen.facts.items()]
+    for anomaly in seen.anomalies:
+        listed.append(f"  {anomaly.kind}: {anomaly.where}: seen {anomaly.seen}; expected {anomaly.expected}")
+    return listed
