@@ -21,8 +21,8 @@ from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.run_folder import folder_of, keep_a_file
 from pytest_ckpt.targets.posix.second_mount import lost_area, unlike_target
-from pytest_ckpt.targets.posix.standing import Standing, describe_change, is_of_area, standing_of
-from pytest_ckpt.targets.watched import answers_within, watched
+from pytest_ckpt.targets.posix.sighting import Standing, describe_change, is_of_area, standing_of
+from pytest_ckpt.targets.timed_calls import answers_within, watched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

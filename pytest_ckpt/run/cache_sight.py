@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.obstacles import sight_untried
-from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
+from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import TargetFacts
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 30.0
 """A target that takes longer for one small file does not answer."""
 
-_RESIDENCY = "pytest_ckpt.targets.posix.probes:residency"
+_RESIDENCY = "pytest_ckpt.targets.posix.page_cache:try_gauge"
 
 
 def gauge_of(folder: str, seconds: float) -> str | None:

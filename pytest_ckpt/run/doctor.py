@@ -30,9 +30,9 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import counted, format_bytes
-from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.posix.target import PosixTarget
 from pytest_ckpt.targets.schemes import NO_ACCESS, check_in_time, known_targets, make_target, spec_of
+from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.obstacles import CacheSight
 
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
-_PROBES = "pytest_ckpt.targets.posix.probes"
+_TRY_DIRECT = "pytest_ckpt.targets.posix.direct_io:try_direct"
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
@@ -274,7 +274,7 @@ def _gauge(folder: str, where: str, seconds: float) -> tuple[Finding, CacheSight
 
 def _direct(folder: str, where: str, seconds: float) -> Finding:
     try:
-        call_in_time(f"{_PROBES}:direct", folder, seconds)
+        call_in_time(_TRY_DIRECT, folder, seconds)
     except RefusedError as error:
         description = f"{where}: {error}; the engine stream then writes through the page cache"
         remedy = "Nothing to do for the engine torch, which never uses it."

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pytest_ckpt.facts.targets import Access, TargetSpec
 from pytest_ckpt.judging.cures import known_of, remedy_of
-from pytest_ckpt.targets.child import NoAnswerError, RefusedError
 from pytest_ckpt.targets.schemes import leftovers_in_time
+from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError
 
 UNPLANNED = " (what a run needs is known with --ckpt-target and --cluster)"
 """Behind what there is, where nothing says how much of it is needed."""

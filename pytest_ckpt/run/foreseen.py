@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.run.fitting import check_memory_of, check_space
 from pytest_ckpt.support.errors import Problems, UsageError
 from pytest_ckpt.support.memory_limits import memory_available_bytes
-from pytest_ckpt.targets.child import NoAnswerError, RefusedError
 from pytest_ckpt.targets.schemes import check_in_time
+from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings

@@ -9,8 +9,8 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted, format_bytes
 from pytest_ckpt.support.user_files import resolved_user_path
 from pytest_ckpt.targets.posix.run_folder import place_on_this_host
+from pytest_ckpt.targets.posix.store import TIER_OPENER
 from pytest_ckpt.targets.posix.target import PosixTarget
-from pytest_ckpt.targets.posix.tier import OPENER
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -25,7 +25,7 @@ def check_local_tier(settings: Settings, plan: Plan, facts: TargetFacts) -> Posi
     """Return the local tier where some saves go there first. Raises UsageError where they cannot."""
     if not settings.has_tiers or not settings.local:
         return None
-    tier = PosixTarget(settings.local, OPTION, OPENER)
+    tier = PosixTarget(settings.local, OPTION, TIER_OPENER)
     capacity = tier.check().capacity
     place, target = resolved_user_path(settings.local, OPTION), place_on_this_host(facts)
     if target and (place == target or target in place.parents or place in target.parents):

@@ -37,7 +37,7 @@ from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.user_files import is_there, user_path
 from pytest_ckpt.targets.protocol import Target
 from pytest_ckpt.targets.schemes import NO_ACCESS, split
-from pytest_ckpt.targets.watched import answers_within
+from pytest_ckpt.targets.timed_calls import answers_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.targets.posix.mounts import mount_of
+from pytest_ckpt.targets.posix.storage_stack import mount_of
 
 TABLE = r"""
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.targets.posix.file_below import FileBelow, find_gauge_to_the_end, seen_storage
-from pytest_ckpt.targets.posix.residency import evict, resident_bytes
-from pytest_ckpt.targets.posix.storage_stack import storage_stack
-from pytest_ckpt.targets.posix.zfs import ignores_fsync
+from pytest_ckpt.targets.posix.page_cache import FileBelow, evict, find_gauge_to_the_end, resident_bytes, seen_storage
+from pytest_ckpt.targets.posix.storage_stack import ignores_fsync, storage_stack
 
 BYTES = 8 << 20
 LINE = "{number} 1 {device} / {point} rw - {kind} {source} {options}\n"

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from pytest_ckpt.facts.client_proofs import FsyncCounts, unsafe_options
 from pytest_ckpt.support.own_names import own_name
-from pytest_ckpt.targets.posix import zfs
-from pytest_ckpt.targets.posix.mounts import Mount, mount_of
-from pytest_ckpt.targets.posix.residency import page_counts
+from pytest_ckpt.targets.posix import storage_stack
+from pytest_ckpt.targets.posix.page_cache import page_counts
+from pytest_ckpt.targets.posix.storage_stack import Mount, mount_of
 
 # A page is counted exactly, and a slow storage takes it within the deadline. The counters of a device count the writes
 # of others, too: there it is more.
@@ -34,7 +34,7 @@ def fsync_counts(folder: Path, devices: Path = _DEVICES) -> FsyncCounts:
     file = folder / f"canary-{own_name()}"
     mount = mount_of(folder.resolve())
     unsafe = next(iter(unsafe_options(_options(mount))), "")
-    if not unsafe and mount.file_system == "zfs" and zfs.ignores_fsync(mount.source):
+    if not unsafe and mount.file_system == "zfs" and storage_stack.ignores_fsync(mount.source):
         unsafe = "sync=disabled"
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:

@@ -13,10 +13,10 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.run import foreseen
-from pytest_ckpt.targets.child import NoAnswerError
 from pytest_ckpt.targets.posix import target
-from pytest_ckpt.targets.posix.mounts import Mount
+from pytest_ckpt.targets.posix.storage_stack import Mount
 from pytest_ckpt.targets.posix.target import PosixTarget
+from pytest_ckpt.targets.timed_calls import NoAnswerError
 from tests.support import CHECKOUT
 
 pytestmark = pytest.mark.covers(commands=("plan",))
