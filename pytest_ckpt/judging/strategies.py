@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, get_args
 
-from pytest_ckpt.analysis.training import slowdown
+from pytest_ckpt.analysis.statistics import slowdown
 from pytest_ckpt.facts.strategies import strategy_of
 from pytest_ckpt.facts.strategy_results import LOCAL_TIER, Reached
 from pytest_ckpt.judging.decision import (

@@ -40,6 +40,13 @@ from pytest_ckpt.support.units import format_seconds
 _BEGIN_SECONDS = 180.0
 """For an interpreter to start on a busy host; one that takes longer lies on storage that does not answer."""
 
+Answer = TypeVar("Answer")
+
+DEFAULT_SECONDS = 60.0
+_seconds: contextvars.ContextVar[float] = contextvars.ContextVar("seconds", default=DEFAULT_SECONDS)
+_READ_BYTES = 1 << 16
+_LEAVE_SECONDS, _POLL_SECONDS = 2.0, 0.01
+
 
 class NoAnswerError(Exception):
     """The target did not answer in time; ``pid`` is the process that waits for it, in a call that cannot be ended."""
@@ -127,14 +134,6 @@ def main() -> None:
         place = f"{error.filename}: " if error.filename else ""
         answer = {"error": f"{place}{error.strerror or error}", "remedy": ""}
     print(json.dumps(answer))
-
-
-Answer = TypeVar("Answer")
-
-DEFAULT_SECONDS = 60.0
-_seconds: contextvars.ContextVar[float] = contextvars.ContextVar("seconds", default=DEFAULT_SECONDS)
-_READ_BYTES = 1 << 16
-_LEAVE_SECONDS, _POLL_SECONDS = 2.0, 0.01
 
 
 @contextlib.contextmanager

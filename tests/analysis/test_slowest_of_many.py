@@ -8,7 +8,7 @@ from statistics import fmean, median
 
 import pytest
 
-from pytest_ckpt.analysis.slowest_of_many import MINIMUM_TIMES, slowest_of
+from pytest_ckpt.analysis.statistics import MINIMUM_TIMES, slowest_of
 
 DRAWN = {
     "log-normal": lambda chance: chance.lognormvariate(0.0, 0.1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.analysis.training import slowdown
+from pytest_ckpt.analysis.statistics import slowdown
 from pytest_ckpt.facts.strategy_results import Training
 from tests.support.made_training import STEP, steps_of
 

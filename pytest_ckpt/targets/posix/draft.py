@@ -21,6 +21,24 @@ from pytest_ckpt.sizing.files import ReplayedFile
 from pytest_ckpt.targets.posix.direct_io import BLOCK_BYTES, NOT_OFFERED, DirectFile, DirectWay
 from pytest_ckpt.targets.protocol import Buffer, Phases, Sink
 
+# Large enough to cost nothing, small enough that a slow target is seen to make progress.
+_PIECE_BYTES = 64 << 20
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+Finished = Callable[[Entry], None]
+
+_OPEN_FLAGS = {
+    "create": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
+    "create new": os.O_RDWR | os.O_CREAT | os.O_EXCL,
+    "truncate and open": os.O_RDWR | os.O_TRUNC,
+    "open": os.O_RDWR,
+    "open to read": os.O_RDONLY,
+}
+
+_POLL_SECONDS = 0.001
+
 
 class FolderSyncs:
     """What one rank's draft, or one commit, does to make the names in folders durable.
@@ -50,15 +68,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-# Large enough to cost nothing, small enough that a slow target is seen to make progress.
-_PIECE_BYTES = 64 << 20
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
-
-Finished = Callable[[Entry], None]
 
 
 class SinkAtOffsets:
@@ -170,15 +179,6 @@ def _allocate(descriptor: int, size: int) -> None:
             raise OSError(number, os.strerror(number))
 
 
-_OPEN_FLAGS = {
-    "create": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
-    "create new": os.O_RDWR | os.O_CREAT | os.O_EXCL,
-    "truncate and open": os.O_RDWR | os.O_TRUNC,
-    "open": os.O_RDWR,
-    "open to read": os.O_RDONLY,
-}
-
-
 class PosixCalls:
     """The files of one save in ``folder``; ``data`` is what each is to hold, by its number.
 
@@ -258,9 +258,6 @@ class PosixCalls:
         left = self._renames[step.file] - 1
         self._path(step.file).rename(self._folder / file.name_before(left))
         self._renames[step.file] = left
-
-
-_POLL_SECONDS = 0.001
 
 
 class PosixDraft:

@@ -29,8 +29,45 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.targets import StorageStack
 
-
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+
+Gauge = Literal["cachestat", "mincore"]
+
+_SYS_CACHESTAT = 451  # the same number on every architecture; Linux 6.5 and later
+CANARY_BYTES = 4 << 20
+SEEN = 0.9  # a gauge that sees less than this of a file just read is blind here
+# Another job may drop the caches of this host between a read and a look; of a slow target, a read takes long.
+TRIES = 8
+
+# Of a page's byte only the lowest bit says anything.
+_IS_RESIDENT = bytes(value & 1 for value in range(256))
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+)  # fmt: skip
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+
+_FS_IOC_FIEMAP = 0xC020660B
+_FIEMAP_HEAD = struct.Struct("=QQIIII")
+_FIEMAP_EXTENT = struct.Struct("=QQQQQIIII")
+_EXTENTS_AT_ONCE = 512
+_LAST = 0x1
+_NOT_PLACED = 0x2 | 0x4 | 0x8 | 0x80 | 0x100  # FIEMAP_EXTENT_UNKNOWN, DELALLOC, ENCODED, ENCRYPTED, NOT_ALIGNED
+_IN_A_BLOCK_OF_OTHERS = 0x200 | 0x400  # FIEMAP_EXTENT_DATA_INLINE, DATA_TAIL
+# Their FIEMAP tells places on the device; btrfs tells places in a space of its own.
+_PLACING = frozenset(["ext2", "ext3", "ext4", "xfs"])
+_WHOLE = (1 << 64) - 1
+_LOOP_GET_STATUS64 = 0x4C05
+_LOOP_STATUS_BYTES = 232
+_LOOP_STATUS_HEAD = struct.Struct("=QQQQQIIII")  # device, inode, own number, offset, size limit; then flags at the end
+_LO_FLAGS_DIRECT_IO = 16
+_DEVICE = "/dev/loop"
+_FILE_LAYER = 2  # below the file system and the loop device
+# What a file system may keep in the cache of its device besides the bytes of files.
+_OWN_SHARE, _OWN_BYTES = 0.01, 8 << 20
 
 
 def drop_all() -> str | None:
@@ -51,26 +88,6 @@ def _written(word: str) -> bool:
             return False
         raise
     return True
-
-
-Gauge = Literal["cachestat", "mincore"]
-
-_SYS_CACHESTAT = 451  # the same number on every architecture; Linux 6.5 and later
-CANARY_BYTES = 4 << 20
-SEEN = 0.9  # a gauge that sees less than this of a file just read is blind here
-# Another job may drop the caches of this host between a read and a look; of a slow target, a read takes long.
-TRIES = 8
-
-# Of a page's byte only the lowest bit says anything.
-_IS_RESIDENT = bytes(value & 1 for value in range(256))
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (
-    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
-)  # fmt: skip
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
 
 class _Range(ctypes.Structure):
@@ -183,26 +200,6 @@ def _mincore(descriptor: int, size: int) -> int:
         return bytes(vector).translate(_IS_RESIDENT).count(1)
     finally:
         _libc.munmap(address, size)
-
-
-_FS_IOC_FIEMAP = 0xC020660B
-_FIEMAP_HEAD = struct.Struct("=QQIIII")
-_FIEMAP_EXTENT = struct.Struct("=QQQQQIIII")
-_EXTENTS_AT_ONCE = 512
-_LAST = 0x1
-_NOT_PLACED = 0x2 | 0x4 | 0x8 | 0x80 | 0x100  # FIEMAP_EXTENT_UNKNOWN, DELALLOC, ENCODED, ENCRYPTED, NOT_ALIGNED
-_IN_A_BLOCK_OF_OTHERS = 0x200 | 0x400  # FIEMAP_EXTENT_DATA_INLINE, DATA_TAIL
-# Their FIEMAP tells places on the device; btrfs tells places in a space of its own.
-_PLACING = frozenset(["ext2", "ext3", "ext4", "xfs"])
-_WHOLE = (1 << 64) - 1
-_LOOP_GET_STATUS64 = 0x4C05
-_LOOP_STATUS_BYTES = 232
-_LOOP_STATUS_HEAD = struct.Struct("=QQQQQIIII")  # device, inode, own number, offset, size limit; then flags at the end
-_LO_FLAGS_DIRECT_IO = 16
-_DEVICE = "/dev/loop"
-_FILE_LAYER = 2  # below the file system and the loop device
-# What a file system may keep in the cache of its device besides the bytes of files.
-_OWN_SHARE, _OWN_BYTES = 0.01, 8 << 20
 
 
 def seen_storage(folder: Path) -> StorageStack:

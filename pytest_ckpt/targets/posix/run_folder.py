@@ -30,11 +30,14 @@ from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-
 PREFIX = "pytest-ckpt-"
 OPENER = "pytest_ckpt.targets.posix.store:open_store"
 _MAXIMUM_WORD = 4096
 _CANARY = re.compile(f"canary-{OWN_NAME}")  # made by ranks, and by the controller to see whether a target lives
+
+REMOVE = "pytest_ckpt.targets.posix.run_folder:remove_as_asked"
+
+_NO_FILE = "."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -221,9 +224,6 @@ def _clear(folder: int, prefix: str, names: frozenset[str]) -> list[tuple[str, s
     return left
 
 
-REMOVE = "pytest_ckpt.targets.posix.run_folder:remove_as_asked"
-
-
 def remove_in_time(
     folder: Path, identity: Sequence[int], names: Names, seconds: float, *, keep_folder: bool = False
 ) -> list[str]:
@@ -258,9 +258,6 @@ def remove_as_asked(asked: Mapping[str, Any]) -> list[str]:
         # An empty folder of a subject has no file that would name it.
         names.add(f"{subject}/{_NO_FILE}")
     return remove(folder, asked["identity"], names, keep_folder=asked["keep_folder"])
-
-
-_NO_FILE = "."
 
 
 def _checkpoints(folder: Path) -> Iterator[str]:

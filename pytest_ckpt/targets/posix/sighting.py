@@ -21,11 +21,17 @@ from pytest_ckpt.facts.across_hosts import MountSeen, Sign
 from pytest_ckpt.facts.targets import AreaRef, StorageStack
 from pytest_ckpt.targets.owner import owner_of
 from pytest_ckpt.targets.posix.page_cache import seen_storage
-from pytest_ckpt.targets.posix.storage_stack import Mount, all_mounts, file_of_loop, mount_among, mount_of
+from pytest_ckpt.targets.posix.storage_stack import (
+    Mount,
+    all_mounts,
+    device_number,
+    file_of_loop,
+    mount_among,
+    mount_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
 
 # Whose folders keep their number for as long as they are there, on every client: others may give them a new one.
 _KEEP_NUMBERS = frozenset(
@@ -34,6 +40,10 @@ _KEEP_NUMBERS = frozenset(
 
 _LOOP = "/dev/loop"
 _DEVICES = Path("/sys/class/block")
+
+SIGN_PREFIX = ".pytest-ckpt-"
+
+_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,11 +132,6 @@ def describe_change(before: Standing, now: Standing) -> str:
     return f"the run's folder was {before.describe()}; now it is {now.describe()}"
 
 
-SIGN_PREFIX = ".pytest-ckpt-"
-
-_POLL_SECONDS = 0.05
-
-
 def sign_of(run_id: str, what: str) -> Sign:
     """Return a file that nobody else makes, for hosts to find: it says whose it is, should its controller be killed."""
     owner = owner_of(run_id) | {"word": secrets.token_hex(16)}
@@ -169,8 +174,7 @@ class Sighting:
     @property
     def device(self) -> str:
         """The device of the folder's file system as the kernel numbers it, ``major:minor``. Raises OSError."""
-        number = self._folder.stat().st_dev
-        return f"{os.major(number)}:{os.minor(number)}"
+        return device_number(self._folder.stat())
 
     @contextlib.contextmanager
     def shown(self, sign: Sign) -> Iterator[str]:

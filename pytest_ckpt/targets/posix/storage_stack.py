@@ -59,6 +59,27 @@ _GATEWAYS = frozenset(
 )
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
+_COMMAND_SECONDS = 10.0
+
+Command = Callable[[Sequence[str]], str]
+"""Runs a command, and returns what it prints; empty where there is no such command, or it fails."""
+
+_MAXIMUM_DEPTH = 16
+_NETWORK = frozenset(
+    ["9p", "afs", "beegfs", "ceph", "cifs", "fhgfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "orangefs",
+     "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs"]
+)  # fmt: skip
+# FS-Cache of NFS and CephFS keeps what was read on a disk of the client.
+_KEPT_ON_A_DISK = "fsc"
+# Datasets of Lustre's persistent client cache, one file for each mount; empty where there are none.
+_CACHES_OF_LUSTRE = "sys/kernel/debug/lustre/llite/*/pcc"
+_MEMORY_DEVICES = re.compile(r"(zram|ram|nullb)\d+")
+# How the kernel marks a file whose name is gone.
+_GONE = " (deleted)"
+_NETWORK_DEVICES = re.compile(r"(nbd|rbd|drbd)\d+(p\d+)?")
+_VIRTUAL_DISKS = re.compile(r"(vd|xvd)[a-z]+\d*")
+_VIRTUAL_VENDORS = ("QEMU", "VMware", "Msft", "Google", "Virtuozzo", "VBOX")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mount:
@@ -115,15 +136,14 @@ def mount_among(mounts: Iterable[Mount], path: Path) -> Mount:
     return best or Mount(mount_point="/", file_system="unknown", source="", options="")
 
 
+def device_number(seen: os.stat_result) -> str:
+    """Return the device that a file is on as the kernel numbers it, ``major:minor``."""
+    return f"{os.major(seen.st_dev)}:{os.minor(seen.st_dev)}"
+
+
 def _unescape(text: str) -> str:
     """Undo the octal escapes of the table: for space, tab, newline, backslash and number sign."""
     return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
-
-
-_COMMAND_SECONDS = 10.0
-
-Command = Callable[[Sequence[str]], str]
-"""Runs a command, and returns what it prints; empty where there is no such command, or it fails."""
 
 
 def output_of(command: Sequence[str]) -> str:
@@ -147,23 +167,6 @@ def devices_of_pool(pool: str, asked: Command = output_of) -> list[str]:
 def ignores_fsync(dataset: str, asked: Command = output_of) -> bool:
     """Whether a dataset was told to answer fsync without waiting (``sync=disabled``)."""
     return asked(("zfs", "get", "-H", "-o", "value", "sync", dataset)).strip() == "disabled"
-
-
-_MAXIMUM_DEPTH = 16
-_NETWORK = frozenset(
-    ["9p", "afs", "beegfs", "ceph", "cifs", "fhgfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "orangefs",
-     "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs"]
-)  # fmt: skip
-# FS-Cache of NFS and CephFS keeps what was read on a disk of the client.
-_KEPT_ON_A_DISK = "fsc"
-# Datasets of Lustre's persistent client cache, one file for each mount; empty where there are none.
-_CACHES_OF_LUSTRE = "sys/kernel/debug/lustre/llite/*/pcc"
-_MEMORY_DEVICES = re.compile(r"(zram|ram|nullb)\d+")
-# How the kernel marks a file whose name is gone.
-_GONE = " (deleted)"
-_NETWORK_DEVICES = re.compile(r"(nbd|rbd|drbd)\d+(p\d+)?")
-_VIRTUAL_DISKS = re.compile(r"(vd|xvd)[a-z]+\d*")
-_VIRTUAL_VENDORS = ("QEMU", "VMware", "Msft", "Google", "Virtuozzo", "VBOX")
 
 
 def storage_stack(

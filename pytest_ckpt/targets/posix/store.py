@@ -40,6 +40,14 @@ from pytest_ckpt.targets.posix.sighting import Sighting, Standing, describe_chan
 from pytest_ckpt.targets.posix.source import PosixCommitted
 from pytest_ckpt.targets.protocol import Buffer, Phases, Resident
 
+_SYNC_BYTES = 256 << 20
+
+CAPABILITIES: frozenset[Capability] = frozenset(
+    {"paths", "free offsets", "rename", "locks", "page cache", "volume", "second mount"}
+)
+
+TIER_OPENER = "pytest_ckpt.targets.posix.store:open_tier"
+
 
 def clone_of(stated: str, own: Path) -> tuple[Path, str]:
     """Return the run's folder ``own`` as it stands in the folder that a command said, and why that is no snapshot.
@@ -79,9 +87,6 @@ def volume_of(folder: Path) -> Volume:
     return Volume(used_bytes=used, free_bytes=seen.f_bavail * seen.f_frsize)
 
 
-_SYNC_BYTES = 256 << 20
-
-
 def write_ballast(path: Path, pieces: Iterable[Buffer]) -> None:
     """Write a new file. Raises OSError; what was written until then stays."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -104,11 +109,6 @@ def _sync(descriptor: int) -> None:
     """Allocate the space of what was written, and advise the page cache to drop it."""
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-CAPABILITIES: frozenset[Capability] = frozenset(
-    {"paths", "free offsets", "rename", "locks", "page cache", "volume", "second mount"}
-)
 
 
 def open_store(area: AreaRef) -> PosixStore:
@@ -324,9 +324,6 @@ def _size(path: Path) -> int | None:
         if error.errno not in (errno.ENOENT, errno.ESTALE):
             raise
         return None
-
-
-TIER_OPENER = "pytest_ckpt.targets.posix.store:open_tier"
 
 
 def open_tier(area: AreaRef) -> PosixTier:
