@@ -24,7 +24,7 @@ from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts, Streams
 from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.launching.launch import Launch
-from pytest_ckpt.launching.reach import unreached_by_ssh
+from pytest_ckpt.launching.other_hosts import unreached_by_ssh
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.support.units import counted
 from pytest_ckpt.targets.posix.run_folder import folder_of
