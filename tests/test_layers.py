@@ -59,7 +59,7 @@ OWNERS = {
     "s3torchconnectorclient": ("ranks/engines/dcp_s3torchconnector.py",),
     "google": ("targets/objects/google_account.py",),
     "moto": (),
-    "psutil": ("run/environment.py", "targets/"),
+    "psutil": ("targets/",),
 }
 
 

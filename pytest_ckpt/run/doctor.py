@@ -17,14 +17,25 @@ from pytest_ckpt.judging.obstacles import not_given, obstacles, sight_untried
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.report.plan import in_all
-from pytest_ckpt.run.cache_sight import ANSWER_SECONDS, gauge_of
-from pytest_ckpt.run.clock import clock
 from pytest_ckpt.run.endpoints import reached
-from pytest_ckpt.run.findings import LOOK_AT_IT, UNPLANNED, Finding, known_failures, left_over, silent, unknown
+from pytest_ckpt.run.findings import (
+    LOOK_AT_IT,
+    UNPLANNED,
+    Finding,
+    clock,
+    engines,
+    known_failures,
+    left_over,
+    library,
+    memory_limit,
+    second_node,
+    shared_memory,
+    silent,
+    unknown,
+)
 from pytest_ckpt.run.fitting import check_memory, check_space
 from pytest_ckpt.run.hosts import alike, see_hosts, told_of_hosts
-from pytest_ckpt.run.libraries import engines, library
-from pytest_ckpt.run.pod import memory_limit, second_node, shared_memory
+from pytest_ckpt.run.preflight import ANSWER_SECONDS, gauge_of
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.own_names import own_name
