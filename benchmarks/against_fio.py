@@ -31,8 +31,8 @@ from typing import Any
 from caches import drop_caches
 
 from pytest_ckpt.facts.subject import Subject
-from pytest_ckpt.targets.posix.mounts import mount_of
 from pytest_ckpt.targets.posix.names import checkpoint_name
+from pytest_ckpt.targets.posix.storage_stack import mount_of
 
 _WAYS = ("fio", "stream")
 _KINDS = ("save", "load")

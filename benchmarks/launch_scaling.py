@@ -46,8 +46,7 @@ from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.ranks.timing import Own, combine
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.wire.caller import Caller, call
-from pytest_ckpt.wire.frames import framed
-from pytest_ckpt.wire.sealing import seals
+from pytest_ckpt.wire.frames import framed, seals
 
 _RANKS = (64, 256, 1024, 4096)
 _BEATS, _SAVES = 10, 5

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.analysis import steadiness
 from pytest_ckpt.analysis.steadiness import (
     MAXIMUM_RANGE,
     MAXIMUM_ROUNDS,
@@ -80,7 +79,7 @@ def test_hours_later_saves_are_as_fast(endurance: Endurance, maximum: float) -> 
     title="Saves reach a steady state",
     units=("rounds",),
     figure="the save that completed the first steady window of five",
-    limit=f"{steadiness.MAXIMUM_ROUNDS}",
+    limit=f"{MAXIMUM_ROUNDS}",
     source="SNIA Performance Test Specification: of five rounds, range at most 20 %, slope at most 10 %",
     asked_by=lambda settings: settings.asks_endurance,
     next_step="Run for longer (--ckpt-duration), alone, and look what else used the storage.",

@@ -6,7 +6,7 @@ import dataclasses
 import statistics
 from typing import TYPE_CHECKING, get_args
 
-from pytest_ckpt.analysis.training import slowdown
+from pytest_ckpt.analysis.statistics import slowdown
 from pytest_ckpt.facts.strategies import strategy_of
 from pytest_ckpt.facts.strategy_results import Reached
 from pytest_ckpt.judging.decision import (

@@ -59,7 +59,7 @@ OWNERS = {
     "s3torchconnectorclient": ("ranks/engines/dcp_s3torchconnector.py",),
     "google": ("targets/objects/google_account.py",),
     "moto": (),
-    "psutil": ("run/environment.py", "targets/"),
+    "psutil": ("targets/",),
 }
 
 
@@ -254,7 +254,7 @@ def test_no_module_builds_a_path_of_the_target(path):
     names = {name for name in imported(tree_of(path), path) if name.startswith("pytest_ckpt.targets.")}
     if path.parts[0] == "ranks":
         # A file object over any source names no target either.
-        protocols = {f"pytest_ckpt.targets.{name}" for name in ("protocol", "protocol_of_paths", "source_file")}
+        protocols = {f"pytest_ckpt.targets.{name}" for name in ("protocol", "without_paths")}
         assert names <= protocols, "ranks know targets by their protocols alone"
 
 

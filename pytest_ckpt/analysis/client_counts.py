@@ -1,4 +1,4 @@
-"""Rates of saves and loads by how many clients had part in them, over the measurements of one run or several. Pure."""
+"""Rates of saves and loads by client count: those that were measured, and a projection as it is reported. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import ClientUnit, Measurement, OperationKind, Scaling
 
 KINDS: tuple[OperationKind, ...] = ("save", "load")
+
+MINIMUM_COUNTS = 4
+"""Different counts of clients without which no model can be told from another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,3 +70,21 @@ def counted_rates(measurements: Iterable[Measurement]) -> list[CountedRates]:
         CountedRates(name=name, kind=kind, unit=unit, rates=dict(sorted(rates.items())), ceiling=ceilings[name, kind])
         for (name, kind), rates in found.items()
     ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Projection:
+    """Bytes a second that ``clients`` would get. ``model`` is the one with the least leave-one-out error.
+
+    Where the rates do not determine it there is no median (``why_not`` says why), and ``low`` and ``high`` are bounds.
+    Without a sign of a ceiling they are what the largest count got, and what linear growth or the bound would give.
+    ``leave_one_out_error`` is the root mean square of the logarithms by which the model misses a count left out.
+    """
+
+    clients: int
+    why_not: str
+    model: str
+    median: float | None
+    low: float
+    high: float
+    leave_one_out_error: float

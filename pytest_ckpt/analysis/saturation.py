@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pytest_ckpt.analysis.projection import MINIMUM_COUNTS, Projection
+from pytest_ckpt.analysis.client_counts import MINIMUM_COUNTS, Projection
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

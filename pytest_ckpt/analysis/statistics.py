@@ -1,17 +1,28 @@
-"""Comparing two sets of times without assumptions on their distribution. Pure; same numbers give the same answer."""
+"""Comparing two sets of times without assumptions on their distribution. Pure; same numbers give the same answer.
+
+The slowest of more ranks than were measured takes longer though no rank is slower: the tail of the ranks' times
+decides. Over a high threshold excesses are taken as exponential (of the generalized Pareto family the case of shape 0,
+in which normal, log-normal, gamma and exponential times end; Pickands, Annals of Statistics 3, 1975), so that the
+slowest of N follows Gumbel's law: it grows with the logarithm of N.
+"""
 
 from __future__ import annotations
 
 import bisect
 import functools
 import itertools
+import math
 import random
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
+
+    from pytest_ckpt.facts.strategy_results import StepBatch, StepsOfSave, Training
 
 _T = TypeVar("_T")
 
@@ -29,6 +40,15 @@ ALARM_PROBABILITY = 0.0001
 
 MINIMUM_RUNS = 20
 """A change cannot show in fewer runs than these: 8 after 12."""
+
+_RESAMPLES_OF_STEPS = 1_000
+
+MINIMUM_TIMES = 80
+"""Times without which no tail is seen: a tenth of them lies above the threshold."""
+
+_TAIL = 0.1
+_EULER = 0.5772156649015329
+_LOW, _HIGH = 0.05, 0.95
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,3 +178,82 @@ def _shares(some: int, others: int) -> tuple[float, ...]:
             counts[power] += counts[power - factor]
     whole = sum(counts)
     return tuple(count / whole for count in itertools.accumulate(counts))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slowdown:
+    """By what share steps beside saves took longer than those alone, with its 95 % interval; None: too few for one."""
+
+    share: float
+    low: float | None
+    high: float | None
+
+
+def slowdown(training: Training) -> Slowdown | None:
+    """Return the slowdown over all saves: the sum of what steps took beyond the median of those alone, as a share.
+
+    None where no step went on beside a save. The interval is a percentile bootstrap: within each save, the steps alone
+    and the batches of steps beside it are resampled from a fixed seed (Efron and Tibshirani, An Introduction to the
+    Bootstrap, chapter 13).
+    """
+    saves = [save for save in training.saves if save.beside]
+    if not saves:
+        return None
+    share = _share_of_saves([(save.alone_seconds, save.beside) for save in saves])
+    if sum(len(save.beside) for save in saves) < MINIMUM:
+        return Slowdown(share=share, low=None, high=None)
+    low, high = interval(
+        lambda again: _share_of_saves([_resampled(save, again) for save in saves]), _RESAMPLES_OF_STEPS
+    )
+    return Slowdown(share=share, low=low, high=high)
+
+
+def _resampled(save: StepsOfSave, again: Resample) -> tuple[float, Sequence[StepBatch]]:
+    return statistics.median(again((*save.before_seconds, *save.after_seconds))), again(save.beside)
+
+
+def _share_of_saves(saves: Sequence[tuple[float, Sequence[StepBatch]]]) -> float:
+    alone = sum(each * batch.steps for each, beside in saves for batch in beside)
+    return sum(batch.seconds for _, beside in saves for batch in beside) / alone - 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlowestOfMany:
+    """What the slowest of ``ranks`` takes, in units of the median rank: on average, and in the middle 90 %."""
+
+    ranks: int
+    expected: float
+    low: float
+    high: float
+
+
+def slowest_of(times: Sequence[float], ranks: int, of: Sequence[int] = ()) -> SlowestOfMany | None:
+    """Return what the slowest of so many ranks takes, by ``times`` of ranks in units of the median; None of too few.
+
+    ``of`` says which rank each time is of. Times of one rank are not independent: a rank behind a slow server is late
+    in each operation. So a tail that few ranks make is less sure than its number of times says; that of one rank alone
+    says nothing of others.
+    """
+    if len(times) < MINIMUM_TIMES or ranks < 1:
+        return None
+    ordered = sorted(times)
+    count = math.ceil(len(ordered) * _TAIL)
+    threshold = ordered[-count - 1]
+    spread = fmean(time - threshold for time in ordered[-count:])
+    beyond = math.log(ranks * count / len(ordered)) if ranks * count > len(ordered) else 0.0
+
+    late = {rank for time, rank in zip(times, of, strict=False) if time > threshold}
+    if len(late) == 1:
+        return None
+    # The mean of so few excesses is itself known only to one part in the root of their count.
+    unsure = 1 / math.sqrt(min(count, len(late) or count))
+
+    def quantile(share: float, factor: float) -> float:
+        return max(threshold, threshold + factor * spread * (beyond - math.log(-math.log(share))))
+
+    return SlowestOfMany(
+        ranks=ranks,
+        expected=threshold + spread * (beyond + _EULER),
+        low=quantile(_LOW, 1 - unsure),
+        high=quantile(_HIGH, 1 + unsure),
+    )

@@ -33,8 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Print the comparison."""
-    from pytest_ckpt.analysis.comparison import compare_reports  # noqa: PLC0415
-    from pytest_ckpt.analysis.encryption import cost_of_encryption  # noqa: PLC0415
+    from pytest_ckpt.analysis.comparison import compare_reports, cost_of_encryption  # noqa: PLC0415
     from pytest_ckpt.evidence.manifest import is_as_listed  # noqa: PLC0415
     from pytest_ckpt.evidence.run_files import read_report  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415

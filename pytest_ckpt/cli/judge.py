@@ -124,7 +124,7 @@ def _combine(folders: list[Path], limits: Mapping[str, str | None], asked: argpa
 def _hold_against_rules(asked: argparse.Namespace) -> int:
     """Print which rules of a submission published results meet or break; no limit takes part in that."""
     from pytest_ckpt.published.folder import find_runs  # noqa: PLC0415
-    from pytest_ckpt.published.rule_report import judge_rules  # noqa: PLC0415
+    from pytest_ckpt.published.judge import judge_rules  # noqa: PLC0415
     from pytest_ckpt.published.rules import EDITION  # noqa: PLC0415
     from pytest_ckpt.report.published import rule_lines  # noqa: PLC0415
 

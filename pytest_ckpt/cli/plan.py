@@ -40,7 +40,7 @@ def run(asked: argparse.Namespace) -> int:
         unmeasured,
     )
     from pytest_ckpt.report.plan import COLD_UNTRIED, describe, describe_obstacles, describe_ranks  # noqa: PLC0415
-    from pytest_ckpt.run.foreseen import foreseen  # noqa: PLC0415
+    from pytest_ckpt.run.fitting import foreseen  # noqa: PLC0415
     from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
     from pytest_ckpt.support.errors import Problems  # noqa: PLC0415
 

@@ -33,8 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Print the projections."""
-    from pytest_ckpt.analysis.client_counts import counted_rates  # noqa: PLC0415
-    from pytest_ckpt.analysis.projection import MINIMUM_COUNTS  # noqa: PLC0415
+    from pytest_ckpt.analysis.client_counts import MINIMUM_COUNTS, counted_rates  # noqa: PLC0415
     from pytest_ckpt.analysis.saturation import project  # noqa: PLC0415 - numpy only here
     from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_folder  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415

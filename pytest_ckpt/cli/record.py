@@ -49,9 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Record, and say what was found."""
     from pytest_ckpt.recording.build import pattern_of  # noqa: PLC0415
-    from pytest_ckpt.recording.saves import newest_of, saves_of  # noqa: PLC0415
-    from pytest_ckpt.recording.trace import calls_of, trace  # noqa: PLC0415
-    from pytest_ckpt.recording.unseen import refuse_unseen, states_below  # noqa: PLC0415
+    from pytest_ckpt.recording.files import newest_of, saves_of  # noqa: PLC0415
+    from pytest_ckpt.recording.trace import calls_of, refuse_unseen, states_below, trace  # noqa: PLC0415
     from pytest_ckpt.report.pattern import pattern_lines  # noqa: PLC0415
 
     if len(asked.logs) > 1:

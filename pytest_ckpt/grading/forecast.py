@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.analysis.client_counts import rates_of
-from pytest_ckpt.analysis.projection import MINIMUM_COUNTS, Projection
-from pytest_ckpt.analysis.slowest_of_many import slowest_of
+from pytest_ckpt.analysis.client_counts import MINIMUM_COUNTS, Projection, rates_of
+from pytest_ckpt.analysis.statistics import slowest_of
 from pytest_ckpt.facts.measurement import ClientUnit, OperationKind
 from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
 

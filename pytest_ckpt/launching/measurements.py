@@ -22,8 +22,7 @@ from pytest_ckpt.facts.subject import OwnPattern, Subject
 from pytest_ckpt.facts.targets import AreaRef, Names
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launch_context import LaunchContext
-from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
-from pytest_ckpt.launching.observer import Observer
+from pytest_ckpt.launching.observer import HookBroke, LaunchHooks, Observer
 from pytest_ckpt.launching.own_launches import OWN_LAUNCHES, Found, LaunchWithCommands, OwnLaunch
 from pytest_ckpt.launching.recorder import Recorder, write_atomically
 from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task

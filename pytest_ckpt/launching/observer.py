@@ -1,10 +1,11 @@
-"""Who else wants to hear of a run while it works."""
+"""The observers of a run while it works: of every event, and before and after each launch that measures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from pytest_ckpt.facts.events import Event
+from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 
@@ -31,3 +32,26 @@ class Observer:
 
     def checked(self, name: str, seconds: float) -> None:
         """Say that a check of behaviour is over, and how long it took."""
+
+
+class HookBroke(Exception):  # noqa: N818 - not an error of ours
+    """A plugin's hook failed. The message names plugin and hook; ``trace`` is for whoever wrote it."""
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        super().__init__(message)
+        self.trace = trace
+
+
+class LaunchHooks:
+    """What is called before ranks are started and with each measurement that they made; this one does nothing."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether anything would be called."""
+        return False
+
+    def before(self, subjects: tuple[str, ...]) -> None:
+        """Be called before ranks are started that measure these subjects. Raises HookBroke."""
+
+    def after(self, measurement: Measurement) -> None:
+        """Be called with each measurement when the ranks are gone, also one that failed. Raises HookBroke."""

@@ -12,8 +12,8 @@ from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import BOOT_ID, boot_id
-from pytest_ckpt.targets.posix.mounts import mount_of
 from pytest_ckpt.targets.posix.second_mount import check_second_mount, see_the_same, unlike_target
+from pytest_ckpt.targets.posix.storage_stack import mount_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

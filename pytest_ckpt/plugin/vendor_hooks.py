@@ -24,7 +24,7 @@ from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import TargetSpec
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, CatalogueRow, row
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.launching.launch_hooks import HookBroke, LaunchHooks
+from pytest_ckpt.launching.observer import HookBroke, LaunchHooks
 from pytest_ckpt.plugin.vendor_plugins import HOOKS, TWINS, VendorPlugin, identify, own_hooks, told_apart
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.redaction import HIDDEN, is_telling

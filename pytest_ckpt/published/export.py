@@ -16,7 +16,7 @@ from typing import Any
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.models import Model
 from pytest_ckpt.facts.subject import DEFAULT_STRATEGY
-from pytest_ckpt.published.disclosed import EXPORT
+from pytest_ckpt.published.facts import EXPORT
 from pytest_ckpt.sizing.architectures import MODELS
 
 NOT_A_SUBMISSION = (

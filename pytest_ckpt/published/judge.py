@@ -1,4 +1,4 @@
-"""Decide about published results of DLIO or mlpstorage from their files: no target, no MPI, no torch."""
+"""Decides about published results of DLIO or mlpstorage from their files: no target, no MPI, no torch."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.verdicts import not_run
 from pytest_ckpt.published.folder import Message, find_runs, read_run
 from pytest_ckpt.published.results import Result, put_together
+from pytest_ckpt.published.rules import EDITION, SOURCE, rules_found
 from pytest_ckpt.published.runs import KINDS, Run, examine
 from pytest_ckpt.published.verdicts import NOT_TESTED, bases_text, judge_result
 from pytest_ckpt.sizing.plan import plan_run
@@ -33,6 +34,8 @@ NEVER_CERTIFIED = (
 
 _MAXIMUM_TOLD = 20
 _MAXIMUM_OPERATIONS = 4_000
+
+RULES_SCHEMA = "pytest-ckpt/rules/1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -275,3 +278,36 @@ def inside(path: Path, folder: Path) -> str:
 def plain_message(message: Message, folder: Path) -> dict[str, str]:
     """Return a message for a document."""
     return {"path": inside(Path(message.path), folder), "text": message.text}
+
+
+def judge_rules(folder: Path, found: Found) -> dict[str, Any]:
+    """Return which rules of a submission each result meets or breaks, as a document.
+
+    Raises UsageError when there is nothing to judge.
+    """
+    refuse_nothing(folder, found)
+    held = [(result, rules_found(result)) for result in found.results]
+    outcomes = {rule.outcome for _, rules in held for rule in rules}
+    exit_code = EXIT_FAILED if "broken" in outcomes else EXIT_INCOMPLETE if "not told" in outcomes else 0
+    return {
+        "schema": RULES_SCHEMA,
+        "version": __version__,
+        "edition": EDITION,
+        "source": SOURCE,
+        "tree": str(folder),
+        "results": [
+            {
+                "system": result.system,
+                "subject": str(result.measurement.subject),
+                "division": result.runs[0].files.place.division,
+                "runs": [inside(run.folder, folder) for run in result.runs],
+                "rules": [to_plain(rule) for rule in rules],
+            }
+            for result, rules in held
+        ],
+        "messages": [plain_message(m, folder) for r in found.results for m in r.messages]
+        + [plain_message(m, folder) for m in found.messages],
+        "runs": found.run_count,
+        "passed_over": found.training_count,
+        "exit_code": exit_code,
+    }

@@ -16,10 +16,10 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Literal
 
-from pytest_ckpt.published.disclosed import Disclosed
+from pytest_ckpt.published.facts import Disclosed
 from pytest_ckpt.published.results import Result
 from pytest_ckpt.published.runs import KINDS
-from pytest_ckpt.published.slowest import USUAL_SECONDS_BETWEEN
+from pytest_ckpt.published.times import USUAL_SECONDS_BETWEEN
 from pytest_ckpt.published.verdicts import readings_of
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES

@@ -1,20 +1,31 @@
-"""One rank's own times, from its statistics file or from the log of rank 0. Pure.
+"""The times of ranks, from statistics files or the log of rank 0, and the time of the slowest process. Pure.
 
 A statistics file holds, by epoch, ``save_ckpt1``, ``load_ckpt1`` and so on: start and end on the rank's own clock
 (without a zone), ``duration`` in seconds between the two, and ``throughput`` in GiB/s (printed as "GB/s") of the whole
 checkpoint over that duration.
+
+DLIO starts an operation on every rank at a barrier, which all reach once the slowest has ended the operation before and
+has slept ``time_between_checkpoints``. So on any rank's clock
+
+    slowest of this operation = start of the next - start of this - time between checkpoints
+
+which needs no other rank's file and compares no clocks. Where all ranks are known it is right to 2 ms. Between the last
+save and the first load of one run DLIO pauses in the same way, and every rank lists the checkpoint folder: that gives
+what the last save took at most. The last load has no next operation.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 import statistics
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple, TypeGuard
 
 from pytest_ckpt.facts.measurement import OperationKind
+from pytest_ckpt.support.units import format_seconds
 
 _OPERATION = re.compile(r"(save|load)_ckpt([1-9]\d{0,5})", re.ASCII)
 _NUMBER = r"\d{1,15}(?:\.\d{1,15})?"
@@ -31,6 +42,29 @@ _SIZES = 3
 _ENDLESS = 1e15
 
 Key = tuple[OperationKind, int]
+
+USUAL_SECONDS_BETWEEN = 5.0
+"""Seconds between checkpoints in the configuration of every model of the workload."""
+
+ALL_RANKS, INFERRED, RANK_0 = "all ranks", "inferred from rank 0", "rank 0 only"
+
+# The largest difference between the inferred and the measured time of the slowest rank where all were known.
+_PRECISION_SECONDS = 0.002
+# A rank that was in the next operation's barrier this much earlier than it ended this one: the inference cannot hold.
+_CONTRADICTION_SECONDS = 0.05
+# Ranks of one run leave a barrier within milliseconds: intervals that agree so well are of one run, whatever the clocks
+# say; intervals that agree so badly are not.
+_ONE_BARRIER_SECONDS = 0.003
+_SAME_RUN_SECONDS = 0.1
+# Further apart than clocks drift, and not by a difference of time zones.
+_SAME_CLOCK_SECONDS = 30.0
+_TIME_ZONE_SECONDS = 900.0
+# A first operation that begins so much later than the recorded pause shows another pause, or a rank that was late.
+_SAME_PAUSE_SECONDS = 0.25
+# Where all ranks are known and the next operation still starts so much later, a time in these files is too short.
+_HIDDEN_SECONDS, _HIDDEN_SHARE = 0.25, 0.02
+# Ranks of whose starts the median is taken, and equal operations from which on two files are one.
+_WITNESSES, _MAXIMUM_ALIKE = 5, 3
 
 
 class Timing(NamedTuple):
@@ -173,3 +207,256 @@ def _is_positive(value: Any) -> TypeGuard[float]:
 
 def _text(value: Any) -> str:
     return value if _moment(value) else ""
+
+
+Ranks = Mapping[int, RankTimes]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pause:
+    """Seconds between an operation and the next, as far as they are known, and a sentence where that needs one."""
+
+    seconds: float | None
+    description: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slowest:
+    """One operation: its result, who was slowest (None: not known), every known rank's own seconds, and the basis.
+
+    ``at_least_seconds`` is set where ``seconds`` is only what it took at most. ``contradicted``: its start and the next
+    leave no room for what a rank recorded. ``hidden``: they show a longer time than any rank recorded, and all did.
+    """
+
+    kind: OperationKind
+    number: int
+    seconds: float
+    slowest_rank: int | None
+    rank_seconds: Mapping[int, float]
+    basis: str
+    at_least_seconds: float | None = None
+    contradicted: bool = False
+    hidden: bool = False
+
+    @property
+    def key(self) -> Key:
+        """Which operation this is."""
+        return self.kind, self.number
+
+    @property
+    def rank0_seconds(self) -> float | None:
+        """Rank 0's own time, which DLIO publishes."""
+        return self.rank_seconds.get(0)
+
+
+def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varies: bool = False) -> Pause:
+    """Return how long DLIO paused before every operation.
+
+    ``recorded`` is what the configuration says; with ``varies`` each rank drew each pause at random. No pause is longer
+    than what lies between the start of the run and its first operation.
+    """
+    if varies:
+        return Pause(
+            seconds=None, description="every pause was drawn at random, so nothing is inferred from when they ended."
+        )
+    usual = USUAL_SECONDS_BETWEEN if recorded is None else recorded
+    first = min((before for times in ranks.values() if (before := _before_first(times)) is not None), default=None)
+    if first is None:
+        return Pause(seconds=usual)
+    if first < usual - _CONTRADICTION_SECONDS:
+        text = "is usual" if recorded is None else "is what the configuration says"
+        return Pause(
+            seconds=first,
+            description=f"{format_seconds(usual)} between checkpoints {text}, and the first operation began "
+            f"{format_seconds(first)} after the start of the run: that is taken.",
+        )
+    if recorded is not None or first <= usual + _SAME_PAUSE_SECONDS:
+        return Pause(seconds=usual)
+    # Nothing is recorded, and the first operation came late: after a longer pause, or because a rank was late.
+    idle = _idle_seconds(ranks, processes)
+    seconds = first if idle is not None and abs(idle - first) <= _SAME_PAUSE_SECONDS else usual
+    return Pause(
+        seconds=seconds,
+        description=f"no configuration says how long it paused between checkpoints, and the first operation began "
+        f"{format_seconds(first)} after the start of the run: {format_seconds(seconds)} are taken.",
+    )
+
+
+def slowest_of_each(ranks: Ranks, processes: int, seconds_between: float | None) -> tuple[Slowest, ...]:
+    """Return every operation that any rank recorded, saves first, each in order.
+
+    Without ``seconds_between`` nothing is inferred.
+    """
+    keys = {key for times in ranks.values() for key in times.timings}
+    following = _following(keys)
+    found = []
+    for key in sorted(keys, key=_in_order):
+        known = {rank: t.timings[key].seconds for rank, t in ranks.items() if key in t.timings}
+        found.append(_slowest(key, following.get(key), known, ranks, processes, seconds_between))
+    return tuple(found)
+
+
+def inferred_seconds(timings: Mapping[Key, Timing], key: Key, following: Key, seconds_between: float) -> float | None:
+    """Return what the slowest process took, from one rank's starts alone; None where it did not record both."""
+    this, then = timings.get(key), timings.get(following)
+    if this is None or then is None:
+        return None
+    # The files have microseconds.
+    return round(then.start - this.start - seconds_between, 6)
+
+
+def inference_error_seconds(ranks: Ranks, operations: Sequence[Slowest], seconds_between: float | None) -> float | None:
+    """Return how far the inference is from the slowest rank where all are known; None where it cannot be told."""
+    lowest = ranks.get(0)
+    if lowest is None or seconds_between is None:
+        return None
+    errors = [
+        abs(inferred - this.seconds)
+        for this, then in itertools.pairwise(operations)
+        if this.basis == ALL_RANKS and this.kind == then.kind and then.number == this.number + 1
+        if (inferred := inferred_seconds(lowest.timings, this.key, then.key, seconds_between)) is not None
+    ]
+    return max(errors, default=None)
+
+
+def strangers(ranks: Ranks) -> dict[int, str]:
+    """Return {rank: why} of the ranks whose times cannot be of the same run as the others'."""
+    with_times = {rank: times for rank, times in ranks.items() if times.timings}
+    if len(with_times) < 2:
+        return {}
+    found = _copies(with_times)
+    with_times = {rank: times for rank, times in with_times.items() if rank not in found}
+    if len(with_times) < 2:
+        return found
+    reference = _reference(with_times)
+    for rank, times in with_times.items():
+        common = [key for key in times.timings if key in reference]
+        if not common:
+            found[rank] = "it holds none of the operations that the other ranks hold"
+            continue
+        apart = statistics.median(times.timings[key].start - reference[key] for key in common)
+        differences = [
+            abs((times.timings[b].start - times.timings[a].start) - (reference[b] - reference[a]))
+            for a, b in itertools.pairwise(sorted(common))
+        ]
+        if len(differences) > 1 and max(differences) <= _ONE_BARRIER_SECONDS:
+            continue
+        beside_zone = abs(apart - _TIME_ZONE_SECONDS * round(apart / _TIME_ZONE_SECONDS))
+        if differences and statistics.median(differences) > _SAME_RUN_SECONDS:
+            found[rank] = "its operations do not start at the others' intervals: it is of another run"
+        elif beside_zone > _SAME_CLOCK_SECONDS:
+            found[rank] = f"its operations start {abs(apart):,.0f} s from the others': it is of another run"
+    return found
+
+
+def clock_skew_seconds(ranks: Ranks) -> float:
+    """Return by how much the clocks of two ranks differ at most, from the starts that a barrier made equal."""
+    shared = set.intersection(*(set(times.timings) for times in ranks.values())) if ranks else set()
+    starts = [[times.timings[key].start for times in ranks.values()] for key in shared]
+    return max((max(s) - min(s) for s in starts), default=0.0)
+
+
+def _slowest(
+    key: Key,
+    following: Key | None,
+    known: Mapping[int, float],
+    ranks: Ranks,
+    processes: int,
+    seconds_between: float | None,
+) -> Slowest:
+    rank = max(known, key=known.__getitem__)
+    longest = known[rank]
+    kind, number = key
+    as_recorded = Slowest(
+        kind=kind, number=number, seconds=longest, slowest_rank=rank, rank_seconds=known, basis=ALL_RANKS
+    )
+    is_whole = len(known) == processes
+    unknown = as_recorded if is_whole else replace(as_recorded, slowest_rank=None, basis=RANK_0)
+    inferred = None if following is None else _witnessed(key, following, known, ranks, seconds_between)
+    if inferred is None or following is None:
+        return unknown
+    is_last = following[0] != kind
+    if is_whole:
+        too_long = longest + max(_HIDDEN_SECONDS, _HIDDEN_SHARE * longest)
+        if is_last or inferred <= too_long:
+            return as_recorded
+        return replace(as_recorded, seconds=inferred, slowest_rank=None, basis=INFERRED, hidden=True)
+    if inferred < longest - _CONTRADICTION_SECONDS:
+        return replace(unknown, contradicted=True)
+    return replace(
+        as_recorded,
+        seconds=max(inferred, longest),
+        slowest_rank=rank if longest >= inferred - _PRECISION_SECONDS else None,
+        basis=INFERRED,
+        at_least_seconds=longest if is_last else None,
+    )
+
+
+def _witnessed(
+    key: Key, following: Key, known: Mapping[int, float], ranks: Ranks, seconds_between: float | None
+) -> float | None:
+    """Return what the starts of two operations say of the first; they differ by rank by what a barrier takes."""
+    if seconds_between is None:
+        return None
+    found = (inferred_seconds(ranks[r].timings, key, following, seconds_between) for r in sorted(known))
+    few = list(itertools.islice((seconds for seconds in found if seconds is not None), _WITNESSES))
+    return statistics.median(few) if few else None
+
+
+def _following(keys: Iterable[Key]) -> dict[Key, Key]:
+    """Return the operation that came next: the next of its kind, of the last save the first load."""
+    ordered = sorted(keys, key=_in_order)
+    return {
+        this: then
+        for this, then in itertools.pairwise(ordered)
+        if (this[0] == then[0] and then[1] == this[1] + 1) or (this[0], *then) == ("save", "load", 1)
+    }
+
+
+def _in_order(key: Key) -> tuple[bool, int]:
+    return key[0] == "load", key[1]
+
+
+def _before_first(times: RankTimes) -> float | None:
+    """Return the seconds between the start of a run and its first operation, on this rank's clock."""
+    first = min((timing.start for timing in times.timings.values()), default=None)
+    if first is None or times.began is None or first < times.began:
+        return None
+    return first - times.began
+
+
+def _idle_seconds(ranks: Ranks, processes: int) -> float | None:
+    """Return the median of the time between the end of the slowest rank and the next start; None without all ranks."""
+    if len(ranks) < processes:
+        return None
+    timings = ranks[min(ranks)].timings
+    idle = [
+        timings[then].start - timings[this].start - max(t.timings[this].seconds for t in ranks.values())
+        for this, then in _following(timings).items()
+        if this[0] == then[0] and all(this in t.timings for t in ranks.values())
+    ]
+    return statistics.median(idle) if idle else None
+
+
+def _copies(ranks: Ranks) -> dict[int, str]:
+    """Return the ranks whose times are another's, to the microsecond: no two processes start and end together."""
+    seen: dict[frozenset[tuple[Key, Timing]], int] = {}
+    found = {}
+    for rank in sorted(ranks):
+        timings = frozenset(ranks[rank].timings.items())
+        if len(timings) >= _MAXIMUM_ALIKE and timings in seen:
+            found[rank] = f"its times are those of rank {seen[timings]}, to the microsecond: it is a copy"
+        else:
+            seen[timings] = rank
+    return found
+
+
+def _reference(ranks: Ranks) -> dict[Key, float]:
+    """Return the start of every operation: of three ranks or more the median, else the lowest rank's."""
+    if len(ranks) < 3:
+        return {key: timing.start for key, timing in ranks[min(ranks)].timings.items()}
+    starts: dict[Key, list[float]] = {}
+    for times in ranks.values():
+        for key, timing in times.timings.items():
+            starts.setdefault(key, []).append(timing.start)
+    return {key: statistics.median(values) for key, values in starts.items()}

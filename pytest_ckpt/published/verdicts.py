@@ -16,7 +16,7 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import decide, not_run
 from pytest_ckpt.published.results import Result, comparable
 from pytest_ckpt.published.runs import KINDS
-from pytest_ckpt.published.slowest import ALL_RANKS, RANK_0
+from pytest_ckpt.published.times import ALL_RANKS, RANK_0
 from pytest_ckpt.sizing.caches import cache_readings
 from pytest_ckpt.sizing.limits import ClusterLimits
 from pytest_ckpt.support.units import counted, format_bytes, format_count, format_percent, format_seconds

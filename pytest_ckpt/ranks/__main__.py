@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.controller import Controller
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import Job
-    from pytest_ckpt.targets.protocol_of_paths import TierStore
+    from pytest_ckpt.targets.protocol import TierStore
 
 
 # A network that is gone for a moment ends no run.

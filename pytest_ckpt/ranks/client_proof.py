@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
-    from pytest_ckpt.targets.protocol import Store
-    from pytest_ckpt.targets.protocol_of_paths import StoreOfPaths
+    from pytest_ckpt.targets.protocol import Store, StoreOfPaths
 
 # The kernel may write pages back by itself between the write and the first count.
 _TRIES = 5

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.training import TrainingSteps
     from pytest_ckpt.sizing.deltas import DeltaRule
     from pytest_ckpt.sizing.models import RankLayout
-    from pytest_ckpt.targets.protocol import Store
-    from pytest_ckpt.targets.protocol_of_paths import StoreOfPaths
+    from pytest_ckpt.targets.protocol import Store, StoreOfPaths
 
 _MAXIMUM_FAULTS_OF_RANK = 20
 

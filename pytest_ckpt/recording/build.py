@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.pattern import FORM, OPENS, Pattern, PatternFile, Step, is_small, read_pattern
 from pytest_ckpt.recording.files import Act, JobFiles
-from pytest_ckpt.recording.threads import Threads
+from pytest_ckpt.recording.strace_log import Threads
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
 

@@ -1,10 +1,13 @@
-"""What strace wrote (``-f -y -ttt``), as calls in the order in which they began. Pure."""
+"""The output of strace (``-f -y -ttt``) as calls in the order in which they began, and the ranks of threads. Pure.
+
+The processes that write are ranks; the children that they began work for their rank.
+"""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 _DONE = re.compile(r"(\d+) +(\d+\.\d+) (\w+)\((.*)\) += (-?\d+|\?|0x[0-9a-f]+)(?:<(.*)>)?(?:\(deleted\))?( .*)?")
@@ -138,3 +141,70 @@ def read_log(lines: Iterable[str]) -> list[TracedCall]:
         raise ValueError(f"{len(still)} of {len(last)} threads had not ended: the log was cut")
     # A number may be opened anew before the call that closes it is seen to end, but never before that began.
     return sorted(calls, key=lambda call: call.ended if call.name in _DESCRIPTORS else call.began)
+
+
+class Threads:
+    """The processes of a job, from the calls that began them. ``births`` are those of threads, but for first ones."""
+
+    def __init__(self, calls: Iterable[TracedCall]) -> None:
+        self._process: dict[int, int] = {}
+        self._parent: dict[int, int] = {}
+        self._order: list[int] = []
+        self.births: dict[int, float] = {}
+        for call in calls:
+            self._note(call.thread)
+            if call.name in BIRTHS and call.returned:
+                child = call.returned
+                self._note(child)
+                if "CLONE_THREAD" in call.arguments:
+                    self._process[child] = call.thread
+                    self.births[child] = call.began
+                else:
+                    self._parent[child] = call.thread
+
+    def process(self, thread: int) -> int:
+        """Return the process of a thread, by its first thread."""
+        while (above := self._process.get(thread, thread)) != thread:
+            thread = above
+        return thread
+
+    def ranks(self, writers: Iterable[int], others: Iterable[int] = ()) -> dict[int, int]:
+        """Return the rank of each thread that writes; ranks are numbered in the order in which they began.
+
+        A process that a writing process began works for its rank. ``others`` have a rank, too, where they are threads
+        of such a process, or of one that it began. Where one rank writes by itself and by processes that it began, its
+        sibling that only began some is a rank as well.
+        """
+        processes = {self.process(thread) for thread in writers}
+        processes |= self._silent_siblings(processes)
+        top = {process: self._topmost(process, processes) for process in processes}
+        numbers: Sequence[int] = sorted(set(top.values()), key=self._order.index)
+        found = {thread: numbers.index(top[self.process(thread)]) for thread in set(writers)}
+        for thread in set(others) - set(found):
+            above = self._topmost(self.process(thread), processes)
+            if above in processes:
+                found[thread] = numbers.index(top[above])
+        return found
+
+    def _silent_siblings(self, writers: set[int]) -> set[int]:
+        with_children = {self._topmost(process, writers) for process in writers} & {
+            above for process in writers for above in self._above(process)
+        }
+        begun_by = {above for process in with_children for above in self._above(process)[:1]}
+        return {above for process in writers for above in self._above(process) if begun_by & {*self._above(above)[:1]}}
+
+    def _above(self, process: int) -> list[int]:
+        """Return the processes that began this one, the nearest first."""
+        found = []
+        while process in self._parent:
+            process = self.process(self._parent[process])
+            found.append(process)
+        return found
+
+    def _topmost(self, process: int, among: set[int]) -> int:
+        return next((above for above in reversed(self._above(process)) if above in among), process)
+
+    def _note(self, thread: int) -> None:
+        if thread not in self._process:
+            self._process[thread] = thread
+            self._order.append(thread)

@@ -1,21 +1,28 @@
-"""Runs a job under strace, into a log that holds no data and is removed."""
+"""Runs a job under strace, into a log that holds no data and is removed; finds writes that strace did not see."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import signal
+import stat
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from pytest_ckpt.recording.files import CALLS
-from pytest_ckpt.recording.strace_log import BIRTHS, MOVES, TracedCall, read_log
+from pytest_ckpt.recording.files import CALLS, JobFiles
+from pytest_ckpt.recording.strace_log import BIRTHS, MOVES, Threads, TracedCall, read_log
 from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.units import counted
 
 _MAXIMUM_SAID = 300
 
 _TRACED = sorted(CALLS | BIRTHS | MOVES)
+
+States = Mapping[str, tuple[int, int, int]]
+"""Of regular files by path: inode, size in bytes and time of the last change in nanoseconds."""
 
 
 def trace(words: Sequence[str]) -> list[TracedCall]:
@@ -69,3 +76,34 @@ def _can_filter(strace: str) -> bool:
     """Whether this strace lets the kernel pick the calls, so that others cost the job nothing (5.3 and later)."""
     shown = subprocess.run([strace, "--help"], capture_output=True, text=True, check=False).stdout
     return "seccomp-bpf" in shown
+
+
+def states_below(folder: str) -> States:
+    """Return the state of every regular file below a folder that has one name."""
+    found = {}
+    for above, _, names in os.walk(folder):
+        for name in names:
+            path = f"{above}/{name}"
+            # A file may go while others are looked at.
+            with contextlib.suppress(OSError):
+                about = os.lstat(path)
+                if stat.S_ISREG(about.st_mode) and about.st_nlink == 1:
+                    found[path] = (about.st_ino, about.st_size, about.st_mtime_ns)
+    return found
+
+
+def refuse_unseen(calls: Iterable[TracedCall], under: str, before: States, after: States) -> None:
+    """Raise UsageError where files have come or changed that no call made."""
+    listed = list(calls)
+    files = JobFiles(under=under, process=Threads(listed).process)
+    for call in listed:
+        files.take(call)
+    changed = {path for path, state in after.items() if before.get(path) != state}
+    if unseen := sorted(changed - set(files.numbers)) if not files.moved_in else []:
+        raise UsageError(
+            f"{counted(len(unseen), 'file was', 'files were')} written below --under that no recorded call made, "
+            f"{Path(unseen[0]).name} first: by processes on other hosts, by some that the job did not begin, or in a "
+            "file that was there before.",
+            "Run all ranks on this host, as processes of this command, and save into an empty folder. A job on several "
+            "hosts cannot be recorded: record as many of its ranks as this host holds; a replay repeats them.",
+        )

@@ -11,8 +11,7 @@ from pytest_ckpt.support import units
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_ckpt.analysis.client_counts import CountedRates
-    from pytest_ckpt.analysis.projection import Projection
+    from pytest_ckpt.analysis.client_counts import CountedRates, Projection
 
 SCHEMA = "pytest-ckpt/projection/1"
 

@@ -17,22 +17,33 @@ from pytest_ckpt.judging.cold import OTHER_PROOFS
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.report.plan import in_all
-from pytest_ckpt.run.cache_sight import ANSWER_SECONDS, gauge_of
-from pytest_ckpt.run.clock import clock
 from pytest_ckpt.run.endpoints import reached
-from pytest_ckpt.run.findings import LOOK_AT_IT, UNPLANNED, Finding, known_failures, left_over, silent, unknown
+from pytest_ckpt.run.findings import (
+    LOOK_AT_IT,
+    UNPLANNED,
+    Finding,
+    clock,
+    engines,
+    known_failures,
+    left_over,
+    library,
+    memory_limit,
+    second_node,
+    shared_memory,
+    silent,
+    unknown,
+)
 from pytest_ckpt.run.fitting import check_memory, check_space
 from pytest_ckpt.run.hosts import alike, see_hosts, told_of_hosts
-from pytest_ckpt.run.libraries import engines, library
-from pytest_ckpt.run.pod import memory_limit, second_node, shared_memory
+from pytest_ckpt.run.preflight import ANSWER_SECONDS, gauge_of
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import counted, format_bytes
-from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.posix.target import PosixTarget
 from pytest_ckpt.targets.schemes import NO_ACCESS, check_in_time, known_targets, make_target, spec_of
+from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -41,7 +52,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.gates import Gates
 
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
-_PROBES = "pytest_ckpt.targets.posix.probes"
+_TRY_DIRECT = "pytest_ckpt.targets.posix.direct_io:try_direct"
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
@@ -274,7 +285,7 @@ def _gauge(folder: str, where: str, seconds: float) -> tuple[Finding, CacheSight
 
 def _direct(folder: str, where: str, seconds: float) -> Finding:
     try:
-        call_in_time(f"{_PROBES}:direct", folder, seconds)
+        call_in_time(_TRY_DIRECT, folder, seconds)
     except RefusedError as error:
         description = f"{where}: {error}; the engine stream then writes through the page cache"
         remedy = "Nothing to do for the engine torch, which never uses it."

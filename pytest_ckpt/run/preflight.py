@@ -8,6 +8,7 @@ import os
 import resource
 import shlex
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,33 +22,47 @@ from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.facts.targets import TARGETS, Access, Capability, TargetFacts, TargetSpec
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered
 from pytest_ckpt.grading.completeness import known_subjects
+from pytest_ckpt.grading.obstacles import sight_untried
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
-from pytest_ckpt.run.commands import check_commands
+from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.run.fitting import check_file_size, check_files, check_memory, check_space
 from pytest_ckpt.run.hosts import Seen, alike, see_hosts
-from pytest_ckpt.run.local_tier import check_local_tier, check_tiers_of_hosts
-from pytest_ckpt.run.report_place import check_report_place
+from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS, PARTNER_CHECKPOINTS
 from pytest_ckpt.sizing.near_full import Volume, why_not
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.sizing.record import check_record
 from pytest_ckpt.support.errors import Problems, UsageError
 from pytest_ckpt.support.redaction import Redactor
-from pytest_ckpt.support.units import counted
+from pytest_ckpt.support.units import counted, format_bytes
+from pytest_ckpt.support.user_files import answering, is_there, resolved_user_path
+from pytest_ckpt.targets.posix.run_folder import place_on_this_host
 from pytest_ckpt.targets.posix.second_mount import check_second_mount
+from pytest_ckpt.targets.posix.store import TIER_OPENER
 from pytest_ckpt.targets.posix.target import PosixTarget
 from pytest_ckpt.targets.protocol import Target
 from pytest_ckpt.targets.schemes import NO_ACCESS, make_target, spec_of
+from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time
 
 if TYPE_CHECKING:
     import contextlib
     from collections.abc import Mapping
 
     from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.grading.obstacles import CacheSight
     from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.judging.waivers import Waiver
     from pytest_ckpt.launching.launch import Launch
+
+_FILES_OF_REPORTS = frozenset(("session.json", "report.json", CRASH_FILE))
+
+_LOCAL = "--ckpt-local"
+
+ANSWER_SECONDS = 30.0
+"""A target that takes longer for one small file does not answer."""
+
+_TRY_GAUGE = "pytest_ckpt.targets.posix.page_cache:try_gauge"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -284,3 +299,153 @@ def _see_hosts(
         )
     check_tiers_of_hosts(settings, plan, seen)
     return seen
+
+
+def check_report_place(report: Path, facts: TargetFacts) -> None:
+    """Refuse a report folder on the target, where it would be measured, or around it."""
+    remedy = "Name a report folder elsewhere: --ckpt-report=/var/tmp/ckpt-report, for example."
+    place = _place_apart("--ckpt-report", report, facts, remedy)
+    with answering(f"--ckpt-report {report}"):
+        names = _names_in(place, report)
+    if names and not names & _FILES_OF_REPORTS:
+        raise UsageError(
+            f"--ckpt-report {report} holds files that are not of an earlier run.", "Name an empty or a new folder."
+        )
+
+
+def _place_apart(option: str, given: Path | str, facts: TargetFacts, remedy: str) -> Path:
+    """Return the resolved folder that an option names; raise UsageError if it is in the target, or the target in it."""
+    place, target = resolved_user_path(given, option), place_on_this_host(facts)
+    if target and (place == target or target in place.parents or place in target.parents):
+        raise UsageError(f"{option} {given} and --ckpt-target {facts.location} lie in each other.", remedy)
+    return place
+
+
+def _names_in(place: Path, report: Path) -> set[str]:
+    """Return the names in a folder, none where it does not exist yet. Raises UsageError and OSError."""
+    if not is_there(place):
+        return set()
+    try:
+        return {entry.name for entry in place.iterdir()}
+    except NotADirectoryError:
+        raise UsageError(f"--ckpt-report {report} is a file.", "Name a folder.") from None
+
+
+def set_aside(report: Path) -> Path | None:
+    """Give the report folder of an earlier run another name; return that name, or None where there was none."""
+    if not report.is_dir() or not any(report.iterdir()):
+        return None
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(report.stat().st_mtime))
+    aside = report.with_name(f"{report.name}-{stamp}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = report.with_name(f"{report.name}-{stamp}-{number}")
+    report.rename(aside)
+    return aside
+
+
+def check_local_tier(settings: Settings, plan: Plan, facts: TargetFacts) -> PosixTarget | None:
+    """Return the local tier where some saves go there first. Raises UsageError where they cannot."""
+    if not settings.has_tiers or not settings.local:
+        return None
+    tier = PosixTarget(settings.local, _LOCAL, TIER_OPENER)
+    capacity = tier.check().capacity
+    _place_apart(_LOCAL, settings.local, facts, "Name a folder on a disk or in memory of the host itself.")
+    saved = [c for c in plan.runnable if c.strategy.tiers]
+    if not saved or not capacity:
+        return tier
+    largest = max(saved, key=lambda c: c.checkpoint_bytes)
+    if settings.has_several_hosts:
+        return tier
+    if (need := LOCAL_CHECKPOINTS * largest.checkpoint_bytes) > capacity.free_bytes:
+        raise UsageError(
+            f"Too little space in the local tier {settings.local}: {counted(LOCAL_CHECKPOINTS, 'checkpoint')} of "
+            f"{largest.subject} need {format_bytes(need)}, and {format_bytes(capacity.free_bytes)} are free.",
+            f"Name a larger one with {_LOCAL}, choose a smaller --ckpt-model, or rehearse with --ckpt-profile=smoke.",
+        )
+    return tier
+
+
+def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: Seen) -> None:
+    """Raise UsageError where a host has no local tier, shares it with another host, or has too little space in it."""
+    place = f"{_LOCAL} {settings.local}"
+    own = "Make the folder on every host that ranks are on, each on a disk or in memory of the host itself."
+    if gone := [f"{sight.host}: {sight.why_not}" for sight in seen.tiers if sight.why_not]:
+        raise UsageError(f"{place} is no local tier on every host: no file can be made there ({'; '.join(gone)}).", own)
+    if shared := [
+        f"{sight.host} sees that of {', '.join(sight.shared_with)}" for sight in seen.tiers if sight.shared_with
+    ]:
+        raise UsageError(
+            f"{place} is no local tier: hosts share the folder ({'; '.join(shared)}), and who loses one loses none of "
+            "its files.",
+            own,
+        )
+    largest = max((c for c in plan.runnable if c.strategy.tiers), key=lambda c: c.checkpoint_bytes, default=None)
+    if not largest or not seen.tiers:
+        return
+    ranks = {host.host: len(host.ranks) for host in seen.hosts}
+    of_rank = largest.checkpoint_bytes / largest.layout.processes
+    for sight in seen.tiers:
+        # A host may hold the copies of one that has more ranks.
+        need = PARTNER_CHECKPOINTS * max(ranks.values()) * of_rank
+        if need > sight.free_bytes:
+            raise UsageError(
+                f"Too little space in the local tier {settings.local} of {sight.host}: {format_bytes(need)} are needed "
+                f"for its ranks' files and for copies of its partner's, and {format_bytes(sight.free_bytes)} are free.",
+                f"Name a larger one with {_LOCAL}, choose a smaller --ckpt-model, or rehearse with "
+                "--ckpt-profile=smoke.",
+            )
+
+
+def check_commands(settings: Settings) -> None:
+    """Refuse to change what nothing changes back, and commands that no requirement of the run would use."""
+    _check_both(
+        {"--ckpt-break": settings.break_command, "--ckpt-mend": settings.mend_command},
+        "what is broken must be mended, whatever happens",
+    )
+    _check_both(
+        {"--ckpt-snapshot": settings.snapshot_command, "--ckpt-remove-snapshot": settings.remove_snapshot_command},
+        "a snapshot that was taken must be removed, whatever happens",
+    )
+    fields = {o.option: o.source for o in settings.origins}
+    for option, command, suite in (
+        ("--ckpt-break", settings.break_command, "failover"),
+        ("--ckpt-during", settings.during_command, "maintenance"),
+        ("--ckpt-snapshot", settings.snapshot_command, "maintenance"),
+    ):
+        # A plugin offers its commands to every run; who names the option wants them used.
+        if command and suite not in settings.suites and not fields[option].startswith("hook of "):
+            raise UsageError(
+                f"{option} belongs to the suite {suite}, which is not chosen or switched off by the gates.",
+                f"Leave it out, or choose it: --ckpt-suite={','.join((*settings.suites, suite))}.",
+            )
+
+
+def _check_both(given: dict[str, str | None], why: str) -> None:
+    if len(missing := [option for option, command in given.items() if not command]) == 1:
+        (other,) = (option for option in given if option not in missing)
+        raise UsageError(
+            f"{other} is given and {missing[0]} is not: {why}.",
+            f"Give both, or neither. A command that has nothing to do is {missing[0]}=true.",
+        )
+
+
+def gauge_of(folder: str, seconds: float) -> str | None:
+    """Return the call that counts cached pages in a folder, None where none does; a file of 4 MiB comes and goes.
+
+    Raises NoAnswerError and RefusedError.
+    """
+    gauge: str | None = call_in_time(_TRY_GAUGE, folder, seconds)
+    return gauge
+
+
+def cache_sight(target: TargetFacts, folder: str, deadline_seconds: float) -> CacheSight:
+    """Return what is seen of the cache of a target from a folder on it, where that has to be tried at all."""
+    if (known := sight_untried(target)) != "untried":
+        return known
+    try:
+        return "seen" if gauge_of(folder, min(ANSWER_SECONDS, deadline_seconds)) else "blind"
+    except (NoAnswerError, RefusedError):
+        # The run will meet what is wrong there, and name it.
+        return "untried"

@@ -13,8 +13,8 @@ from pytest_ckpt.facts.targets import TARGETS, Access, Leftover, TargetFacts, Ta
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.references import load
 from pytest_ckpt.support.user_files import user_path
-from pytest_ckpt.targets.child import call_in_time
 from pytest_ckpt.targets.protocol import Target
+from pytest_ckpt.targets.timed_calls import call_in_time
 
 GROUP = "pytest_ckpt.targets"
 """Entry points of this group are rows (TargetSpec) of installed packages."""

@@ -10,5 +10,5 @@ Why TCP: every launcher's own daemons connect back in this way (``prted``, ``hyd
 target is checked, and a job does not fit into an environment. The environment contains only addresses and the launch's
 secret. The launcher forwards both by name, so no list of processes and no file of a report contains the secret.
 
-The network is not trusted. Both sides prove that they know the secret (`sealing`, `listener`).
+The network is not trusted. Both sides prove that they know the secret (`frames`, `listener`).
 """

@@ -11,8 +11,18 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.wire.addresses import from_text
-from pytest_ckpt.wire.frames import CONTROLLER, GREETING, SECRET, Unframed, exactly, framed
-from pytest_ckpt.wire.sealing import NONCE_BYTES, Forged, Seal, seals
+from pytest_ckpt.wire.frames import (
+    CONTROLLER,
+    GREETING,
+    NONCE_BYTES,
+    SECRET,
+    Forged,
+    Seal,
+    Unframed,
+    exactly,
+    framed,
+    seals,
+)
 
 if TYPE_CHECKING:
     from pytest_ckpt.wire.addresses import Address

@@ -11,10 +11,18 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.wire.addresses import own_addresses, to_text
-from pytest_ckpt.wire.frames import CONTROLLER, GREETING, MAXIMUM_BYTES, SECRET, Unframed, framed
-from pytest_ckpt.wire.ports import bound_within
-from pytest_ckpt.wire.sealing import NONCE_BYTES, Forged, seals
+from pytest_ckpt.wire.addresses import bound_within, own_addresses, to_text
+from pytest_ckpt.wire.frames import (
+    CONTROLLER,
+    GREETING,
+    MAXIMUM_BYTES,
+    NONCE_BYTES,
+    SECRET,
+    Forged,
+    Unframed,
+    framed,
+    seals,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

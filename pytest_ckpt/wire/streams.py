@@ -10,9 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from pytest_ckpt.wire.addresses import own_addresses
+from pytest_ckpt.wire.addresses import bound_within, own_addresses
 from pytest_ckpt.wire.frames import exactly
-from pytest_ckpt.wire.ports import bound_within
 
 # One stream does not fill a fast network.
 STREAMS = 4

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.analysis.projection import Projection
+from pytest_ckpt.analysis.client_counts import Projection
 from pytest_ckpt.analysis.saturation import project
 from tests.support.selection import examples
 

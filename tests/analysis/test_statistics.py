@@ -5,14 +5,32 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from statistics import fmean, median
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.analysis.statistics import ALARM_PROBABILITY, MINIMUM_RUNS, find_change, rank_test, ratio_of_medians
+from pytest_ckpt.analysis.statistics import (
+    ALARM_PROBABILITY,
+    MINIMUM_RUNS,
+    MINIMUM_TIMES,
+    find_change,
+    rank_test,
+    ratio_of_medians,
+    slowdown,
+    slowest_of,
+)
+from pytest_ckpt.facts.strategy_results import Training
+from tests.support.made_training import STEP, steps_of
 
 SERIES = 1_000
+
+DRAWN = {
+    "log-normal": lambda chance: chance.lognormvariate(0.0, 0.1),
+    "gamma": lambda chance: chance.gammavariate(50.0, 1 / 50),
+    "exponential tail": lambda chance: 1 + chance.expovariate(20.0),
+}
 
 
 def noisy(rng, count, *, spread=0.05, slow=1.0):
@@ -152,3 +170,69 @@ def test_the_interval_covers_what_it_promises_about():
 def test_of_too_few_values_there_is_no_interval():
     found = ratio_of_medians([1.0, 1.1, 1.2], [2.0, 2.1, 2.2])
     assert (found.low, found.high, found.is_change) == (None, None, False)
+
+
+def trained(*saves):
+    return Training(step_seconds=STEP, cpu_share=0.1, saves=saves)
+
+
+@given(share=st.floats(-0.5, 3.0), scatter=st.floats(0.0, 0.4))
+def test_the_share_is_within_its_interval(share, scatter):
+    found = slowdown(trained(steps_of(1, beside=STEP * (1 + share), scatter=scatter * STEP)))
+    assert abs(found.share - share) < 1e-9
+    assert found.low - 1e-9 <= found.share <= found.high + 1e-9
+
+
+def test_the_same_steps_give_the_same_interval():
+    steps = trained(steps_of(1, scatter=0.01), steps_of(2, beside=0.07, scatter=0.02))
+    assert slowdown(steps) == slowdown(steps)
+
+
+def test_few_batches_give_no_interval_and_none_give_nothing():
+    assert slowdown(trained(steps_of(1, batches=2))).low is None
+    assert slowdown(trained(steps_of(1, batches=0))) is None
+    assert slowdown(trained()) is None
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_slowest_of_512_is_foretold_by_ten_operations_of_16(name) -> None:
+    draw, chance = DRAWN[name], random.Random(f"slowest {name}")
+    held, ratios = 0, []
+    for _ in range(100):
+        times = [draw(chance) for _ in range(160)]
+        middle = median(times)
+        found = slowest_of([time / middle for time in times], 512)
+        assert found is not None
+        truth = max(draw(chance) for _ in range(512))
+        held += found.low <= truth / middle <= found.high
+        ratios.append(found.expected * middle / truth)
+    assert fmean(ratios) == pytest.approx(1.0, abs=0.05)
+    assert held >= 85
+
+
+def test_it_grows_with_the_logarithm_of_the_ranks() -> None:
+    chance = random.Random("grows")
+    times = [1 + chance.expovariate(20.0) for _ in range(400)]
+    each = [slowest_of(times, ranks).expected for ranks in (100, 1_000, 10_000)]
+    assert each[2] - each[1] == pytest.approx(each[1] - each[0])
+    assert each[1] - each[0] == pytest.approx(math.log(10) / 20, rel=0.3)
+
+
+def test_ranks_that_are_all_alike_stay_so_and_few_times_say_nothing() -> None:
+    found = slowest_of([1.0] * MINIMUM_TIMES, 1_000)
+    assert found is not None
+    assert (found.low, found.expected, found.high) == (1.0, 1.0, 1.0)
+    assert slowest_of([1.0] * (MINIMUM_TIMES - 1), 1_000) is None
+
+
+def test_a_tail_that_few_ranks_make_is_less_sure_and_that_of_one_says_nothing_of_others() -> None:
+    """Twenty operations of 8 ranks, of which some stand behind a slow server."""
+    chance = random.Random("slow server")
+
+    def found(slow: int):
+        times = [(1.2 if rank < slow else 1.0) + chance.expovariate(200.0) for _ in range(20) for rank in range(8)]
+        return slowest_of(times, 512, [*range(8)] * 20)
+
+    assert found(1) is None
+    assert found(2).high - found(2).low > found(8).high - found(8).low
+    assert slowest_of([1.0] * 160, 512, [*range(8)] * 20).expected == 1.0

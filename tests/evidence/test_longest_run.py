@@ -14,7 +14,7 @@ from pytest_ckpt.cli.main import main
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import Endurance, Patterns
 from pytest_ckpt.facts.proofs import Fault
-from pytest_ckpt.launching.kept_log import KeptLog, bytes_of_log
+from pytest_ckpt.launching.launch import KeptLog, bytes_of_log
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.sizing.record import (
     MAXIMUM_ENDURANCE_SAVES,

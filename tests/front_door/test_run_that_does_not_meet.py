@@ -24,9 +24,9 @@ HUGE = 100_000_000
 
 # What mounts of network file systems look like can be told from the table of mounts alone; this stands in for one.
 NO_FILE_SYSTEM_IS_LOCAL = """
-from pytest_ckpt.targets.posix import mounts
+from pytest_ckpt.targets.posix import storage_stack
 
-mounts._LOCAL = frozenset()
+storage_stack._LOCAL = frozenset()
 """
 
 

@@ -65,10 +65,10 @@ FULL_TARGET = """
 import os, sys
 
 if "pytest_ckpt.ranks" in sys.orig_argv:
-    from pytest_ckpt.targets.posix import sink
+    from pytest_ckpt.targets.posix import draft
 
-    target, write, in_request = os.environ["FULL_TARGET"], sink.SinkAtOffsets.write_at, []
-    sink._allocate = lambda *_: None
+    target, write, in_request = os.environ["FULL_TARGET"], draft.SinkAtOffsets.write_at, []
+    draft._allocate = lambda *_: None
 
     def fill_up(out, offset, data):
         path = os.readlink(f"/proc/self/fd/{out._file.descriptor}")
@@ -84,7 +84,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
                             piece = piece[: len(piece) // 2]
         write(out, offset, data)
 
-    sink.SinkAtOffsets.write_at = fill_up
+    draft.SinkAtOffsets.write_at = fill_up
 """
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.launching.check_runs import run_check
+from pytest_ckpt.launching.observations import run_check
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.processes import processes_of_session
 from tests.support.machine import Mounts, eventually, frozen, patience
@@ -290,7 +290,7 @@ def test_a_check_ends_with_the_process_that_asked_for_it(run: Run, tmp_path: Pat
         "import sys\n"
         "from pathlib import Path\n"
         "from pytest_ckpt.facts.checks import BY_NAME\n"
-        "from pytest_ckpt.launching.check_runs import run_check\n"
+        "from pytest_ckpt.launching.observations import run_check\n"
         "home = Path(sys.argv[1])\n"
         "run_check(BY_NAME['LIVE.calls'], folder=home / 'held', witness=home, share=1, seed=1,\n"
         "          deadline_seconds=1000, log_folder=home, tell=lambda call, path: print(path, flush=True))\n"

@@ -9,8 +9,7 @@ from pytest_ckpt.facts.subject import OperationRef, Subject
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching import rank_watchdog
-from pytest_ckpt.launching.pace import Allowance, allowances_of
-from pytest_ckpt.launching.rank_watchdog import RankWatchdog
+from pytest_ckpt.launching.rank_watchdog import Allowance, RankWatchdog, allowances_of
 from pytest_ckpt.ranks.process.job import Job, Task
 from pytest_ckpt.sizing.models import layout
 

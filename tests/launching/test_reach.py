@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.launching.launcher import Launcher
-from pytest_ckpt.launching.reach import unreached_by_ssh
+from pytest_ckpt.launching.other_hosts import unreached_by_ssh
 from tests.support.machine import need
 
 ANSWERS = "case $* in *bad*) echo 'Warning: a banner' >&2; echo 'ssh: no route.' >&2; exit 255;; *odd*) exit 1;; esac"

@@ -12,8 +12,7 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.launching import second_client
-from pytest_ckpt.launching.launcher import Launcher, find_launcher
-from pytest_ckpt.launching.slurm_components import components_of
+from pytest_ckpt.launching.launcher import Launcher, components_of, find_launcher
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.target import target
 

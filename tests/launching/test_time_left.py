@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.launching.time_left import Row, seconds_left
+from pytest_ckpt.launching.progress import Row, seconds_left
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.sizing.steps import planned_steps
 

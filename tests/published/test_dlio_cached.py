@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.published.cached import signs_of_cached_reads
+from pytest_ckpt.published.results import signs_of_cached_reads
 
 
 def signs(seconds):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ckpt.published.facts import Facts, facts_of, model_by_architecture, model_by_name
-from pytest_ckpt.published.layouts import recognize
+from pytest_ckpt.published.runs import recognize
 from pytest_ckpt.published.times import rank_times
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import layout

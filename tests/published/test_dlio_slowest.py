@@ -10,15 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.published.slowest import (
+from pytest_ckpt.published.times import (
     clock_skew_seconds,
     inference_error_seconds,
     inferred_seconds,
+    logged_times,
     pause_between,
+    rank_times,
     slowest_of_each,
     strangers,
 )
-from pytest_ckpt.published.times import logged_times, rank_times
 from tests.support.made_results import MadeRun
 from tests.support.selection import examples
 

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.facts.pattern import Pattern, read_pattern
-from pytest_ckpt.recording.saves import ALIKE, REMOVED, UNLIKE
+from pytest_ckpt.recording.files import ALIKE, REMOVED, UNLIKE
 from tests.support.traced_jobs import PLAIN, SECRET, need_strace, record
 
 pytestmark = pytest.mark.covers(commands=("record", "show"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_ckpt.facts.targets import MOUNTED, Capacity, TargetFacts
-from pytest_ckpt.targets.posix.mounts import Mount
+from pytest_ckpt.targets.posix.storage_stack import Mount
 
 _HALF_USED = Capacity(total_bytes=1 << 50, used_bytes=1 << 49, free_bytes=1 << 49)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.recording.files import CALLS, JobFiles
-from pytest_ckpt.recording.threads import BIRTHS, Threads
+from pytest_ckpt.recording.strace_log import BIRTHS, Threads
 from pytest_ckpt.recording.trace import calls_of
 from pytest_ckpt.sizing.models import Layout
 from tests.support.one_rank import area_in, as_one_rank

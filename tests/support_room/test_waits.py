@@ -12,8 +12,8 @@ import pytest
 
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.waits import Waits
-from pytest_ckpt.targets import child
-from pytest_ckpt.targets.watched import watched
+from pytest_ckpt.targets import timed_calls
+from pytest_ckpt.targets.timed_calls import watched
 
 SECONDS = 60.0
 
@@ -112,7 +112,7 @@ def open_gate(gate: str) -> str:
 
 def test_a_call_in_a_process_of_its_own_is_told(gate: Path, said: list[str]) -> None:
     with waits.waiting("clean-up"):
-        assert child.call_in_time(f"{__name__}:open_gate", str(gate), SECONDS) == ""
+        assert timed_calls.call_in_time(f"{__name__}:open_gate", str(gate), SECONDS) == ""
     assert said[0] == "clean-up: 0 s"
 
 

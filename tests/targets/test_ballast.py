@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.targets.posix.ballast import write_ballast
+from pytest_ckpt.targets.posix.store import write_ballast
 
 
 def pieces(texts: list[bytes]) -> Iterator[bytearray]:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.targets import child
-from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
+from pytest_ckpt.targets import timed_calls
+from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time
 from tests.support.machine import eventually, patience
 
 PATH = "os.path:basename"
@@ -51,7 +51,7 @@ def test_a_process_that_never_begins_is_told_as_that(monkeypatch: pytest.MonkeyP
     stuck.write_text(f"#!/bin/sh\nexec sleep {LONG_SECONDS}\n")
     stuck.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(stuck))
-    monkeypatch.setattr(child, "_BEGIN_SECONDS", 0.2)
+    monkeypatch.setattr(timed_calls, "_BEGIN_SECONDS", 0.2)
     with pytest.raises(RefusedError, match=r"could not be tried: process \d+, .* did not begin for 0\.2 s") as refused:
         call_in_time(PATH, "/mnt/array", 1000)
     assert str(stuck) in refused.value.remedy

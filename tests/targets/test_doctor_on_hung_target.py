@@ -8,7 +8,7 @@ import os
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.run.cache_sight import ANSWER_SECONDS
+from pytest_ckpt.run.preflight import ANSWER_SECONDS
 from tests.support.by_the_library import faults
 from tests.support.machine import eventually, patience
 

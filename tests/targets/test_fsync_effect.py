@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ckpt.targets.posix import fsync_effect
 from pytest_ckpt.targets.posix.fsync_effect import fsync_counts
-from pytest_ckpt.targets.posix.mounts import Mount
+from pytest_ckpt.targets.posix.storage_stack import Mount
 from tests.support.machine import need
 
 CANARY_BYTES = 128 << 10

@@ -23,7 +23,7 @@ from pytest_ckpt.launching.measurements import made_names
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.owner import OWNER, process_began
-from pytest_ckpt.targets.posix import cleanup
+from pytest_ckpt.targets.posix import run_folder
 from pytest_ckpt.targets.posix import target as posix
 from pytest_ckpt.targets.posix.run_folder import RunFolder, find_leftovers, remove
 from pytest_ckpt.targets.posix.sighting import sign_of
@@ -268,9 +268,9 @@ def test_an_area_that_is_kept_for_another_launch_is_emptied_and_says_whose_it_is
 
 
 def test_a_target_that_does_not_answer_holds_the_cleaner_only_until_the_deadline(run, monkeypatch):
-    monkeypatch.setattr(cleanup, "REMOVE", "tests.support.targets.hanging:hang")
+    monkeypatch.setattr(run_folder, "REMOVE", "tests.support.targets.hanging:hang")
     names = Names(files={"m": frozenset(("a.pt", "b.pt"))})
-    assert cleanup.remove_in_time(run.path, run.identity, names, 0.5) == [
+    assert run_folder.remove_in_time(run.path, run.identity, names, 0.5) == [
         f"{run.path} stays: the target did not answer for 0.5 s"
     ]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.targets.posix.mounts import mount_of
+from pytest_ckpt.targets.posix.storage_stack import mount_of
 from tests.support.machine import Mounts, eventually, need, patience
 
 pytestmark = pytest.mark.usefixtures("as_root")

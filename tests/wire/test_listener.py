@@ -17,9 +17,8 @@ import pytest
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.wire.addresses import from_text, own_addresses, to_text
 from pytest_ckpt.wire.caller import Caller, NoConnection, call
-from pytest_ckpt.wire.frames import CONTROLLER, GREETING, SECRET
+from pytest_ckpt.wire.frames import CONTROLLER, GREETING, NONCE_BYTES, SECRET
 from pytest_ckpt.wire.listener import ENDED, Connection, Listener
-from pytest_ckpt.wire.sealing import NONCE_BYTES
 from tests.support.machine import eventually
 
 MEBIBYTE = 1 << 20

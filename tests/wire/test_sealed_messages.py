@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from pytest_ckpt.wire.frames import Unframed, framed
-from pytest_ckpt.wire.sealing import Forged, Seal, seals
+from pytest_ckpt.wire.frames import Forged, Seal, Unframed, framed, seals
 
 SECRET, NONCES = bytes(32), bytes(range(32))
 MESSAGES = [{"job": "x" * 1_000_000}, None, "end", [1, "ä"], {}]

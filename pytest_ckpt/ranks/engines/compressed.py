@@ -23,7 +23,7 @@ import numpy as np
 from pytest_ckpt.facts.compression import CODECS, FRAME_BYTES
 from pytest_ckpt.ranks.content import AS_NUMBERS
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, state_of
-from pytest_ckpt.targets.source_file import SourceFile
+from pytest_ckpt.targets.without_paths import SourceFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import StorageStack
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
-    from pytest_ckpt.targets.protocol import Store
-    from pytest_ckpt.targets.protocol_of_paths import Sighting
+    from pytest_ckpt.targets.protocol import Sighting, Store
 
 _COMMAND_SECONDS = 600
 

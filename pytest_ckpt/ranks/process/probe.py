@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import Job
-    from pytest_ckpt.targets.protocol import Store
-    from pytest_ckpt.targets.protocol_of_paths import Sighting, StoreOfPaths
+    from pytest_ckpt.targets.protocol import Sighting, Store, StoreOfPaths
 
 # A name that a client has never asked for is no cache's to hide; longer than this a folder's list is seldom remembered.
 _PATIENCE_SECONDS = 15.0

@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.controller import Controller
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import Job, Task
-    from pytest_ckpt.targets.protocol import Store
-    from pytest_ckpt.targets.protocol_of_paths import StoreOfPaths
+    from pytest_ckpt.targets.protocol import Store, StoreOfPaths
 
 # Neither the first nor the last tenth: there an operation has hardly begun, or may be over before the command runs.
 _EARLIEST, _LATEST = 0.1, 0.9

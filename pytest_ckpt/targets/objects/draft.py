@@ -12,7 +12,7 @@ from pytest_ckpt.targets.objects.library_errors import in_our_words
 from pytest_ckpt.targets.objects.library_place import library_place
 from pytest_ckpt.targets.objects.sink import ObjectSink
 from pytest_ckpt.targets.protocol import ObjectPlace, Phases
-from pytest_ckpt.targets.without_cache import DraftWithoutPaths
+from pytest_ckpt.targets.without_paths import DraftWithoutPaths
 
 CHECKED, SIZED = "size and CRC-32", "size and ETag alone"
 """What stores acknowledge of an object."""

@@ -15,7 +15,7 @@ from pytest_ckpt.targets.objects.library_errors import in_our_words
 from pytest_ckpt.targets.objects.library_place import library_place
 from pytest_ckpt.targets.objects.sink import WAY
 from pytest_ckpt.targets.protocol import Buffer, ObjectPlace, Phases
-from pytest_ckpt.targets.source_file import SourceFile
+from pytest_ckpt.targets.without_paths import SourceFile
 
 
 def marker_text(entries: Sequence[Entry]) -> bytes:

@@ -19,7 +19,7 @@ from pytest_ckpt.targets.objects.draft import ObjectsDraft
 from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, prefix_of
 from pytest_ckpt.targets.objects.source import ObjectsCommitted, marker_text
 from pytest_ckpt.targets.protocol import Phases
-from pytest_ckpt.targets.without_cache import StoreWithoutCache
+from pytest_ckpt.targets.without_paths import StoreWithoutCache
 
 CAPABILITIES: frozenset[Capability] = frozenset()
 """Nothing that a mounted file system has, and no cache on the client."""

@@ -16,7 +16,6 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.targets import Access, AreaRef, Capability, Leftover, Names, TargetFacts
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import undisturbed
-from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.errors import StoreError, refusal
 from pytest_ckpt.targets.objects.keys import RUN, TRIAL, BucketPrefix, prefix_of, read_prefix
@@ -24,6 +23,7 @@ from pytest_ckpt.targets.objects.nearness import nearness_of
 from pytest_ckpt.targets.objects.permissions import keeps_versions, lacking, try_all
 from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 from pytest_ckpt.targets.owner import OWNER, host_elsewhere, is_alive, owner_of
+from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time
 
 OPENER = "pytest_ckpt.targets.objects.store:open_store"
 CLEAN = "pytest_ckpt.targets.objects.cleanup:clean_as_asked"

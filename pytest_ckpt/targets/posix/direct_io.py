@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.targets.protocol import Buffer, Phases
 
 BLOCK_BYTES = 4096
@@ -120,3 +122,18 @@ class DirectFile:
         finally:
             os.close(again)
         self.direct = False
+
+
+def try_direct(folder: str) -> None:
+    """Write a page past the page cache, into a file that is removed; `pytest-ckpt doctor` calls it in a child."""
+    file = Path(folder) / f"pytest-ckpt-doctor-{own_name()}"
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
+        try:
+            with mmap.mmap(-1, mmap.PAGESIZE) as page:
+                page.write(b"\xa5" * mmap.PAGESIZE)
+                os.pwrite(descriptor, page, 0)
+        finally:
+            os.close(descriptor)
+    finally:
+        file.unlink(missing_ok=True)

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from pytest_ckpt.facts.client_proofs import FsyncCounts, unsafe_options
 from pytest_ckpt.support.own_names import own_name
-from pytest_ckpt.targets.posix import zfs
-from pytest_ckpt.targets.posix.mounts import Mount, mount_of
-from pytest_ckpt.targets.posix.residency import page_counts
+from pytest_ckpt.targets.posix.page_cache import page_counts
+from pytest_ckpt.targets.posix.storage_stack import Mount, device_number, ignores_fsync, mount_of
 
 # A page is counted exactly, and a slow storage takes it within the deadline. The counters of a device count the writes
 # of others, too: there it is more.
@@ -34,7 +33,7 @@ def fsync_counts(folder: Path, devices: Path = _DEVICES) -> FsyncCounts:
     file = folder / f"canary-{own_name()}"
     mount = mount_of(folder.resolve())
     unsafe = next(iter(unsafe_options(_options(mount))), "")
-    if not unsafe and mount.file_system == "zfs" and zfs.ignores_fsync(mount.source):
+    if not unsafe and mount.file_system == "zfs" and ignores_fsync(mount.source):
         unsafe = "sync=disabled"
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -51,7 +50,7 @@ def fsync_counts(folder: Path, devices: Path = _DEVICES) -> FsyncCounts:
 
 
 def _around_fsync(descriptor: int, seen: int, devices: Path) -> FsyncCounts:
-    stat = devices / _device_of(descriptor) / "stat"
+    stat = devices / device_number(os.fstat(descriptor)) / "stat"
     written_before = _bytes_written(stat)
     if not _is_counted(seen):
         _write(descriptor, _CANARY_BYTES_OF_COUNTERS)
@@ -91,11 +90,6 @@ def _by_device(before: int | None, after: int | None) -> FsyncCounts:
         )
     left = max(0, _CANARY_BYTES_OF_COUNTERS - (after - before))
     return FsyncCounts(counter="device counters", dirty_bytes=_CANARY_BYTES_OF_COUNTERS, left_bytes=left)
-
-
-def _device_of(descriptor: int) -> str:
-    number = os.fstat(descriptor).st_dev
-    return f"{os.major(number)}:{os.minor(number)}"
 
 
 def _bytes_written(stat: Path) -> int | None:

@@ -1,11 +1,73 @@
-"""Ways to empty this host's page cache."""
+"""The page cache of this host: how much of a file is in it (cachestat(2), else mincore(2)), and how it is emptied.
+
+The cache may contain the bytes of a target a second time, as pages of the file that a loop device reads and writes.
+Dropping the pages of a file on the loop device leaves these in memory. FIEMAP reports the places of a file's bytes on
+the device; the bytes are at the same places in the file below.
+"""
 
 from __future__ import annotations
 
+import array
+import contextlib
+import ctypes
+import dataclasses
 import errno
+import fcntl
+import itertools
+import mmap
+import os
+import struct
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pytest_ckpt.support.own_names import own_name
+from pytest_ckpt.targets.posix.storage_stack import storage_stack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pytest_ckpt.facts.targets import StorageStack
 
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
+
+Gauge = Literal["cachestat", "mincore"]
+
+_SYS_CACHESTAT = 451  # the same number on every architecture; Linux 6.5 and later
+CANARY_BYTES = 4 << 20
+SEEN = 0.9  # a gauge that sees less than this of a file just read is blind here
+# Another job may drop the caches of this host between a read and a look; of a slow target, a read takes long.
+TRIES = 8
+
+# Of a page's byte only the lowest bit says anything.
+_IS_RESIDENT = bytes(value & 1 for value in range(256))
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (
+    ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+)  # fmt: skip
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+
+_FS_IOC_FIEMAP = 0xC020660B
+_FIEMAP_HEAD = struct.Struct("=QQIIII")
+_FIEMAP_EXTENT = struct.Struct("=QQQQQIIII")
+_EXTENTS_AT_ONCE = 512
+_LAST = 0x1
+_NOT_PLACED = 0x2 | 0x4 | 0x8 | 0x80 | 0x100  # FIEMAP_EXTENT_UNKNOWN, DELALLOC, ENCODED, ENCRYPTED, NOT_ALIGNED
+_IN_A_BLOCK_OF_OTHERS = 0x200 | 0x400  # FIEMAP_EXTENT_DATA_INLINE, DATA_TAIL
+# Their FIEMAP tells places on the device; btrfs tells places in a space of its own.
+_PLACING = frozenset(["ext2", "ext3", "ext4", "xfs"])
+_WHOLE = (1 << 64) - 1
+_LOOP_GET_STATUS64 = 0x4C05
+_LOOP_STATUS_BYTES = 232
+_LOOP_STATUS_HEAD = struct.Struct("=QQQQQIIII")  # device, inode, own number, offset, size limit; then flags at the end
+_LO_FLAGS_DIRECT_IO = 16
+_DEVICE = "/dev/loop"
+_FILE_LAYER = 2  # below the file system and the loop device
+# What a file system may keep in the cache of its device besides the bytes of files.
+_OWN_SHARE, _OWN_BYTES = 0.01, 8 << 20
 
 
 def drop_all() -> str | None:
@@ -26,3 +88,282 @@ def _written(word: str) -> bool:
             return False
         raise
     return True
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
+
+
+class _Counts(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("cache", "dirty", "writeback", "evicted", "recently_evicted"))
+
+
+def resident_bytes(path: Path, gauge: Gauge) -> tuple[int, int]:
+    """Return (resident, size) of a file in bytes. Raises OSError when the gauge cannot be read."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size == 0:
+            return 0, 0
+        pages = page_counts(descriptor).cached if gauge == "cachestat" else _mincore(descriptor, size)
+        return min(size, pages * mmap.PAGESIZE), size
+    finally:
+        os.close(descriptor)
+
+
+def find_gauge(folder: Path) -> Gauge | None:
+    """Find a call that tells the truth on this file system, or None.
+
+    Not every file system keeps its data where the kernel counts it (overlays, file systems with caches of their
+    own): so a file is written, read, and must then be seen in the cache before a gauge is believed.
+    """
+    with canary_in(folder) as canary:
+        tries = (_gauge_that_sees(canary) for _ in range(TRIES))
+        return next((gauge for gauge in tries if gauge), None)
+
+
+@contextlib.contextmanager
+def canary_in(folder: Path) -> Iterator[Path]:
+    """Write a file of some MiB in a folder and fsync it; it is removed at the end."""
+    canary = folder / f"canary-{own_name()}"
+    try:
+        descriptor = os.open(canary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            os.write(descriptor, os.urandom(CANARY_BYTES))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        yield canary
+    finally:
+        canary.unlink(missing_ok=True)
+
+
+def read_whole(path: Path) -> None:
+    """Read a file from its beginning to its end."""
+    with path.open("rb", buffering=0) as file:
+        while file.read(1 << 20):
+            pass
+
+
+def _gauge_that_sees(path: Path) -> Gauge | None:
+    """Read a file and return the first gauge that sees it in the page cache."""
+    read_whole(path)
+    gauges: tuple[Gauge, ...] = ("cachestat", "mincore")
+    for gauge in gauges:
+        try:
+            resident, size = resident_bytes(path, gauge)
+        except OSError:
+            continue
+        if size and resident >= SEEN * size:
+            return gauge
+    return None
+
+
+def evict(paths: Iterable[Path]) -> None:
+    """Ask the kernel to drop the pages of files that were fsynced before: dirty pages would stay."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PageCounts:
+    """Pages of a file in this host's page cache: all of them, and those whose bytes the storage does not have yet."""
+
+    cached: int
+    unwritten: int
+
+
+def page_counts(descriptor: int, offset: int = 0, length: int = 0) -> PageCounts:
+    """Count the pages of a range of an open file by cachestat(2); a length of 0 reaches to the end of the file.
+
+    Raises OSError (ENOSYS: kernels before 6.5).
+    """
+    counts = _Counts()
+    span = _Range(offset, length)
+    if _libc.syscall(_SYS_CACHESTAT, descriptor, ctypes.byref(span), ctypes.byref(counts), 0) != 0:
+        raise OSError(ctypes.get_errno(), "cachestat")
+    return PageCounts(cached=int(counts.cache), unwritten=int(counts.dirty) + int(counts.writeback))
+
+
+def _mincore(descriptor: int, size: int) -> int:
+    address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    if address in (None, ctypes.c_void_p(-1).value):
+        raise OSError(ctypes.get_errno(), "mmap")
+    try:
+        vector = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+        if _libc.mincore(address, size, vector) != 0:
+            raise OSError(ctypes.get_errno(), "mincore")
+        return bytes(vector).translate(_IS_RESIDENT).count(1)
+    finally:
+        _libc.munmap(address, size)
+
+
+def seen_storage(folder: Path) -> StorageStack:
+    """Return what lies below a folder; ``blind`` also names a file below whose cached pages cannot be counted."""
+    stack = storage_stack(folder.resolve())
+    if not stack.files:
+        return stack
+    try:
+        FileBelow(stack)
+    except OSError as error:
+        why = (
+            f"the page cache may contain its bytes a second time, as pages of {stack.files[0]}, and these cannot be "
+            f"counted ({error.strerror or error})"
+        )
+        return dataclasses.replace(stack, blind=(*stack.blind, why))
+    return stack
+
+
+def find_gauge_to_the_end(folder: Path) -> Gauge | None:
+    """Find a call that counts cached pages of files in a folder, and of files of this host below them; None: none does.
+
+    A file is written and read, and must then be seen in the cache: on the target and, where the bytes are in a file of
+    this host, there too. A cache between both that a drop does not reach would hide the reads from the file below.
+    """
+    stack = seen_storage(folder)
+    gauge = None if stack.blind else find_gauge(folder)
+    if gauge is None or not stack.files:
+        return gauge
+    return gauge if FileBelow(stack).counts_reads(folder) else None
+
+
+def try_gauge(folder: str) -> Gauge | None:
+    """Return what `find_gauge_to_the_end` finds; a controller calls it in a child."""
+    return find_gauge_to_the_end(Path(folder))
+
+
+class FileBelow:
+    """The files of this host below a target, whose pages are counted. Raises OSError where they cannot be.
+
+    ``is_placed``: it is one file, and the file system tells where in it the bytes of a file of the target lie.
+    """
+
+    def __init__(self, stack: StorageStack) -> None:
+        pairs = list(itertools.pairwise(stack.layers))
+        devices = [above.text for above, below in pairs if below.kind == "file"]
+        if not devices or not all(device.startswith(_DEVICE) for device in devices):
+            raise OSError(errno.ENOTSUP, "the devices above it are not loop devices")
+        self._paths = [Path(file) for file in stack.files]
+        loops = [_loop(device, path) for device, path in zip(devices, self._paths, strict=True)]
+        for path in self._paths:
+            _cached_pages(path)
+        is_direct = len(self._paths) == 1 and stack.layers[_FILE_LAYER].kind == "file"
+        self.is_placed = is_direct and stack.layers[0].text in _PLACING
+        self._offset = loops[0].offset
+        self._is_direct = all(loop.is_direct for loop in loops)
+
+    def evict(self) -> None:
+        """Write dirty pages of the files back, and ask the kernel to drop all of them; the uppermost first."""
+        for path in self._paths:
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
+
+    def counts_reads(self, folder: Path) -> bool:
+        """Return whether a file that is read from the target after a drop is then cached below.
+
+        The drop is the one that is there for loads: of these files, or else of the whole host. A loop device with
+        direct I/O leaves nothing in the cache below.
+        """
+        if self._is_direct:
+            return True
+        with canary_in(folder) as canary:
+            return any(self._counts_a_read(canary, whole_host=bool(number % 2)) for number in range(TRIES))
+
+    def _counts_a_read(self, canary: Path, *, whole_host: bool) -> bool:
+        if not whole_host or drop_all() is None:
+            evict([canary])
+            self.evict()
+        before = self._cached_pages()
+        read_whole(canary)
+        if self.is_placed:
+            return self._placed(canary, CANARY_BYTES) >= SEEN * CANARY_BYTES
+        return (self._cached_pages() - before) * mmap.PAGESIZE >= SEEN * CANARY_BYTES
+
+    def _cached_pages(self) -> int:
+        return sum(map(_cached_pages, self._paths))
+
+    def cached_bytes(self, files: Sequence[tuple[Path, int]]) -> int:
+        """Return how many bytes of files of the target, each with its size, are in the page cache a second time.
+
+        Where they are not placed, all cached pages below count, less what the file system keeps there of its own
+        (names, attributes, maps of free space). For files of less than 16 MiB that may be half of their size.
+        """
+        size = sum(of_file for _, of_file in files)
+        if self.is_placed:
+            return sum(self._placed(file, of_file) for file, of_file in files)
+        cached = self._cached_pages() * mmap.PAGESIZE
+        own = min(max(_OWN_SHARE * size, _OWN_BYTES), size / 2)
+        return 0 if cached <= own else min(size, cached)
+
+    def _placed(self, file: Path, size: int) -> int:
+        """What the file system does not place counts as cached."""
+        descriptor, below = os.open(file, os.O_RDONLY), os.open(self._paths[0], os.O_RDONLY)
+        try:
+            cached = sum(
+                length if place is None else page_counts(below, self._offset + place, length).cached * mmap.PAGESIZE
+                for place, length in _extents(descriptor)
+            )
+            return min(size, cached)
+        finally:
+            os.close(descriptor)
+            os.close(below)
+
+
+def _cached_pages(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return page_counts(descriptor).cached
+    finally:
+        os.close(descriptor)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class _Loop:
+    """Where a loop device begins in its file, in bytes; ``is_direct``: it reads and writes around the page cache."""
+
+    offset: int
+    is_direct: bool
+
+
+def _loop(device: str, path: Path) -> _Loop:
+    """Return the state of a loop device; the file of that path has to be the one that the kernel has."""
+    descriptor = os.open(device, os.O_RDONLY)
+    try:
+        status = bytearray(_LOOP_STATUS_BYTES)
+        fcntl.ioctl(descriptor, _LOOP_GET_STATUS64, status)
+    finally:
+        os.close(descriptor)
+    number, inode, _, offset, *_, flags = _LOOP_STATUS_HEAD.unpack_from(status)
+    seen = path.stat()
+    if (seen.st_ino, seen.st_dev) != (inode, number):
+        raise OSError(errno.ESTALE, "another file has its name here", str(path))
+    return _Loop(offset=int(offset), is_direct=bool(flags & _LO_FLAGS_DIRECT_IO))
+
+
+def _extents(descriptor: int) -> Iterator[tuple[int | None, int]]:
+    """Yield place and length of each extent of a file on its device, in bytes; None for one that has no place."""
+    start = 0
+    while True:
+        room = _FIEMAP_HEAD.size + _EXTENTS_AT_ONCE * _FIEMAP_EXTENT.size
+        answer = array.array("B", bytes(room))
+        _FIEMAP_HEAD.pack_into(answer, 0, start, _WHOLE - start, 0, 0, _EXTENTS_AT_ONCE, 0)
+        fcntl.ioctl(descriptor, _FS_IOC_FIEMAP, answer)
+        mapped = _FIEMAP_HEAD.unpack_from(answer)[3]
+        for number in range(mapped):
+            at = _FIEMAP_HEAD.size + number * _FIEMAP_EXTENT.size
+            logical, physical, length, _, _, flags, *_ = _FIEMAP_EXTENT.unpack_from(answer, at)
+            if not flags & _IN_A_BLOCK_OF_OTHERS:
+                yield None if flags & _NOT_PLACED else physical, length
+            start = logical + length
+            if flags & _LAST:
+                return
+        if mapped == 0:
+            return

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.targets.posix.mounts import Mount, all_mounts
+from pytest_ckpt.targets.posix.storage_stack import Mount, all_mounts
 
 _FS_IOC_SHUTDOWN = 0x8004587D  # _IOR('X', 125, __u32), include/uapi/linux/fs.h
 _NO_LOG_FLUSH = struct.pack("I", 2)

@@ -1,7 +1,8 @@
-"""A mounted file system as a target: a folder of our own on it, made and removed with care.
+"""The folder of a run on a mounted file system: created, and removed with care.
 
-Only what a run made itself is removed, by names that are known from its plan, through descriptors that never follow
-a symbolic link; what is found beside it stays, and is told.
+Only files that the run created are removed, by names that are known from its plan, through descriptors that never
+follow a symbolic link. All other files stay, and are reported. The removal runs in another process with a time limit,
+because the target may hang.
 """
 
 from __future__ import annotations
@@ -13,24 +14,30 @@ import os
 import re
 import shutil
 import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.facts.targets import AreaRef, TargetFacts
+from pytest_ckpt.facts.targets import AreaRef, Names, TargetFacts
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.own_names import OWN_NAME, own_name
 from pytest_ckpt.targets.owner import OWNER, host_elsewhere, is_alive, owner_of
+from pytest_ckpt.targets.posix.names import is_of_a_checkpoint
 from pytest_ckpt.targets.posix.sighting import SIGN_PREFIX
-from pytest_ckpt.targets.watched import watched
+from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time, watched
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
 PREFIX = "pytest-ckpt-"
 OPENER = "pytest_ckpt.targets.posix.store:open_store"
 _MAXIMUM_WORD = 4096
 _CANARY = re.compile(f"canary-{OWN_NAME}")  # made by ranks, and by the controller to see whether a target lives
+
+REMOVE = "pytest_ckpt.targets.posix.run_folder:remove_as_asked"
+
+_NO_FILE = "."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,3 +222,47 @@ def _clear(folder: int, prefix: str, names: frozenset[str]) -> list[tuple[str, s
         except OSError as error:
             left.append((path, error.strerror or str(error)))
     return left
+
+
+def remove_in_time(
+    folder: Path, identity: Sequence[int], names: Names, seconds: float, *, keep_folder: bool = False
+) -> list[str]:
+    """Remove a run's folder from another process, so that a target that does not answer cannot hold this one.
+
+    Return what was left, one sentence each. With ``keep_folder`` only what is in it is removed.
+    """
+    asked = {
+        "folder": str(folder),
+        "identity": list(identity),
+        "checkpoints": {subject: sorted(files) for subject, files in names.files.items()},
+        "beside": {subject: sorted(files) for subject, files in names.beside.items()},
+        "folders": sorted(names.folders),
+        "keep_folder": keep_folder,
+    }
+    try:
+        left: list[str] = call_in_time(REMOVE, asked, seconds)
+    except NoAnswerError:
+        return [f"{folder} stays: the target did not answer for {seconds:g} s"]
+    except RefusedError:
+        return [f"{folder} was not removed"]
+    return left
+
+
+def remove_as_asked(asked: Mapping[str, Any]) -> list[str]:
+    """Do what `remove_in_time` asks, in its process."""
+    folder = Path(asked["folder"])
+    names = {f"{name}/" for name in asked["folders"]}
+    names |= {f"{subject}/{file}" for subject, files in asked["beside"].items() for file in files}
+    for subject, files in asked["checkpoints"].items():
+        names |= {f"{subject}/{checkpoint}/{file}" for checkpoint in _checkpoints(folder / subject) for file in files}
+        # An empty folder of a subject has no file that would name it.
+        names.add(f"{subject}/{_NO_FILE}")
+    return remove(folder, asked["identity"], names, keep_folder=asked["keep_folder"])
+
+
+def _checkpoints(folder: Path) -> Iterator[str]:
+    """Yield what the names of a subject's checkpoints are; nothing is followed or opened to find out."""
+    entries: Iterable[str] = ()
+    with contextlib.suppress(OSError):
+        entries = [entry.name for entry in folder.iterdir()]
+    yield from filter(is_of_a_checkpoint, entries)

@@ -12,9 +12,9 @@ from pathlib import Path
 from pytest_ckpt.facts.targets import AreaRef, TargetFacts
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.user_files import answering, user_path
-from pytest_ckpt.targets.posix.mounts import mount_of
 from pytest_ckpt.targets.posix.run_folder import PREFIX, folder_of
-from pytest_ckpt.targets.watched import watched
+from pytest_ckpt.targets.posix.storage_stack import mount_of
+from pytest_ckpt.targets.timed_calls import watched
 
 # Attribute and name caches of network file systems last up to a minute.
 _PATIENCE_SECONDS = 75.0

@@ -1,9 +1,10 @@
-"""Walks from a path to the ends of the storage below it, by the kernel's own tables; nothing on the storage is read.
+"""The storage below a path, from the kernel's own tables: its mount, devices and files. Nothing on the storage is read.
 
-Block devices: ``/sys/dev/block/MAJOR:MINOR`` with ``slaves`` (device mapper, md), ``loop/backing_file``, ``partition``.
-Btrfs and ZFS number their devices anonymously: ``/sys/fs/btrfs/UUID/devices`` has those of btrfs, ``zpool`` those of
-ZFS. Whether Lustre's
-client caches files on a disk of its own stands in debugfs, which root reads.
+Mounts: ``/proc/self/mountinfo``, without touching the path. Block devices: ``/sys/dev/block/MAJOR:MINOR`` with
+``slaves`` (device mapper, md), ``loop/backing_file``, ``partition``. Btrfs and ZFS number their devices anonymously:
+``/sys/fs/btrfs/UUID/devices`` lists the devices of btrfs. The commands ``zpool`` and ``zfs`` print the devices of a
+pool of ZFS and its answer to fsync. debugfs, which root reads, shows whether the client of Lustre caches files on a
+disk of its own.
 """
 
 from __future__ import annotations
@@ -11,12 +12,57 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_ckpt.facts.targets import MEMORY_KINDS, Layer, LayerKind, StorageStack
-from pytest_ckpt.targets.posix import zfs
-from pytest_ckpt.targets.posix.mounts import Mount, mount_of
+
+# File systems that live in one host. Everything else, unknown ones too, is taken as shared by several.
+_LOCAL = frozenset(
+    [
+        "bcachefs",
+        "btrfs",
+        "devtmpfs",
+        "erofs",
+        "exfat",
+        "ext2",
+        "ext3",
+        "ext4",
+        "f2fs",
+        "fuseblk",
+        "hfsplus",
+        "hugetlbfs",
+        "jfs",
+        "nilfs2",
+        "ntfs3",
+        "overlay",
+        "ramfs",
+        "reiserfs",
+        "rootfs",
+        "squashfs",
+        "tmpfs",
+        "udf",
+        "ufs",
+        "vfat",
+        "xfs",
+        "zfs",
+    ]
+)
+# File systems in user space that stand before an object store: they take files, and keep to fewer promises.
+_GATEWAYS = frozenset(
+    [
+        *("blobfuse", "blobfuse2", "gcsfuse", "geesefs", "goofys", "juicefs", "mount-s3", "mountpoint-s3"),
+        *("ossfs", "rclone", "s3backer", "s3fs", "s3ql", "tigrisfs"),
+    ]
+)
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+_COMMAND_SECONDS = 10.0
+
+Command = Callable[[Sequence[str]], str]
+"""Runs a command, and returns what it prints; empty where there is no such command, or it fails."""
 
 _MAXIMUM_DEPTH = 16
 _NETWORK = frozenset(
@@ -35,8 +81,96 @@ _VIRTUAL_DISKS = re.compile(r"(vd|xvd)[a-z]+\d*")
 _VIRTUAL_VENDORS = ("QEMU", "VMware", "Msft", "Google", "Virtuozzo", "VBOX")
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mount:
+    """One line of the table of mounts; ``device`` is its number, ``major:minor``."""
+
+    mount_point: str
+    file_system: str
+    source: str
+    options: str
+    device: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this host can write to it."""
+        return self.file_system in _LOCAL
+
+    @property
+    def gate_kind(self) -> str:
+        """The name of the table of gates that fits it."""
+        if self.is_local:
+            return "posix-local"
+        is_gateway = self.file_system.removeprefix("fuse.").lower() in _GATEWAYS
+        return "gateway" if is_gateway else "posix-shared"
+
+
+def all_mounts(table: str | None = None) -> list[Mount]:
+    """Return every mount in the order they were made; ``table`` is the text of /proc/self/mountinfo."""
+    text = os.fsdecode(Path("/proc/self/mountinfo").read_bytes()) if table is None else table
+    found = []
+    for line in filter(None, text.split("\n")):
+        before, _, after = line.partition(" - ")
+        fields, rest = before.split(" "), after.split(" ")
+        options = ",".join(dict.fromkeys((fields[5] + "," + rest[2]).split(",")))
+        point, source = _unescape(fields[4]), _unescape(rest[1])
+        found.append(Mount(mount_point=point, file_system=rest[0], source=source, options=options, device=fields[2]))
+    return found
+
+
+def mount_of(path: Path, table: str | None = None) -> Mount:
+    """Return the mount that a path is on; ``table`` is the text of /proc/self/mountinfo."""
+    return mount_among(all_mounts(table), path)
+
+
+def mount_among(mounts: Iterable[Mount], path: Path) -> Mount:
+    """Return the mount that a path is on, of all mounts in the order they were made."""
+    wanted = os.fspath(path)
+    best: Mount | None = None
+    for mount in mounts:
+        point = mount.mount_point
+        inside = wanted == point or wanted.startswith(point.rstrip("/") + "/")
+        # Of several mounts on one point the last one is seen.
+        if inside and (best is None or len(point) >= len(best.mount_point)):
+            best = mount
+    return best or Mount(mount_point="/", file_system="unknown", source="", options="")
+
+
+def device_number(seen: os.stat_result) -> str:
+    """Return the device that a file is on as the kernel numbers it, ``major:minor``."""
+    return f"{os.major(seen.st_dev)}:{os.minor(seen.st_dev)}"
+
+
+def _unescape(text: str) -> str:
+    """Undo the octal escapes of the table: for space, tab, newline, backslash and number sign."""
+    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)
+
+
+def output_of(command: Sequence[str]) -> str:
+    """Return what a command prints; empty where there is no such command, it fails, or takes long."""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False, timeout=_COMMAND_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def devices_of_pool(pool: str, asked: Command = output_of) -> list[str]:
+    """Return the paths of a pool's devices and files, the caches among them; empty where ZFS does not tell."""
+    lines = asked(("zpool", "list", "-v", "-H", "-P", "-L", pool)).splitlines()
+    names = (line.strip("\t").partition("\t")[0] for line in lines)
+    return [name for name in names if name.startswith("/")]
+
+
+def ignores_fsync(dataset: str, asked: Command = output_of) -> bool:
+    """Whether a dataset was told to answer fsync without waiting (``sync=disabled``)."""
+    return asked(("zfs", "get", "-H", "-o", "value", "sync", dataset)).strip() == "disabled"
+
+
 def storage_stack(
-    path: Path, *, root: Path = Path("/"), mounts: str | None = None, asked: zfs.Asked = zfs.printed
+    path: Path, *, root: Path = Path("/"), mounts: str | None = None, asked: Command = output_of
 ) -> StorageStack:
     """Return what lies below a path that exists.
 
@@ -64,7 +198,7 @@ def file_of_loop(device: Path) -> str:
 class _Walk:
     root: Path
     mounts: str | None
-    asked: zfs.Asked
+    asked: Command
     layers: list[Layer] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     blind: list[str] = field(default_factory=list)
@@ -124,7 +258,7 @@ class _Walk:
 
     def _pool(self, pool: str, depth: int) -> None:
         """Add the devices and files of a pool of ZFS, as its command names them."""
-        found = zfs.devices_of(pool, self.asked)
+        found = devices_of_pool(pool, self.asked)
         if not found:
             self._add("unknown", "devices of a pool that the kernel does not name", depth)
         for path in found:

@@ -1,9 +1,9 @@
-"""A run's area on a mounted file system, attached.
+"""The area of a run on a mounted file system, attached: on the target, or in a local tier.
 
 A subject has a folder, a checkpoint a folder in it, which has another name until rank 0 renames it: that commits. Every
 file is made durable before that, by its fsync, and every rank makes the folder's names durable; after the rename rank 0
 makes the subject's folder durable. A folder's name follows from the checkpoint's number and the attempt: no name is
-used twice.
+used twice. A local tier is a folder on each host, under one path, that no other host sees.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, cast
@@ -21,25 +22,93 @@ from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.sizing.near_full import Volume
 from pytest_ckpt.support.own_names import own_name
-from pytest_ckpt.targets.posix.ballast import write_ballast
-from pytest_ckpt.targets.posix.clones import clone_of
 from pytest_ckpt.targets.posix.direct_io import DirectWay
-from pytest_ckpt.targets.posix.draft import PosixDraft, make_folder, unlink, until_seen
-from pytest_ckpt.targets.posix.file_below import FileBelow, find_gauge_to_the_end
-from pytest_ckpt.targets.posix.folder_syncs import FolderSyncs, sync_folder
+from pytest_ckpt.targets.posix.draft import FolderSyncs, PosixDraft, make_folder, sync_folder, unlink, until_seen
 from pytest_ckpt.targets.posix.fsync_effect import fsync_counts
 from pytest_ckpt.targets.posix.names import checkpoint_name, checkpoint_number, partial_name
-from pytest_ckpt.targets.posix.page_cache import drop_all, drop_names
-from pytest_ckpt.targets.posix.residency import Gauge, evict, resident_bytes
-from pytest_ckpt.targets.posix.sighting import Sighting
+from pytest_ckpt.targets.posix.page_cache import (
+    FileBelow,
+    Gauge,
+    drop_all,
+    drop_names,
+    evict,
+    find_gauge_to_the_end,
+    resident_bytes,
+)
+from pytest_ckpt.targets.posix.run_folder import PREFIX, RunFolder, remove
+from pytest_ckpt.targets.posix.sighting import Sighting, Standing, describe_change, is_of_area, standing_of
 from pytest_ckpt.targets.posix.source import PosixCommitted
-from pytest_ckpt.targets.posix.standing import Standing, describe_change, is_of_area, standing_of
-from pytest_ckpt.targets.posix.volume import volume_of
 from pytest_ckpt.targets.protocol import Buffer, Phases, Resident
+
+_SYNC_BYTES = 256 << 20
 
 CAPABILITIES: frozenset[Capability] = frozenset(
     {"paths", "free offsets", "rename", "locks", "page cache", "volume", "second mount"}
 )
+
+TIER_OPENER = "pytest_ckpt.targets.posix.store:open_tier"
+
+
+def clone_of(stated: str, own: Path) -> tuple[Path, str]:
+    """Return the run's folder ``own`` as it stands in the folder that a command said, and why that is no snapshot.
+
+    Empty: this host sees one.
+    """
+    clone = Path(stated) / own.name
+    if not stated.startswith("/"):
+        return clone, "is not the absolute path of a folder"
+    try:
+        if not clone.is_dir():
+            return clone, f"does not show the folder {own.name} of the target"
+        if clone.samefile(own) or _shows_what_is_new(clone, own):
+            return clone, "is another way to the target itself, and no snapshot of it"
+    except OSError as error:
+        return clone, f"cannot be looked at: {error.strerror}"
+    return clone, ""
+
+
+def _shows_what_is_new(clone: Path, own: Path) -> bool:
+    """Whether the clone changes with the target."""
+    name = f"after-{secrets.token_hex(8)}"
+    new = own / name
+    descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    try:
+        os.fsync(descriptor)
+        return (clone / name).exists()
+    finally:
+        os.close(descriptor)
+        new.unlink()
+
+
+def volume_of(folder: Path) -> Volume:
+    """Return the volume that a folder is on, as df shows it: what is kept for root is not free."""
+    seen = os.statvfs(folder)
+    used = (seen.f_blocks - seen.f_bfree) * seen.f_frsize
+    return Volume(used_bytes=used, free_bytes=seen.f_bavail * seen.f_frsize)
+
+
+def write_ballast(path: Path, pieces: Iterable[Buffer]) -> None:
+    """Write a new file. Raises OSError; what was written until then stays."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        unsynced = 0
+        for piece in pieces:
+            view = memoryview(piece).cast("B")
+            unsynced += len(view)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            if unsynced >= _SYNC_BYTES:
+                _sync(descriptor)
+                unsynced = 0
+        _sync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync(descriptor: int) -> None:
+    """Allocate the space of what was written, and advise the page cache to drop it."""
+    os.fsync(descriptor)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def open_store(area: AreaRef) -> PosixStore:
@@ -255,3 +324,31 @@ def _size(path: Path) -> int | None:
         if error.errno not in (errno.ENOENT, errno.ESTALE):
             raise
         return None
+
+
+def open_tier(area: AreaRef) -> PosixTier:
+    """Attach to an area."""
+    return PosixTier(Path(area.location))
+
+
+class PosixTier(PosixStore):
+    """The folder of a run on this host. That of the controller's host is the controller's to make and remove."""
+
+    of_each_host = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._made: RunFolder | None = None
+
+    def settle(self) -> None:
+        """Make the folder where this host has none yet; called by one rank of each host. Raises UsageError."""
+        if not self._folder.exists():
+            made = RunFolder(self._folder.parent, self._folder.name.removeprefix(PREFIX))
+            made.create()
+            self._made = made
+
+    def leave(self, subjects: Collection[str]) -> None:
+        """Remove the folder that was made here, with all that is in the folders of these subjects."""
+        if self._made:
+            remove(self._made.path, self._made.identity, [f"{subject}/" for subject in subjects])
+            self._made = None

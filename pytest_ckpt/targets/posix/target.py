@@ -11,11 +11,18 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import undisturbed
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.support.user_files import answering, user_path
-from pytest_ckpt.targets.posix.cleanup import remove_in_time
-from pytest_ckpt.targets.posix.file_below import seen_storage
-from pytest_ckpt.targets.posix.mounts import mount_of
-from pytest_ckpt.targets.posix.run_folder import OPENER, RunFolder, find_leftovers, folder_of, owner_word, remove_begun
-from pytest_ckpt.targets.watched import watched
+from pytest_ckpt.targets.posix.page_cache import seen_storage
+from pytest_ckpt.targets.posix.run_folder import (
+    OPENER,
+    RunFolder,
+    find_leftovers,
+    folder_of,
+    owner_word,
+    remove_begun,
+    remove_in_time,
+)
+from pytest_ckpt.targets.posix.storage_stack import mount_of
+from pytest_ckpt.targets.timed_calls import watched
 
 _REMOVE_SECONDS = 120.0
 MAXIMUM_TO_FILL_BYTES = 64 << 30

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.run import foreseen
-from pytest_ckpt.targets.child import NoAnswerError
+from pytest_ckpt.run import fitting
 from pytest_ckpt.targets.posix import target
-from pytest_ckpt.targets.posix.mounts import Mount
+from pytest_ckpt.targets.posix.storage_stack import Mount
 from pytest_ckpt.targets.posix.target import PosixTarget
+from pytest_ckpt.targets.timed_calls import NoAnswerError
 from tests.support import CHECKOUT
 
 pytestmark = pytest.mark.covers(commands=("plan",))
@@ -84,7 +84,7 @@ def test_a_target_that_does_not_answer_holds_a_plan_for_seconds_and_is_named(cap
     def hangs(_spec, _text, seconds):
         raise NoAnswerError(4711, seconds)
 
-    monkeypatch.setattr(foreseen, "check_in_time", hangs)
+    monkeypatch.setattr(fitting, "check_in_time", hangs)
     assert main(["plan", "--cluster=64", f"--ckpt-target={tmp_path}", *SMALL]) == 4
     output = capsys.readouterr().out
     assert "did not answer for 10 s; process 4711 waits for it" in output
@@ -96,7 +96,7 @@ def test_a_target_in_memory_is_an_obstacle(plan, form, monkeypatch):
     # Of a host that has one there.
     monkeypatch.setattr(target, "mount_of", lambda _: Mount(
         mount_point="/dev/shm", file_system="tmpfs", source="tmpfs", options="rw"))  # fmt: skip
-    monkeypatch.setattr(foreseen, "check_in_time", lambda *_: PosixTarget("/tmp").check())
+    monkeypatch.setattr(fitting, "check_in_time", lambda *_: PosixTarget("/tmp").check())
     printed = plan("--ckpt-target=/dev/shm", *SMALL, *(["--json"] if form == "JSON" else []))
     assert "COLD will fail: the target is memory of this host" in printed
     assert "cached pages of the target can be counted" not in printed

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_ckpt.launching.launcher import find_launcher, refuse_inside_mpi
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.targets.posix.mounts import mount_of
+from pytest_ckpt.targets.posix.storage_stack import mount_of
 from tests.support import CHECKOUT
 from tests.support.refusals import INSIDE_MPI, SMALL, is_refusal
 

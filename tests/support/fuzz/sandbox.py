@@ -34,7 +34,7 @@ _CHANGES = {
 }  # fmt: skip
 _STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect")
 # What asks a target whether it is there, without writing: a process of its own, since a call on storage may hang.
-_LOOKS = ["-m", "pytest_ckpt.targets.child", "pytest_ckpt.targets.schemes:do_as_asked"]
+_LOOKS = ["-m", "pytest_ckpt.targets.timed_calls", "pytest_ckpt.targets.schemes:do_as_asked"]
 
 
 def _looks(event: str, args: tuple[object, ...]) -> bool:

@@ -17,11 +17,10 @@ from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, Leftover, Names, TargetFacts, TargetSpec
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.targets.child import NoAnswerError, RefusedError, call_in_time
 from pytest_ckpt.targets.owner import process_began
 from pytest_ckpt.targets.protocol import Buffer, Phases
-from pytest_ckpt.targets.source_file import SourceFile
-from pytest_ckpt.targets.without_cache import DraftWithoutPaths, StoreWithoutCache
+from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time
+from pytest_ckpt.targets.without_paths import DraftWithoutPaths, SourceFile, StoreWithoutCache
 from tests.support.targets.memory_server import PART_BYTES, address
 
 SPEC = TargetSpec(

@@ -1,30 +1,44 @@
-"""A call on a file system in a child of this process, which is watched: storage that hangs holds the child alone.
+"""Calls on storage that may not answer: made by another process, and waited for with a time limit.
 
-The child is forked: it has imported all that the call needs, and costs some milliseconds. It makes system calls and
-nothing else, and lets go of every descriptor that it inherits: a child that hangs for ever keeps no connection open.
+A call that hangs cannot be interrupted, and a process that is in one cannot be killed until the storage answers. So
+the caller asks a child, waits for a time, and goes on without it. The controller itself never calls a target.
+
+`call_in_time` starts a new interpreter (``python -m pytest_ckpt.targets.timed_calls``), for any target. The time begins
+when the child has imported what it needs and reports so: the time that a busy host needs to start a process is not
+counted. `watched` forks, for a file system: the child has already imported all that the call needs, and costs some
+milliseconds. It makes system calls only, and closes every descriptor that it inherits: a child that hangs for ever
+keeps no connection open.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import json
 import os
 import pickle
 import select
+import selectors
 import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import tasks_blocked_in
+from pytest_ckpt.support.references import load
+from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
+
+_BEGIN_SECONDS = 180.0
+"""For an interpreter to start on a busy host; one that takes longer lies on storage that does not answer."""
 
 Answer = TypeVar("Answer")
 
@@ -32,6 +46,94 @@ DEFAULT_SECONDS = 60.0
 _seconds: contextvars.ContextVar[float] = contextvars.ContextVar("seconds", default=DEFAULT_SECONDS)
 _READ_BYTES = 1 << 16
 _LEAVE_SECONDS, _POLL_SECONDS = 2.0, 0.01
+
+
+class NoAnswerError(Exception):
+    """The target did not answer in time; ``pid`` is the process that waits for it, in a call that cannot be ended."""
+
+    def __init__(self, pid: int, seconds: float) -> None:
+        super().__init__(f"the target did not answer for {seconds:g} s; process {pid} waits for it and cannot be ended")
+        self.pid = pid
+
+
+class RefusedError(Exception):
+    """The call failed; ``remedy`` says what to do where that is known."""
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        super().__init__(what)
+        self.remedy = remedy
+
+
+def call_in_time(reference: str, argument: Any, seconds: float, *, imports: Iterable[str] = ()) -> Any:
+    """Call ``module:function`` with an argument in a child and return its answer; both are plain JSON types.
+
+    The ``seconds`` begin when the child has imported the function and the ``imports`` (``module:name``).
+
+    Raises NoAnswerError when it takes longer, RefusedError when the function raises UsageError or OSError, or when
+    the child does not begin.
+    """
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as begun:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pytest_ckpt.targets.timed_calls", reference, str(writing), *imports],
+                cwd=PACKAGE_HOME,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                pass_fds=(writing,),
+                text=True,
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        with selectors.DefaultSelector() as selector:
+            selector.register(begun, selectors.EVENT_READ)
+            until = time.monotonic() + _BEGIN_SECONDS
+            while not (has_begun := bool(selector.select(waits.LOOK_SECONDS))) and time.monotonic() < until:
+                waits.look()
+    if not has_begun:
+        _leave(process)
+        raise RefusedError(
+            f"it could not be tried: process {process.pid}, which was to try, did not begin for {_BEGIN_SECONDS:g} s",
+            f"Try again when this host is less busy, and see that {sys.executable} is not on the storage under test.",
+        )
+    try:
+        output, complaint = waits.communicate(process, json.dumps(argument), seconds=seconds)
+    except subprocess.TimeoutExpired:
+        _leave(process)
+        raise NoAnswerError(process.pid, seconds) from None
+    if process.returncode:
+        last = (complaint.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+        raise RefusedError(f"it could not be tried: {last}")
+    answer: dict[str, Any] = json.loads(output)
+    if "error" in answer:
+        raise RefusedError(answer["error"], answer["remedy"])
+    return answer["answer"]
+
+
+def _leave(process: subprocess.Popen[str]) -> None:
+    """Kill a process; whenever the storage lets go of it, it must not stay as a zombie."""
+    process.kill()
+    threading.Thread(target=process.communicate, daemon=True).start()
+
+
+def main() -> None:
+    """Call the function that the command line names with what standard input holds; print its answer."""
+    reference, begun, *imports = sys.argv[1:]
+    function = load(reference)
+    for name in imports:
+        load(name)
+    # The end of the pipe is the word: it needs nobody who reads it.
+    os.close(int(begun))
+    try:
+        answer = {"answer": function(json.load(sys.stdin))}
+    except UsageError as error:
+        answer = {"error": error.what, "remedy": error.remedy}
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        answer = {"error": f"{place}{error.strerror or error}", "remedy": ""}
+    print(json.dumps(answer))
 
 
 @contextlib.contextmanager
@@ -148,3 +250,7 @@ def _reap(process: int, *, has_ended: bool) -> None:
         time.sleep(_POLL_SECONDS)
     os.kill(process, signal.SIGKILL)
     threading.Thread(target=os.waitpid, args=(process, 0), daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.targets.posix.mounts import mount_of
-from pytest_ckpt.targets.posix.residency import evict, find_gauge, resident_bytes
+from pytest_ckpt.targets.posix.page_cache import evict, find_gauge, resident_bytes
+from pytest_ckpt.targets.posix.storage_stack import mount_of
 
 # Other tests drop the caches of the whole machine.
 pytestmark = pytest.mark.alone
@@ -142,7 +142,7 @@ def test_a_gauge_is_tried_before_it_is_believed_and_leaves_nothing(on_disk):
 
 
 def test_gauges_that_see_nothing_are_not_believed(tmp_path, monkeypatch):
-    monkeypatch.setattr("pytest_ckpt.targets.posix.residency.resident_bytes", lambda path, _: (0, path.stat().st_size))
+    monkeypatch.setattr("pytest_ckpt.targets.posix.page_cache.resident_bytes", lambda path, _: (0, path.stat().st_size))
     assert find_gauge(tmp_path) is None
     assert not any(tmp_path.iterdir())
 
@@ -156,7 +156,7 @@ def test_caches_dropped_by_another_job_between_read_and_look_make_no_gauge_blind
             evict([path])
         return resident_bytes(path, gauge)
 
-    monkeypatch.setattr("pytest_ckpt.targets.posix.residency.resident_bytes", dropped_at_first)
+    monkeypatch.setattr("pytest_ckpt.targets.posix.page_cache.resident_bytes", dropped_at_first)
     assert find_gauge(on_disk) == looks[2]
 
 
@@ -166,12 +166,12 @@ def test_where_the_first_gauge_is_blind_the_second_is_used(tmp_path, monkeypatch
             raise OSError(38, "Function not implemented")
         return path.stat().st_size, path.stat().st_size
 
-    monkeypatch.setattr("pytest_ckpt.targets.posix.residency.resident_bytes", only_mincore)
+    monkeypatch.setattr("pytest_ckpt.targets.posix.page_cache.resident_bytes", only_mincore)
     assert find_gauge(tmp_path) == "mincore"
 
 
 def test_the_file_for_the_trial_never_writes_over_another(tmp_path, monkeypatch):
-    monkeypatch.setattr("pytest_ckpt.targets.posix.residency.own_name", lambda: "taken")
+    monkeypatch.setattr("pytest_ckpt.targets.posix.page_cache.own_name", lambda: "taken")
     (tmp_path / "canary-taken").write_text("mine")
     with pytest.raises(FileExistsError):
         find_gauge(tmp_path)
