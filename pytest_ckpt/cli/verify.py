@@ -16,9 +16,8 @@ if TYPE_CHECKING:
 
 HELP = "check that a run folder was not changed and that its verdicts follow from its measurements"
 DESCRIPTION = (
-    "Check the digests of all files, the schema of the report, that verdicts and certificate follow from the "
-    "measurements, and the signature. Exit code 0: unchanged; 1: changed, with each place named; 8: "
-    "the run wrote no report."
+    "Check the digests of all files and the signature, judge the files again and write the certificate again. "
+    "Exit code 0: UNCHANGED; 1: CHANGED, with the names of files and verdicts that differ; 8: the run wrote no report."
 )
 SCHEMA = "pytest-ckpt/verify/1"
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt import __version__
 from pytest_ckpt.evidence.combined import combine_folders
-from pytest_ckpt.evidence.differences import differences, short, some
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, file_digest, report_text
 from pytest_ckpt.evidence.outcome import Examination
 from pytest_ckpt.evidence.run_files import COMBINED, REPORT, Document, ReadDocument
 from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.evidence.signature_check import check_signature
-from pytest_ckpt.evidence.verification import check_digests, pages_written_again, verify_folder
+from pytest_ckpt.evidence.verification import check_digests, is_alike, pages_written_again, verify_folder
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
@@ -51,17 +50,16 @@ def verify_combined(folder: Path, runs: Sequence[Path], keys: Sequence[PublicKey
         )
     report: Document = parse(read(folder / REPORT))
     wrong = faults(report, "report")
-    schema = _examined("schema", wrong, f"{REPORT} follows {report.get('schema')!s:.60}", "does not follow its schema")
-    if not wrong and report_text(report).encode() != read(folder / REPORT):
-        schema = _examined("schema", [f"changed: {REPORT}"], "", "is not byte for byte as it was written")
-    checks = [check_digests(folder), schema]
+    checks = [check_digests(folder)]
     if not wrong:
         labels = _labels(report, runs)
         checks += [_check_verdicts(folder, report, list(labels)), _check_pages(folder, report)]
     else:
         labels = {run: f"run {number}" for number, run in enumerate(runs, start=1)}
-        checks += [Examination(name=name, outcome="not checked", description=f"{REPORT} is no report of several runs")
-                   for name in ("verdicts", "pages")]  # fmt: skip
+        checks += [
+            _examined("verdicts", wrong, "", f"{REPORT} does not follow its schema"),
+            Examination(name="pages", outcome="not checked", description=f"{REPORT} is no report of several runs"),
+        ]
     signed = [place for place in (folder, *labels) if (place / ATTESTATION).exists()]
     # Who was given a key expects a signature somewhere.
     expected = keys if folder in signed or not signed else ()
@@ -109,14 +107,17 @@ def _check_verdicts(folder: Path, report: ReadDocument, runs: Sequence[Path]) ->
     known = {option.ini_name for option in with_role("limit")}
     limits = {name: str(value) for name, value in combined["limits"].items()}
     found += [f"combined.limits.{name}: no option of pytest-ckpt judge" for name in limits if name not in known]
+    if report_text(dict(report)).encode() != read(Path(folder, REPORT)):
+        found.append(f"changed: {REPORT}")
     try:
         again = combine_folders(runs, {name: value for name, value in limits.items() if name in known})
     except Exception as error:  # whatever changed files lead to, they cannot be combined
         found.append(f"the runs cannot be combined again: {error!s:.300}")
     else:
         found += [
-            f"{place}: {REPORT} says {short(stated)}, the runs say {short(follows)}"
-            for place, stated, follows in differences(report, again, "report")
+            f"differs: {name} of {REPORT}"
+            for name in dict.fromkeys([*report, *again])
+            if not is_alike(report.get(name), again.get(name))
         ]
     verdicts = counted(len(report["requirements"]), "verdict follows", "verdicts follow")
     return _examined("verdicts", found, f"{verdicts} from the runs", "the report does not follow from its runs")
@@ -138,5 +139,5 @@ def _check_pages(folder: Path, report: Document) -> Examination:
 
 def _examined(name: str, found: Sequence[str], holds: str, broken: str) -> Examination:
     if found:
-        return Examination(name=name, outcome="broken", description=broken, details=some(found))
+        return Examination(name=name, outcome="broken", description=broken, details=tuple(found))
     return Examination(name=name, outcome="holds", description=holds)

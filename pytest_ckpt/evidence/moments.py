@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_ckpt.evidence.cross_check import EVENTS
-from pytest_ckpt.evidence.event_log import read_log
-from pytest_ckpt.facts.events import OperationDone
+from pytest_ckpt.evidence.run_files import EVENTS
+from pytest_ckpt.facts.events import OperationDone, event_from_plain
 from pytest_ckpt.facts.measurement import Measurement
-from pytest_ckpt.support.strict_json import read_lines
+from pytest_ckpt.support.strict_json import parse, read_lines
 
 
 def ends_of(folder: Path, measurement: Measurement) -> tuple[float, ...]:
@@ -16,14 +15,15 @@ def ends_of(folder: Path, measurement: Measurement) -> tuple[float, ...]:
 
     Empty where ``events.jsonl`` does not tell of just these operations.
     """
+    listed = []
     try:
-        listed = [
-            (entry.event.operation, entry.seconds)
-            for entry in read_log(read_lines(folder / EVENTS))
-            if isinstance(entry.event, OperationDone) and entry.event.subject == measurement.subject
-        ]
+        for line in read_lines(folder / EVENTS):
+            plain = parse(line)
+            event = event_from_plain(plain)
+            if isinstance(event, OperationDone) and event.subject == measurement.subject:
+                listed.append((event.operation, float(plain["seconds"])))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return ()
     if [operation for operation, _ in listed] != list(measurement.operations):
         return ()
-    return tuple(float(seconds) for _, seconds in listed)
+    return tuple(seconds for _, seconds in listed)

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ckpt.evidence.cross_check import SESSION
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST
+from pytest_ckpt.evidence.run_files import REPORT, SESSION
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import AreaRef, removal_of
@@ -24,7 +24,7 @@ from pytest_ckpt.sizing.plan import Plan
 
 NO_REPORT = "No report was written: the controller of the run was ended, or the run still goes on."
 
-_SEALED = ("report.json", MANIFEST, ATTESTATION)
+_SEALED = (REPORT, MANIFEST, ATTESTATION)
 
 
 def is_unfinished(folder: Path) -> bool:

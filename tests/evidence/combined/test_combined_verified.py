@@ -65,7 +65,7 @@ def test_a_certificate_that_says_more_than_its_runs_is_found_by_its_place(writte
     write_manifest(out)
     code, shown = verify(capsys, *written)
     assert code == 1
-    assert "report.combined.superseded[SAVE" in shown
+    assert "differs: combined of report.json" in shown
     assert "changed: certificate.html" in shown
 
 
