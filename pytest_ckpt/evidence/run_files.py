@@ -28,8 +28,6 @@ ReadDocument = Mapping[str, Any]
 """The same, for who only reads it."""
 
 REPORT, SESSION, PLAN, EVENTS = "report.json", "session.json", "plan.json", "events.jsonl"
-COMBINED = "combined"
-"""What a report of several runs holds, and that of one run does not."""
 
 
 def read_report(folder: Path) -> Document:
@@ -42,11 +40,6 @@ def read_report(folder: Path) -> Document:
         raise UsageError(
             f"{file} follows {report['schema']:.60}, which this version does not know.",
             "Judge it with the version of pytest-ckpt that made the run, or a newer one.",
-        )
-    if COMBINED in report:
-        raise UsageError(
-            f"{folder} holds a certificate of several runs, and no run.",
-            "Name the folders of its runs, or check it with them: pytest-ckpt verify FOLDER RUN1 RUN2 …",
         )
     if wrong := faults(report, "report"):
         raise not_ours(file, "follows no schema of pytest-ckpt", wrong)

@@ -6,7 +6,6 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.report import view
-from pytest_ckpt.report.combined import runs_lines
 from pytest_ckpt.report.quantity import NONE, margin_text, quantities, quantity, three_digits
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import units
@@ -47,7 +46,6 @@ def summary_lines(document: Mapping[str, Any]) -> list[Line]:
         *_table(subjects),
         *_behaviour(document),
         *_plugins(document),
-        *_runs(document),
         *_exceptions(document),
         *_grade(document),
         *_left_behind(document),
@@ -148,12 +146,6 @@ def _plugins(document: Mapping[str, Any]) -> list[Line]:
         verdicts = [v for v in document.get("requirements") or [] if of.get(v["id"]) == plugin]
         text = ", ".join(f"{count} {outcome}" for outcome, count in view.counts(verdicts).items())
         lines.append((f"requirements of plugin {plugin}: {text}", {}))
-    return [*lines, ("", {})] if lines else []
-
-
-def _runs(document: view.Document) -> list[Line]:
-    """Return which runs a report was made of, and what newer ones took the place of."""
-    lines = [line for text in runs_lines(document) for line in _wrapped(text, {})]
     return [*lines, ("", {})] if lines else []
 
 
