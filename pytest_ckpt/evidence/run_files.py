@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pytest_ckpt.evidence.schemas import faults
-from pytest_ckpt.facts.codec import Record, from_plain, misfits
+from pytest_ckpt.facts.codec import Record, from_plain, misfits, to_plain
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.facts.subject import Subject
+from pytest_ckpt.facts.starts import Start
 from pytest_ckpt.judging.document import SCHEMA
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 from pytest_ckpt.support.errors import UsageError
@@ -21,6 +21,14 @@ _MAXIMUM_TOLD = 5
 _KINDS = ("save", "load")
 # Clocks are read to the nanosecond and summed in floats.
 _CLOCK_SECONDS = 1e-6
+
+_RECORDS: Mapping[str, type[Any]] = {
+    "measurements/*.json": Measurement,
+    "observations/*.json": Observation,
+    "starts/*/added/*.json": Measurement,
+    "starts/*/broken_off/*.json": Measurement,
+    "starts/*/start.json": Start,
+}
 
 Document = dict[str, Any]
 """A report as a file holds it, checked against its schema."""
@@ -49,10 +57,11 @@ def read_report(folder: Path) -> Document:
 def read_measurements(folder: Path, plan: Plan) -> list[Measurement]:
     """Return the measurements of a run folder, in the order of its plan. Raises UsageError for what is none."""
     files = [(folder / "measurements" / f"{planned.subject.slug}.json", planned) for planned in plan.checkpoints]
-    return [_read_measurement(file, planned) for file, planned in files if file.exists()]
+    return [read_measurement(file, planned) for file, planned in files if file.exists()]
 
 
-def _read_measurement(file: Path, planned: PlannedCheckpoint) -> Measurement:
+def read_measurement(file: Path, planned: PlannedCheckpoint) -> Measurement:
+    """Return the measurement of a planned checkpoint. Raises UsageError for a file that no run writes."""
     measurement = _read_record(file, Measurement, "measurement")
     if wrong := _contradictions(measurement, planned):
         raise not_ours(file, "is no measurement of this run", wrong)
@@ -113,12 +122,13 @@ def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
     return UsageError(f"{file} {what}: {'; '.join(wrong[:_MAXIMUM_TOLD])}{more}.", VERIFY_REMEDY)
 
 
-def record_files(document: ReadDocument) -> Iterator[tuple[str, Any]]:
-    """Yield (path below the folder, record) for each measurement and observation of a report."""
-    for measurement in document["measurements"]:
-        yield f"measurements/{Subject.from_text(measurement['subject']).slug}.json", measurement
-    for seen in document["observations"]:
-        yield f"observations/{seen['requirement']}.{seen['subject']}.json", seen
+def odd_records(folder: Path) -> Iterator[str]:
+    """Yield the names of files that hold more than the record that a run writes. Raises UsageError."""
+    for pattern, kind in _RECORDS.items():
+        for file in sorted(folder.glob(pattern)):
+            plain = read_file(file)
+            if to_plain(from_plain(kind, plain)) != plain:
+                yield file.relative_to(folder).as_posix()
 
 
 def _contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list[str]:

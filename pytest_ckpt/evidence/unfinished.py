@@ -48,6 +48,8 @@ def begun_report(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[st
             "command": session["command"],
             "folder": "",
             "seed": session["seed"],
+            "suites": session.get("suites") or [],
+            "hosts": session.get("hosts") or [],
         },
         "checkpoints": plan["checkpoints"],
         "settings": session["settings"],

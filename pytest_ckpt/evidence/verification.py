@@ -16,7 +16,7 @@ from pytest_ckpt import __version__
 from pytest_ckpt.evidence.manifest import MANIFEST, compare, report_text
 from pytest_ckpt.evidence.outcome import Examination
 from pytest_ckpt.evidence.rejudge import altered_tables, judge_folder
-from pytest_ckpt.evidence.run_files import REPORT, Document, read_file, read_report, record_files
+from pytest_ckpt.evidence.run_files import REPORT, Document, odd_records, read_report
 from pytest_ckpt.evidence.signature_check import check_signature, unsigned
 from pytest_ckpt.evidence.unfinished import NO_REPORT, is_unfinished
 from pytest_ckpt.judging.catalogue import recorded
@@ -138,7 +138,7 @@ def _differences(folder: Path, report: Document, again: Document) -> Iterator[st
         yield from (f"differs: {table} of {REPORT}" for table in altered_tables(report))
         if read(folder / REPORT) != report_text(report).encode():
             yield f"changed: {REPORT}"
-        yield from (f"changed: {name}" for name, record in record_files(again) if read_file(folder / name) != record)
+        yield from (f"changed: {name}" for name in odd_records(folder))
 
 
 def _by_name(report: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -280,6 +280,9 @@ OPTIONS: tuple[Option, ...] = (
            roles=("plan", "disclosed"), field="remove_snapshot_command",
            help="command that removes a snapshot of --ckpt-snapshot, whose folder is its last argument; run after each "
            "one, also when the run ends early"),
+    Option(key="resume", group="evidence", default="off", parse="read_switch", example="on", roles=(), is_flag=True,
+           help="continue the run of --ckpt-report after a crash, a kill or a reboot, or with more suites: complete "
+           "measurements under the same conditions are kept"),
     Option(key="report", group="evidence", metavar="FOLDER", default="ckpt-report", parse="read_path",
            example="/srv/acceptance/ckpt-report", roles=(),
            help="folder for certificate, report and all evidence"),

@@ -18,6 +18,7 @@ from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.completeness import compared_with, is_given
 from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.starts import with_others
 from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run
 from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
@@ -67,7 +68,7 @@ def ckpt_observer(request: pytest.FixtureRequest) -> Observer:
     """Shows how far the session has come with all that it will measure and check."""
     run = request.config.stash[RUN]
     asked = _asked(request.session, run)
-    wanted = [c for c in run.plan.runnable if asked.measures(str(c.subject))]
+    wanted = [c for c in run.plan.runnable if asked.measures(str(c.subject)) and run.is_open(c.subject)]
     steps = [s for c in wanted for s in planned_steps(c, run.settings, run.target)]
     return TerminalObserver(request.config, steps, asked.checks)
 
@@ -157,6 +158,7 @@ def _judge(
     own = requirement.own_launch
     measurement = bench.with_own_launch(planned.subject, own) if own else bench.measurement(planned.subject)
     verdict = decide(requirement, measurement, run.plan.limits, run.gates)
+    verdict = with_others(verdict, requirement, bench.others(planned.subject), run.plan.limits, run.gates)
     kind = _TIMED.get(requirement.id)
     if kind is None:
         return verdict, None
@@ -189,7 +191,11 @@ def _asked(session: pytest.Session, run: RunContext) -> _Asked:
         for item, of in zip(session.items, params, strict=True)
         if "subject" in of and (mark := item.get_closest_marker("requirement"))
     }
-    made = [c for c in CHECKS if (c.requirement, c.subject) in pairs and is_given(c, run.settings)]
+    made = [
+        c
+        for c in CHECKS
+        if (c.requirement, c.subject) in pairs and is_given(c, run.settings) and not run.observed(c.name)
+    ]
     named = {str(of["subject"]) for of in params if "subject" in of}
     beside = compared_with(run.plan, run.settings, [c.subject for c in run.plan.runnable if str(c.subject) in named])
     return _Asked(subjects=frozenset(named | set(map(str, beside))), checks=len(made))

@@ -28,6 +28,7 @@ from pytest_ckpt.report.quantity import (
     quantities,
     three_digits,
 )
+from pytest_ckpt.report.starts import start_lines
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import resources, units
 from pytest_ckpt.support.embedded_pictures import data_address
@@ -96,6 +97,7 @@ def render(document: dict[str, Any]) -> str:
         next_steps=view.next_steps(document),
         helps=remedies.helps(verdicts),
         help_of=lambda verdict: (h := remedies.heading_of(verdict)) and remedies.anchor_of(h),
+        starts=start_lines(document),
         alike=lambda some: view.alike(some, view.behaviour_ids(document)),
         topology=_topology(document),
         messages=group_messages((document.get("published") or {}).get("messages") or []),

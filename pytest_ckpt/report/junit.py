@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.report import view
+from pytest_ckpt.report.starts import start_lines
 from pytest_ckpt.report.svg import printable
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def _suites(document: Mapping[str, Any]) -> ET.Element:
             ("cluster", cluster.get("accelerators")),
             ("save_limit_seconds", cluster.get("save_limit_seconds")),
             ("load_limit_seconds", cluster.get("load_limit_seconds")),
+            *(("start", sentence) for sentence in start_lines(document)),
             *(("grade_reason", reason) for reason in document.get("grade_reasons") or []),
             *(("requests", text) for measured in document.get("measurements") or [] for text in _requests(measured)),
         ),

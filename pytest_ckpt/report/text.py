@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.report import view
 from pytest_ckpt.report.quantity import NONE, margin_text, quantities, quantity, three_digits
+from pytest_ckpt.report.starts import start_lines
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import units
 from pytest_ckpt.support.units import counted
@@ -46,6 +47,7 @@ def summary_lines(document: Mapping[str, Any]) -> list[Line]:
         *_table(subjects),
         *_behaviour(document),
         *_plugins(document),
+        *_starts(document),
         *_exceptions(document),
         *_grade(document),
         *_left_behind(document),
@@ -146,6 +148,12 @@ def _plugins(document: Mapping[str, Any]) -> list[Line]:
         verdicts = [v for v in document.get("requirements") or [] if of.get(v["id"]) == plugin]
         text = ", ".join(f"{count} {outcome}" for outcome, count in view.counts(verdicts).items())
         lines.append((f"requirements of plugin {plugin}: {text}", {}))
+    return [*lines, ("", {})] if lines else []
+
+
+def _starts(document: view.Document) -> list[Line]:
+    """Return the starts of a run that was interrupted or continued."""
+    lines = [line for text in start_lines(document) for line in _wrapped(text, {})]
     return [*lines, ("", {})] if lines else []
 
 
