@@ -21,28 +21,21 @@ if TYPE_CHECKING:
     from pytest_ckpt.published.folder import Message
     from pytest_ckpt.published.judge import Found
 
-HELP = "re-judge the saved results of runs, or judge results of DLIO, for any cluster"
+HELP = "re-judge the saved results of a run, or judge results of DLIO, for any cluster"
 DESCRIPTION = (
     "Re-judge the saved results of a run: a limit that is not given stays that of the run. Or judge results of DLIO "
-    "and mlpstorage: one result gives a report, a tree of several gives a table. Several folders of runs of one target "
-    "give one certificate: the newest result of each requirement counts."
+    "and mlpstorage: one result gives a report, a tree of several gives a table."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.add_argument(
-        "folders",
-        metavar="FOLDER",
-        nargs="+",
-        help="the folder of a run, such as ckpt-report, or a tree of results of DLIO; several folders of runs give one "
-        "certificate",
+        "folder", metavar="FOLDER", help="the folder of a run, such as ckpt-report, or a tree of results of DLIO"
     )
     add_options(parser, with_role("limit"))
     parser.add_argument("--json", action="store_true", help="print the report, or the table of a tree, as JSON")
     parser.add_argument("--html", metavar="FILE", help="write the certificate, or the table of a tree")
-    parser.add_argument("--out", metavar="FOLDER", help="write report, certificate and digests of several runs there")
-    parser.add_argument("--sign", metavar="KEY", help="private key (Ed25519, PEM) that signs what --out writes")
     parser.add_argument("--pdf", metavar="FILE", help="write the same as PDF, which needs the extra pytest-ckpt[pdf]")
     parser.add_argument(
         "--rules",
@@ -60,18 +53,7 @@ def run(asked: argparse.Namespace) -> int:
 
         check_printer("--pdf")
     limits = said_of(asked, with_role("limit"))
-    folders = [Path(folder) for folder in asked.folders]
-    if asked.sign and not asked.out:
-        raise UsageError("--sign signs what --out writes, and there is no --out.", "Say --out=FOLDER, too.")
-    if len(folders) > 1:
-        document = _combine(folders, limits, asked)
-    elif asked.out:
-        raise UsageError(
-            "--out writes the certificate of several runs, and one folder was named.",
-            "Name the folders of two runs or more, or write the certificate of one with --html.",
-        )
-    else:
-        document = _judge_one(folders[0], limits, foresees=bool(asked.json or asked.html or asked.pdf))
+    document = _judge_one(Path(asked.folder), limits, foresees=bool(asked.json or asked.html or asked.pdf))
     if asked.html:
         from pytest_ckpt.report import html  # noqa: PLC0415 - jinja2 only when it is needed
 
@@ -100,27 +82,6 @@ def _judge_one(folder: Path, limits: Mapping[str, str | None], *, foresees: bool
     return judge_sealed_folder(folder, limits, foresees=foresees) if document is None else document
 
 
-def _combine(folders: list[Path], limits: Mapping[str, str | None], asked: argparse.Namespace) -> Document:
-    """Return the judgement of several runs, and write what --out asks for."""
-    from pytest_ckpt.evidence.combined import combine_folders  # noqa: PLC0415
-
-    signer = None
-    if asked.sign:
-        from pytest_ckpt.evidence.signing import read_private_key  # noqa: PLC0415
-
-        signer = read_private_key(Path(asked.sign), option="--sign")
-    out = Path(asked.out) if asked.out else None
-    if out and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UsageError(f"--out={out}: there is something there.", "Name an empty or a new folder.")
-    document = combine_folders(folders, limits)
-    if out:
-        from pytest_ckpt.run.close import write_report  # noqa: PLC0415
-
-        out.mkdir(parents=True, exist_ok=True)
-        write_report(document, out, signer)
-    return document
-
-
 def _hold_against_rules(asked: argparse.Namespace) -> int:
     """Print which rules of a submission published results meet or break; no limit takes part in that."""
     from pytest_ckpt.published.folder import find_runs  # noqa: PLC0415
@@ -132,14 +93,12 @@ def _hold_against_rules(asked: argparse.Namespace) -> int:
         raise UsageError(
             f"--rules={asked.rules:.60}: it is none{nearest(asked.rules, [EDITION])}.", f"Say --rules={EDITION}."
         )
-    if others := [name for name in ("html", "pdf", "out", "sign") if getattr(asked, name)]:
+    if others := [name for name in ("html", "pdf") if getattr(asked, name)]:
         raise UsageError(f"--{others[0]} and --rules do not go together.", "Leave one of them out, or take --json.")
     given = said_of(asked, with_role("limit"))
     if option := next((o.flag for o in with_role("limit") if given.get(o.ini_name) is not None), ""):
         raise UsageError(f"{option} and --rules do not go together: no rule asks for a time.", f"Leave out {option}.")
-    if len(asked.folders) > 1:
-        raise UsageError("--rules reads one folder, and several were named.", "Name the folder that holds them all.")
-    folder = Path(asked.folders[0])
+    folder = Path(asked.folder)
     if (folder / "report.json").exists():
         raise UsageError(
             f"{folder} is a run of pytest-ckpt, and no result of DLIO.",

@@ -16,21 +16,15 @@ if TYPE_CHECKING:
 
 HELP = "check that a run folder was not changed and that its verdicts follow from its measurements"
 DESCRIPTION = (
-    "Check the digests of all files, the schema of the report, that verdicts and certificate follow from the "
-    "measurements, and the signature. Exit code 0: unchanged; 1: changed, with each place named; 8: "
-    "the run wrote no report."
+    "Check the digests of all files and the signature, judge the files again and write the certificate again. "
+    "Exit code 0: UNCHANGED; 1: CHANGED, with the names of files and verdicts that differ; 8: the run wrote no report."
 )
 SCHEMA = "pytest-ckpt/verify/1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument(
-        "folder", metavar="FOLDER", help="the folder of a run, such as ckpt-report, or of a certificate of several runs"
-    )
-    parser.add_argument(
-        "runs", metavar="RUN", nargs="*", help="the folders of all runs that the certificate of several is made of"
-    )
+    parser.add_argument("folder", metavar="FOLDER", help="the folder of a run, such as ckpt-report")
     parser.add_argument(
         "--key",
         metavar="PUB",
@@ -43,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Print what holds and what does not."""
-    from pytest_ckpt.evidence.combined_verification import is_combined, verify_combined  # noqa: PLC0415
     from pytest_ckpt.evidence.signers import KnownKey, signers  # noqa: PLC0415
     from pytest_ckpt.evidence.signing import read_public_key  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
@@ -53,10 +46,9 @@ def run(asked: argparse.Namespace) -> int:
 
     known = [KnownKey(name=name, key=read_public_key(Path(name), option="--key")) for name in asked.key]
     keys = [one.key for one in known]
-    folder, runs = Path(asked.folder), [Path(run) for run in asked.runs]
-    several = bool(runs) or is_combined(folder)
-    checks = verify_combined(folder, runs, keys) if several else verify_folder(folder, keys)
-    found = signers({str(place): place for place in (folder, *runs)}, known)
+    folder = Path(asked.folder)
+    checks = verify_folder(folder, keys)
+    found = signers({str(folder): folder}, known)
     is_broken = any(c.outcome == "broken" for c in checks)
     unfinished = is_unfinished(folder)
     if asked.json:
@@ -81,8 +73,7 @@ def _lines(
         which = f"{signer.key}: {signed}" if signer.key else f"{signed}, by its own word"
         name, outcome = "signer", "known" if signer.key else "not known"
         lines.append(f"{name:<{width}} {outcome:<12} {which}; SHA-256 of the key {signer.key_id}")
-    # Of several folders, each has its own.
-    unchecked = dict.fromkeys(c.name.rpartition(": ")[2] for c in checks if c.outcome == "not checked")
+    unchecked = [c.name for c in checks if c.outcome == "not checked"]
     if is_broken:
         lines.append("CHANGED: this folder is not as its run left it")
     elif unfinished:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_ckpt.config.engines import known_engines, recorded_engine
@@ -16,15 +16,17 @@ from pytest_ckpt.evidence.run_files import (
     ReadDocument,
     fitting,
     not_ours,
-    read_measurements,
     read_observations,
 )
+from pytest_ckpt.evidence.starts import all_starts, completed, other_measurements
 from pytest_ckpt.evidence.unfinished import decidable
 from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.facts.options import with_role
+from pytest_ckpt.facts.options import Role, with_role
 from pytest_ckpt.facts.settings import Origin, Settings
+from pytest_ckpt.facts.starts import Start
 from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.grading.catalogue import extended, known_to, offered, recorded
@@ -34,6 +36,7 @@ from pytest_ckpt.grading.grading import EXIT_CRASHED, Judgement, judge_run, of_c
 from pytest_ckpt.judging.clients import clients_of
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.starts import OtherMeasurement, with_others
 from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run, severity_of
 from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.sizing.plan import Plan, plan_run
@@ -50,6 +53,7 @@ class _Facts:
     gates: Gates
     measurements: Mapping[str, Measurement]
     observations: Mapping[tuple[str, str], Observation]
+    others: Mapping[str, Sequence[OtherMeasurement]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,10 +75,11 @@ class JudgedRun:
     observations: tuple[Observation, ...]
     waivers: tuple[Waiver, ...]
     judgement: Judgement
+    starts: tuple[Start, ...]
 
     def document(self, *, foresees: bool = True) -> Document:
         """Return its report, without a forecast where nobody reads that."""
-        return make_document(
+        document = make_document(
             foresees=foresees,
             # The certificate in that folder is another judgement's.
             run={**self.report["run"], "folder": ""},
@@ -93,6 +98,7 @@ class JudgedRun:
             catalogue=self.catalogue,
             catalogue_names=self.catalogue_names,
         )
+        return document | {"starts": to_plain(self.starts)}
 
 
 def judged_run(
@@ -108,7 +114,7 @@ def judged_run(
     ``decides_all``: also what the report does not decide, wherever there are facts of it.
     """
     extras = recorded(report.get("catalogue") or ())
-    settings = _settings(report, command_line)
+    settings = recorded_settings(report, command_line)
     if as_recorded:
         settings = dataclasses.replace(settings, origins=tuple(fitting(Origin, s) for s in report["settings"]))
     target = fitting(TargetFacts, report["environment"]["target"])
@@ -121,7 +127,7 @@ def judged_run(
     asked = dataclasses.replace(gates, kinds=gates.kinds | later)
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, asked, catalogue))
     plan = plan_run(settings, target, gates.table)
-    measurements = read_measurements(folder, plan)
+    measurements = completed(folder, plan)
     if "page cache" in target.capabilities and any(m.cache and m.cache.is_declared_cold for m in measurements):
         raise not_ours(folder, "holds what no run writes", ["its target has a page cache, and loads were not counted"])
     observations = read_observations(folder)
@@ -131,6 +137,7 @@ def judged_run(
         gates=asked,
         measurements={str(m.subject): m for m in measurements},
         observations={(o.requirement, o.subject): o for o in observations},
+        others=other_measurements(folder, plan),
     )
     verdicts = _verdicts(report, settings, facts, catalogue, as_recorded=as_recorded, decides_all=decides_all)
     waivers = tuple(fitting(Waiver, w) for w in report.get("waivers", []))
@@ -162,6 +169,7 @@ def judged_run(
         observations=tuple(observations),
         waivers=waivers,
         judgement=judgement,
+        starts=all_starts(folder, report["run"], report.get("exit_code"), measurements, observations),
     )
 
 
@@ -227,7 +235,8 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
     """Judge one requirement again, on what it was judged on."""
     subject, gates = found.subject, facts.gates
     if measurement := facts.measurements.get(subject):
-        return decide(requirement, measurement, facts.plan.limits, gates)
+        verdict = decide(requirement, measurement, facts.plan.limits, gates)
+        return with_others(verdict, requirement, facts.others.get(subject, ()), facts.plan.limits, gates)
     if observation := facts.observations.get((found.id, subject)):
         return decide_observed(requirement, observation, gates, facts.kind)
     if found.outcome == "not run":
@@ -236,8 +245,11 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
     return not_run(requirement, subject, "no facts", NO_FACTS, gates)
 
 
-def _settings(report: ReadDocument, command_line: Mapping[str, str | None]) -> Settings:
-    flags = {option.flag: option.ini_name for option in with_role("plan")}
+def recorded_settings(
+    report: ReadDocument, command_line: Mapping[str, str | None], roles: Sequence[Role] = ("plan",)
+) -> Settings:
+    """Return the settings that a report states, of the options with one of the roles; the command line wins."""
+    flags = {option.flag: option.ini_name for role in roles for option in with_role(role)}
     fields = {flags[s["option"]]: s["value"] for s in report["settings"] if s["option"] in flags and s["value"]}
     hosts = report["environment"]["hosts"]
     if len(hosts) > 1:

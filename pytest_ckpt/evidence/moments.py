@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
-from pytest_ckpt.evidence.cross_check import EVENTS
-from pytest_ckpt.evidence.event_log import read_log
-from pytest_ckpt.facts.events import OperationDone
-from pytest_ckpt.facts.measurement import Measurement
-from pytest_ckpt.support.strict_json import read_lines
+from pytest_ckpt.evidence.starts import event_files
+from pytest_ckpt.facts.events import MeasurementBegun, OperationDone, event_from_plain
+from pytest_ckpt.facts.measurement import Measurement, Operation
+from pytest_ckpt.support.strict_json import parse, read_lines
 
 
 def ends_of(folder: Path, measurement: Measurement) -> tuple[float, ...]:
@@ -16,14 +16,29 @@ def ends_of(folder: Path, measurement: Measurement) -> tuple[float, ...]:
 
     Empty where ``events.jsonl`` does not tell of just these operations.
     """
+    listed: list[tuple[Operation, float]] = []
+    wanted = list(measurement.operations)
     try:
-        listed = [
-            (entry.event.operation, entry.seconds)
-            for entry in read_log(read_lines(folder / EVENTS))
-            if isinstance(entry.event, OperationDone) and entry.event.subject == measurement.subject
-        ]
+        for line in _lines(folder):
+            plain = parse(line)
+            event = event_from_plain(plain)
+            if isinstance(event, MeasurementBegun) and event.subject == measurement.subject:
+                if [operation for operation, _ in listed] == wanted:
+                    # What follows was measured to add patterns.
+                    break
+                listed = []
+            elif isinstance(event, OperationDone) and event.subject == measurement.subject:
+                listed.append((event.operation, float(plain["seconds"])))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return ()
-    if [operation for operation, _ in listed] != list(measurement.operations):
+    if [operation for operation, _ in listed] != wanted:
         return ()
-    return tuple(float(seconds) for _, seconds in listed)
+    return tuple(seconds for _, seconds in listed)
+
+
+def _lines(folder: Path) -> Iterator[bytes]:
+    """Yield the complete lines that all starts of a run wrote."""
+    for file in event_files(folder):
+        for line in read_lines(file):
+            if line.endswith(b"\n"):
+                yield line

@@ -6,12 +6,25 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pytest_ckpt.evidence.cross_check import PLAN, SESSION
+from pytest_ckpt.config.gate_files import built_in, load_gates
 from pytest_ckpt.evidence.judged_run import judged_run
 from pytest_ckpt.evidence.manifest import MANIFEST, compare
-from pytest_ckpt.evidence.run_files import REPORT, VERIFY_REMEDY, Document, ReadDocument, read_file, read_report
+from pytest_ckpt.evidence.run_files import (
+    PLAN,
+    REPORT,
+    SESSION,
+    VERIFY_REMEDY,
+    Document,
+    ReadDocument,
+    read_file,
+    read_report,
+)
 from pytest_ckpt.evidence.unfinished import as_incomplete, begun_report, is_unfinished
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.options import OPTIONS
+from pytest_ckpt.grading.catalogue import CATALOGUE_NAMES
 from pytest_ckpt.grading.grading import EXIT_INCOMPLETE
+from pytest_ckpt.judging.gates import BUILT_IN
 from pytest_ckpt.support.errors import UsageError
 
 SECTIONS_LEFT_OUT = "what plugins wrote about the run's own verdicts is not repeated here"
@@ -88,6 +101,24 @@ def changes_of_facts(folder: Path) -> list[str]:
     changes = (("changed", found.changed), ("added", found.added), ("removed", found.removed))
     facts = [f"{word} {name}" for word, names in changes for name in names if name.startswith(_JUDGED)]
     return [*facts, *(f"ill-formed {line}" for line in found.ill_formed)]
+
+
+def altered_tables(report: ReadDocument) -> tuple[str, ...]:
+    """Return which tables of a report of this version are not those of this version.
+
+    They are the gates under the name of a table that ships, the defaults of options, and the list of requirements and
+    checks.
+    """
+    shipped = {built_in(word).name: word for word in BUILT_IN}
+    gates = report["gates"]
+    kind = report["environment"]["target"]["gate_kind"]
+    defaults = sorted((s["option"], s["default"]) for s in report["settings"])
+    are_ours = {
+        "gates": gates["name"] not in shipped or gates == to_plain(load_gates(shipped[gates["name"]], kind)),
+        "settings": defaults == sorted((option.flag, option.default) for option in OPTIONS),
+        "catalogue_names": tuple(report["catalogue_names"]) == CATALOGUE_NAMES,
+    }
+    return tuple(name for name, is_ours in are_ours.items() if not is_ours)
 
 
 def _judge(

@@ -1,16 +1,16 @@
-"""What a run folder's files hold, read strictly and checked against their schema."""
+"""Reads the files of a run folder strictly: checked against their schema, and against facts that cannot be."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pytest_ckpt.evidence.cross_check import contradictions, observation_contradictions
 from pytest_ckpt.evidence.schemas import faults
-from pytest_ckpt.facts.codec import Record, from_plain, misfits
-from pytest_ckpt.facts.measurement import Measurement
+from pytest_ckpt.facts.codec import Record, from_plain, misfits, to_plain
+from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.starts import Start
 from pytest_ckpt.grading.document import SCHEMA
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 from pytest_ckpt.support.errors import UsageError
@@ -18,15 +18,24 @@ from pytest_ckpt.support.strict_json import parse, read
 
 VERIFY_REMEDY = "pytest-ckpt verify says what in the folder is not as its run left it."
 _MAXIMUM_TOLD = 5
+_KINDS = ("save", "load")
+# Clocks are read to the nanosecond and summed in floats.
+_CLOCK_SECONDS = 1e-6
+
+_RECORDS: Mapping[str, type[Any]] = {
+    "measurements/*.json": Measurement,
+    "observations/*.json": Observation,
+    "starts/*/added/*.json": Measurement,
+    "starts/*/broken_off/*.json": Measurement,
+    "starts/*/start.json": Start,
+}
 
 Document = dict[str, Any]
 """A report as a file holds it, checked against its schema."""
 ReadDocument = Mapping[str, Any]
 """The same, for who only reads it."""
 
-REPORT = "report.json"
-COMBINED = "combined"
-"""What a report of several runs holds, and that of one run does not."""
+REPORT, SESSION, PLAN, EVENTS = "report.json", "session.json", "plan.json", "events.jsonl"
 
 
 def read_report(folder: Path) -> Document:
@@ -40,11 +49,6 @@ def read_report(folder: Path) -> Document:
             f"{file} follows {report['schema']:.60}, which this version does not know.",
             "Judge it with the version of pytest-ckpt that made the run, or a newer one.",
         )
-    if COMBINED in report:
-        raise UsageError(
-            f"{folder} holds a certificate of several runs, and no run.",
-            "Name the folders of its runs, or check it with them: pytest-ckpt verify FOLDER RUN1 RUN2 …",
-        )
     if wrong := faults(report, "report"):
         raise not_ours(file, "follows no schema of pytest-ckpt", wrong)
     return report
@@ -53,12 +57,13 @@ def read_report(folder: Path) -> Document:
 def read_measurements(folder: Path, plan: Plan) -> list[Measurement]:
     """Return the measurements of a run folder, in the order of its plan. Raises UsageError for what is none."""
     files = [(folder / "measurements" / f"{planned.subject.slug}.json", planned) for planned in plan.checkpoints]
-    return [_read_measurement(file, planned) for file, planned in files if file.exists()]
+    return [read_measurement(file, planned) for file, planned in files if file.exists()]
 
 
-def _read_measurement(file: Path, planned: PlannedCheckpoint) -> Measurement:
+def read_measurement(file: Path, planned: PlannedCheckpoint) -> Measurement:
+    """Return the measurement of a planned checkpoint. Raises UsageError for a file that no run writes."""
     measurement = _read_record(file, Measurement, "measurement")
-    if wrong := contradictions(measurement, planned):
+    if wrong := _contradictions(measurement, planned):
         raise not_ours(file, "is no measurement of this run", wrong)
     return measurement
 
@@ -71,7 +76,7 @@ def read_observations(folder: Path) -> list[Observation]:
         name = f"{observation.requirement}.{observation.subject}"
         if file.stem != name:
             raise not_ours(file, "is of another check", [f"it holds what {name} saw"])
-        if wrong := observation_contradictions(observation):
+        if wrong := _observation_contradictions(observation):
             raise not_ours(file, "is no observation of a run", wrong)
         found.append(observation)
     return found
@@ -115,3 +120,94 @@ def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
     """Return the error for a file that no run of ours wrote in this way."""
     more = f"; and {len(wrong) - _MAXIMUM_TOLD} more" if len(wrong) > _MAXIMUM_TOLD else ""
     return UsageError(f"{file} {what}: {'; '.join(wrong[:_MAXIMUM_TOLD])}{more}.", VERIFY_REMEDY)
+
+
+def odd_records(folder: Path) -> Iterator[str]:
+    """Yield the names of files that hold more than the record that a run writes. Raises UsageError."""
+    for pattern, kind in _RECORDS.items():
+        for file in sorted(folder.glob(pattern)):
+            plain = read_file(file)
+            if to_plain(from_plain(kind, plain)) != plain:
+                yield file.relative_to(folder).as_posix()
+
+
+def _contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list[str]:
+    """Return what in a measurement cannot be of the checkpoint that the plan names, or contradicts itself."""
+    shards = planned.layout
+    expected = {
+        "subject": planned.subject,
+        "model": shards.model.name,
+        "mode": shards.mode,
+        "engine": planned.engine.name,
+        "processes": shards.processes,
+        "scale": shards.scale,
+        "bytes": shards.bytes,
+        "full_bytes": shards.full_bytes,
+        "operations_planned": planned.operations,
+        "rank_bytes": shards.rank_bytes,
+        "basis": "all ranks",
+        "save_bytes": planned.save_bytes,
+        "load_bytes": planned.load_bytes,
+        "drains": planned.drains,
+    }
+    found = [
+        f"its {name} is {_short(getattr(measurement, name))}, that of the plan {_short(value)}"
+        for name, value in expected.items()
+        if getattr(measurement, name) != value
+    ]
+    if found:
+        return found
+    for kind in _KINDS:
+        numbers = [o.index for o in measurement.operations if o.kind == kind]
+        if numbers != list(range(1, len(numbers) + 1)) or len(numbers) > planned.operations:
+            found.append(f"its {kind}s are numbered {_short(numbers)}, and {planned.operations} were planned")
+    found += [f"{o.kind} {o.index}: {text}" for o in measurement.operations for text in _of_operation(o, measurement)]
+    integrity, durability = measurement.integrity, measurement.durability
+    whole = planned.loaded_bytes
+    if integrity and integrity.fault_count < len(integrity.faults):
+        found.append(f"it names {len(integrity.faults)} faults and counts {integrity.fault_count}")
+    if integrity and integrity.bytes_expected != whole:
+        found.append(f"{integrity.bytes_expected:,} bytes were to be compared, and its loads are of {whole:,}")
+    saves = sum(o.kind == "save" for o in measurement.operations)
+    if durability and (durability.saves, durability.files) != (saves, planned.files_of_saves(saves)):
+        found.append(
+            f"durable calls are told of {durability.files:,} files in {durability.saves} saves, and there were "
+            f"{planned.files_of_saves(saves):,} in {saves}"
+        )
+    return found
+
+
+def _of_operation(operation: Operation, measurement: Measurement) -> Iterator[str]:
+    seconds, ranks = operation.seconds, operation.rank_seconds
+    if operation.basis != "all ranks" or len(ranks) != measurement.processes:
+        yield f"times of {len(ranks)} of {measurement.processes} ranks ({operation.basis})"
+        return
+    if max(ranks) > seconds + _CLOCK_SECONDS:
+        yield f"it took {seconds:.9g} s, and rank {ranks.index(max(ranks))} took {max(ranks):.9g} s"
+    slowest, first = operation.slowest_rank, operation.rank0_seconds
+    if slowest is None or slowest >= len(ranks) or ranks[slowest] != max(ranks):
+        yield f"rank {slowest} is named as the slowest, and rank {ranks.index(max(ranks))} was"
+    if first != ranks[0]:
+        yield f"rank 0 took {first} s in one place and {ranks[0]} s in another"
+    beyond = [name for name, part in operation.phases.items() if part > seconds + _CLOCK_SECONDS]
+    if beyond:
+        yield f"its phase {beyond[0]} is longer than the whole"
+    if operation.resident_bytes and operation.resident_bytes > (operation.mapped_bytes or 0):
+        yield f"{operation.resident_bytes:,} of {operation.mapped_bytes or 0:,} bytes were in a cache"
+
+
+def _observation_contradictions(observation: Observation) -> list[str]:
+    """Return what in an observation contradicts itself."""
+    found = []
+    if (observation.anomaly_count == 0) != (not observation.anomalies) or (
+        observation.anomaly_count < len(observation.anomalies)
+    ):
+        found.append(f"it names {len(observation.anomalies)} anomalies and counts {observation.anomaly_count}")
+    if observation.measured is not None and observation.measured < 0:
+        found.append(f"it measured {observation.measured:g} {observation.unit}")
+    return found
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ckpt.evidence.cross_check import SESSION
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST
+from pytest_ckpt.evidence.run_files import REPORT, SESSION
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import AreaRef, removal_of
@@ -24,7 +24,7 @@ from pytest_ckpt.sizing.plan import Plan
 
 NO_REPORT = "No report was written: the controller of the run was ended, or the run still goes on."
 
-_SEALED = ("report.json", MANIFEST, ATTESTATION)
+_SEALED = (REPORT, MANIFEST, ATTESTATION)
 
 
 def is_unfinished(folder: Path) -> bool:
@@ -48,6 +48,8 @@ def begun_report(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[st
             "command": session["command"],
             "folder": "",
             "seed": session["seed"],
+            "suites": session.get("suites") or [],
+            "hosts": session.get("hosts") or [],
         },
         "checkpoints": plan["checkpoints"],
         "settings": session["settings"],

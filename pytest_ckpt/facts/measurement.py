@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from pytest_ckpt.facts.across_hosts import HostWaits
@@ -368,3 +368,18 @@ class Measurement:
     def of_kind(self, kind: OperationKind) -> tuple[Operation, ...]:
         """Return the operations of one kind, in the order they ran."""
         return tuple(o for o in self.operations if o.kind == kind)
+
+
+def with_patterns_of(measurement: Measurement, added: Measurement) -> Measurement:
+    """Return a measurement with the patterns that another one of the same subject has in addition.
+
+    The saves and loads stay those of the first. A failure in an added pattern is a failure of the whole.
+    """
+    own, other = measurement.patterns or Patterns(), added.patterns or Patterns()
+    names = [f.name for f in fields(Patterns) if f.name != "not_run" and getattr(own, f.name) is None]
+    found = {name: getattr(other, name) for name in names}
+    not_run = {name: why for name, why in other.not_run.items() if name in names and name not in own.not_run}
+    if not any(value is not None for value in found.values()) and not not_run and not added.failure:
+        return measurement
+    patterns = replace(own, **found, not_run=own.not_run | not_run)
+    return replace(measurement, patterns=patterns, failure=measurement.failure or added.failure)

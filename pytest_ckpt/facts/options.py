@@ -13,7 +13,7 @@ from pytest_ckpt.facts.file_rules import PACES
 from pytest_ckpt.facts.strategies import STRATEGIES
 
 Group = Literal["target", "cluster and limits", "workload", "checks", "evidence", "advanced"]
-Role = Literal["limit", "plan", "condition", "disclosed", "apart"]
+Role = Literal["limit", "plan", "condition", "disclosed"]
 
 GROUPS: tuple[Group, ...] = ("target", "cluster and limits", "workload", "checks", "evidence", "advanced")
 """The groups of ``--help`` and of the documentation, in order."""
@@ -23,7 +23,6 @@ ROLES: dict[Role, str] = {
     "plan": "`pytest-ckpt judge` keeps the value of the run: it decides what was measured.",
     "condition": "A trend compares only runs with the same value.",
     "disclosed": "Any value but the default is listed under the disclosures of the certificate.",
-    "apart": "Runs that differ in it can be combined into one certificate, which names the difference.",
 }
 """What an option takes part in; ``limit`` with ``plan``: the value of the run counts unless another is given."""
 
@@ -78,23 +77,23 @@ OPTIONS: tuple[Option, ...] = (
            help="endpoint of the object store, several separated by commas: ranks are spread evenly over them; "
            "embedded: a server that is started on this host, for a first run"),
     Option(key="ca_bundle", group="target", metavar="FILE", parse="read_path", example="/etc/ssl/array-ca.pem",
-           roles=("disclosed", "apart"),
+           roles=("disclosed",),
            help="certificates (PEM) by which the endpoint's TLS is verified, in place of the system's"),
     Option(key="unversioned", group="target", default="off", parse="read_switch", example="on",
-           roles=("disclosed", "apart"), is_flag=True,
+           roles=("disclosed",), is_flag=True,
            help="the operator's word that the bucket keeps no versions, where the credentials may not ask it"),
     Option(key="local", group="target", metavar="PATH", parse="read_path", example="/mnt/nvme/ckpt",
            roles=("plan", "disclosed"),
            help="existing folder on a disk or in the memory of the host, which strategy tiered needs: checkpoints are "
            "saved there first"),
     Option(key="hosts", group="target", metavar="LIST", default="localhost", parse="read_hosts",
-           example="node1:8,node2:8", roles=("condition", "disclosed", "apart"), unset=(),
+           example="node1:8,node2:8", roles=("condition", "disclosed"), unset=(),
            help="hosts that run the ranks, with the slots of each: host:slots,… or @hostfile"),
     Option(key="processes", group="target", metavar="N", parse="read_processes", example="64",
-           roles=("plan", "disclosed", "apart"),
+           roles=("plan", "disclosed"),
            help="number of ranks to start; the sum of the slots of --ckpt-hosts, or 8"),
     Option(key="launcher", group="target", metavar="COMMAND", parse="read_command",
-           example="srun --mpi=pmix --distribution=arbitrary --nodelist={ranks}", roles=("disclosed", "apart"),
+           example="srun --mpi=pmix --distribution=arbitrary --nodelist={ranks}", roles=("disclosed",),
            help="command that starts the ranks, such as mpirun or 'srun --mpi=pmix'; {processes}, {hosts} (a:8,b:8), "
            "{nodes} (a,b) and {ranks} (a,a,b,b) are filled in; without it, the mpiexec that was installed"),
     Option(key="ports", group="target", metavar="FIRST-LAST", parse="read_ports", example="20000-20100", roles=(),
@@ -152,23 +151,23 @@ OPTIONS: tuple[Option, ...] = (
            help="largest model that the certificate is for, where it is smaller than the gate table asks; the headline "
            "then says so; a file is one of --ckpt-model"),
     Option(key="waive", group="cluster and limits", metavar="FILE", parse="read_path", example="waivers.toml",
-           roles=("disclosed", "apart"),
+           roles=("disclosed",),
            help="a TOML file of waivers, each with requirement, subject, reason and expiry date; a run with a waived "
            "mandatory requirement is not certified"),
     Option(key="model", group="workload", metavar="NAMES", default="all", parse="read_models",
-           example="llama3-8b,llama3-70b", roles=("plan", "disclosed", "apart"), field="models",
+           example="llama3-8b,llama3-70b", roles=("plan", "disclosed"), field="models",
            help="models whose checkpoints are saved and loaded, separated by commas, such as llama3-8b,llama3-70b; "
            "files describe other models: ./my-model.toml, or a config.json of Hugging Face"),
     Option(key="parallel", group="workload", metavar="LIST", parse="read_parallel",
-           example="tp=8,pp=4,ep=1,dp=2,zero=1", roles=("plan", "disclosed", "apart"), field="-",
+           example="tp=8,pp=4,ep=1,dp=2,zero=1", roles=("plan", "disclosed"), field="-",
            help="how training cuts the models that files describe: tensor, pipeline, expert and data parallelism, ZeRO "
            "stage (3: fully sharded); in place of what a file says"),
     Option(key="mode", group="workload", metavar="MODE", default="auto", parse="read_mode", example="full",
-           roles=("plan", "disclosed", "apart"),
+           roles=("plan", "disclosed"),
            help="full: all ranks of the layout; subset: its ranks 0 to 7, one node; open: as many ranks as "
            "--ckpt-processes; auto: full where there are enough processes, else subset on a local file system"),
     Option(key="engine", group="workload", metavar="NAME", default=DEFAULT.name, parse="read_engines",
-           example="stream", roles=("plan", "condition", "disclosed", "apart"), field="engines",
+           example="stream", roles=("plan", "condition", "disclosed"), field="engines",
            help="how bytes get to the storage, several separated by commas: "
            + ", ".join(f"{engine.name} ({engine.help})" for engine in BUILT_IN)),
     Option(key="pattern", group="workload", metavar="FILE", parse="read_path", example="job.pattern.json", field="-",
@@ -179,7 +178,7 @@ OPTIONS: tuple[Option, ...] = (
            help="asap, where nothing is said: --ckpt-engine=replay makes each call when the one before has ended; "
            "recorded: after the pause that the job made there"),
     Option(key="strategy", group="workload", metavar="NAMES", default=STRATEGIES[0].name, parse="read_strategies",
-           example="sync,async", roles=("plan", "disclosed", "apart"), field="strategies",
+           example="sync,async", roles=("plan", "disclosed"), field="strategies",
            help="when a job may go on while it saves, several separated by commas: "
            + ", ".join(f"{strategy.name} ({strategy.help})" for strategy in STRATEGIES)),
     Option(key="step_seconds", group="workload", metavar="DURATION", default="50ms", parse="read_step",
@@ -206,28 +205,28 @@ OPTIONS: tuple[Option, ...] = (
            help="every N-th save is drained from the local tier to the target (strategy tiered); all saves of the run "
            "are such saves"),
     Option(key="profile", group="workload", metavar="NAME", default="acceptance", parse="read_profile",
-           example="nightly", roles=("plan", "disclosed", "apart"),
+           example="nightly", roles=("plan", "disclosed"),
            help="acceptance: full size, 10 saves and 10 loads; nightly: 1/100 of the size, 10 and 10; "
            "smoke: 1/1000, 3 and 3"),
     Option(key="scale", group="workload", metavar="FRACTION", parse="read_scale", example="1/50",
-           roles=("plan", "disclosed", "apart"),
+           roles=("plan", "disclosed"),
            help="share of the full size, in place of the profile's; a run below 1 is a rehearsal"),
     Option(key="operations", group="workload", metavar="N", parse="read_operations", example="20",
-           roles=("plan", "disclosed", "apart"),
+           roles=("plan", "disclosed"),
            help="number of saves and of loads, in place of the profile's; a run with fewer than 10 is a rehearsal"),
     Option(key="retain", group="workload", metavar="K", parse="read_operations", example="2",
-           roles=("plan", "condition", "disclosed", "apart"), unset=0,
+           roles=("plan", "condition", "disclosed"), unset=0,
            help="keep only the newest K checkpoints; loads cycle over them, with caches dropped before each "
            "(requirement RETENTION)"),
     Option(key="data_pairs", group="workload", metavar="N", parse="read_operations", example="3",
-           roles=("plan", "disclosed", "apart"), unset=0,
+           roles=("plan", "disclosed"), unset=0,
            help="compare N saves and loads of constant data with N of unique data (requirement DATA)"),
     Option(key="duration", group="workload", metavar="DURATION", parse="read_days", example="4h",
-           roles=("plan", "disclosed", "apart"), field="duration_seconds", unset=0.0,
+           roles=("plan", "disclosed"), field="duration_seconds", unset=0.0,
            suite="endurance",
            help="how long the endurance suite saves in a cycle, such as 4h and up to 30d (requirement ENDURE)"),
     Option(key="near_full", group="workload", default="off", parse="read_switch", example="on",
-           roles=("plan", "disclosed", "apart"), is_flag=True,
+           roles=("plan", "disclosed"), is_flag=True,
            suite="endurance",
            help="let the endurance suite fill the target's volume to 80 and 90 % with ballast, which is removed "
            "(requirement NEARFULL); refused where the volume holds other data"),
@@ -237,50 +236,53 @@ OPTIONS: tuple[Option, ...] = (
            help="ranks that load one replica of the weights together, each its part of every file (suite serving); as "
            "many replicas load at once as there are such groups of ranks"),
     Option(key="suite", group="checks", metavar="NAMES", default="auto", parse="read_suites",
-           example="performance,conformance", roles=("plan", "disclosed", "apart"), field="suites",
+           example="performance,conformance", roles=("plan", "disclosed"), field="suites",
            help="suites to run, separated by commas: performance, strategies, contention, conformance, endurance, "
            "failover, maintenance, serving, scaling, all; auto: those with mandatory requirements. A mandatory "
            "requirement of another suite counts as not run"),
     Option(key="second_mount", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-again/ckpt",
-           roles=("plan", "disclosed", "apart"),
+           roles=("plan", "disclosed"),
            help="path of the target through a second mount on this host, which acts as a second client"),
     Option(key="client_cache", group="checks", metavar="SIZE", parse="read_cache_size", example="none",
            roles=("plan", "disclosed"), field="client_cache_bytes",
            help="size of the caches that the storage's client keeps on disks of each host, none where it has no such; "
            "where the kernel shows no cache, COLD may then rest on the volume that was moved"),
     Option(key="full_target", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-small",
-           roles=("plan", "disclosed", "apart"),
+           roles=("plan", "disclosed"),
            help="folder on the same storage, on a volume or quota of its own that may be filled for a moment"),
     Option(key="power_cut", group="checks", metavar="COMMAND", parse="read_command",
-           example="/usr/local/sbin/pull-the-plug --and-wait", roles=("plan", "disclosed", "apart"),
+           example="/usr/local/sbin/pull-the-plug --and-wait", roles=("plan", "disclosed"),
            help="command that cuts the power of the storage and returns when it is back; run on this host without a "
            "shell"),
     Option(key="power_cuts", group="checks", metavar="N", default="3", parse="read_cuts", example="10",
-           roles=("disclosed", "apart"),
+           roles=("disclosed",),
            help="number of power cuts; if N lose nothing, at most 1 - 0.05^(1/N) of power cuts lose anything (95 % "
            "confidence): 63 % for 3, 5 % for 59"),
     Option(key="break", group="checks", metavar="COMMAND", parse="read_command",
-           example="ssh array-admin fail-drive 7", roles=("plan", "disclosed", "apart"), field="break_command",
+           example="ssh array-admin fail-drive 7", roles=("plan", "disclosed"), field="break_command",
            help="command that breaks a component of the storage; run on this host without a shell, at random moments "
            "of saves and loads of their own (requirement FAILOVER); needs --ckpt-mend"),
     Option(key="mend", group="checks", metavar="COMMAND", parse="read_command",
-           example="ssh array-admin replace-drive 7", roles=("plan", "disclosed", "apart"), field="mend_command",
+           example="ssh array-admin replace-drive 7", roles=("plan", "disclosed"), field="mend_command",
            help="command that mends what --ckpt-break broke; run after each break, also when the run ends early"),
     Option(key="during", group="checks", metavar="COMMAND", parse="read_command",
            example="ssh array-admin rolling-restart --wait",
-           roles=("plan", "disclosed", "apart"), field="during_command",
+           roles=("plan", "disclosed"), field="during_command",
            help="command that restarts or upgrades the storage while it serves, and returns when that is done; run "
            "once on this host without a shell, beside saves and loads of their own (requirement UPGRADE)"),
     Option(key="snapshot", group="checks", metavar="COMMAND", parse="read_command",
-           example="/usr/local/sbin/snapshot-and-mount", roles=("plan", "disclosed", "apart"), field="snapshot_command",
+           example="/usr/local/sbin/snapshot-and-mount", roles=("plan", "disclosed"), field="snapshot_command",
            help="command that takes a snapshot of the target and prints, as its last line, the folder in which each "
            "host sees what --ckpt-target held; run on this host without a shell, in the middle of saves of their own "
            "(requirement SNAPSHOT); needs --ckpt-remove-snapshot"),
     Option(key="remove_snapshot", group="checks", metavar="COMMAND", parse="read_command",
            example="/usr/local/sbin/unmount-and-delete",
-           roles=("plan", "disclosed", "apart"), field="remove_snapshot_command",
+           roles=("plan", "disclosed"), field="remove_snapshot_command",
            help="command that removes a snapshot of --ckpt-snapshot, whose folder is its last argument; run after each "
            "one, also when the run ends early"),
+    Option(key="resume", group="evidence", default="off", parse="read_switch", example="on", roles=(), is_flag=True,
+           help="continue the run of --ckpt-report after a crash, a kill or a reboot, or with more suites: complete "
+           "measurements under the same conditions are kept"),
     Option(key="report", group="evidence", metavar="FOLDER", default="ckpt-report", parse="read_path",
            example="/srv/acceptance/ckpt-report", roles=(),
            help="folder for certificate, report and all evidence"),
@@ -299,25 +301,25 @@ OPTIONS: tuple[Option, ...] = (
            field="-",
            help="a TOML file with any of these options, such as ckpt_overhead = \"3%\""),
     Option(key="drop_caches", group="advanced", metavar="HOW", default="auto", parse="read_command",
-           example="sudo /usr/local/sbin/drop-caches", roles=("condition", "disclosed", "apart"),
+           example="sudo /usr/local/sbin/drop-caches", roles=("condition", "disclosed"),
            help="auto, never, or a command that drops the page cache; run on every host without a shell"),
     Option(key="deadline", group="advanced", metavar="DURATION", default="300s", parse="read_seconds",
-           example="10min", field="deadline_seconds", roles=("disclosed", "apart"),
+           example="10min", field="deadline_seconds", roles=("disclosed",),
            help="how long a rank may be silent or make no progress before it counts as hung; a save or load of a rank "
            "that would take 50 times as long, and 10 times its limit, is ended too"),
     Option(key="request", group="advanced", metavar="SIZE", default="4MiB", parse="read_request", example="8MiB",
-           roles=("condition", "disclosed", "apart"), field="request_bytes",
+           roles=("condition", "disclosed"), field="request_bytes",
            help="request size of engine stream"),
     Option(key="depth", group="advanced", metavar="N", default="2", parse="read_depth", example="4",
-           roles=("condition", "disclosed", "apart"),
+           roles=("condition", "disclosed"),
            help="requests in flight per rank of engine stream"),
     Option(key="compressible", group="advanced", metavar="FRACTION", parse="read_share", example="30%",
            roles=("plan", "condition", "disclosed"), unset=0.0,
            help="share of zeros in every page, which shows an array's data reduction; the run is then a rehearsal"),
-    Option(key="seed", group="advanced", metavar="N", parse="read_seed", example="42", roles=("disclosed", "apart"),
+    Option(key="seed", group="advanced", metavar="N", parse="read_seed", example="42", roles=("disclosed",),
            help="seed of the content of the checkpoints; random by default, and always reported"),
     Option(key="keep", group="advanced", default="off", parse="read_switch", example="on",
-           roles=("plan", "disclosed", "apart"),
+           roles=("plan", "disclosed"),
            is_flag=True,
            help="leave the checkpoints on the target"),
 )  # fmt: skip

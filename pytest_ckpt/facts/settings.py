@@ -119,6 +119,7 @@ class Settings:
     remove_snapshot_command: str | None
     effort: float
     report: str
+    resume: bool
     system: str | None
     require_system: bool
     pdf: bool

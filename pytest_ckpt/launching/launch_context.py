@@ -43,7 +43,8 @@ class LaunchContext:
 
     ``folder`` keeps the evidence. ``spec`` is the kind of the target, ``target`` what its check found and ``access``
     how it is reached; ``area`` is the run's own on it, ``small`` the one on a volume that it may fill, and ``local``
-    the one in the local tier. None: it was not made.
+    the one in the local tier. None: it was not made. ``start`` is the number of this start of the run, from 1;
+    ``lacking`` are the subjects that an earlier start measured and to which this one adds patterns.
     """
 
     run_id: str
@@ -59,6 +60,8 @@ class LaunchContext:
     small: AreaRef | None = None
     local: AreaRef | None = None
     access: Access = NO_ACCESS
+    start: int = 1
+    lacking: tuple[str, ...] = ()
 
     @property
     def redactor(self) -> Redactor:

@@ -11,15 +11,17 @@ import fcntl
 import functools
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_ckpt.evidence.starts import ADDED, BROKEN_OFF, folder_of_start
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.failure import Failure
-from pytest_ckpt.facts.measurement import Measurement, Patterns
+from pytest_ckpt.facts.measurement import Measurement, Patterns, with_patterns_of
 from pytest_ckpt.facts.subject import OwnPattern, Subject
 from pytest_ckpt.facts.targets import AreaRef, Names
+from pytest_ckpt.judging.starts import OtherMeasurement
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.launching.observer import HookBroke, LaunchHooks, Observer
@@ -74,7 +76,7 @@ class Measurements:
                     and not self._file(c.subject).exists()
                 ]
                 self._measure(tasks, self._tidy(tasks))
-        return read_measurement(self._file(subject))
+        return self._read(subject)
 
     def with_own_launch(self, subject: Subject | str, name: OwnPattern) -> Measurement:
         """Return the facts about a subject, with what was seen when commands changed the storage.
@@ -95,7 +97,7 @@ class Measurements:
 
     def _launch_own(self, row: OwnLaunch, subject: Subject) -> Measurement:
         with self._lock():
-            measurement = read_measurement(self._file(subject))
+            measurement = read_measurement(self._kept(subject))
             patterns = measurement.patterns or Patterns()
             if measurement.failure or getattr(patterns, row.name):
                 return measurement
@@ -118,8 +120,8 @@ class Measurements:
                     launch.end(broke)
                 added = _with(patterns, row.name, launch.found)
                 plain = self._redactor.plain(to_plain(dataclasses.replace(measurement, patterns=added, stages=stages)))
-                write_atomically(self._file(subject), json.dumps(plain, indent=1) + "\n")
-        return read_measurement(self._file(subject))
+                write_atomically(self._kept(subject), json.dumps(plain, indent=1) + "\n")
+        return self._read(subject)
 
     def _launches(self) -> int:
         return len(list((self._context.folder / "launches").glob("[0-9]*")))
@@ -236,7 +238,23 @@ class Measurements:
         return lambda subject: self._context.folder / launch_name / f"{subject.slug}.json"
 
     def _file(self, subject: Subject) -> Path:
+        """Return the file that this start writes: beside that of an earlier start where patterns are added."""
+        if str(subject) in self._context.lacking:
+            return folder_of_start(self._context.folder, self._context.start) / ADDED / f"{subject.slug}.json"
+        return self._kept(subject)
+
+    def _kept(self, subject: Subject) -> Path:
         return self._context.folder / "measurements" / f"{subject.slug}.json"
+
+    def _read(self, subject: Subject) -> Measurement:
+        return whole_measurement(self._kept(subject), self._others(ADDED, subject))
+
+    def others(self, subject: Subject) -> list[OtherMeasurement]:
+        """Return what was measured of a subject beside the measurement that is judged."""
+        return [*self._others(BROKEN_OFF, subject), *self._others(ADDED, subject)]
+
+    def _others(self, kind: str, subject: Subject) -> list[OtherMeasurement]:
+        return others_of(self._context.folder, self._context.start, kind, subject)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
@@ -249,6 +267,17 @@ class Measurements:
 def _with(patterns: Patterns, name: OwnPattern, found: Found) -> Patterns:
     changes: dict[str, Any] = {name: found}
     return dataclasses.replace(patterns, **changes)
+
+
+def others_of(folder: Path, starts: int, kind: str, subject: Subject) -> list[OtherMeasurement]:
+    """Return the measurements of a kind of a subject, ``broken_off`` or ``added``, that so many starts left."""
+    files = [(n, folder_of_start(folder, n) / kind / f"{subject.slug}.json") for n in range(1, starts + 1)]
+    return [OtherMeasurement(start=n, measurement=read_measurement(file)) for n, file in files if file.exists()]
+
+
+def whole_measurement(file: Path, added: Iterable[OtherMeasurement]) -> Measurement:
+    """Return the measurement that a file holds, with the patterns that later starts added."""
+    return functools.reduce(with_patterns_of, (other.measurement for other in added), read_measurement(file))
 
 
 def read_measurement(file: Path) -> Measurement:

@@ -369,12 +369,13 @@ class Observations:
         file = self._context.folder / "observations" / f"{check.name}.json"
         # What takes the target or its space from others, and what is timed, runs alone; the rest beside each other.
         with self._lock(alone=check.needs in ("power cut", "small folder") or check.is_timed), self._claimed(check):
-            if not file.exists():
+            if is_made_here := not file.exists():
                 self._observer.checking(check.name)
                 with waits.waiting(f"check {check.name}"):
                     self._make(check, file)
         seen = read_observation(file)
-        self._observer.checked(check.name, seen.seconds)
+        if is_made_here:
+            self._observer.checked(check.name, seen.seconds)
         return seen
 
     def _make(self, check: Check, file: Path) -> None:

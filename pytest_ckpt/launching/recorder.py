@@ -23,7 +23,7 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.launching.observer import Observer
-from pytest_ckpt.ranks.process.job import Job
+from pytest_ckpt.ranks.process.job import Job, Task
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
 from pytest_ckpt.support.redaction import Redactor
 
@@ -106,25 +106,37 @@ class Recorder:
 
     def _write(self, stated: SubjectEvents, stages: dict[str, float], failure: Failure | None = None) -> None:
         subject = stated.subject
-        planned, task = self._planned[subject], self._tasks[subject]
-        shards = planned.layout
-        facts = stated.facts
-        own = {
-            "hosts": tuple(dict.fromkeys(r.host for r in facts["ranks"])),
-            "rank_bytes": shards.rank_bytes,
-            "basis": "all ranks",
-            "operations_planned": task.operations,
-            "launch": self._launch_name,
-            "save_bytes": planned.save_bytes,
-            "load_bytes": planned.load_bytes,
-            "drains": planned.drains,
-            "stages": stages,
-            "failure": failure,
-        }
-        measurement = Measurement(**shared(Measurement, task, shards) | own | facts)
+        measurement = measurement_of(
+            stated, self._planned[subject], self._tasks[subject], self._launch_name, stages, failure
+        )
         write_atomically(
             self._file_of(subject), json.dumps(self._redactor.plain(to_plain(measurement)), indent=1) + "\n"
         )
+
+
+def measurement_of(
+    stated: SubjectEvents,
+    planned: PlannedCheckpoint,
+    task: Task,
+    launch_name: str,
+    stages: dict[str, float],
+    failure: Failure | None,
+) -> Measurement:
+    """Return the measurement of a subject as far as rank 0 stated it."""
+    shards, facts = planned.layout, stated.facts
+    own = {
+        "hosts": tuple(dict.fromkeys(r.host for r in facts["ranks"])),
+        "rank_bytes": shards.rank_bytes,
+        "basis": "all ranks",
+        "operations_planned": task.operations,
+        "launch": launch_name,
+        "save_bytes": planned.save_bytes,
+        "load_bytes": planned.load_bytes,
+        "drains": planned.drains,
+        "stages": stages,
+        "failure": failure,
+    }
+    return Measurement(**shared(Measurement, task, shards) | own | facts)
 
 
 def write_atomically(file: Path, text: str) -> None:

@@ -18,6 +18,7 @@ from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.grading.completeness import compared_with, is_given
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.starts import with_others
 from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run
 from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
@@ -134,6 +135,7 @@ class RequirementItem(pytest.Item):
         own, measured = requirement.own_launch, measurements(self.session)
         measurement = measured.with_own_launch(planned.subject, own) if own else measured.measurement(planned.subject)
         verdict = decide(requirement, measurement, run.plan.limits, run.gates)
+        verdict = with_others(verdict, requirement, measured.others(planned.subject), run.plan.limits, run.gates)
         kind = _TIMED.get(requirement.id)
         if kind is None:
             return verdict, None
@@ -181,7 +183,7 @@ def _observer(session: pytest.Session) -> Observer:
     if _OBSERVER not in stash:
         run = stash[RUN]
         asked = _asked(session, run)
-        wanted = [c for c in run.plan.runnable if str(c.subject) in asked.subjects]
+        wanted = [c for c in run.plan.runnable if str(c.subject) in asked.subjects and run.is_open(c.subject)]
         steps = [s for c in wanted for s in planned_steps(c, run.settings, run.target)]
         stash[_OBSERVER] = TerminalObserver(session.config, steps, asked.checks)
     return stash[_OBSERVER]
@@ -197,7 +199,11 @@ class _Asked:
 
 def _asked(session: pytest.Session, run: RunContext) -> _Asked:
     pairs = {(item.requirement.id, item.subject) for item in session.items if isinstance(item, RequirementItem)}
-    made = [c for c in CHECKS if (c.requirement, c.subject) in pairs and is_given(c, run.settings)]
+    made = [
+        c
+        for c in CHECKS
+        if (c.requirement, c.subject) in pairs and is_given(c, run.settings) and not run.observed(c.name)
+    ]
     named = {subject for _, subject in pairs}
     beside = compared_with(run.plan, run.settings, [c.subject for c in run.plan.runnable if str(c.subject) in named])
     return _Asked(subjects=frozenset(named | set(map(str, beside))), checks=len(made))

@@ -20,7 +20,6 @@ from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED
 from pytest_ckpt.facts.targets import StorageStack
 from pytest_ckpt.report import charts, front, pictures, remedies, tables, view
-from pytest_ckpt.report.combined import runs_of
 from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
     NONE,
@@ -29,6 +28,7 @@ from pytest_ckpt.report.quantity import (
     quantities,
     three_digits,
 )
+from pytest_ckpt.report.starts import start_lines
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import resources, units
 from pytest_ckpt.support.embedded_pictures import data_address
@@ -97,7 +97,7 @@ def render(document: dict[str, Any]) -> str:
         next_steps=view.next_steps(document),
         helps=remedies.helps(verdicts),
         help_of=lambda verdict: (h := remedies.heading_of(verdict)) and remedies.anchor_of(h),
-        runs=runs_of(document),
+        starts=start_lines(document),
         alike=lambda some: view.alike(some, view.behaviour_ids(document)),
         topology=_topology(document),
         messages=group_messages((document.get("published") or {}).get("messages") or []),

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.report import view
-from pytest_ckpt.report.combined import runs_of
+from pytest_ckpt.report.starts import start_lines
 from pytest_ckpt.report.svg import printable
 
 if TYPE_CHECKING:
@@ -58,14 +58,14 @@ def _suites(document: Mapping[str, Any]) -> ET.Element:
             ("cluster", cluster.get("accelerators")),
             ("save_limit_seconds", cluster.get("save_limit_seconds")),
             ("load_limit_seconds", cluster.get("load_limit_seconds")),
+            *(("start", sentence) for sentence in start_lines(document)),
             *(("grade_reason", reason) for reason in document.get("grade_reasons") or []),
             *(("requests", text) for measured in document.get("measurements") or [] for text in _requests(measured)),
         ),
     )
     plugins = view.plugins_by_id(document)
-    runs = runs_of(document)
     for verdict in verdicts:
-        suite.append(_case(verdict, plugins.get(verdict["id"]), runs.of_verdict(verdict)))
+        suite.append(_case(verdict, plugins.get(verdict["id"])))
     return top
 
 
@@ -80,7 +80,7 @@ def _requests(measured: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _case(verdict: Mapping[str, Any], plugin: str | None, run: str) -> ET.Element:
+def _case(verdict: Mapping[str, Any], plugin: str | None) -> ET.Element:
     in_seconds = verdict["measured"] if verdict.get("unit") == "s" else None
     name = f"{verdict['id']}[{verdict['subject']}]"
     case = ET.Element(
@@ -91,7 +91,6 @@ def _case(verdict: Mapping[str, Any], plugin: str | None, run: str) -> ET.Elemen
         (
             ("requirement", verdict["id"]),
             ("plugin", plugin),
-            ("run", run or None),
             *((name, verdict.get(name)) for name in _PROPERTIES),
         ),
     )

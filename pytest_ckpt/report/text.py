@@ -6,8 +6,8 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.report import view
-from pytest_ckpt.report.combined import runs_lines
 from pytest_ckpt.report.quantity import NONE, margin_text, quantities, quantity, three_digits
+from pytest_ckpt.report.starts import start_lines
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.support import units
 from pytest_ckpt.support.units import counted
@@ -47,7 +47,7 @@ def summary_lines(document: Mapping[str, Any]) -> list[Line]:
         *_table(subjects),
         *_behaviour(document),
         *_plugins(document),
-        *_runs(document),
+        *_starts(document),
         *_exceptions(document),
         *_grade(document),
         *_left_behind(document),
@@ -151,9 +151,9 @@ def _plugins(document: Mapping[str, Any]) -> list[Line]:
     return [*lines, ("", {})] if lines else []
 
 
-def _runs(document: view.Document) -> list[Line]:
-    """Return which runs a report was made of, and what newer ones took the place of."""
-    lines = [line for text in runs_lines(document) for line in _wrapped(text, {})]
+def _starts(document: view.Document) -> list[Line]:
+    """Return the starts of a run that was interrupted or continued."""
+    lines = [line for text in start_lines(document) for line in _wrapped(text, {})]
     return [*lines, ("", {})] if lines else []
 
 

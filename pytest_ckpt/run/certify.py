@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.evidence.judged_run import judged_run
 from pytest_ckpt.evidence.manifest import report_text
-from pytest_ckpt.evidence.own_tables import catalogue_faults, gate_faults, option_faults
-from pytest_ckpt.evidence.rejudge import odd_facts_named, without_trust
+from pytest_ckpt.evidence.rejudge import altered_tables, odd_facts_named, without_trust
 from pytest_ckpt.evidence.run_files import REPORT, Document, ReadDocument, read_report
 from pytest_ckpt.grading.grading import EXIT_FAILED, EXIT_INCOMPLETE
 from pytest_ckpt.launching.recorder import write_atomically
@@ -169,20 +168,16 @@ def judged(folder: Path, closing: Closing) -> Document:
     # A test beside the suites that failed still counts.
     if closing.is_final or (closing.exit_code == EXIT_FAILED and code != EXIT_FAILED):
         document["exit_code"] = closing.exit_code
-    if doubts := [*_contradictions(draft, document), *_altered_tables(document)]:
+    doubts = [*_contradictions(draft, document)]
+    if tables := altered_tables(document):
+        doubts.append(
+            f"The tables of the run are not those of this version ({', '.join(tables)}): something altered them in "
+            "pytest's process."
+        )
+    if doubts:
         document = without_trust(document, doubts)
         document["certified_for"] = None
     return document
-
-
-def _altered_tables(document: ReadDocument) -> Iterable[str]:
-    """Yield a sentence if gates, defaults or catalogue of the run are not those of this version."""
-    if faults := [*gate_faults(document), *option_faults(document), *catalogue_faults(document)]:
-        more = f"; and {len(faults) - 1} more" if faults[1:] else ""
-        yield (
-            f"The gates, defaults and catalogue of the run are not those of this version ({faults[0]}{more}): "
-            "something altered them in pytest's process."
-        )
 
 
 def _contradictions(draft: ReadDocument, document: ReadDocument) -> Iterable[str]:

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt import __version__
 from pytest_ckpt.evidence.run_files import Document
+from pytest_ckpt.evidence.starts import ADDED, all_starts
 from pytest_ckpt.facts.checks import CHECKS, CHECKS_FOLDER
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.starts import is_interruption
 from pytest_ckpt.facts.targets import Names, removal_of
 from pytest_ckpt.grading.document import make_document
 from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.clients import clients_of
-from pytest_ckpt.launching.measurements import made_names, read_measurement
+from pytest_ckpt.launching.measurements import made_names, others_of, whole_measurement
 from pytest_ckpt.launching.observations import read_observation
 from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.run.certify import Closing, certified, write_draft
@@ -66,7 +68,7 @@ def close_run(
     decide, and a test that failed beside them still counts. ``sections`` returns what plugins write about the
     document that it is given. ``recorders`` is what else ran in pytest's processes when the session ended.
     """
-    with undisturbed():
+    with undisturbed(), run.held:
         return _close(run, verdicts, exit_code, final=final, sections=sections, recorders=recorders)
 
 
@@ -82,14 +84,16 @@ def _close(
     environment = run.context.environment
     known = tuple(dict.fromkeys((*environment.recorders, *recorders)))
     context = dataclasses.replace(run.context, environment=dataclasses.replace(environment, recorders=known))
+    environment = dataclasses.replace(run.whole.environment, recorders=known)
+    whole = dataclasses.replace(run.whole, environment=environment)
     if run.waiting:
         # Nothing was measured, or by others.
         run.waiting.end()
     with waits.waiting("ending what is left of the run"):
         stays = context.end_left_over()
     try:
-        measurements, observations = _measurements(context), _observations(context)
-        draft = _draft(context, verdicts, measurements, observations)
+        measurements, observations = _measurements(whole), _observations(context)
+        draft = _draft(whole, verdicts, measurements, observations)
         draft["sections"] = context.redactor.plain(sections(draft))
         # The report comes first: whatever ends this process from here on, it is there, and names what may be left.
         write_draft(draft, context.folder)
@@ -103,7 +107,10 @@ def _close(
     run.serving.close()
     total = time.monotonic() - run.began
     clean_up = time.monotonic() - cleaning
-    draft["stages"] = _stages(run, measurements, observations, total=total, clean_up=clean_up)
+    *_, start = all_starts(context.folder, draft["run"], None, measurements, observations)
+    own = [m for m in measurements if str(m.subject) in start.measured or is_interruption(m.failure)]
+    seen = [o for o in observations if f"{o.requirement}.{o.subject}" in start.measured]
+    draft["stages"] = _stages(run, own, seen, total=total, clean_up=clean_up)
     draft["run"]["finished"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     draft["run"]["seconds"] = total
     closing = Closing(
@@ -145,6 +152,8 @@ def _draft(
             "command": context.command,
             "folder": str(context.folder),
             "seed": context.seed,
+            "suites": context.own_suites,
+            "hosts": context.own_hosts,
         },
         plan=context.plan,
         settings=context.settings,
@@ -161,7 +170,8 @@ def _draft(
         catalogue=context.catalogue,
         foresees=False,
     )
-    draft: Document = context.redactor.plain(document)
+    starts = all_starts(context.folder, document["run"], document["exit_code"], measurements, observations)
+    draft: Document = context.redactor.plain(document | {"starts": to_plain(starts)})
     return draft
 
 
@@ -187,8 +197,12 @@ def _stages(
 
 def _measurements(context: RunContext) -> list[Measurement]:
     """Return what has been measured, in the order of the plan."""
-    files = [context.folder / "measurements" / f"{c.subject.slug}.json" for c in context.plan.checkpoints]
-    return [read_measurement(file) for file in files if file.exists()]
+    files = {c.subject: context.folder / "measurements" / f"{c.subject.slug}.json" for c in context.plan.checkpoints}
+    return [
+        whole_measurement(file, others_of(context.folder, context.start, ADDED, subject))
+        for subject, file in files.items()
+        if file.exists()
+    ]
 
 
 def _observations(context: RunContext) -> list[Observation]:

@@ -20,6 +20,7 @@ from pytest_ckpt.support.redaction import Redactor
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pytest_ckpt.facts.subject import Subject
     from pytest_ckpt.facts.verdict import Verdict
     from pytest_ckpt.judging.gates import Gates
 
@@ -30,7 +31,8 @@ class RunContext(LaunchContext):
 
     ``settings`` have the suites that the gates choose, ``started`` is a time in ISO 8601, ``environment`` describes
     hosts, target and versions, ``system`` is what the vendor says of the storage, ``catalogue`` holds the requirements,
-    those of plugins among them.
+    those of plugins among them. ``own_suites`` and ``own_hosts`` are those of this start; the settings of a run that
+    was continued have the suites of all starts.
     """
 
     started: str
@@ -39,6 +41,8 @@ class RunContext(LaunchContext):
     waivers: tuple[Waiver, ...]
     environment: Environment
     system: dict[str, Any] | None = None
+    own_suites: tuple[str, ...] = ()
+    own_hosts: tuple[str, ...] = ()
     catalogue: Mapping[str, Requirement] = dataclasses.field(default_factory=lambda: REQUIREMENTS)
 
     @property
@@ -65,6 +69,14 @@ class RunContext(LaunchContext):
             return [c.subject for c in asked_checks(asked, self.settings, self.gates)]
         return [str(c.subject) for c in asked_checkpoints(asked, self.plan)]
 
+    def is_open(self, subject: Subject) -> bool:
+        """Return whether a subject is still to be measured: an earlier start may have done it."""
+        return str(subject) in self.lacking or not (self.folder / "measurements" / f"{subject.slug}.json").exists()
+
+    def observed(self, check: str) -> bool:
+        """Return whether a check was made, by this start or an earlier one."""
+        return (self.folder / "observations" / f"{check}.json").exists()
+
     def waived(self, verdict: Verdict) -> Verdict:
         """Return a verdict, waived where the run's waivers cover it."""
         return waive([verdict], self.waivers, self.started)[0]
@@ -89,6 +101,9 @@ class RunContext(LaunchContext):
                 "extras": self.extras,
                 "catalogue_names": CATALOGUE_NAMES,
                 "settings": self.settings.origins,
+                "suites": self.own_suites,
+                "all_suites": self.settings.suites,
+                "hosts": self.own_hosts,
                 "system": self.system,
             }
         )

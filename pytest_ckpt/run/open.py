@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import os
@@ -28,6 +29,7 @@ from pytest_ckpt.run.crash import Crash, keep_traceback, of_report_folder
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.hosts import told_of_hosts, versions
 from pytest_ckpt.run.preflight import cache_sight, set_aside
+from pytest_ckpt.run.resume import Resumption, archive, clear_area, hold, read_earlier, resumed
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import end_undisturbed
@@ -55,10 +57,12 @@ class OpenRun:
     ``notices`` are sentences for the person who started it, ``began`` the monotonic second in which opening began,
     ``cache_sight`` says whether cached pages of the target can be counted. ``serving`` is closed when the target is
     clean: it ends the server that the run started itself. ``waiting`` is the launch whose ranks have looked at their
-    hosts and wait for what they are to measure; None: ranks are started for that.
+    hosts and wait for what they are to measure; None: ranks are started for that. ``held`` keeps other starts away from
+    the folder of the report. ``of_all_starts`` is the context of a run that was continued; None: it has one start.
     """
 
     context: RunContext
+    of_all_starts: RunContext | None = None
     notices: tuple[str, ...] = ()
     signer: Signer | None = None
     began: float
@@ -66,6 +70,12 @@ class OpenRun:
     cache_sight: CacheSight = "untried"
     serving: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     waiting: Launch | None = None
+    held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    @property
+    def whole(self) -> RunContext:
+        """The context of the report: that of this start, with what earlier starts measured of other suites."""
+        return self.of_all_starts or self.context
 
 
 def open_run(
@@ -127,10 +137,12 @@ def _open(
     notices: list[str] = []
     with (
         contextlib.ExitStack() as serving,
+        contextlib.ExitStack() as holding,
         contextlib.ExitStack() as scratch,
         contextlib.ExitStack() as undo,
         _undone_undisturbed(),
     ):
+        earlier = read_earlier(folder, holding) if settings.resume else None
         access = serving.enter_context(reached(settings, targets))
         probe = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="pytest-ckpt-probe-"))) / "probe"
         checked = preflight.check(
@@ -142,6 +154,7 @@ def _open(
             access=access,
             then_wait=undo if measures_here else None,
         )
+        resumption = resumed(earlier, checked, checked.catalogue) if earlier else None
         notices += checked.notices
         notices += told_of_hosts(checked.launcher, checked.hosts)
         area = _create(checked.target, run_id, undo)
@@ -151,7 +164,11 @@ def _open(
         second = find_second_client(settings, checked.facts, area, checked.launcher)
         small = _create(checked.small, run_id, undo) if checked.small else None
         local = _create(checked.local, run_id, undo) if checked.local else None
-        if aside := _make_report_folder(settings, folder, undo):
+        if earlier and resumption:
+            with _refused_before_the_run(folder):
+                archive(earlier, resumption)
+            notices += [*resumption.notices, *clear_area(earlier, checked.target, _REMOVE_SECONDS)]
+        elif aside := _make_report_folder(settings, folder, undo):
             notices.append(f"the report of an earlier run is now {aside}")
         for left_by, found_of, target in (
             ("left on the target by ", "found on the target: of ", checked.target),
@@ -180,14 +197,21 @@ def _open(
             recorders=recorders,
             system=system,
         )
+        of_all = None
+        if resumption:
+            context = dataclasses.replace(context, start=resumption.number, lacking=resumption.lacking)
+            of_all = _of_all_starts(context, resumption)
+        whole = of_all or context
         hide = context.redactor.plain
         with _refused_before_the_run(folder):
-            write_atomically(folder / "session.json", json.dumps(hide(context.to_plain()), indent=1) + "\n")
-            write_atomically(folder / "plan.json", json.dumps(hide(context.plan.to_plain(ranks=True))) + "\n")
+            write_atomically(folder / "session.json", json.dumps(hide(whole.to_plain()), indent=1) + "\n")
+            write_atomically(folder / "plan.json", json.dumps(hide(whole.plan.to_plain(ranks=True))) + "\n")
+            hold(folder, holding)
         undo.pop_all()
-        kept = serving.pop_all()
+        kept, held = serving.pop_all(), holding.pop_all()
     return OpenRun(
         context=context,
+        of_all_starts=of_all,
         notices=tuple(notices),
         signer=signer,
         began=began,
@@ -195,6 +219,7 @@ def _open(
         cache_sight=sight,
         serving=kept,
         waiting=checked.waiting,
+        held=held,
     )
 
 
@@ -241,6 +266,12 @@ def _make_report_folder(settings: Settings, folder: Path, undo: contextlib.ExitS
             "Name a folder that can be written: --ckpt-report=/var/tmp/ckpt-report, for example.",
         ) from None
     return aside
+
+
+def _of_all_starts(context: RunContext, resumption: Resumption) -> RunContext:
+    """Return the context of the report: with the suites, hosts and checkpoints of all starts."""
+    environment = dataclasses.replace(context.environment, hosts=resumption.hosts)
+    return dataclasses.replace(context, settings=resumption.settings, plan=resumption.plan, environment=environment)
 
 
 @contextlib.contextmanager
@@ -297,6 +328,8 @@ def _context(
             recorders=tuple(recorders),
         ),
         system=system,
+        own_suites=checked.settings.suites,
+        own_hosts=tuple(dict.fromkeys([*(h.host for h in checked.hosts), *(h.name for h in checked.settings.hosts)])),
         catalogue=checked.catalogue,
     )
 

@@ -54,7 +54,7 @@ OF_SCHEMA = {
     "cluster_size": "certified_cluster", "training": "training", "framework_overhead": "framework_overhead",
     "scope": "scope", "forecast": "forecast",
     "environment": "environment", "target": "environment",
-    "published": "published", "combined": "combined",
+    "published": "published", "start": "starts",
     "client_proofs": "measurements", "storage_stack": "cache",
     "setting": "The document", "plugin": "environment", "section": "sections",
 }  # fmt: skip

@@ -10,11 +10,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.manifest import MANIFEST, write_manifest
+from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, write_manifest
+from pytest_ckpt.evidence.rejudge import judge_folder
+from pytest_ckpt.evidence.signing import Signer
+from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.run.close import write_report
 from tests.support import made_up_run
 from tests.support.by_the_library import faults
@@ -93,89 +97,108 @@ def test_without_a_manifest_nothing_is_certified(run, capsys):
     assert any(f"{MANIFEST} cannot be read: No such file or directory" in reason for reason in reasons)
 
 
-def test_better_measurements_with_report_pages_and_manifest_to_fit_contradict_the_events(run, capsys):
+def halved(report):
+    save = next(v for v in report["requirements"] if v["id"] == "SAVE")
+    save["measured"] /= 2
+
+
+def unmeasured(report):
+    report["measurements"] = []
+    for verdict in report["requirements"]:
+        verdict["outcome"] = "met"
+
+
+def milder(document):
+    document["gates"]["kinds"]["SAVE"] = "advisory"
+
+
+def longest_default(report):
+    next(s for s in report["settings"] if s["option"] == "--ckpt-processes")["default"] = "other"
+
+
+def of_another_version(report):
+    report["run"]["version"] = "0.0.9"
+
+
+SAVE = f"judged otherwise: SAVE {SUBJECT}"
+FORGERIES = {
+    "shorter times of a measurement": (FACTS, shorten, SAVE),
+    "shorter times in the report": (
+        REPORT, lambda r: shorten(r["measurements"][0]), f"differs: measurements of {REPORT}"),
+    "one byte more in the report": (
+        REPORT, lambda r: r["measurements"][0].update(bytes=112_423_865), f"differs: measurements of {REPORT}"),
+    "a field that no run writes in a measurement": (FACTS, lambda m: m.update(id=1), f"changed: {FACTS}"),
+    "a better verdict": (REPORT, lambda r: r["requirements"][0].update(outcome="met", severity="advisory"), SAVE),
+    "a smaller result": (REPORT, halved, SAVE),
+    "a verdict less": (REPORT, lambda r: r["requirements"].pop(0), SAVE),
+    "a verdict twice": (REPORT, lambda r: r["requirements"].append(r["requirements"][0]), SAVE),
+    "verdicts without a measurement": (REPORT, unmeasured, SAVE),
+    "a better grade": (REPORT, lambda r: r.update(grade="certified"), f"differs: grade of {REPORT}"),
+    "a larger cluster": (
+        REPORT, lambda r: r["cluster"].update(accelerators=128), f"differs: cluster of {REPORT}"),
+    "a longer limit": (
+        REPORT, lambda r: r["cluster"].update(save_limit_seconds=1e6), f"differs: cluster of {REPORT}"),
+    "an exit code of a run that passed": (REPORT, lambda r: r.update(exit_code=0), f"differs: exit_code of {REPORT}"),
+    "milder gates under the name of a table that ships": (REPORT, milder, f"differs: gates of {REPORT}"),
+    "a requirement that the version did not have": (
+        REPORT, lambda r: r["catalogue_names"].remove("SAVE"), f"differs: catalogue_names of {REPORT}"),
+    "a row of the catalogue less": (REPORT, lambda r: r["catalogue"].pop(), f"differs: catalogue of {REPORT}"),
+    "another default of an option": (REPORT, longest_default, f"differs: settings of {REPORT}"),
+    "a disclosure less": (REPORT, lambda r: r["disclosures"].clear(), f"differs: disclosures of {REPORT}"),
+    "a field that no run writes": (REPORT, lambda r: r.update(id="x"), f"differs: id of {REPORT}"),
+    "another version": (REPORT, of_another_version, f"differs: run.version of {REPORT}"),
+    "another moment": (REPORT, lambda r: r["run"].update(started="2020-01-01T00:00:00+00:00"), "changed: certificate"),
+    "another command": (REPORT, lambda r: r["run"].update(command=["pytest"]), "changed: certificate.html"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_file_that_was_changed_with_a_manifest_to_fit_does_not_verify(run, capsys, name):
+    file, change, says = FORGERIES[name]
+    edit(run / file, change)
+    write_manifest(run)
+    code, details = verify(run, capsys)
+    assert code == 1
+    assert any(says in detail for detail in details), details
+
+
+def test_a_certificate_that_was_changed_with_a_manifest_to_fit_is_named(run, capsys):
+    page = run / "certificate.html"
+    page.write_text(page.read_text().replace("failed", "passed"))
+    write_manifest(run)
+    assert verify(run, capsys) == (1, ["changed: certificate.html"])
+
+
+def test_a_measurement_that_was_removed_is_missed(run, capsys):
+    (run / FACTS).unlink()
+    write_manifest(run)
+    code, details = verify(run, capsys)
+    assert code == 1
+    assert SAVE in details
+
+
+def test_files_that_were_all_changed_to_fit_are_found_by_the_signature_alone(run, late, capsys):
+    """Measurements, report, pages and manifest: without a signature, nothing in the folder shows it."""
     edit(run / FACTS, shorten)
     write_manifest(run)
-    code, document, _ = judge(run, capsys)
-    assert {v["id"]: v["outcome"] for v in document["requirements"]}["SAVE"] == "met"
     forged = json.loads((run / REPORT).read_text())
-    forged |= {n: document[n] for n in ("requirements", "measurements", "certified_cluster", "training", "forecast")}
-    forged |= {n: document[n] for n in ("grade", "grade_reasons", "exit_code", "relevance", "untried")}
-    write_report(forged, run)
-    code, details = verify(run, capsys)
-    assert code == 1
-    assert details == [f"{FACTS}: its operations is not what rank 0 told (events.jsonl)"]
+    write_report(judge_folder(run, {}, as_recorded=True) | {"run": forged["run"]}, run)
+    assert verify(run, capsys) == (0, [])
+    key = Ed25519PrivateKey.generate()
+    signed = shutil.copytree(late, run.with_name("signed"))
+    write_report(json.loads((signed / REPORT).read_text()), signed, Signer(key=key))
+    assert broken(signed, key) == set()
+    shutil.copy(signed / ATTESTATION, run)
+    assert broken(run, key) == {"signature"}
 
 
-@pytest.mark.parametrize("way", ["gone", "empty", "of another", "no JSON", "no table"])
-def test_events_that_were_taken_away_are_missed(run, capsys, way):
-    events = run / EVENTS
-    if way == "gone":
-        events.unlink()
-    else:
-        text = {
-            "empty": "",
-            "of another": events.read_text().replace(SUBJECT, "other"),
-            "no JSON": "{",
-            "no table": "3",
-        }
-        events.write_text(text[way])
-    write_manifest(run)
-    code, details = verify(run, capsys)
-    assert code == 1
-    assert any(EVENTS in detail for detail in details)
+def broken(folder, key):
+    return {c.name for c in verify_folder(folder, [key.public_key()]) if c.outcome == "broken"}
 
 
-@pytest.mark.parametrize("field", ["id", "started", "seed", "command", "version"])
-def test_another_moment_or_name_of_the_run_does_not_fit_what_was_written_when_it_began(run, capsys, field):
-    other = {"started": "2020-01-01T00:00:00+00:00", "seed": 7, "command": ["pytest"]}.get(field, "other")
-    report = json.loads((run / REPORT).read_text())
-    report["run"][field] = other
-    write_report(report, run)
-    code, details = verify(run, capsys)
-    assert code == 1
-    assert any(detail.startswith(f"run.{field}: report.json says") for detail in details), details
-
-
-def test_a_smaller_cluster_in_the_report_does_not_fit_the_plan(run, capsys):
-    def easier(report):
-        for setting in report["settings"]:
-            if setting["option"] == "--ckpt-cluster":
-                setting["value"] = "1"
-
-    edit(run / REPORT, easier)
-    report = json.loads((run / REPORT).read_text())
-    write_manifest(run)
-    document = judge(run, capsys)[1]
-    report |= {n: document[n] for n in ("cluster", "checkpoints", "requirements", "certified_cluster", "training")}
-    report |= {n: document[n] for n in ("grade", "grade_reasons", "exit_code", "disclosures", "relevance")}
-    write_report(report, run)
-    assert any(d.startswith("cluster: report.json says") and "plan.json says" in d for d in verify(run, capsys)[1])
-
-
-def test_a_table_of_gates_that_only_bears_the_name_of_one_that_ships_is_found(run, capsys):
-    def milder(document):
-        document["gates"]["kinds"]["SAVE"] = "advisory"
-
-    edit(run / REPORT, milder)
-    edit(run / SESSION, milder)
-    write_manifest(run)
-    code, details = verify(run, capsys)
-    assert code == 1
-    assert any(
-        d.startswith("gates.kinds.SAVE: report.json says") and "the table of that name says" in d for d in details
-    )
-
-
-def test_a_verdict_without_a_measurement_is_not_believed(run, capsys):
+def test_a_verdict_without_a_measurement_is_not_judged(run, capsys):
     (run / FACTS).unlink()
-
-    def met(report):
-        report["measurements"] = []
-        for verdict in report["requirements"]:
-            verdict["outcome"] = "met"
-
-    edit(run / REPORT, met)
+    edit(run / REPORT, unmeasured)
     write_manifest(run)
     code, document, _ = judge(run, capsys)
     assert code == 8

@@ -120,7 +120,7 @@ def test_anything_that_was_added_removed_renamed_or_linked(finished, kind, tmp_p
     if (folder / MANIFEST).is_file():
         assert broken(folder, kind), way
     else:
-        with pytest.raises(UsageError, match=r"holds no manifest\.sha256"):
+        with pytest.raises(UsageError, match=r"contains no manifest\.sha256"):
             verify_folder(folder, None)
     shutil.rmtree(folder.parent)
 

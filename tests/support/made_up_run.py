@@ -12,6 +12,7 @@ from typing import Any, cast
 from pytest_ckpt import __version__
 from pytest_ckpt.config.gate_files import load_gates
 from pytest_ckpt.config.options import resolve
+from pytest_ckpt.evidence.starts import all_starts
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import (
     DurabilityCounted,
@@ -151,6 +152,8 @@ def make_run(
     (folder / "plan.json").write_text(json.dumps(plan.to_plain(ranks=True)) + "\n")
     (folder / "session.json").write_text(json.dumps(_session(document), indent=1) + "\n")
     (folder / "lock").touch()
+    starts = all_starts(folder, document["run"], document["exit_code"], measurements, observations)
+    document |= {"starts": to_plain(starts)}
     write_report(document, folder, signer)
     return document
 

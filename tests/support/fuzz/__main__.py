@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
-from tests.support.fuzz.combined import CombinedRuns
 from tests.support.fuzz.families import Exports, Family, PublishedTrees, Rules, RunFolders, clear
 from tests.support.fuzz.figures import DescribedFiles, FigureOptions
 from tests.support.fuzz.said_options import InputFiles, OptionValues
@@ -28,8 +27,8 @@ from tests.support.machine import patience
 
 FAMILIES: dict[str, tuple[type[Family], int]] = {
     "folders": (RunFolders, 16), "published": (PublishedTrees, 12), "rules": (Rules, 5), "exports": (Exports, 5),
-    "options": (OptionValues, 20), "inputs": (InputFiles, 16), "combined": (CombinedRuns, 8),
-    "figures": (FigureOptions, 9), "described": (DescribedFiles, 9),
+    "options": (OptionValues, 20), "inputs": (InputFiles, 16), "figures": (FigureOptions, 13),
+    "described": (DescribedFiles, 13),
 }  # fmt: skip
 """Each with its share of a hundred cases."""
 

@@ -1,0 +1,170 @@
+"""The files that the starts of a run leave in its folder, and the starts as the report lists them.
+
+``starts/1/`` holds what the first start leaves when a second one begins: ``start.json``, its session, plan, events and
+report; in ``broken_off/`` the measurements that it did not complete, in ``replaced/`` those that were made under other
+conditions than the next start has. ``starts/2/added/`` holds the measurements that the second start made in order to
+add patterns to a measurement of an earlier start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_ckpt.evidence.run_files import EVENTS, fitting, read_file, read_measurement, read_measurements
+from pytest_ckpt.facts.events import MeasurementBegun, MeasurementDone, OperationStarted, event_from_plain
+from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.measurement import Measurement, with_patterns_of
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.starts import BrokenOff, End, Start, is_interruption
+from pytest_ckpt.judging.starts import OtherMeasurement
+from pytest_ckpt.judging.wording import describe_failure
+from pytest_ckpt.sizing.plan import Plan
+from pytest_ckpt.support.strict_json import parse, read_lines
+
+START, BROKEN_OFF, REPLACED, ADDED = "start.json", "broken_off", "replaced", "added"
+_STARTS = "starts"
+
+
+def folder_of_start(folder: Path, number: int) -> Path:
+    """Return the folder of one start, counted from 1, below the folder of the run."""
+    return folder / _STARTS / str(number)
+
+
+def event_files(folder: Path) -> list[Path]:
+    """Return the files of events of all starts, oldest first, that of the newest start last."""
+    return [*(file for place in _places(folder) if (file := place / EVENTS).exists()), folder / EVENTS]
+
+
+def earlier_starts(folder: Path) -> tuple[Start, ...]:
+    """Return the starts that a later start continued, oldest first. Raises UsageError for a file that no run writes."""
+    return tuple(fitting(Start, read_file(place / START)) for place in _places(folder) if (place / START).exists())
+
+
+def _places(folder: Path) -> list[Path]:
+    found = (place for place in (folder / _STARTS).glob("*") if place.name.isdecimal())
+    return sorted(found, key=lambda place: int(place.name))
+
+
+def completed(
+    folder: Path, plan: Plan, without: Callable[[Failure | None], bool] = lambda _failure: False
+) -> list[Measurement]:
+    """Return the measurements of a run, in the order of its plan, each with the patterns that later starts added.
+
+    Measurements whose failure is one that ``without`` accepts are left out. Raises UsageError for a file that no run
+    writes.
+    """
+    added = _read(folder, ADDED, plan)
+    found = []
+    for measurement in read_measurements(folder, plan):
+        whole = measurement
+        for other in added.get(str(measurement.subject), ()):
+            if not without(other.measurement.failure):
+                whole = with_patterns_of(whole, other.measurement)
+        if not without(measurement.failure):
+            found.append(whole)
+    return found
+
+
+def other_measurements(folder: Path, plan: Plan) -> dict[str, tuple[OtherMeasurement, ...]]:
+    """Return, by subject, what was measured of it beside the measurement that is judged. Raises UsageError."""
+    found = [_read(folder, kind, plan) for kind in (BROKEN_OFF, ADDED)]
+    subjects = dict.fromkeys(subject for others in found for subject in others)
+    return {subject: tuple(o for others in found for o in others.get(subject, ())) for subject in subjects}
+
+
+def _read(folder: Path, kind: str, plan: Plan) -> dict[str, list[OtherMeasurement]]:
+    found: dict[str, list[OtherMeasurement]] = {}
+    for place in _places(folder):
+        for planned in plan.checkpoints:
+            file = place / kind / f"{planned.subject.slug}.json"
+            if file.exists():
+                measurement = read_measurement(file, planned)
+                # What is interrupted is moved when the next start begins.
+                other = OtherMeasurement(start=int(place.name), measurement=measurement)
+                found.setdefault(str(planned.subject), []).append(other)
+    return found
+
+
+def all_starts(
+    folder: Path,
+    run: Mapping[str, Any],
+    exit_code: int | None,
+    measurements: Sequence[Measurement],
+    observations: Sequence[Observation],
+) -> tuple[Start, ...]:
+    """Return the starts of a run, the newest last; ``run`` is what the report states of it.
+
+    ``exit_code`` is None if the run was killed. Raises UsageError for files that no run writes.
+    """
+    earlier = earlier_starts(folder)
+    names = _names(measurements, observations) - measured_before(earlier)
+    added = folder_of_start(folder, len(earlier) + 1) / ADDED
+    names |= {
+        f"patterns of {m.subject}"
+        for m in measurements
+        if (added / f"{m.subject.slug}.json").exists() and not is_interruption(m.failure)
+    }
+    ends: Mapping[int | None, End] = {2: "interrupted", 3: "crashed"}
+    end: End = "finished" if run["finished"] else "killed"
+    newest = Start(
+        number=len(earlier) + 1,
+        id=run["id"],
+        started=run["started"],
+        ended=run["finished"],
+        end=ends.get(exit_code, end),
+        command=tuple(run["command"]),
+        suites=tuple(run.get("suites") or ()),
+        hosts=tuple(run.get("hosts") or ()),
+        measured=tuple(sorted(names)),
+        broken_off=broken_off(folder, [m for m in measurements if is_interruption(m.failure)]),
+    )
+    return (*earlier, newest)
+
+
+def _names(measurements: Sequence[Measurement], observations: Sequence[Observation]) -> set[str]:
+    subjects = {str(m.subject) for m in measurements if not is_interruption(m.failure)}
+    return subjects | {f"{o.requirement}.{o.subject}" for o in observations}
+
+
+def measured_before(starts: Sequence[Start]) -> set[str]:
+    """Return the names of what these starts measured completely and no later start measures again."""
+    found: set[str] = set()
+    for start in starts:
+        found |= set(start.measured)
+        found -= {replaced.name for replaced in start.replaced}
+    return found
+
+
+def broken_off(folder: Path, measurements: Sequence[Measurement]) -> tuple[BrokenOff, ...]:
+    """Return what a start did not complete, with the operation that was running when it ended."""
+    running = running_operations(folder)
+    return tuple(
+        BrokenOff(
+            name=str(m.subject),
+            operation=running.get(str(m.subject), ""),
+            operations=len(m.operations),
+            why=describe_failure(m.failure) if m.failure else "",
+        )
+        for m in measurements
+    )
+
+
+def running_operations(folder: Path) -> dict[str, str]:
+    """Return the last operation that was started, as a person reads it, of each subject that was not completed."""
+    running: dict[str, str] = {}
+    try:
+        for line in read_lines(folder / EVENTS):
+            event = event_from_plain(parse(line))
+            if isinstance(event, MeasurementBegun):
+                running[str(event.subject)] = ""
+            elif isinstance(event, OperationStarted):
+                subject = str(event.operation.subject)
+                running[subject] = str(event.operation).removeprefix(subject).strip()
+            elif isinstance(event, MeasurementDone):
+                running.pop(str(event.subject), None)
+    except (OSError, ValueError):
+        # A killed start may leave a torn last line; the lines before it count.
+        return running
+    return running

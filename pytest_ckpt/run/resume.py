@@ -1,0 +1,569 @@
+"""Continues the run of a report folder: ``--ckpt-resume``.
+
+A complete measurement, good or bad, is kept if the conditions are the same, so that nobody can choose among results by
+interrupting a run. What an earlier start did not complete is measured again, and what had ended of it still counts.
+What was measured under other conditions is named and measured again. Conditions are compared separately for the saves
+and loads of each subject and for each check: the suites of one run may use different hosts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ckpt import __version__
+from pytest_ckpt.evidence.judged_run import recorded_settings
+from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, compare
+from pytest_ckpt.evidence.rejudge import odd_facts_named
+from pytest_ckpt.evidence.run_files import EVENTS, PLAN, REPORT, SESSION, fitting, read_file
+from pytest_ckpt.evidence.starts import (
+    ADDED,
+    BROKEN_OFF,
+    REPLACED,
+    START,
+    all_starts,
+    broken_off,
+    completed,
+    event_files,
+    folder_of_start,
+    running_operations,
+)
+from pytest_ckpt.evidence.unfinished import begun_report
+from pytest_ckpt.facts.checks import CHECKS, CHECKS_FOLDER, Check
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.events import MeasurementBegun, MeasurementDone, SubjectEvents, event_from_plain
+from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.measurement import Measurement
+from pytest_ckpt.facts.observation import Observation
+from pytest_ckpt.facts.options import OPTIONS, Option
+from pytest_ckpt.facts.settings import SUITES, Origin, Settings
+from pytest_ckpt.facts.starts import BrokenOff, Replaced, Start, is_interruption
+from pytest_ckpt.facts.subject import Pattern
+from pytest_ckpt.facts.targets import AreaRef, TargetFacts
+from pytest_ckpt.grading.completeness import asked_checkpoints, asked_checks, asked_requirements, is_given
+from pytest_ckpt.judging.gates import Gates
+from pytest_ckpt.judging.verdicts import decide, decide_observed
+from pytest_ckpt.launching.measurements import made_names, read_measurement
+from pytest_ckpt.launching.observations import read_observation
+from pytest_ckpt.launching.own_launches import OWN_LAUNCHES
+from pytest_ckpt.launching.recorder import measurement_of, write_atomically
+from pytest_ckpt.ranks.process.job import Task
+from pytest_ckpt.run.crash import CRASH_FILE
+from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.processes import end_marked
+from pytest_ckpt.support.strict_json import parse, read_lines
+
+if TYPE_CHECKING:
+    import contextlib
+
+    from pytest_ckpt.judging.requirement import Requirement
+    from pytest_ckpt.run.preflight import Preflight
+    from pytest_ckpt.targets.protocol import Target
+
+OPTION = "--ckpt-resume"
+_CONFORMANCE = "conformance"
+# The fields of a task that add patterns to the saves and loads, with the patterns that show that they were measured.
+_ADDING: Mapping[str, tuple[Pattern, ...]] = {
+    "contention": ("storm", "shifted", "joined", "split", "neighbour", "mixed"),
+    "endurance": ("endurance",),
+    "duration_seconds": (),
+    "near_full_bytes": ("near_full",),
+    "kills": ("crashes",),
+    "deletes_chain": ("chains",),
+    "compares_tiers": ("tiers",),
+    "notice_seconds": ("preempt",),
+    "serving_readers": ("serving",),
+    "serving_limit_seconds": (),
+    "consolidate_limit_seconds": (),
+    "compares_codec": ("compression",),
+    "scaling": ("scaling",),
+    "ceilings": (),
+}
+_MEASURING_NOTHING = frozenset(("seed", "keep", "save_limit_seconds", "load_limit_seconds", "beside_commands"))
+# What checks depend on beside the target, by what a check needs.
+_OF_CHECKS: Mapping[str, tuple[str, ...]] = {
+    "": ("effort", "endpoints"),
+    "second client": ("second_mount", "hosts"),
+    "power cut": ("power_cut",),
+    "small folder": ("full_target",),
+}
+_OPTIONS_OF_CHECKS = frozenset(("second_mount", "full_target", "power_cut"))
+# Options of a start, and not of what it measures: the newest value counts.
+_OF_START = frozenset(("suite", "target", "gates"))
+_OF_TARGET = ("location", "kind", "gate_kind", "is_local", "mount_point", "plugin")
+_SEALED = (REPORT, MANIFEST, ATTESTATION, "certificate.html", "certificate.pdf", "junit.xml")
+_BROKEN = "the process that ran the measurement was ended"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EarlierRun:
+    """The run of a report folder as its earlier starts left it. ``is_closed``: the last start wrote its whole report.
+
+    ``has_gaps``: that start ended early, or left out a test.
+    """
+
+    folder: Path
+    report: Mapping[str, Any]
+    settings: Settings
+    target: TargetFacts
+    gates: Gates
+    plan: Plan
+    hosts: tuple[HostFacts, ...]
+    area: AreaRef | None
+    is_closed: bool
+    has_gaps: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resumption:
+    """What a start keeps of an earlier one, and what it measures again.
+
+    ``settings`` and ``plan`` are those of the whole run: of all suites that any start measured. ``hosts`` are those of
+    its saves and loads. ``lacking`` are subjects whose measurement is kept and to which patterns are added.
+    """
+
+    number: int
+    settings: Settings
+    plan: Plan
+    hosts: tuple[HostFacts, ...]
+    lacking: tuple[str, ...]
+    broken: tuple[Measurement, ...]
+    broken_checks: tuple[BrokenOff, ...]
+    replaced: tuple[Replaced, ...]
+    notices: tuple[str, ...]
+
+
+def read_earlier(folder: Path, held: contextlib.ExitStack) -> EarlierRun:
+    """Return the run of a report folder, which ``held`` keeps other starts away from. Raises UsageError."""
+    if not (folder / SESSION).is_file():
+        raise UsageError(
+            f"{OPTION}: {folder} contains no run.",
+            "Name the folder of the run with --ckpt-report, or leave --ckpt-resume out.",
+        )
+    hold(folder, held)
+    session, plan = read_file(folder / SESSION), read_file(folder / PLAN)
+    with odd_facts_named(folder):
+        version = session["environment"]["versions"]["pytest-ckpt"]
+        if version != __version__:
+            raise UsageError(
+                f"{OPTION}: pytest-ckpt {version} began the run of {folder}, this is {__version__}.",
+                f"Install pytest-ckpt {version}, or begin a new run without --ckpt-resume.",
+            )
+        if (folder / MANIFEST).exists() and not (found := compare(folder)).is_same:
+            names = [*found.changed, *found.added, *found.removed, *found.ill_formed]
+            raise UsageError(
+                f"{OPTION}: {folder} is not as its last start left it: {', '.join(names[:5])}.",
+                "Restore the folder from a copy, or begin a new run without --ckpt-resume.",
+            )
+        begun = begun_report(session, plan)
+        settings = recorded_settings(begun, {}, ("plan", "condition"))
+        settings = dataclasses.replace(
+            settings,
+            suites=tuple(session["all_suites"]),
+            origins=tuple(fitting(Origin, o) for o in session["settings"]),
+        )
+        target, gates = fitting(TargetFacts, session["environment"]["target"]), fitting(Gates, session["gates"])
+        report = read_file(folder / REPORT) if (folder / MANIFEST).exists() else None
+        has_gaps = report is None or (
+            report["exit_code"] in (2, 3) or any(v["reason"] == "no test" for v in report["requirements"])
+        )
+        if report is not None:
+            begun["run"] |= {"finished": report["run"]["finished"]}
+            begun["exit_code"] = report["exit_code"]
+        return EarlierRun(
+            folder=folder,
+            report=begun,
+            settings=settings,
+            target=target,
+            gates=gates,
+            plan=plan_run(settings, target, gates.table),
+            hosts=tuple(fitting(HostFacts, host) for host in session["environment"]["hosts"]),
+            area=fitting(AreaRef, session["area"]) if session["area"] else None,
+            is_closed=report is not None,
+            has_gaps=has_gaps,
+        )
+
+
+def hold(folder: Path, held: contextlib.ExitStack) -> None:
+    """Keep other starts away from the run of a folder until ``held`` is closed. Raises UsageError if one is there."""
+    file = os.open(folder / SESSION, os.O_RDONLY)
+    held.callback(os.close, file)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(
+            f"{OPTION}: the run of {folder} is still going on.", "Wait for its end, or name another --ckpt-report."
+        ) from None
+    except OSError:
+        # A file system without locks: nothing can be known.
+        return
+
+
+def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Requirement]) -> Resumption:
+    """Return what a start that was checked keeps, and what it measures again. Raises UsageError."""
+    for name in _OF_TARGET:
+        before, now = getattr(earlier.target, name), getattr(checked.facts, name)
+        if before != now:
+            raise UsageError(
+                f"{OPTION}: the run of {earlier.folder} is of another target ({name.replace('_', ' ')}: {before}, and "
+                f"now {now}).",
+                "Name the same --ckpt-target, or begin a new run without --ckpt-resume.",
+            )
+    now = checked.settings
+    whole = _whole_settings(earlier, now)
+    plan = plan_run(whole, checked.facts, checked.gates.table)
+    hosts = checked.hosts if now.measures else earlier.hosts
+    subjects = _Subjects(earlier, checked)
+    checks = _Checks(earlier, checked, catalogue)
+    if earlier.is_closed and not earlier.has_gaps and not (subjects.open or checks.open):
+        raise UsageError(
+            f"{OPTION}: the run of {earlier.folder} is complete, and these options add nothing.",
+            "Add a suite (--ckpt-suite), or begin a new run without --ckpt-resume.",
+        )
+    number = len(_starts(earlier)) + (0 if _is_archived(earlier) else 1)
+    kept = len(subjects.kept) + len(checks.kept)
+    replaced = (*subjects.replaced, *checks.replaced)
+    notices = [f"continuing the run of {earlier.folder}: {kept} complete measurements and checks are kept"]
+    notices += [f"measured again, it was broken off: {m.subject}" for m in subjects.broken]
+    notices += [f"measured again: {r.name} ({'; '.join(r.differences)})" for r in replaced]
+    return Resumption(
+        number=number + 1,
+        settings=whole,
+        plan=plan,
+        hosts=hosts,
+        lacking=tuple(subjects.lacking),
+        broken=tuple(subjects.broken),
+        broken_checks=tuple(checks.broken),
+        replaced=replaced,
+        notices=tuple(notices),
+    )
+
+
+def archive(earlier: EarlierRun, resumption: Resumption) -> None:
+    """Move what the last start left below ``starts/``; what is kept stays. Raises OSError.
+
+    A start that is killed meanwhile loses nothing: the next one does the rest.
+    """
+    folder, number = earlier.folder, resumption.number - 1
+    place = folder_of_start(folder, number)
+    place.mkdir(parents=True, exist_ok=True)
+    if not (place / START).exists():
+        for name in (SESSION, PLAN, REPORT, "certificate.html"):
+            if (folder / name).exists():
+                shutil.copyfile(folder / name, place / name)
+        for measurement in resumption.broken:
+            _write(place / BROKEN_OFF / f"{measurement.subject.slug}.json", measurement)
+        _write(place / START, _ended(earlier, resumption))
+    for name in _SEALED:
+        (folder / name).unlink(missing_ok=True)
+    for name in (EVENTS, CRASH_FILE):
+        if (folder / name).exists():
+            (folder / name).replace(place / name)
+    for name in ("checks", "probe"):
+        if (folder / "launches" / name).exists():
+            (folder / "launches" / name).rename(place / name)
+    for measurement in resumption.broken:
+        _clear_broken(earlier, measurement)
+    for replaced in resumption.replaced:
+        for file in _files_of(folder, replaced.name, (ADDED, BROKEN_OFF)):
+            target = place / REPLACED / file.parent.name / file.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file.replace(target)
+    for check in resumption.broken_checks:
+        (folder / "observations" / f"{check.name}.json").unlink(missing_ok=True)
+
+
+def clear_area(earlier: EarlierRun, target: Target, seconds: float) -> list[str]:
+    """Remove from the target what a start left that was killed; return what is still there, a sentence each."""
+    area = earlier.area
+    # A server that the start ran itself has gone with it.
+    if earlier.is_closed or area is None or area.access.embedded or end_marked(area.run_id):
+        return []
+    names = dataclasses.replace(made_names(earlier.plan.runnable), folders=frozenset((CHECKS_FOLDER,)))
+    return target.clean(area, names, seconds)
+
+
+def _ended(earlier: EarlierRun, resumption: Resumption) -> Start:
+    """Return the record of the last start: what it measured, and what it did not complete."""
+    measurements, observations = completed(earlier.folder, earlier.plan), _observations(earlier.folder)
+    *_, last = all_starts(
+        earlier.folder, earlier.report["run"], earlier.report.get("exit_code"), measurements, observations
+    )
+    unmade = {check.name for check in resumption.broken_checks}
+    return dataclasses.replace(
+        last,
+        measured=tuple(name for name in last.measured if name not in unmade),
+        broken_off=(*broken_off(earlier.folder, resumption.broken), *resumption.broken_checks),
+        replaced=resumption.replaced,
+    )
+
+
+def _clear_broken(earlier: EarlierRun, measurement: Measurement) -> None:
+    """Remove a measurement that is made again; of one whose own launch was broken off, that pattern alone."""
+    for file in _files_of(earlier.folder, str(measurement.subject)):
+        found = read_measurement(file)
+        if is_interruption(found.failure):
+            file.unlink()
+        elif (cleared := _without_broken_patterns(found)) != found:
+            _write(file, cleared)
+
+
+def _without_broken_patterns(measurement: Measurement) -> Measurement:
+    patterns = measurement.patterns
+    if patterns is None:
+        return measurement
+    gone: dict[str, Any] = {}
+    for name in OWN_LAUNCHES:
+        if (found := getattr(patterns, name)) and is_interruption(found.failure):
+            gone[name] = None
+    return dataclasses.replace(measurement, patterns=dataclasses.replace(patterns, **gone)) if gone else measurement
+
+
+def _files_of(folder: Path, name: str, kinds: Sequence[str] = (ADDED,)) -> Iterator[Path]:
+    """Yield the files in which the starts so far keep what they measured of a subject or check."""
+    places = [folder / "measurements", folder / "observations"]
+    places += [place for kind in kinds for place in sorted(folder.glob(f"starts/*/{kind}"))]
+    slug = name.replace("/", "+")
+    yield from (file for place in places if (file := place / f"{slug}.json").exists())
+
+
+def _write(file: Path, record: Any) -> None:
+    write_atomically(file, json.dumps(to_plain(record), indent=1) + "\n")
+
+
+class _Subjects:
+    """The saves and loads of an earlier run, sorted into what is kept and what is measured again."""
+
+    def __init__(self, earlier: EarlierRun, checked: Preflight) -> None:
+        self.kept: list[str] = []
+        self.lacking: list[str] = []
+        self.replaced: list[Replaced] = []
+        self._earlier, self._checked = earlier, checked
+        is_selected = checked.settings.measures
+        now = {str(c.subject): c for c in checked.plan.runnable} if is_selected else {}
+        there = {str(m.subject): m for m in completed(earlier.folder, earlier.plan, without=is_interruption)}
+        self.broken = [*_broken(earlier)]
+        for name, measurement in there.items():
+            planned = now.get(name)
+            if is_selected and planned is None:
+                raise UsageError(
+                    f"{OPTION}: the run of {earlier.folder} has measured {name}, which these options leave out.",
+                    "Name its model, mode, engine and strategy too: what was measured is not measured again.",
+                )
+            if planned and (differences := self._differences(planned, measurement)):
+                self.replaced.append(Replaced(name=name, differences=differences, failed=self._failed(measurement)))
+                continue
+            self.kept.append(name)
+            if planned and self._lacks(planned, measurement):
+                self.lacking.append(name)
+        lacks_own = any(
+            row.is_asked(checked.settings) and not (m.failure or (m.patterns and getattr(m.patterns, row.name)))
+            for row in OWN_LAUNCHES.values()
+            for m in map(_without_broken_patterns, there.values())
+        )
+        self.open = bool(set(now) - set(self.kept) or self.lacking or (is_selected and lacks_own))
+
+    def _tasks(self, planned: PlannedCheckpoint) -> tuple[dict[str, Any], dict[str, Any]]:
+        before = self._earlier.plan.of(planned.subject)
+        return (
+            to_plain(Task.of(before, self._earlier.settings, 0)),
+            to_plain(Task.of(planned, self._checked.settings, 0)),
+        )
+
+    def _differences(self, planned: PlannedCheckpoint, measurement: Measurement) -> tuple[str, ...]:
+        """Return the conditions that are not those of the measurement."""
+        before, now = self._tasks(planned)
+        ignored = _MEASURING_NOTHING | {
+            name
+            for name, patterns in _ADDING.items()
+            if not (before[name] and now[name]) or (patterns and not _has_any(measurement, patterns))
+        }
+        found = [_difference(name, before[name], now[name]) for name in now if name not in ignored]
+        earlier, settings = self._earlier.settings, self._checked.settings
+        for name in ("request_bytes", "depth", "endpoints", "client_cache_bytes"):
+            found.append(_difference(name, getattr(earlier, name), getattr(settings, name)))
+        hosts = [sorted((h.host, len(h.ranks)) for h in hosts) for hosts in (self._earlier.hosts, self._checked.hosts)]
+        found.append(_difference("hosts", *hosts) if all(hosts) else "")
+        return tuple(filter(None, found))
+
+    def _lacks(self, planned: PlannedCheckpoint, measurement: Measurement) -> bool:
+        """Return whether patterns are asked for that were not measured; what failed early is a result, and stays."""
+        _, now = self._tasks(planned)
+        wanted = (patterns for name, patterns in _ADDING.items() if now[name] and patterns)
+        return not measurement.failure and not all(_has_any(measurement, patterns) for patterns in wanted)
+
+    def _failed(self, measurement: Measurement) -> tuple[str, ...]:
+        """Return the requirements that a measurement failed, by the limits of this start."""
+        earlier = self._earlier
+        asked = [
+            r
+            for r in asked_requirements(earlier.settings, earlier.gates, self._checked.catalogue)
+            if r.is_measured and not r.plugin and r.suite in earlier.settings.suites
+            if any(c.subject == measurement.subject for c in asked_checkpoints(r, earlier.plan))
+        ]
+        limits = self._checked.plan.limits
+        return tuple(r.id for r in asked if decide(r, measurement, limits, earlier.gates).outcome == "failed")
+
+
+def _has_any(measurement: Measurement, patterns: Iterable[Pattern]) -> bool:
+    found = measurement.patterns
+    return found is not None and any(getattr(found, name) is not None or name in found.not_run for name in patterns)
+
+
+def _broken(earlier: EarlierRun) -> Iterator[Measurement]:
+    """Yield the measurements that the last start did not complete, as far as they are known."""
+    written = set()
+    for planned in earlier.plan.checkpoints:
+        for file in _files_of(earlier.folder, str(planned.subject)):
+            found = read_measurement(file)
+            if is_interruption(found.failure) or _without_broken_patterns(found) != found:
+                written.add(found.subject)
+                yield found
+    yield from (m for m in _unwritten(earlier) if m.subject not in written)
+
+
+class _Checks:
+    """The checks of an earlier run, sorted in the same way."""
+
+    def __init__(self, earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Requirement]) -> None:
+        self.kept: list[str] = []
+        self.broken: list[BrokenOff] = []
+        self.replaced: list[Replaced] = []
+        is_selected = _CONFORMANCE in checked.settings.suites
+        asked = _asked(checked) if is_selected else {}
+        there = {f"{o.requirement}.{o.subject}": o for o in _observations(earlier.folder)}
+        for log in sorted((earlier.folder / "launches" / "checks").glob("*.log")):
+            if log.stem not in there and log.stat().st_size:
+                self.broken.append(BrokenOff(name=log.stem, operation="", operations=0, why=_BROKEN))
+        for name, seen in there.items():
+            check = asked.get(name)
+            verdict = decide_observed(catalogue[seen.requirement], seen, earlier.gates, earlier.target.kind)
+            differences = tuple(_of_check(check, earlier.settings, checked.settings)) if check else ()
+            if check and verdict.outcome == "not run" and seen.errno:
+                self.broken.append(BrokenOff(name=name, operation="", operations=0, why=verdict.because))
+            elif differences:
+                failed = (seen.requirement,) if verdict.outcome == "failed" else ()
+                self.replaced.append(Replaced(name=name, differences=differences, failed=failed))
+            else:
+                self.kept.append(name)
+        self.open = bool(set(asked) - set(self.kept))
+
+
+def _asked(checked: Preflight) -> dict[str, Check]:
+    found: Iterable[Check] = (
+        check
+        for requirement in checked.catalogue.values()
+        for check in asked_checks(requirement, checked.settings, checked.gates)
+        if requirement.suite == _CONFORMANCE and is_given(check, checked.settings)
+    )
+    return {check.name: check for check in found}
+
+
+def _of_check(check: Check, before: Settings, now: Settings) -> Iterator[str]:
+    for name in (*_OF_CHECKS[""], *(_OF_CHECKS[check.needs] if check.needs else ())):
+        if difference := _difference(name, getattr(before, name), getattr(now, name)):
+            yield difference
+
+
+def _difference(name: str, before: Any, now: Any) -> str:
+    """Return a difference of a condition in words; empty if there is none."""
+    if to_plain(before) == to_plain(now):
+        return ""
+    return f"{name.replace('_', ' ')}: {_short(before)}, now {_short(now)}"
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _observations(folder: Path) -> list[Observation]:
+    names = {check.name for check in CHECKS}
+    return [read_observation(f) for f in sorted((folder / "observations").glob("*.json")) if f.stem in names]
+
+
+def _starts(earlier: EarlierRun) -> list[Path]:
+    return list(earlier.folder.glob(f"starts/*/{START}"))
+
+
+def _is_archived(earlier: EarlierRun) -> bool:
+    """Return whether a start was killed after it had moved what the last start left, and before it began itself."""
+    id_ = earlier.report["run"]["id"]
+    return any(read_file(file)["id"] == id_ for file in _starts(earlier))
+
+
+def _unwritten(earlier: EarlierRun) -> Iterator[Measurement]:
+    """Yield the measurements that the last start began and whose file it did not write: its process was killed."""
+    stated: dict[str, SubjectEvents] = {}
+    now: SubjectEvents | None = None
+    *_, file = event_files(earlier.folder)
+    try:
+        for line in read_lines(file):
+            event = event_from_plain(parse(line))
+            if isinstance(event, MeasurementBegun):
+                now = stated[str(event.subject)] = SubjectEvents(subject=event.subject)
+            elif now:
+                now.take(event)
+                if isinstance(event, MeasurementDone):
+                    now = None
+    except (OSError, ValueError):
+        # A torn last line.
+        pass
+    launches = len(list((earlier.folder / "launches").glob("[0-9]*")))
+    running = running_operations(earlier.folder)
+    seed = int(earlier.report["run"]["seed"])
+    for name, events in stated.items():
+        if name in running and any(str(c.subject) == name for c in earlier.plan.runnable):
+            planned = earlier.plan.of(events.subject)
+            failure = Failure(kind="interrupted", message=_BROKEN)
+            task = Task.of(planned, earlier.settings, seed)
+            yield measurement_of(events, planned, task, f"launches/{launches}", {}, failure)
+
+
+def _whole_settings(earlier: EarlierRun, now: Settings) -> Settings:
+    """Return the settings of the whole run: those of this start, and of suites that it leaves out those of before."""
+    before = earlier.settings
+    carried = [suite for suite in before.suites if suite not in now.suites]
+    if not carried:
+        return now
+    if _said(before, "profile") != _said(now, "profile"):
+        raise UsageError(
+            f"{OPTION}: the run of {earlier.folder} has the profile {_said(before, 'profile')}.",
+            f"Choose --ckpt-profile={_said(before, 'profile')}.",
+        )
+    suites = tuple(suite for suite in SUITES if suite in {*before.suites, *now.suites})
+    older = [option for option in OPTIONS if _is_of_before(option, carried, now)]
+    fields = {option.field or option.key: None for option in older if option.field != "-"}
+    origins = {origin.option: origin for origin in now.origins}
+    origins |= {o.option: o for o in before.origins if o.option in {option.flag for option in older}}
+    suite = origins["--ckpt-suite"]
+    origins["--ckpt-suite"] = dataclasses.replace(suite, value=",".join(suites), source="all starts")
+    return dataclasses.replace(
+        now,
+        **{name: getattr(before, name) for name in fields},
+        suites=suites,
+        origins=tuple(origins.values()),
+    )
+
+
+def _is_of_before(option: Option, carried: list[str], now: Settings) -> bool:
+    if option.key in _OF_START or "limit" in option.roles:
+        return False
+    if option.key in _OPTIONS_OF_CHECKS:
+        return _CONFORMANCE in carried
+    if option.suite:
+        return option.suite in carried
+    return not now.measures and bool({"plan", "condition"} & set(option.roles))
+
+
+def _said(settings: Settings, key: str) -> str:
+    return next((o.value for o in settings.origins if o.option == f"--ckpt-{key}"), "")

@@ -1,0 +1,320 @@
+"""Runs that are continued with ``--ckpt-resume``: after a kill at any moment, after Ctrl-C, and with more suites."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ckpt.evidence.manifest import write_manifest
+from pytest_ckpt.evidence.verification import verify_folder
+from tests.support.by_the_library import faults
+from tests.support.forging import edit
+from tests.support.front_door import (
+    FOLDER,
+    MEASURED,
+    TINY,
+    FrontDoor,
+    Run,
+    Sabotage,
+    Started,
+    opened_door,
+    processes_of,
+    read_events,
+    started_operation,
+)
+from tests.support.machine import eventually
+
+RESUME = "--ckpt-resume"
+SUITES = "--ckpt-suite=performance,conformance"
+# Two checks are enough to stop in one and to continue with the other.
+CHOSEN = ("-k", "every_save or every_load or every_byte or rename_replaces")
+
+
+def _verdicts(run: Run) -> dict[tuple[str, str], str]:
+    """Return the outcomes that depend on no time of a small machine."""
+    return {
+        (v["id"], v["subject"]): v["outcome"]
+        for v in run.document["requirements"]
+        if v["id"] in ("SAVE", "LOAD", "INTEGRITY", "COMMIT")
+    }
+
+
+def _kill(started: Started) -> None:
+    """Kill the controller, and wait until none of its ranks is left."""
+    id_ = started.run_id
+    started.process.kill()
+    started.process.wait()
+    eventually(lambda: not processes_of(id_), "the ranks have ended")
+
+
+def _follows_the_files(run: Run) -> None:
+    """Check the report against its schema, and the folder against itself."""
+    assert faults(run.document, "report") == []
+    assert [(c.name, c.details) for c in verify_folder(run.report, None) if c.outcome == "broken"] == []
+
+
+def _starts(run: Run) -> list[dict[str, Any]]:
+    return run.document["starts"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(make_home: Callable[[str], Path]) -> Iterator[Run]:
+    with opened_door(make_home("uninterrupted")) as door:
+        yield door.run(*TINY, SUITES, *CHOSEN)
+
+
+def test_a_run_that_was_killed_in_a_save_is_continued_and_the_operation_is_named(door: FrontDoor) -> None:
+    sabotage = Sabotage(door.home, "hold", rank=1)
+    started = door.start(*TINY, environment=sabotage.environment)
+    sabotage.wait_until_held(started)
+    _kill(started)
+    run = door.run(*TINY, RESUME)
+    assert run.code == 0, run.text
+    assert set(run.outcomes().values()) == {"met"}
+    first, second = _starts(run)
+    assert (first["end"], second["end"], second["measured"]) == ("killed", "finished", [MEASURED])
+    (broken,) = first["broken_off"]
+    assert (broken["name"], broken["operation"], broken["operations"]) == (MEASURED, "save 2", 1)
+    sentence = f"Start 1 did not complete {MEASURED}: it ended in save 2, after 1 save or load."
+    assert sentence in run.text.replace("\n  ", " ")
+    page = (run.report / "certificate.html").read_text()
+    assert page.index("Starts of this run") < page.index("<table")
+    assert sentence in page
+    # What the killed start left on the target went with it.
+    assert run.left_on_target == []
+    _follows_the_files(run)
+
+
+def _operates(action: str) -> Callable[[Started], bool]:
+    return lambda started: any(f" {action} " in started_operation(e) for e in read_events(started.report))
+
+
+def _is_in_a_check(started: Started) -> bool:
+    return any(file.stat().st_size for file in (started.report / "launches" / "checks").glob("*.log"))
+
+
+def _is_certifying(started: Started) -> bool:
+    for entry in Path(f"/proc/{started.process.pid}/task/{started.process.pid}/children").read_text().split():
+        with contextlib.suppress(OSError):
+            if b"pytest_ckpt.run.certify" in Path("/proc", entry, "cmdline").read_bytes():
+                return True
+    return False
+
+
+MOMENTS: dict[str, Callable[[Started], object]] = {
+    "before anything is measured": lambda started: (started.report / "plan.json").exists(),
+    "in a load": _operates("load"),
+    "in a check": _is_in_a_check,
+    "between checks": lambda started: list((started.report / "observations").glob("*.json")),
+    "between saves and checks": lambda started: list((started.report / "measurements").glob("*.json")),
+    "while the report is written": lambda started: (started.report / "report.json").exists(),
+    "while the files are judged": _is_certifying,
+    "while the report is sealed": lambda started: (started.report / "certificate.html").exists(),
+}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_run_that_was_killed_at_any_moment_ends_as_one_that_was_not(
+    door: FrontDoor, moment: str, uninterrupted: Run
+) -> None:
+    started = door.start(*TINY, SUITES, *CHOSEN)
+    eventually(lambda: MOMENTS[moment](started) or started.process.poll() is not None, moment)
+    if started.process.poll() is None:
+        _kill(started)
+    run = door.run(*TINY, SUITES, *CHOSEN, RESUME)
+    if run.code == 4:
+        # It had ended before it was killed.
+        assert "is complete" in run.text
+        return
+    assert _verdicts(run) == _verdicts(uninterrupted), run.text
+    assert run.code == uninterrupted.code
+    assert len(_starts(run)) == 2
+    measured = [name for start in _starts(run) for name in start["measured"]]
+    assert len(measured) == len(set(measured))
+    _follows_the_files(run)
+
+
+@pytest.mark.thorough
+def test_a_run_that_was_killed_between_patterns_measures_the_subject_again(door: FrontDoor) -> None:
+    options = (*TINY, "--ckpt-suite=performance,contention")
+    started = door.start(*options)
+    started.until(lambda: any(e["event"] == "pattern" for e in read_events(started.report)), "a pattern was measured")
+    _kill(started)
+    run = door.run(*options, RESUME)
+    assert run.verdict("STORM")["outcome"] in ("met", "failed")
+    (broken,) = _starts(run)[0]["broken_off"]
+    assert (broken["name"], broken["operations"]) == (MEASURED, 4)
+    _follows_the_files(run)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_was_interrupted_is_continued(door: FrontDoor, number: signal.Signals) -> None:
+    sabotage = Sabotage(door.home, "hold", rank=1)
+    started = door.start(*TINY, environment=sabotage.environment)
+    sabotage.wait_until_held(started)
+    os.kill(started.process.pid, number)
+    interrupted = started.finish()
+    assert interrupted.code == 2
+    assert "Start 1 did not complete" in interrupted.text
+    run = door.run(*TINY, RESUME)
+    assert (run.code, [s["end"] for s in _starts(run)]) == (0, ["interrupted", "finished"]), run.text
+    _follows_the_files(run)
+
+
+def test_a_save_over_the_limit_stays_failed_whoever_interrupted_the_run_afterwards(door: FrontDoor) -> None:
+    sabotage = Sabotage(door.home, "hold", rank=1)
+    started = door.start(*TINY, environment=sabotage.environment)
+    sabotage.wait_until_held(started)
+    _kill(started)
+    # A day, which no cluster has for a save.
+    _slow_down(started.report / "events.jsonl", 86_400.0)
+    run = door.run(*TINY, RESUME)
+    verdict = run.verdict("SAVE")
+    assert (run.code, verdict["outcome"]) == (1, "failed"), run.text
+    assert verdict["because"].startswith("In start 1: 1 of 1 save exceeded the limit")
+    assert run.verdict("LOAD")["outcome"] == "met"
+    _follows_the_files(run)
+
+
+def _slow_down(events: Path, seconds: float) -> None:
+    lines = [json.loads(line) for line in events.read_text().splitlines()]
+    for line in lines:
+        if line["event"] == "operation":
+            operation = line["operation"]
+            share = seconds / operation["seconds"]
+            operation["rank_seconds"] = [s * share for s in operation["rank_seconds"]]
+            operation["phases"] = {name: s * share for name, s in operation["phases"].items()}
+            for name in ("seconds", "rank0_seconds", "returned_seconds", "staged_seconds", "stored_seconds",
+                         "committed_seconds"):  # fmt: skip
+                if operation[name] is not None:
+                    operation[name] *= share
+    events.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.fixture(scope="module")
+def finished(make_home: Callable[[str], Path]) -> Iterator[tuple[FrontDoor, Run]]:
+    """A run that ended, and that failed: its limit is far too short for any storage."""
+    with opened_door(make_home("finished")) as door:
+        yield door, door.run(*_HOPELESS, "--ckpt-suite=performance")
+
+
+_HOPELESS = (*TINY[:-1], "--cluster=5000000")
+
+
+def test_a_complete_measurement_is_kept_however_bad_it_is(finished: tuple[FrontDoor, Run]) -> None:
+    """More suites are added, with other options that concern saves and loads in no way."""
+    door, before = finished
+    assert before.verdict("SAVE")["outcome"] == "failed"
+    kept = (before.report / "measurements" / f"{FOLDER}.json").read_bytes()
+    run = door.run(
+        "--cluster=5000000", "--ckpt-profile=smoke", "--ckpt-suite=conformance", "-k", "rename_replaces", RESUME
+    )
+    assert (run.report / "measurements" / f"{FOLDER}.json").read_bytes() == kept
+    assert (run.code, run.verdict("SAVE")["outcome"]) == (1, "failed"), run.text
+    assert run.verdict("COMMIT", "file")["outcome"] == "met"
+    assert [s["suites"] for s in _starts(run)] == [["performance"], ["conformance"]]
+    assert _starts(run)[0]["measured"] == [MEASURED]
+    _follows_the_files(run)
+    again = door.run(
+        "--cluster=5000000", "--ckpt-profile=smoke", "--ckpt-suite=conformance", "-k", "rename_replaces", RESUME
+    )
+    assert len(_starts(again)) == 3
+    assert _starts(again)[2]["measured"] == []
+
+
+@pytest.mark.thorough
+def test_patterns_are_added_to_saves_and_loads_that_stay(door: FrontDoor) -> None:
+    door.run(*TINY, "--ckpt-suite=performance")
+    kept = (door.home / "ckpt-report" / "measurements" / f"{FOLDER}.json").read_bytes()
+    options = (*TINY, "--ckpt-suite=performance,contention")
+    run = door.run(*options, RESUME)
+    assert (run.report / "measurements" / f"{FOLDER}.json").read_bytes() == kept
+    assert run.operations("save") == json.loads(kept)["operations"][:2]
+    assert run.verdict("STORM")["outcome"] in ("met", "failed")
+    assert _starts(run)[1]["measured"] == [f"patterns of {MEASURED}"]
+    _follows_the_files(run)
+    # Nothing of the contention suite lacks now.
+    assert door.run(*options, RESUME).code == 4
+
+
+@pytest.mark.thorough
+def test_what_was_measured_under_other_conditions_is_named_and_measured_again(door: FrontDoor) -> None:
+    before = door.run(*_HOPELESS)
+    run = door.run(*_HOPELESS, "--ckpt-depth=4", RESUME)
+    assert run.operations("save") != before.operations("save")
+    (replaced,) = _starts(run)[0]["replaced"]
+    assert (replaced["name"], replaced["differences"]) == (MEASURED, ["depth: 2, now 4"])
+    assert "SAVE" in replaced["failed"]
+    assert "It had failed " in (run.report / "certificate.html").read_text()
+    _follows_the_files(run)
+
+
+def _changed(report: Path) -> None:
+    edit(report / "measurements" / f"{FOLDER}.json", lambda m: m["operations"].clear())
+
+
+def _of_another_version(report: Path) -> None:
+    (report / "manifest.sha256").unlink()
+    edit(report / "session.json", lambda s: s["environment"]["versions"].update({"pytest-ckpt": "0.0.9"}))
+
+
+REFUSED: dict[str, tuple[Callable[[Path], object] | None, tuple[str, ...], str]] = {
+    "nothing to add": (None, (), "is complete, and these options add nothing"),
+    "a changed folder": (_changed, (), f"is not as its last start left it: measurements/{FOLDER}.json"),
+    "another version": (_of_another_version, (), "pytest-ckpt 0.0.9 began the run of "),
+    "another target": (None, ("--ckpt-target=other",), "is of another target (location: "),
+    "no run": (None, ("--ckpt-report=nothing",), "nothing contains no run"),
+    "a measured subject left out": (
+        None, ("--ckpt-processes=4",), f"has measured {MEASURED}, which these options leave out"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_continued_is_refused_with_a_remedy(door: FrontDoor, complete: Path, name: str) -> None:
+    change, options, says = REFUSED[name]
+    report = _copied(complete, door)
+    if change:
+        change(report)
+    before = sorted(p.relative_to(report) for p in report.rglob("*"))
+    (door.home / "other").mkdir()
+    run = door.run(*TINY, *options, RESUME)
+    assert run.code == 4, run.text
+    assert says in run.text.replace("\n  ", " ")
+    assert sorted(p.relative_to(report) for p in report.rglob("*")) == before
+    assert run.left_on_target == []
+
+
+@pytest.fixture(scope="module")
+def complete(make_home: Callable[[str], Path]) -> Iterator[Path]:
+    with opened_door(make_home("complete")) as door:
+        yield door.run(*TINY).report
+
+
+def _copied(report: Path, door: FrontDoor) -> Path:
+    copy = Path(shutil.copytree(report, door.home / "ckpt-report"))
+    # The copy is of a run on the target of this door.
+    of, now = str(report.parent / "target"), str(door.target)
+    for file in (copy / "session.json", copy / "report.json"):
+        file.write_text(file.read_text().replace(of, now))
+    write_manifest(copy)
+    return copy
+
+
+def test_a_run_that_still_goes_on_is_refused(door: FrontDoor) -> None:
+    sabotage = Sabotage(door.home, "hold", rank=1)
+    started = door.start(*TINY, environment=sabotage.environment)
+    sabotage.wait_until_held(started)
+    run = door.run(*TINY, RESUME)
+    assert (run.code, "is still going on" in run.text) == (4, True), run.text
+    sabotage.release()
+    assert started.finish().code == 0
