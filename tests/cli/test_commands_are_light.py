@@ -32,7 +32,7 @@ def kept(run, tmp_path_factory):
 
 @pytest.mark.parametrize(
     "words",
-    [["judge", "RUN"], ["judge", "RUN", "--html=PAGE"], ["judge", "RUN", "LATER", "--out=WHERE"], ["verify", "RUN"],
+    [["judge", "RUN"], ["judge", "RUN", "--html=PAGE"], ["verify", "RUN"],
      ["diff", "RUN", "RUN", "--html=PAGE"], ["trend", "KEPT", "--html=PAGE"],
      ["judge", "DLIO", "--cluster=16000", "--html=PAGE"], ["plan", "--cluster=64"]],
     ids=" ".join,
@@ -49,10 +49,7 @@ def test_they_need_neither_torch_nor_mpi_nor_pytest(run, kept, tmp_path, words):
         start, end = f"2026-03-01T12:00:{10 * number:02}.000000", f"2026-03-01T12:00:{10 * number + 5:02}.000000"
         stats[f"save_ckpt{number}"] = {"start": start, "end": end, "duration": 5.0, "throughput": 104.704521 / 5}
     (tmp_path / "dlio" / "0_per_epoch_stats.json").write_text(json.dumps({"1": stats}))
-    if "LATER" in words:
-        made_up_run.make_run(tmp_path / "later", seed=2, started="2031-05-07T07:08:09+00:00")
-    names = {"RUN": run, "LATER": tmp_path / "later", "WHERE": tmp_path / "out", "KEPT": kept,
-             "DLIO": tmp_path / "dlio", "PAGE": tmp_path / "page.html"}  # fmt: skip
+    names = {"RUN": run, "KEPT": kept, "DLIO": tmp_path / "dlio", "PAGE": tmp_path / "page.html"}
     for name, path in names.items():
         words = [word.replace(name, str(path)) for word in words]
     checkout = Path(__file__).resolve().parents[2]
