@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import CHECKOUT
 from tests.support.machine import patience
-from tests.support.selection import TURNS, beside_others, is_for_later
+from tests.support.selection import LABS, NOT_LABS, beside_others
 
 LOADED = 'pytest_plugins = ["tests.support.selection"]\n'
 # Thirty cases; the test that is added behind them is thorough, too.
@@ -51,81 +51,28 @@ def test_the_thorough_ones_run_when_all_are_asked_for_and_then_not_what_they_sho
     assert "test_in_short" not in result.stdout.str()
 
 
-def test_when_the_minutes_are_over_no_thorough_test_begins_and_how_many_did_not_is_told(front_door, pytester):
-    pytester.makeconftest(LOADED)
-    pytester.makepyfile(
-        """
-        import pytest
-
-        @pytest.fixture(scope="module")
-        def made():
-            raise AssertionError("nothing is made for tests that do not run")
-
-        def test_fast(): pass
-
-        @pytest.mark.thorough
-        def test_thorough(made): pass
-
-        @pytest.mark.thorough
-        def test_another(made): pass
-        """
-    )
-    for spread in ((), ("-n", "2")):
-        result = front_door("--all", "--minutes=0", *spread)
-        result.assert_outcomes(passed=1, skipped=2)
-        result.stdout.fnmatch_lines(
-            ["2 thorough tests were not run: 0 minutes were over (--minutes).", "  test_when*.py"]
-        )
-    assert "were not run" not in front_door("--minutes=0").stdout.str()
-
-
-def test_where_minutes_are_counted_a_third_of_the_cases_comes_first_another_one_each_day(front_door, pytester):
-    pytester.makeconftest(LOADED)
-    pytester.makepyfile(f"{CASES}def test_alone(): pass\n")
-    shown = front_door("--all", "--minutes=5", "-v")
-    shown.assert_outcomes(passed=31)
-    order = re.findall(r"::(test_case|test_alone)\b", shown.stdout.str())
-    assert 1 < order.index("test_alone") < 25, "what has no cases comes between those whose turn it is and the others"
-    front_door("--all", "--minutes=5", "-n", "2").assert_outcomes(passed=31)
-    turns = [[not is_for_later(f"a.py::test_case[{case}]", day) for case in range(90)] for day in range(TURNS)]
-    assert [sum(of) for of in zip(*turns, strict=True)] == [1] * 90
-    assert all(10 < sum(of) < 60 for of in turns)
-    assert not any(is_for_later("a.py::test_alone", day) for day in range(TURNS))
-
-
-def test_cases_that_share_what_is_made_for_their_module_wait_for_no_other_day(front_door, pytester):
-    pytester.makeconftest(LOADED)
-    cases = """
-        import pytest
-
-        @pytest.fixture(scope="module")
-        def made():
-            with open("made", "a") as file:
-                file.write("once\\n")
-
-        @pytest.mark.thorough
-        @pytest.mark.parametrize("case", range(30))
-        def test_case(made, case): pass
-
-        @pytest.mark.thorough
-        @pytest.mark.parametrize("case", range(30))
-        def test_own(case): pass
-        """
-    pytester.makepyfile(test_first=cases, test_second=cases)
-    for times, spread in enumerate(((), ("-n", "2")), 1):
-        front_door("--all", "--minutes=5", *spread).assert_outcomes(passed=120)
-        assert (pytester.path / "made").read_text() == 2 * times * "once\n"
-
-
-def test_who_must_be_alone_comes_last_and_where_minutes_are_counted_first_on_each_day(front_door, pytester):
+def test_who_must_be_alone_comes_last(front_door, pytester):
     pytester.makeconftest(LOADED)
     ten = '@pytest.mark.alone\n@pytest.mark.parametrize("case", range(10))\ndef test_alone(case): pass\n'
     pytester.makepyfile(CASES + ten)
-    alone, others = 10 * ["test_alone"], 30 * ["test_case"]
-    for minutes, expected in (((), others + alone), (("--minutes=5",), alone + others)):
-        shown = front_door("--all", *minutes, "-v")
-        assert re.findall(r"::(test_case|test_alone)\b", shown.stdout.str()) == expected
-        front_door("--all", *minutes, "-n", "2").assert_outcomes(passed=40)
+    shown = front_door("--all", "-v")
+    assert re.findall(r"::(test_case|test_alone)\b", shown.stdout.str()) == 30 * ["test_case"] + 10 * ["test_alone"]
+    front_door("--all", "-n", "2").assert_outcomes(passed=40)
+
+
+def test_a_thorough_test_that_needs_a_lab_is_chosen_by_its_mark(front_door, pytester):
+    pytester.makeconftest(LOADED)
+    text = "import pytest\n\n@pytest.mark.thorough\ndef test_long(): pass\n\ndef test_short(): pass\n"
+    (pytester.mkdir("tests") / "nfs").mkdir()
+    (pytester.path / "tests" / "nfs" / "test_lab.py").write_text(text)
+    (pytester.path / "tests" / "test_other.py").write_text(text)
+    front_door("--all", "-m", "thorough and not lab").assert_outcomes(passed=1, deselected=3)
+    front_door("--all", "-m", "lab").assert_outcomes(passed=1, deselected=3)
+
+
+def test_every_place_of_labs_is_there():
+    assert [place for place in LABS if not (CHECKOUT / place).exists()] == []
+    assert all(place.startswith(LABS) for place in NOT_LABS)
 
 
 def test_with_all_tests_a_failure_is_shown_when_it_happens(front_door, pytester):

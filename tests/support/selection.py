@@ -1,9 +1,8 @@
 """Which of the project's own tests run, and beside which others: a plugin that tests/conftest.py loads.
 
-Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``; with ``--minutes=30`` no
-thorough test begins after that time, and how many did not is told: then a third of the cases of each test, another
-third each day, comes before the others, so that even a slow machine runs each within three days. Cases that share what
-is made for their module stay together.
+Plain ``pytest`` runs the fast set, ``pytest --all`` also the tests marked ``thorough``. Those of them that need a lab
+(several hosts, servers of storage, whole matrices of faults) are marked ``lab`` by the table below: .ci/run runs all
+others on each change, .ci/labs runs these.
 
 Where no file is named, the tests run in one process more than there are cores, with ``--all`` in four more, a module to
 a process: most of them wait for other processes. Tests marked ``alone`` run while no other test does. A test that takes
@@ -23,10 +22,7 @@ import importlib.util
 import itertools
 import os
 import sys
-import time
-import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,20 +42,42 @@ LONG = (
     "tests/launching/test_bad_luck_on_hosts.py",
     "tests/launching/test_bad_luck_of_mpich.py",
 )
+# What needs a lab, by module or folder: .ci/labs runs it.
+LABS = (
+    *SPREAD,
+    *LONG,
+    "tests/conformance/test_other_servers.py",
+    "tests/front_door/test_random_kills.py",
+    "tests/front_door/test_run_in_company.py",
+    "tests/front_door/test_run_of_own_model.py",
+    "tests/front_door/test_run_on_other_clouds.py",
+    "tests/front_door/test_run_over_hidden_hosts.py",
+    "tests/fuzz/",
+    "tests/launching/test_hosts_that_remember.py",
+    "tests/launching/test_mpich_hosts.py",
+    "tests/launching/test_network_of_hosts.py",
+    "tests/launching/test_open_mpi_4_hosts.py",
+    "tests/launching/test_pods.py",
+    "tests/launching/test_same_on_every_host.py",
+    "tests/launching/test_several_hosts.py",
+    "tests/launching/test_slurm_hosts.py",
+    "tests/launching/test_tiers_on_hosts.py",
+    "tests/nfs/",
+)
+# A short one of each kind runs on each change: several hosts that share MooseFS, and an object store of others.
+NOT_LABS = (
+    "tests/conformance/test_other_servers.py::test_the_known_defects_are_found_and_nothing_else[s3rver]",
+    "tests/launching/test_several_hosts.py",
+)
 _MAXIMUM_PROCESSES = 8
 # The longest takes five minutes beside other load: whoever takes three times as long waits for what never comes.
 LIMIT_SECONDS = 900
 _FAST_EXAMPLES = 20
-_DAY = pytest.StashKey[int]()
 # Of what takes seconds to import: what a test module imported as it was collected.
 IMPORTED = pytest.StashKey[set[str]]()
 _TAKE_SECONDS = ("torch", "mpi4py.MPI")
 # What the processes of pytest-xdist are told by this name.
 HAS_FAST_SET = "has_fast_set"
-DAY = "day"
-# Cases have their turn on one of so many days.
-TURNS = 3
-
 # What asks pytest about itself runs no test, in any environment.
 _TELLS = ("help", "version", "markers")
 _NO_ENVIRONMENT = (
@@ -71,6 +89,7 @@ _NO_ENVIRONMENT = (
 
 MARKERS = (
     "thorough: takes long; runs only with --all",
+    "lab: thorough, and needs several hosts or servers of storage; set by the table in tests/support/selection",
     "in_short: shows what a thorough test shows, too; does not run with --all",
     "alone: measures or changes something that other work on the machine changes too; runs while no other test does",
     "covers(requirements=(), commands=(), faults=()): what a test is about; the fast set must have all of them",
@@ -80,9 +99,6 @@ MARKERS = (
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("the tests of pytest-ckpt itself").addoption(
         "--all", action="store_true", dest="all_tests", help="run the thorough tests, too"
-    )
-    parser.getgroup("the tests of pytest-ckpt itself").addoption(
-        "--minutes", type=float, metavar="M", help="begin no thorough test after so many minutes; what was left is told"
     )
 
 
@@ -103,34 +119,6 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("all", usual)
     settings.register_profile("fast", usual, max_examples=_FAST_EXAMPLES)
     settings.load_profile("all" if config.getoption("all_tests") else "fast")
-    # The day that the run began, also for processes that begin after midnight.
-    config.stash[_DAY] = getattr(config, "workerinput", {}).get(DAY, datetime.now(UTC).date().toordinal())
-    if (minutes := config.getoption("minutes")) is not None:
-        config.pluginmanager.register(_OutOfTime(minutes))
-
-
-class _OutOfTime:
-    """Skips thorough tests that would begin too late, before what they share is made, and says how many they were."""
-
-    def __init__(self, minutes: float) -> None:
-        self._minutes = minutes
-        self._end = time.monotonic() + 60 * minutes
-        self._because = f"not run: it would have begun after {minutes:g} minutes (--minutes)"
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        if item.get_closest_marker("thorough") and time.monotonic() > self._end:
-            pytest.skip(self._because)
-
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        late = [report for report in terminalreporter.getreports("skipped") if self._because in str(report.longrepr)]
-        if late:
-            terminalreporter.section("out of time", yellow=True)
-            terminalreporter.line(
-                f"{len(late)} thorough tests were not run: {self._minutes:g} minutes were over (--minutes)."
-            )
-            for module in dict.fromkeys(report.nodeid.partition("::")[0] for report in late):
-                terminalreporter.line(f"  {module}")
 
 
 class _FailuresAtOnce:
@@ -181,32 +169,6 @@ def pytest_configure_node(node: Any) -> None:
     option = node.config.option
     is_cut = option.all_tests or option.keyword or option.markexpr or getattr(option, "lf", False)
     node.workerinput[HAS_FAST_SET] = _is_all_of_ours(node.config) and not is_cut
-    node.workerinput[DAY] = node.config.stash[_DAY]
-
-
-def is_for_later(nodeid: str, day: int) -> bool:
-    """Whether this is a case of a test, and not its turn on this day."""
-    return "[" in nodeid and zlib.crc32(nodeid.encode()) % TURNS != day % TURNS
-
-
-def _for_later(config: pytest.Config) -> Callable[[pytest.Item], bool]:
-    """Return what says of a test whether others come before it: where minutes are counted, cases may have to wait.
-
-    Those that share what is made for their module do not: it would be made twice. Nor do those that must be alone: in
-    the middle they would wait for all others.
-    """
-    if config.getoption("minutes") is None:
-        return lambda _item: False
-    day = config.stash[_DAY]
-    return lambda item: (
-        is_for_later(item.nodeid, day) and not _is_alone(item) and (_module(item) in SPREAD or not _shares(item))
-    )
-
-
-def _shares(item: pytest.Item) -> bool:
-    """Whether a fixture of a test is made once for several of them."""
-    known = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
-    return any(definitions[-1].scope in ("class", "module", "package") for definitions in known.values())
 
 
 def _is_of_the_product(config: pytest.Config) -> bool:
@@ -258,12 +220,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         gc.freeze()
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what needs a lab, before ``-m`` chooses."""
+    is_thorough = item.get_closest_marker("thorough") is not None
+    if is_thorough and item.nodeid.startswith(LABS) and not item.nodeid.startswith(NOT_LABS):
+        item.add_marker(pytest.mark.lab)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the set does not run; begin with what takes longest, end with who is alone.
-
-    Where minutes are counted, who is alone begins: later, all others would wait for those that run for minutes.
-    """
+    """Leave out what the set does not run; begin with what takes longest, end with who is alone."""
     other_set = "in_short" if config.getoption("all_tests") else "thorough"
     if left_out := [item for item in items if item.get_closest_marker(other_set)]:
         config.hook.pytest_deselected(items=left_out)
@@ -272,12 +238,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LIMIT_SECONDS))
     order = {module: place for place, module in enumerate((*SPREAD, *LONG))}
-    for_later = _for_later(config)
-    alone_begins = config.getoption("minutes") is not None
     items.sort(
         key=lambda item: (
-            _is_alone(item) != alone_begins,
-            for_later(item),
+            _is_alone(item),
             order.get(_module(item), len(order)),
         )
     )
