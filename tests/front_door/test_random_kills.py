@@ -31,7 +31,7 @@ MARK = "CKPT_TEST_KILLS"
 OPTIONS = (
     *TINY, "--ckpt-gates=posix-shared", "--ckpt-suite=performance,conformance",
     # What has a limit on time fails on a busy machine, whatever was killed.
-    "-k", "(every or durable or elsewhere or creator or pointer or closed) and not many",
+    "-k", "(SAVE[ or LOAD or INTEGRITY or DURABLE-CALLS or VISIBLE or EXCLUSIVE or NAMES[ or [pointer) and not many",
 )  # fmt: skip
 OF_CONTROLLER = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 _RANKS, _AGENT = "pytest_ckpt.ranks", "pytest_ckpt.conformance.agent"

@@ -81,7 +81,7 @@ def test_without_the_suite_of_behaviour_a_run_on_shared_terms_is_incomplete(make
 
 
 def test_on_shared_terms_a_second_client_a_power_cut_and_a_full_volume_are_missed(door: FrontDoor) -> None:
-    run = door.run("--ckpt-gates=posix-shared", "--ckpt-suite=conformance", "-k", "locks or offers", *TINY)
+    run = door.run("--ckpt-gates=posix-shared", "--ckpt-suite=conformance", "-k", "LIVE or CAPABILITIES", *TINY)
     assert run.code == 8
     for name, words in (
         ("VISIBLE.read-after-close", "--ckpt-second-mount"),
@@ -100,7 +100,7 @@ def test_on_shared_terms_a_second_client_a_power_cut_and_a_full_volume_are_misse
 @pytest.mark.thorough
 def test_behaviour_alone_needs_neither_space_for_checkpoints_nor_ranks(door: FrontDoor) -> None:
     """At full size, for which no disk of a test has the space."""
-    run = door.run("--ckpt-gates=posix-local", "--ckpt-suite=conformance", "-k", "case or offers", cluster=16_000)
+    run = door.run("--ckpt-gates=posix-local", "--ckpt-suite=conformance", "-k", "CAPABILITIES", cluster=16_000)
     assert run.code == 8
     assert "no checkpoint is written" in run.text
     assert run.verdict("CAPABILITIES", "names")["outcome"] == "met"
@@ -185,7 +185,7 @@ def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(
 def test_the_power_of_a_loop_device_is_cut_by_our_own_command(kind: str, door: FrontDoor, mount) -> None:
     place = mount(kind, 400)
     command = shlex.join([sys.executable, "-m", "pytest_ckpt.targets.posix.power_cut", str(place)])
-    run = door.run(*LOCAL, f"--ckpt-power-cut={command}", "-k", "survive", target=place)
+    run = door.run(*LOCAL, f"--ckpt-power-cut={command}", "-k", "DURABLE", target=place)
     verdict = run.verdict("DURABLE", "power-cut")
     assert (verdict["outcome"], verdict["severity"]) == ("met", "required"), (verdict["because"], verdict["detail"])
     assert "of power cuts lose anything" in verdict["detail"]
@@ -217,7 +217,7 @@ def test_a_target_whose_client_dies_is_told_once(door: FrontDoor, make_home) -> 
 
 def test_a_volume_to_fill_of_another_kind_says_nothing_of_the_target(door: FrontDoor, mount) -> None:
     small = mount("tmpfs", 96)
-    words = (*LOCAL, "--ckpt-suite=conformance", f"--ckpt-full-target={small}", "-k", "full_volume or without_space")
+    words = (*LOCAL, "--ckpt-suite=conformance", f"--ckpt-full-target={small}", "-k", "FULL")
     run = door.run(*words)
     assert run.code == 8, run.text
     seen = [v for v in of_behaviour(run).values() if v["id"] in ("FULL", "COMMIT-FULL")]
@@ -232,7 +232,7 @@ def test_a_second_mount_that_is_gone_accuses_no_storage(door: FrontDoor, make_ho
     need_fuse()
     with misbehaving(make_home("second"), second=True) as target:
         words = (*TINY, "--ckpt-gates=posix-shared", "--ckpt-suite=conformance", f"--ckpt-second-mount={target.second}")
-        started = door.start(*words, "-k", "closed_is_read_elsewhere or old_names", target=target.path)
+        started = door.start(*words, "-k", "VISIBLE or STALE", target=target.path)
         started.until((started.report / "session.json").exists, "the run is open")
         subprocess.run(["umount", "--lazy", target.second], check=True)
         run = started.finish()
@@ -247,7 +247,7 @@ def test_a_second_mount_of_another_kind_says_nothing_of_the_target(door: FrontDo
     need_fuse()
     with misbehaving(make_home("over")) as over:
         words = (*TINY, "--ckpt-gates=posix-shared", "--ckpt-suite=conformance", f"--ckpt-second-mount={over.path}")
-        run = door.run(*words, "-k", "closed_is_read_elsewhere or old_names", target=over.backing)
+        run = door.run(*words, "-k", "VISIBLE or STALE", target=over.backing)
     seen = [v for v in of_behaviour(run).values() if v["id"] in ("VISIBLE", "STALE")]
     assert {v["outcome"] for v in seen} == {"not run"}, run.text
     assert any("is of another kind (fuse" in v["because"] for v in seen), seen

@@ -85,7 +85,7 @@ def test_silent_while_the_target_is_cleaned(door, target):
 def test_a_run_on_a_silent_target_says_what_it_waits_for(door, target):
     """Stopped before the run, in saves and loads, in checks and in cleaning, and goes on when that was told."""
     with stopped(target):
-        started = door.start(*SOON, "--ckpt-gates=posix-local", "-k", "commit or saves", target=target.path)
+        started = door.start(*SOON, "--ckpt-gates=posix-local", "-k", "DURABLE", target=target.path)
         told_in(started, rf"^preflight: \S+ s; --ckpt-target {target.path} has not answered for \S+ s$")
     started.until((started.report / "events.jsonl").exists, "ranks measure")
     with stopped(target):
@@ -116,7 +116,7 @@ def told_in(started, pattern):
 def test_the_controller_makes_no_call_on_the_target(door):
     log = door.home / "calls"
     around = ("strace", "-e", "trace=file", "-o", str(log))
-    run = door.run(*TINY, "--ckpt-gates=posix-local", "-k", "commit or saves", around=around, python=sys.executable)
+    run = door.run(*TINY, "--ckpt-gates=posix-local", "-k", "DURABLE", around=around, python=sys.executable)
     assert run.code in (0, 8), run.text
     calls = [line for line in log.read_text().splitlines() if str(door.target) in line and "execve(" not in line]
     assert calls == []

@@ -17,7 +17,7 @@ from tests.support.targets.other_servers import OtherServer, azurite, fake_gcs_s
 pytestmark = pytest.mark.thorough
 
 # Their objects above 5 GiB would be sent: nothing copies a block.
-NOT_LARGE = "not large_objects"
+NOT_LARGE = "not LARGE"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ def test_an_error_of_ours_is_one_sentence_and_its_traceback_is_kept(door: FrontD
     broken = door.home / "ckpt-report" / place
     (door.home / "breaks.py").write_text(BREAKS.format(place=str(broken)))
     environment = {"PYTHONPATH": f"{door.home}:{CHECKOUT}"}
-    started = door.start(*TINY, "-p", "breaks", "-k", "save", environment=environment)
+    started = door.start(*TINY, "-p", "breaks", "-k", "SAVE", environment=environment)
     assert started.process.wait(240) == 3, started.text
     assert "INTERNALERROR" not in started.text
     assert "Traceback" not in started.text

@@ -117,13 +117,13 @@ def test_the_suites_can_share_the_verdict_of_a_failure_over_workers(door: FrontD
 
 
 def test_what_was_measured_is_judged_although_its_test_was_deselected(door: FrontDoor) -> None:
-    run = door.run(*TINY, "-k", "every_save")
+    run = door.run(*TINY, "-k", "SAVE")
     assert run.code == 0, run.text
     assert set(run.outcomes().values()) == {"met"}
 
 
 def test_a_check_that_was_deselected_makes_the_run_incomplete(door: FrontDoor) -> None:
-    run = door.run(*TINY, "--ckpt-gates=posix-local", "-k", "every_save")
+    run = door.run(*TINY, "--ckpt-gates=posix-local", "-k", "SAVE")
     assert run.code == 8, run.text
     (verdict,) = (v for v in run.document["requirements"] if (v["id"], v["subject"]) == ("COMMIT", "file"))
     assert verdict["outcome"] == "not run"

@@ -103,7 +103,7 @@ def test_a_conftest_that_collection_loads_is_named_too(door, spread):
     folder.mkdir(parents=True)
     (folder / "conftest.py").write_text("")
     (folder / "test_nothing.py").write_text("def test_nothing(): pass\n")
-    run = door.run(*TINY, "-k", "save or nothing", *spread, "pytest_ckpt.suites", "beside")
+    run = door.run(*TINY, "-k", "SAVE or nothing", *spread, "pytest_ckpt.suites", "beside")
     assert f"conftest {folder / 'conftest.py'}" in run.document["environment"]["recorders"]
     assert [e.name for e in verify_folder(run.report, None) if e.outcome == "broken"] == []
 
@@ -118,7 +118,7 @@ def test_a_run_without_a_part_of_the_plugin_is_refused(door, part):
 
 
 def test_what_was_measured_is_judged_whatever_was_selected(door):
-    run = door.run(*TINY, "-k", "save")
+    run = door.run(*TINY, "-k", "SAVE")
     assert {name: run.verdict(name)["outcome"] for name in ("SAVE", "LOAD", "INTEGRITY", "COLD")} == dict.fromkeys(
         ("SAVE", "LOAD", "INTEGRITY", "COLD"), "met"
     )

@@ -52,7 +52,7 @@ def test_workers_leave_the_target_empty(over_workers: Run) -> None:
 
 @pytest.mark.thorough
 def test_a_requirement_deselected_on_the_workers_is_judged_by_what_was_measured(door: FrontDoor) -> None:
-    run = door.run(*SMALLEST, "-n", "2", "-k", "every_save or every_load")
+    run = door.run(*SMALLEST, "-n", "2", "-k", "SAVE or LOAD")
     assert run.code == 0, run.text
     assert run.outcomes() == dict.fromkeys(("SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS"), "met")
 
