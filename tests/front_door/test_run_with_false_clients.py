@@ -61,10 +61,10 @@ def test_an_honest_client_proves_fsync_and_clock(door):
 
 
 ALTERED = """
-import pytest_ckpt.plugin.fixtures as fixtures
+import pytest_ckpt.plugin.items as items
 import dataclasses
-decide = fixtures.decide
-fixtures.decide = lambda *facts: dataclasses.replace(
+decide = items.decide
+items.decide = lambda *facts: dataclasses.replace(
     decide(*facts), outcome="met", reason="met", because="All is well.", margin=0.9
 )
 """

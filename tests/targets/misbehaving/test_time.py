@@ -42,11 +42,12 @@ def test_all_is_as_slow_as_the_rate_says(faulty, target, fault):
 
 @of("slow")
 def test_files_that_have_a_device_each_take_as_long_as_one(faulty, target, fault):
-    faulty(fault, bytes_per_second=20e6, is_by_file=True)
+    faulty(fault, bytes_per_second=4e6, is_by_file=True)
     paths = [target.path / f"file-{number}" for number in range(8)]
     with ThreadPoolExecutor(len(paths)) as pool:
         seconds = seconds_of(lambda: list(pool.map(lambda path: write(path, bytes(4 * MIB)), paths)))
-    assert 0.2 <= seconds < 8 * 0.2
+    # One after the other they would take 8 s, and a busy machine takes no such time for 8 small writes.
+    assert 1.0 <= seconds < 8 * 1.0
 
 
 @of("writes trickle")
