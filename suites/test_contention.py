@@ -11,7 +11,7 @@ from pytest_ckpt.judging.decision import (
     not_decided,
 )
 from pytest_ckpt.judging.given import without_pattern
-from pytest_ckpt.judging.loads import not_cold, skew_of, wrong_bytes
+from pytest_ckpt.judging.loads import missing_bytes, not_cold, skew_of, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import save_limit_seconds
 from pytest_ckpt.support.units import (
@@ -223,7 +223,7 @@ def test_saves_and_data_loading_bear_each_other(
 def _no_time(found: LoadPattern, cache: CacheFacts | None) -> Decision | None:
     """Decide where the times of a pattern say nothing: wrong bytes, or bytes that did not come from the storage."""
     detail = (found.reads,)
-    if wrong := wrong_bytes(found.integrity, detail):
+    if wrong := wrong_bytes(found.integrity, detail) or missing_bytes(found.integrity, detail):
         return wrong
     for each in found.operations:
         if unproven := not_cold(f"load {each.index}", each.resident_bytes, each.mapped_bytes, detail, cache):

@@ -17,10 +17,10 @@ from pytest_ckpt.judging.client_proofs import (
 )
 from pytest_ckpt.judging.cold import BASIS_WORDS, MAXIMUM_RESIDENT, OTHER_PROOFS, is_drop_proven, prove_cold, refuted
 from pytest_ckpt.judging.decision import Decision, is_decided_by, measured_as, not_decided, undecided
-from pytest_ckpt.judging.loads import skew_of
+from pytest_ckpt.judging.loads import missing_bytes, skew_of, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.speed import within
-from pytest_ckpt.judging.wording import describe_failure, describe_fault
+from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.sizing.models import layout
@@ -124,33 +124,13 @@ def test_every_byte_comes_back(measurement: Measurement) -> Decision:
         return Decision(outcome="failed", reason="error", because=because)
     if integrity is None:
         return undecided(measurement, "load")
-    if integrity.fault_count:
-        first = integrity.faults[0]
-        return Decision(
-            outcome="failed",
-            reason="wrong bytes",
-            measured=float(integrity.fault_count),
-            limit=0.0,
-            unit="faults",
-            because=f"{counted(integrity.fault_count, 'faulty place')} in the loaded data; "
-            f"first: {describe_fault(first)}.",
-            detail=(
-                f"{format_count(integrity.bytes_checked)} of {counted(integrity.bytes_expected, 'byte')} compared",
-                *(describe_fault(f) for f in integrity.faults),
-            ),
-        )
+    compared = f"{format_count(integrity.bytes_checked)} of {counted(integrity.bytes_expected, 'byte')} compared"
+    if wrong := wrong_bytes(integrity, (compared,)):
+        return wrong
     if len(measurement.of_kind("load")) < measurement.operations_planned:
         return undecided(measurement, "load")
-    if integrity.bytes_checked != integrity.bytes_expected:
-        return Decision(
-            outcome="failed",
-            reason="missing bytes",
-            measured=float(integrity.bytes_checked),
-            limit=float(integrity.bytes_expected),
-            unit="bytes",
-            because=f"Only {format_count(integrity.bytes_checked)} of "
-            f"{counted(integrity.bytes_expected, 'byte')} could be compared.",
-        )
+    if missing := missing_bytes(integrity, ()):
+        return missing
     return Decision(
         outcome="met",
         reason="met",

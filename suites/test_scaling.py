@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.analysis.client_counts import rates_of
 from pytest_ckpt.judging.decision import Decision, measured_as
-from pytest_ckpt.judging.loads import not_cold, wrong_bytes
+from pytest_ckpt.judging.loads import missing_bytes, not_cold, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.sizing.steps import saves_whole
 from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_rate
@@ -70,7 +70,7 @@ def test_twice_the_clients_get_nearly_twice_as_much(
     compared. Advisory: a cluster is served or not by what all clients get; how it grows says what more of them would.
     """
     detail = tuple(_described(scaling))
-    if wrong := wrong_bytes(scaling.integrity, detail):
+    if wrong := wrong_bytes(scaling.integrity, detail) or missing_bytes(scaling.integrity, detail):
         return wrong
     for count in scaling.counts:
         for load in count.loads:

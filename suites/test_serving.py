@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.decision import Decision, measured_as
-from pytest_ckpt.judging.loads import not_cold, wrong_bytes
+from pytest_ckpt.judging.loads import missing_bytes, not_cold, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.support.units import compared, counted, format_bytes, format_rate, format_seconds
 
@@ -42,7 +42,7 @@ def test_serving_replicas_load_a_model_in_time(
     limit = (serving.limit_seconds or limits.load_limit_seconds) * share
     detail = _described(serving)
     for load in serving.loads:
-        if wrong := wrong_bytes(load.integrity, detail):
+        if wrong := wrong_bytes(load.integrity, detail) or missing_bytes(load.integrity, detail):
             return wrong
     cold = [load for load in serving.loads if not load.is_warm]
     for load in cold:
@@ -89,7 +89,7 @@ def test_one_client_consolidates_the_weights_in_time(consolidation: Consolidatio
         f"{format_bytes(consolidation.bytes)} read and written by rank 0 alone, 2 MiB at a time, caches dropped before"
     )
     detail = (read, *_part(share))
-    if wrong := wrong_bytes(consolidation.integrity, detail):
+    if wrong := wrong_bytes(consolidation.integrity, detail) or missing_bytes(consolidation.integrity, detail):
         return wrong
     took, allowed = compared(consolidation.seconds, limit)
     because = (

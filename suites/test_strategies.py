@@ -16,10 +16,11 @@ from pytest_ckpt.judging.decision import (
     not_decided,
 )
 from pytest_ckpt.judging.given import not_saved
+from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import SaveCost, describe_loss
 from pytest_ckpt.judging.speed import within
-from pytest_ckpt.judging.with_commands import lost, missing_bytes, wrong_bytes
+from pytest_ckpt.judging.with_commands import lost
 from pytest_ckpt.support.units import compared, counted, format_bytes, format_percent, format_ratio, format_seconds
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from pytest_ckpt.judging.decision import (
     measured_as,
 )
 from pytest_ckpt.judging.given import without_pattern
+from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
-from pytest_ckpt.judging.with_commands import lost, missing_bytes, wrong_bytes
+from pytest_ckpt.judging.with_commands import lost
 from pytest_ckpt.support.units import (
     compared,
     counted,

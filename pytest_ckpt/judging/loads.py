@@ -7,7 +7,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.cold import MAXIMUM_RESIDENT, is_drop_proven
-from pytest_ckpt.judging.decision import Decision, not_decided
+from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.wording import describe_fault
 from pytest_ckpt.support.units import counted, format_count, format_percent
 
@@ -20,37 +20,25 @@ if TYPE_CHECKING:
 _RANKS_OF_A_PERCENTILE = 100
 
 
-def wrong_bytes(integrity: Integrity, detail: Sequence[str]) -> Decision | None:
-    """Decide where loaded bytes are wrong, or could not all be compared."""
-    if integrity.fault_count:
-        because = (
-            f"{counted(integrity.fault_count, 'faulty place')} in the loaded data; "
-            f"first: {describe_fault(integrity.faults[0])}."
-        )
-        return Decision(
-            outcome="failed",
-            reason="wrong bytes",
-            measured=float(integrity.fault_count),
-            limit=0.0,
-            unit="faults",
-            because=because,
-            detail=(*detail, *(describe_fault(fault) for fault in integrity.faults)),
-        )
-    if integrity.bytes_checked != integrity.bytes_expected:
-        because = (
-            f"Only {format_count(integrity.bytes_checked)} of {counted(integrity.bytes_expected, 'byte')} could be "
-            "compared."
-        )
-        return Decision(
-            outcome="failed",
-            reason="missing bytes",
-            measured=float(integrity.bytes_checked),
-            limit=float(integrity.bytes_expected),
-            unit="bytes",
-            because=because,
-            detail=tuple(detail),
-        )
-    return None
+def wrong_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision | None:
+    """Decide where bytes that were loaded are wrong."""
+    if not integrity or not integrity.fault_count:
+        return None
+    because = (
+        f"{counted(integrity.fault_count, 'faulty place')} in the loaded data; "
+        f"first: {describe_fault(integrity.faults[0])}."
+    )
+    faults = (describe_fault(fault) for fault in integrity.faults)
+    return measured_as("wrong bytes", float(integrity.fault_count), 0.0, "faults", because, (*detail, *faults))
+
+
+def missing_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision | None:
+    """Decide where not all bytes could be compared."""
+    if not integrity or integrity.bytes_checked == integrity.bytes_expected:
+        return None
+    checked, expected = integrity.bytes_checked, integrity.bytes_expected
+    because = f"Only {format_count(checked)} of {counted(expected, 'byte')} could be compared."
+    return measured_as("missing bytes", float(checked), float(expected), "bytes", because, detail)
 
 
 def not_cold(

@@ -6,38 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.cold import MAXIMUM_RESIDENT, prove_cold
-from pytest_ckpt.judging.decision import Decision, ended_before, failed_by, is_decided_in, measured_as, not_decided
-from pytest_ckpt.judging.wording import describe_failure, describe_fault
-from pytest_ckpt.support.units import counted, format_count, format_percent, format_seconds
+from pytest_ckpt.judging.decision import Decision, ended_before, failed_by, is_decided_in, not_decided
+from pytest_ckpt.judging.wording import describe_failure
+from pytest_ckpt.support.units import format_percent, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_ckpt.facts.commands import Failover, TriedOperation, Upgrade
     from pytest_ckpt.facts.failure import Failure
-    from pytest_ckpt.facts.proofs import CacheFacts, Integrity
+    from pytest_ckpt.facts.proofs import CacheFacts
     from pytest_ckpt.facts.subject import Pattern
-
-
-def wrong_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision | None:
-    """Decide where bytes that were loaded are wrong."""
-    if not integrity or not integrity.fault_count:
-        return None
-    because = (
-        f"{counted(integrity.fault_count, 'faulty place')} in loaded data; "
-        f"first: {describe_fault(integrity.faults[0])}."
-    )
-    faults = tuple(describe_fault(fault) for fault in integrity.faults)
-    return measured_as("wrong bytes", float(integrity.fault_count), 0.0, "faults", because, (*faults, *detail))
-
-
-def missing_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decision | None:
-    """Decide where not all bytes could be compared."""
-    if not integrity or integrity.bytes_checked == integrity.bytes_expected:
-        return None
-    checked, expected = integrity.bytes_checked, integrity.bytes_expected
-    because = f"Only {format_count(checked)} of {counted(expected, 'byte')} could be compared."
-    return measured_as("missing bytes", float(checked), float(expected), "bytes", because, detail)
 
 
 def lost(because: str, detail: Sequence[str]) -> Decision:
