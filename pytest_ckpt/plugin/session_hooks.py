@@ -121,7 +121,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     if RUN not in config.stash:
         if any(map(_is_requirement, items)):
             raise pytest.UsageError(_NO_TARGET)
-    elif not any("::" in word for word in config.args):
+    elif not all("::" in word for word in config.args):
         from pytest_ckpt.plugin.items import items_of_plugins  # noqa: PLC0415
 
         items.extend(items_of_plugins(session))

@@ -240,11 +240,15 @@ def test_where_no_test_is_named_a_plugin_s_suites_run_beside_ours(door: FrontDoo
 
 
 @pytest.mark.thorough
-def test_our_suites_alone_leave_the_plugin_s_requirements_not_run(door: FrontDoor) -> None:
+def test_a_plugin_s_requirements_are_judged_whatever_is_named_and_not_run_where_deselected(door: FrontDoor) -> None:
     folder = put_example(door.home)
     (folder / "conftest.py").rename(folder / "acme_acceptance.py")
     path = {"PYTHONPATH": f"{folder}:{CHECKOUT}"}
-    run = door.run(*QUICK, "-p", "acme_acceptance", "pytest_ckpt.suites", environment=path)
+    words = (*QUICK, "-p", "acme_acceptance", "pytest_ckpt.suites")
+    run = door.run(*words, environment=path)
+    assert run.code == 0, run.text
+    assert run.verdict("ACME-DROPPED")["outcome"] == "met"
+    run = door.run(*words, "-k", "not ACME", environment=path, report=door.home / "deselected")
     assert run.code == 8, run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "met")
     verdict = run.verdict("ACME-DROPPED")
