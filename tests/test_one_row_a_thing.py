@@ -19,9 +19,10 @@ from tests.support.new_rows import THINGS, add
 from tests.support.vendor_folder import QUICK
 
 # What knows requirements, checks, models, engines or options: judges, sizes, settings, pages, the plan, a run's tests.
+# A count on a page is changed by hand, as ARCHITECTURE.md says of models and engines.
 RELEVANT = (
     "tests/judging", "tests/sizing", "tests/config", "tests/cli/plan/test_cli_plan.py",
-    "tests/docs/test_generated_pages.py", "tests/docs/test_counts_on_pages.py", "tests/file_systems",
+    "tests/docs/test_generated_pages.py", "tests/file_systems",
     "tests/conformance/test_matrix.py::test_every_fault_has_its_row_and_every_check_a_fault_that_fails_it",
     "tests/conformance/test_matrix.py::test_the_page_says_what_the_tables_say",
     "tests/conformance/test_matrix_of_objects.py::test_every_fault_has_its_row_and_every_check_a_fault_that_fails_it",
@@ -37,7 +38,9 @@ for fault in ("", "empty prefixes list all"):
     with faulty_store(fault) as endpoint:
         assert set(failed(endpoint, ["OBJECT-LIST.empty"])) == {row.fails[0] for row in MATRIX if row.fault == fault}
 """
-NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "ckpt-*")
+NOT_COPIED = shutil.ignore_patterns(
+    ".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist", "ckpt-*"
+)
 
 
 @pytest.fixture(scope="module")

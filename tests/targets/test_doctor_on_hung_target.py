@@ -59,7 +59,7 @@ def test_one_that_does_not_answer_is_named_and_the_rest_is_looked_at(target, cap
 @pytest.mark.parametrize("operation", ["create", "write", "fsync"])
 def test_one_that_hangs_in_writing_is_named(target, capsys, operation):
     target.fault("hang", operation=operation)
-    seconds = round(patience(DEADLINE_SECONDS))
+    seconds = round(min(patience(DEADLINE_SECONDS), ANSWER_SECONDS))
     found = doctor(target, capsys, seconds)
     target.clear()
     first, silent = (f for f in found if f["name"] == "target")
