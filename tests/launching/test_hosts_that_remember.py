@@ -34,7 +34,7 @@ FOR_A_MINUTE = Storage(
 )
 HOSTS = (*TINY, "--ckpt-hosts=h1:1,h2:1", "--ckpt-gates=posix-shared")
 OPTIONS = (*HOSTS, "--ckpt-suite=performance,contention")
-NAMES = (*HOSTS, "--ckpt-suite=conformance", "-k", "NAMES")
+NAMES = (*HOSTS, "--ckpt-suite=conformance", "-k", "NAMES[")
 
 
 @pytest.fixture(scope="module", params=STORAGES)
