@@ -125,6 +125,14 @@ def test_anything_that_was_added_removed_renamed_or_linked(finished, kind, tmp_p
     shutil.rmtree(folder.parent)
 
 
+def test_a_file_of_another_kind_among_the_measurements_is_named(finished, kind, tmp_path):
+    folder = shutil.copytree(finished / kind, tmp_path / "run")
+    (folder / "measurements" / "other.json").write_text('{"what": "no measurement"}')
+    found = broken(folder, kind)
+    assert "added: measurements/other.json" in found
+    assert "changed: measurements/other.json" in found
+
+
 @given(data=st.data())
 @EXAMPLES
 def test_a_byte_that_was_changed_and_the_manifest_written_anew(finished, kind, tmp_path_factory, data):
