@@ -180,6 +180,8 @@ def _open(
                 notices.append(f"{whose}{leftover.why}{what}; {leftover.remedy}")
         with _refused_before_the_run(folder):
             if checked.waiting:
+                # It says how it ended in this folder: it is ended before the folder is removed.
+                undo.callback(checked.waiting.end)
                 checked.waiting.move_to(folder / "launches" / "probe")
             elif probe.exists():
                 shutil.copytree(probe, folder / "launches" / "probe")
