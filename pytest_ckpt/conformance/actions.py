@@ -102,11 +102,6 @@ def write_at(path: str, *, descriptor: int, data: str, offset: int) -> None:
     _write(descriptor, decoded(data), offset)
 
 
-def sync_file(path: str, *, descriptor: int) -> None:
-    """Call fsync on an open file."""
-    os.fsync(descriptor)
-
-
 def close_file(path: str, *, descriptor: int) -> None:
     """Close an open file."""
     os.close(descriptor)

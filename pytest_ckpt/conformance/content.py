@@ -19,7 +19,7 @@ import struct
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import shake_128
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from pytest_ckpt.support.units import counted
 
@@ -228,6 +228,13 @@ def opened(path: Path | str, flags: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def sync_and_forget(file: IO[bytes]) -> None:
+    """Call fsync on what was written to a file, and ask the kernel to forget its pages: reads come from storage."""
+    file.flush()
+    os.fsync(file.fileno())
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def read_file(path: Path | str) -> bytes:

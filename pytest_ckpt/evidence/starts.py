@@ -8,12 +8,13 @@ add patterns to a measurement of an earlier start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytest_ckpt.evidence.run_files import EVENTS, fitting, read_file, read_measurement, read_measurements
-from pytest_ckpt.facts.events import MeasurementBegun, MeasurementDone, OperationStarted, event_from_plain
+from pytest_ckpt.facts.events import Event, MeasurementBegun, MeasurementDone, OperationStarted, event_from_plain
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement, with_patterns_of
 from pytest_ckpt.facts.observation import Observation
@@ -154,17 +155,19 @@ def broken_off(folder: Path, measurements: Sequence[Measurement]) -> tuple[Broke
 def running_operations(folder: Path) -> dict[str, str]:
     """Return the last operation that was started, as a person reads it, of each subject that was not completed."""
     running: dict[str, str] = {}
-    try:
-        for line in read_lines(folder / EVENTS):
-            event = event_from_plain(parse(line))
-            if isinstance(event, MeasurementBegun):
-                running[str(event.subject)] = ""
-            elif isinstance(event, OperationStarted):
-                subject = str(event.operation.subject)
-                running[subject] = str(event.operation).removeprefix(subject).strip()
-            elif isinstance(event, MeasurementDone):
-                running.pop(str(event.subject), None)
-    except (OSError, ValueError):
-        # A killed start may leave a torn last line; the lines before it count.
-        return running
+    for event in newest_events(folder):
+        if isinstance(event, MeasurementBegun):
+            running[str(event.subject)] = ""
+        elif isinstance(event, OperationStarted):
+            subject = str(event.operation.subject)
+            running[subject] = str(event.operation).removeprefix(subject).strip()
+        elif isinstance(event, MeasurementDone):
+            running.pop(str(event.subject), None)
     return running
+
+
+def newest_events(folder: Path) -> Iterator[Event]:
+    """Yield the events of the newest start. A killed one may leave a torn last line; the lines before it count."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in read_lines(folder / EVENTS):
+            yield event_from_plain(parse(line))

@@ -84,7 +84,6 @@ def requirement(
     title: str,
     source: str,
     severity: Severity = "required",
-    suite: str = "",
     units: Sequence[str] = (),
     figure: str = "",
     limit: str = "",
@@ -100,7 +99,7 @@ def requirement(
 ) -> Callable[[_Function], _Function]:
     """Make a requirement of a function: its parameters name facts, its docstring is the text, its body decides.
 
-    ``suite`` follows from the name of the module: ``test_strategies_of_tiers`` is of the suite "strategies". The other
+    The suite follows from the name of the module: ``test_strategies_of_tiers`` is of the suite "strategies". The
     parameters are fields of `Requirement`. Raises TypeError where a parameter names no fact or gives it another type.
     """
 
@@ -118,7 +117,7 @@ def requirement(
             units=tuple(units),
             figure=figure,
             limit=limit,
-            suite=suite or _suite_of(function.__module__),
+            suite=_suite_of(function.__module__),
             maximum=maximum,
             asked_by=asked_by,
             not_given=not_given,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-# What judging.requirement leaves on a decorated function; nothing is imported to look for it.
-REQUIREMENT_ATTRIBUTE = "__ckpt_requirement__"
 _OURS = ("--ckpt", "--clu")
 _NO_TARGET = "the suites of pytest-ckpt judge a storage target\n  Say --ckpt-target=/mnt/array --cluster=16000."
 
@@ -138,7 +137,9 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 def _is_requirement(item: pytest.Item) -> bool:
     """Whether a test function is a requirement that pytest collected by itself: in a run, the catalogue makes them."""
-    return REQUIREMENT_ATTRIBUTE in getattr(getattr(item, "function", None), "__dict__", ())
+    # Whoever decorated a function has imported this; nobody else needs to.
+    module = sys.modules.get("pytest_ckpt.judging.requirement")
+    return module is not None and module.requirement_of(getattr(item, "function", None)) is not None
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -22,7 +22,7 @@ from pytest_ckpt import __version__
 from pytest_ckpt.evidence.judged_run import recorded_settings
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, compare
 from pytest_ckpt.evidence.rejudge import odd_facts_named
-from pytest_ckpt.evidence.run_files import EVENTS, PLAN, REPORT, SESSION, fitting, read_file
+from pytest_ckpt.evidence.run_files import EVENTS, PLAN, REPORT, SESSION, fitting, read_file, short
 from pytest_ckpt.evidence.starts import (
     ADDED,
     BROKEN_OFF,
@@ -31,15 +31,16 @@ from pytest_ckpt.evidence.starts import (
     all_starts,
     broken_off,
     completed,
-    event_files,
+    earlier_starts,
     folder_of_start,
+    newest_events,
     running_operations,
 )
 from pytest_ckpt.evidence.unfinished import begun_report
 from pytest_ckpt.facts.checks import CHECKS, CHECKS_FOLDER, Check
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.environment import HostFacts
-from pytest_ckpt.facts.events import MeasurementBegun, MeasurementDone, SubjectEvents, event_from_plain
+from pytest_ckpt.facts.events import MeasurementBegun, MeasurementDone, SubjectEvents
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
@@ -60,7 +61,6 @@ from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import end_marked
-from pytest_ckpt.support.strict_json import parse, read_lines
 
 if TYPE_CHECKING:
     import contextlib
@@ -229,7 +229,10 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
             f"{OPTION}: the run of {earlier.folder} is complete, and these options add nothing.",
             "Add a suite (--ckpt-suite), or begin a new run without --ckpt-resume.",
         )
-    number = len(_starts(earlier)) + (0 if _is_archived(earlier) else 1)
+    archived = earlier_starts(earlier.folder)
+    # A start may have been killed after it had moved what the last one left, and before it began itself.
+    is_archived = any(start.id == earlier.report["run"]["id"] for start in archived)
+    number = len(archived) + (0 if is_archived else 1)
     kept = len(subjects.kept) + len(checks.kept)
     replaced = (*subjects.replaced, *checks.replaced)
     notices = [f"continuing the run of {earlier.folder}: {kept} complete measurements and checks are kept"]
@@ -478,12 +481,7 @@ def _difference(name: str, before: Any, now: Any) -> str:
     """Return a difference of a condition in words; empty if there is none."""
     if to_plain(before) == to_plain(now):
         return ""
-    return f"{name.replace('_', ' ')}: {_short(before)}, now {_short(now)}"
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return f"{name.replace('_', ' ')}: {short(before)}, now {short(now)}"
 
 
 def _observations(folder: Path) -> list[Observation]:
@@ -491,33 +489,17 @@ def _observations(folder: Path) -> list[Observation]:
     return [read_observation(f) for f in sorted((folder / "observations").glob("*.json")) if f.stem in names]
 
 
-def _starts(earlier: EarlierRun) -> list[Path]:
-    return list(earlier.folder.glob(f"starts/*/{START}"))
-
-
-def _is_archived(earlier: EarlierRun) -> bool:
-    """Return whether a start was killed after it had moved what the last start left, and before it began itself."""
-    id_ = earlier.report["run"]["id"]
-    return any(read_file(file)["id"] == id_ for file in _starts(earlier))
-
-
 def _unwritten(earlier: EarlierRun) -> Iterator[Measurement]:
     """Yield the measurements that the last start began and whose file it did not write: its process was killed."""
     stated: dict[str, SubjectEvents] = {}
     now: SubjectEvents | None = None
-    *_, file = event_files(earlier.folder)
-    try:
-        for line in read_lines(file):
-            event = event_from_plain(parse(line))
-            if isinstance(event, MeasurementBegun):
-                now = stated[str(event.subject)] = SubjectEvents(subject=event.subject)
-            elif now:
-                now.take(event)
-                if isinstance(event, MeasurementDone):
-                    now = None
-    except (OSError, ValueError):
-        # A torn last line.
-        pass
+    for event in newest_events(earlier.folder):
+        if isinstance(event, MeasurementBegun):
+            now = stated[str(event.subject)] = SubjectEvents(subject=event.subject)
+        elif now:
+            now.take(event)
+            if isinstance(event, MeasurementDone):
+                now = None
     launches = len(list((earlier.folder / "launches").glob("[0-9]*")))
     running = running_operations(earlier.folder)
     seed = int(earlier.report["run"]["seed"])

@@ -27,10 +27,9 @@ from tests.support.front_door import (
     Sabotage,
     Started,
     processes_of,
-    read_events,
-    started_operation,
 )
 from tests.support.machine import eventually
+from tests.support.moments import is_certifying, is_in_a_check, operates
 
 FIRST, SECOND = "llama3-8b-full", "llama3-70b-subset"
 
@@ -124,36 +123,18 @@ def test_a_signal_while_the_second_client_is_looked_for_leaves_nothing(door: Fro
     assert not started.report.exists()
 
 
-def _is_certifying(started: Started) -> bool:
-    """Whether the isolated process that judges runs."""
-    for entry in Path(f"/proc/{started.process.pid}/task/{started.process.pid}/children").read_text().split():
-        with contextlib.suppress(OSError):
-            if b"pytest_ckpt.run.certify" in Path("/proc", entry, "cmdline").read_bytes():
-                return True
-    return False
-
-
-def _operates(action: str) -> Callable[[Started], bool]:
-    """Return a function that says whether ranks are in an operation, or have been."""
-    return lambda started: any(f" {action} " in started_operation(e) for e in read_events(started.report))
-
-
-def _is_in_a_check(started: Started) -> bool:
-    return any(file.stat().st_size for file in (started.report / "launches" / "checks").glob("*.log"))
-
-
 _STAGES: dict[str, Callable[[Started], object]] = {
     "preflight": lambda started: list(started.home.glob("tmp/pytest-ckpt-probe-*")),
     "area": lambda started: list(started.target.glob("pytest-ckpt-*")),
     "report folder": lambda started: started.report.exists(),
     "start of ranks": lambda started: (started.report / "launches" / "1").exists(),
-    "save": _operates("save"),
-    "load": _operates("load"),
-    "check": _is_in_a_check,
+    "save": operates("save"),
+    "load": operates("load"),
+    "check": is_in_a_check,
     "between checks": lambda started: list((started.report / "observations").glob("*.json")),
     "draft": lambda started: list((started.report / "measurements").glob("*.json")),
     "cleaning": lambda started: (started.report / "report.json").exists(),
-    "certifying": _is_certifying,
+    "certifying": is_certifying,
     "signing": lambda started: (started.report / "certificate.html").exists(),
     "last lines": lambda started: "storage acceptance for AI checkpoints" in started.text,
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -28,9 +27,9 @@ from tests.support.front_door import (
     opened_door,
     processes_of,
     read_events,
-    started_operation,
 )
 from tests.support.machine import eventually
+from tests.support.moments import is_certifying, is_in_a_check, operates
 
 RESUME = "--ckpt-resume"
 SUITES = "--ckpt-suite=performance,conformance"
@@ -93,30 +92,14 @@ def test_a_run_that_was_killed_in_a_save_is_continued_and_the_operation_is_named
     _follows_the_files(run)
 
 
-def _operates(action: str) -> Callable[[Started], bool]:
-    return lambda started: any(f" {action} " in started_operation(e) for e in read_events(started.report))
-
-
-def _is_in_a_check(started: Started) -> bool:
-    return any(file.stat().st_size for file in (started.report / "launches" / "checks").glob("*.log"))
-
-
-def _is_certifying(started: Started) -> bool:
-    for entry in Path(f"/proc/{started.process.pid}/task/{started.process.pid}/children").read_text().split():
-        with contextlib.suppress(OSError):
-            if b"pytest_ckpt.run.certify" in Path("/proc", entry, "cmdline").read_bytes():
-                return True
-    return False
-
-
 MOMENTS: dict[str, Callable[[Started], object]] = {
     "before anything is measured": lambda started: (started.report / "plan.json").exists(),
-    "in a load": _operates("load"),
-    "in a check": _is_in_a_check,
+    "in a load": operates("load"),
+    "in a check": is_in_a_check,
     "between checks": lambda started: list((started.report / "observations").glob("*.json")),
     "between saves and checks": lambda started: list((started.report / "measurements").glob("*.json")),
     "while the report is written": lambda started: (started.report / "report.json").exists(),
-    "while the files are judged": _is_certifying,
+    "while the files are judged": is_certifying,
     "while the report is sealed": lambda started: (started.report / "certificate.html").exists(),
 }
 

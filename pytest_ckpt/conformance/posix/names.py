@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance.actions import decoded
-from pytest_ckpt.conformance.content import compare, difference, random_bytes, read_to_end
+from pytest_ckpt.conformance.content import compare, difference, random_bytes, read_to_end, sync_and_forget
 from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.conformance.posix.visible import GIVE_UP_TIMES
 from pytest_ckpt.conformance.workers import all_said, gather, working
@@ -236,10 +236,8 @@ def _files_to_unlink(context: CheckContext, number: int) -> dict[Path, bytes]:
         content = random_bytes(_FILE_BYTES + file_number, context.seed, path.name)
         with path.open("xb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
             # What the readers have not read yet must come from storage, where the file has no name any more.
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            sync_and_forget(file)
         made[path] = content
     return made
 

@@ -12,7 +12,7 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.conformance.content import compare, difference, opened, random_bytes, read_file
+from pytest_ckpt.conformance.content import compare, difference, opened, random_bytes, read_file, sync_and_forget
 from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.conformance.workers import all_said, gather, working
 from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
@@ -208,9 +208,7 @@ def _mapped_files(context: CheckContext) -> dict[Path, bytes]:
         context.tell("write and fsync", str(path))
         with path.open("wb") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            sync_and_forget(file)
         made[path] = content
     return made
 

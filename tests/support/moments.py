@@ -1,0 +1,28 @@
+"""How far a run that was started has come: what its files and processes show."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.support.front_door import Started, read_events, started_operation
+
+
+def operates(action: str) -> Callable[[Started], bool]:
+    """Return a function that says whether ranks are in an operation, or have been."""
+    return lambda started: any(f" {action} " in started_operation(e) for e in read_events(started.report))
+
+
+def is_in_a_check(started: Started) -> bool:
+    """Whether a check has been started."""
+    return any(file.stat().st_size for file in (started.report / "launches" / "checks").glob("*.log"))
+
+
+def is_certifying(started: Started) -> bool:
+    """Whether the isolated process that judges runs."""
+    for entry in Path(f"/proc/{started.process.pid}/task/{started.process.pid}/children").read_text().split():
+        with contextlib.suppress(OSError):
+            if b"pytest_ckpt.run.certify" in Path("/proc", entry, "cmdline").read_bytes():
+                return True
+    return False
