@@ -138,7 +138,7 @@ def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
     figure="the time until all ranks had loaded again, with a partner's copies in place of what one host lost; "
     "faults in what was restored; bytes compared, where some were not",
     limit="the load limit of the cluster ({load} for 16,000 accelerators); no fault, every byte",
-    source="as LOAD: restore budget x mean time to failure; zero tolerance",
+    source="as LOAD: load budget x mean time to failure; zero tolerance",
     of_strategy=lambda strategy: strategy.tiers,
     next_step="One host cannot be lost: name several (--ckpt-hosts). Else look at the partner's tier and the ranks' "
     "network; the target has no part in it.",

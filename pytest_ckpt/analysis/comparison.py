@@ -30,7 +30,7 @@ _PLACES = {"at_rest": "at rest", "in_flight": "in flight"}
 _PROOFS = {"save": "DURABLE-CALLS", "load": "COLD"}
 
 # Two volumes have two paths; and of limits and numbers of operations no time depends.
-_MAY_DIFFER = frozenset(("target", "endpoint", "second_mount", "full_target", "operations"))
+_MAY_DIFFER = frozenset(("target", "endpoint", "second_mount", "small_volume", "operations"))
 
 Plain = Mapping[str, Any]
 

@@ -23,7 +23,7 @@ DESCRIPTION = (
     "Simulate training runs over the saves and loads that runs measured, for clusters of several sizes: goodput with "
     "its band, hours lost to saving, to lost work and to restores. Certifies nothing."
 )
-_RULES = ("overhead", "restore_budget", "checkpoints_per_failure", "failures")
+_RULES = ("save_budget", "load_budget", "checkpoints_per_failure", "failures")
 _OPTIONS = tuple(option for option in OPTIONS if option.key in _RULES)
 _DAY = 86_400.0
 _MAXIMUM_CLUSTERS, _MAXIMUM_RUNS, _MAXIMUM_DAYS, _MAXIMUM_FAILURES = 20, 10_000, 366, 20_000
@@ -127,8 +127,8 @@ def _measured(folder: Path) -> tuple[list[Any], dict[str, str | None], list[str]
     cluster = document["cluster"]
     of_run: dict[str, str | None] = {
         "ckpt_failures": cluster["failure_model"],
-        "ckpt_overhead": repr(cluster["overhead"]),
-        "ckpt_restore_budget": repr(cluster["restore_budget"]),
+        "ckpt_save_budget": repr(cluster["save_budget"]),
+        "ckpt_load_budget": repr(cluster["load_budget"]),
         "ckpt_checkpoints_per_failure": str(cluster["checkpoints_per_failure"]),
     }
     changed = [] if is_unfinished(folder) else changes_of_facts(folder)

@@ -167,10 +167,10 @@ def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Require
 
 def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> list[str]:
     """Where checkpoints are loaded more than once, nothing of them may have been in a cache."""
-    if not 0 < settings.retain < settings.operations:
+    if not 0 < settings.keep_last < settings.operations:
         return []
     return [
-        f"Part of what load {o.index} of {m.subject} read again was in a page cache (--ckpt-retain)."
+        f"Part of what load {o.index} of {m.subject} read again was in a page cache (--ckpt-keep-last)."
         for m in measurements
         for o in m.of_kind("load")
         if o.resident_bytes != 0 and not (m.cache and m.cache.is_declared_cold)

@@ -114,7 +114,7 @@ def _larger(scale: float, shortest_seconds: float) -> str:
 
 def _requests(plan: Plan, settings: Settings) -> str:
     """State how many more requests per byte a reduced scale makes; what an engine adds to a file is not counted."""
-    size = settings.request_bytes
+    size = settings.io_size_bytes
     times = max((requests_against_full_size(c.layout, size) for c in plan.runnable), default=0.0)
     if not times:
         return ""
@@ -126,7 +126,7 @@ def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfa
     """Yield why a run with these settings can only be a rehearsal."""
     if not gates.certifies:
         weaker = f"The gates '{gates.name}' are weaker than a certificate needs."
-        remedy = "--ckpt-gates=auto, or a table that relaxes nothing"
+        remedy = "--ckpt-gate-table=auto, or a table that relaxes nothing"
         if gates.lacks:
             weaker, remedy = f"The gates '{gates.name}' {gates.lacks}", gates.remedy or "a later version of pytest-ckpt"
         yield Shortfall(now=weaker, reason=weaker, remedy=remedy)
@@ -162,11 +162,11 @@ def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfa
             reason=f"{settings.compressible:.3g} of the content was zeros, which checkpoints do not hold.",
             remedy="leave out --ckpt-compressible",
         )
-    if settings.retain == 1:
+    if settings.keep_last == 1:
         yield Shortfall(
             now="One checkpoint is kept and loaded repeatedly; acceptance needs 2.",
-            reason="One checkpoint was kept and loaded repeatedly (--ckpt-retain); acceptance needs 2.",
-            remedy="--ckpt-retain=2",
+            reason="One checkpoint was kept and loaded repeatedly (--ckpt-keep-last); acceptance needs 2.",
+            remedy="--ckpt-keep-last=2",
         )
     for planned in plan.checkpoints:
         if planned.rehearsal:
@@ -190,7 +190,7 @@ def obstacles(
         Obstacle(
             grade="incomplete",
             text=f"{c.subject} cannot run: {c.not_run.rstrip('.')}.",
-            remedy="enough slots in --ckpt-hosts or --ckpt-processes, or another --ckpt-model",
+            remedy="enough slots in --ckpt-hosts or --ckpt-ranks, or another --ckpt-model",
         )
         for c in plan.checkpoints
         if c.not_run

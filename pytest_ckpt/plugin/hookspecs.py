@@ -50,8 +50,8 @@ def pytest_ckpt_power_cut(config: pytest.Config, settings: Settings) -> str | No
 def pytest_ckpt_break(config: pytest.Config, settings: Settings) -> str | None:
     """Return the command that breaks a component of the storage. None: not this plugin.
 
-    The same as ``--ckpt-break``, which wins; run on this host without a shell, at random moments of saves and loads of
-    their own (requirement FAILOVER). It needs the hook `pytest_ckpt_mend`, or ``--ckpt-mend``. Asked as
+    The same as ``--ckpt-fault-command``, which wins; run on this host without a shell, at random moments of saves and loads of
+    their own (requirement FAILOVER). It needs the hook `pytest_ckpt_mend`, or ``--ckpt-repair-command``. Asked as
     `pytest_ckpt_drop_caches`. Example::
 
         def pytest_ckpt_break(config, settings):
@@ -63,7 +63,7 @@ def pytest_ckpt_break(config: pytest.Config, settings: Settings) -> str | None:
 def pytest_ckpt_mend(config: pytest.Config, settings: Settings) -> str | None:
     """Return the command that mends what the break command broke. None: not this plugin.
 
-    The same as ``--ckpt-mend``, which wins; run after each break, also when the run ends early. The next save begins as
+    The same as ``--ckpt-repair-command``, which wins; run after each break, also when the run ends early. The next save begins as
     soon as it returns, so it need not wait for a rebuild. Asked as `pytest_ckpt_drop_caches`. Example::
 
         def pytest_ckpt_mend(config, settings):

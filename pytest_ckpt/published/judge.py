@@ -151,13 +151,13 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
     fields = {
         "ckpt_model": shards.model.name,
         "ckpt_mode": shards.mode,
-        "ckpt_processes": str(shards.processes),
+        "ckpt_ranks": str(shards.processes),
         # Pooled runs may have more than any single one can be asked for.
         "ckpt_operations": str(min(operations, _MAXIMUM_OPERATIONS)),
     }
     settings = resolve(command_line, fields, ini_source="the published result")
     plan = plan_run(settings, None)
-    gates = _gates(settings.gates)
+    gates = _gates(settings.gate_table)
     verdicts = []
     for requirement in asked_requirements(settings, gates):
         if requirement.suite == "performance":

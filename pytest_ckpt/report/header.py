@@ -48,7 +48,7 @@ def header_lines(
         *([f"ckpt storage: {target.stack.sentence}"] if target.stack else []),
         f"ckpt cluster: {counted(limits.accelerators, 'accelerator')}, "
         f"{limits.failures_per_day:.3g} failures a day ({limits.failures.spec}), overhead "
-        f"{format_percent(limits.overhead)}: a save within {format_seconds(limits.save_limit_seconds)}, a load within "
+        f"{format_percent(limits.save_budget)}: a save within {format_seconds(limits.save_limit_seconds)}, a load within "
         f"{format_seconds(limits.load_limit_seconds)} at full size",
     ]
     for planned in plan.checkpoints if settings.measures else ():

@@ -33,8 +33,8 @@ def document_of(rows: Sequence[SizeRow], keeping: Keeping, settings: Settings) -
         "tool": f"pytest-ckpt {__version__}",
         "rules": {
             "failures": settings.failures,
-            "overhead": settings.overhead,
-            "restore_budget": settings.restore_budget,
+            "save_budget": settings.save_budget,
+            "load_budget": settings.load_budget,
             "checkpoints_per_failure": settings.checkpoints_per_failure,
             "drain_every": settings.drain_every,
             "target_share": settings.target_share,
@@ -174,7 +174,7 @@ def _rules(rules: Mapping[str, Any]) -> list[str]:
     listed = [
         f"Failures: {rules['failures']} (--ckpt-failures); {rules['checkpoints_per_failure']} checkpoints a failure "
         "(k).",
-        f"Saving may cost {percent(rules['overhead'])} of training (b), a restore {percent(rules['restore_budget'])} "
+        f"Saving may cost {percent(rules['save_budget'])} of training (b), a restore {percent(rules['load_budget'])} "
         "of the time between two failures (c).",
         f"Strategy tiered drains every save of {rules['drain_every']} (n); {percent(rules['target_share'])} of "
         "failures leave only the target (p).",

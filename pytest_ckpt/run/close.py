@@ -246,17 +246,17 @@ def _clean(context: RunContext, stays: str) -> list[str]:
 
 
 def _cleaned(context: RunContext, stays: str) -> list[str]:
-    area, seconds = context.own_area, min(_REMOVE_SECONDS, context.settings.deadline_seconds)
+    area, seconds = context.own_area, min(_REMOVE_SECONDS, context.settings.io_timeout_seconds)
     if stays:
         return [f"{area.location} stays: {stays}"]
     names = dataclasses.replace(made_names(context.plan.runnable), folders=frozenset((CHECKS_FOLDER,)))
-    if context.settings.keep:
+    if context.settings.keep_files:
         # What stays on the target is as whole as what would stay in the local tier.
         left = context.clean_local(names, seconds)
-        return [f"{area.location} stays, as --ckpt-keep asked for", *left]
+        return [f"{area.location} stays, as --ckpt-keep-files asked for", *left]
     left = context.clean(names, seconds)
     if context.small:
-        small = PosixTarget(context.settings.full_target or "", "--ckpt-full-target")
+        small = PosixTarget(context.settings.small_volume or "", "--ckpt-small-volume")
         left += small.clean(context.small, Names(folders=frozenset((CHECKS_FOLDER,))), seconds)
     return left
 

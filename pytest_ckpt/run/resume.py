@@ -94,11 +94,11 @@ _OF_CHECKS: Mapping[str, tuple[str, ...]] = {
     "": ("effort", "endpoints"),
     "second client": ("second_mount", "hosts"),
     "power cut": ("power_cut",),
-    "small folder": ("full_target",),
+    "small folder": ("small_volume",),
 }
-_OPTIONS_OF_CHECKS = frozenset(("second_mount", "full_target", "power_cut"))
+_OPTIONS_OF_CHECKS = frozenset(("second_mount", "small_volume", "power_cut"))
 # Options of a start, and not of what it measures: the newest value counts.
-_OF_START = frozenset(("suite", "target", "gates"))
+_OF_START = frozenset(("suite", "target", "gate_table"))
 _OF_TARGET = ("location", "kind", "gate_kind", "is_local", "mount_point", "plugin")
 _SEALED = (REPORT, MANIFEST, ATTESTATION, "certificate.html", "certificate.pdf", "junit.xml")
 _BROKEN = "the process that ran the measurement was ended"
@@ -392,7 +392,7 @@ class _Subjects:
         }
         found = [_difference(name, before[name], now[name]) for name in now if name not in ignored]
         earlier, settings = self._earlier.settings, self._checked.settings
-        for name in ("request_bytes", "depth", "endpoints", "client_cache_bytes"):
+        for name in ("io_size_bytes", "io_depth", "endpoints", "client_cache_bytes"):
             found.append(_difference(name, getattr(earlier, name), getattr(settings, name)))
         hosts = [sorted((h.host, len(h.ranks)) for h in hosts) for hosts in (self._earlier.hosts, self._checked.hosts)]
         found.append(_difference("hosts", *hosts) if all(hosts) else "")

@@ -27,12 +27,12 @@ def constant(save: float, load: float, **more) -> MeasuredTimes:
 
 @pytest.mark.parametrize("accelerators", [1_000, 4_000, 16_000, 64_000, 100_000])
 @pytest.mark.parametrize(
-    ("overhead", "restore", "per_failure"), [(0.05, 0.01, 20), (0.01, 0.002, 20), (0.05, 0.01, 10)]
+    ("save_budget", "restore", "per_failure"), [(0.05, 0.01, 20), (0.01, 0.002, 20), (0.05, 0.01, 10)]
 )
-def test_goodput_is_that_of_the_closed_form(accelerators, overhead, restore, per_failure) -> None:
+def test_goodput_is_that_of_the_closed_form(accelerators, save_budget, restore, per_failure) -> None:
     mttf = FAILURES.mttf_seconds(accelerators)
     interval = mttf / per_failure
-    save, load = overhead * interval, restore * mttf
+    save, load = save_budget * interval, restore * mttf
     found = simulated(constant(save, load), mttf, interval)
     first_order = effective_training_time_ratio(
         save_seconds=save, load_seconds=load, interval_seconds=interval, mttf_seconds=mttf

@@ -45,7 +45,7 @@ def test_it_leads_with_what_the_cluster_demands_by_strategy(rows) -> None:
 
 
 def test_every_figure_is_that_of_a_plan(rows, capsys) -> None:
-    assert main(["plan", "--cluster=100000", "--ckpt-model=llama3-70b", "--ckpt-processes=64", "--json"]) == 0
+    assert main(["plan", "--cluster=100000", "--ckpt-model=llama3-70b", "--ckpt-ranks=64", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     (row,), demand = rows("--cluster=100000", "--model=llama3-70b"), plan["checkpoints"][0]["demand"]
     assert row["save_limit_seconds"] == plan["cluster"]["save_limit_seconds"]

@@ -122,8 +122,8 @@ def folder(make_home: Callable[[str], Path]) -> Path:
     commands = Commands(make_home("results"))
     code, found = commands.run(
         "mkdir target && pytest --ckpt-target=target --cluster=8 --ckpt-model=llama3-8b --ckpt-mode=open "
-        "--ckpt-processes=2 --ckpt-profile=smoke --ckpt-scale=1/10000 --ckpt-engine=stream --ckpt-retain=2 "
-        "--ckpt-data-pairs=1 --ckpt-gates=speed-only --ckpt-history=history"
+        "--ckpt-ranks=2 --ckpt-profile=smoke --ckpt-scale=1/10000 --ckpt-engine=stream --ckpt-keep-last=2 "
+        "--ckpt-data-pairs=1 --ckpt-gate-table=speed-only --ckpt-history=history"
     )
     assert "certificate:" in found, f"{code}: {found}"
     return commands.home

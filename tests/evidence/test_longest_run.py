@@ -34,7 +34,7 @@ DAYS = 30
 def settings_of(processes, operations, **more):
     return resolve(
         made_up_run.OPTIONS_OF_A_SMALL_RUN
-        | {"ckpt_processes": str(processes), "ckpt_operations": str(operations), "ckpt_suite": "performance,endurance",
+        | {"ckpt_ranks": str(processes), "ckpt_operations": str(operations), "ckpt_suite": "performance,endurance",
            "ckpt_duration": f"{DAYS}d"}
         | more,
         {},
@@ -74,8 +74,8 @@ def with_days_of_saves(found, saves, *, faults=0):
 def made(folder, processes, operations, saves, *, faults=0):
     gates = folder.with_name("gates.toml")
     gates.write_text('name = "lasting"\nextends = "speed-only"\n[requirements]\nENDURE = { gate = "required" }\n')
-    fields = {"ckpt_processes": str(processes), "ckpt_operations": str(operations), "ckpt_duration": f"{DAYS}d",
-            "ckpt_suite": "performance,endurance", "ckpt_gates": str(gates)}  # fmt: skip
+    fields = {"ckpt_ranks": str(processes), "ckpt_operations": str(operations), "ckpt_duration": f"{DAYS}d",
+            "ckpt_suite": "performance,endurance", "ckpt_gate_table": str(gates)}  # fmt: skip
     return made_up_run.make_run(folder, options=fields, change=lambda m: with_days_of_saves(m, saves, faults=faults))
 
 

@@ -33,7 +33,7 @@ from tests.support.made_target import mounted
 SMALLEST = (
     "--ckpt-model=llama3-8b",
     "--ckpt-mode=open",
-    "--ckpt-processes=2",
+    "--ckpt-ranks=2",
     "--ckpt-scale=1/1000",
     "--ckpt-operations=3",
 )
@@ -71,14 +71,14 @@ class Watched:
 @pytest.fixture(scope="module")
 def streamed(make_home: Callable[[str], Path]) -> Watched:
     with opened_door(make_home("streamed")) as door:
-        return Watched(door, *SMALLEST, "--ckpt-engine=stream", "--ckpt-retain=2", "--ckpt-data-pairs=1")
+        return Watched(door, *SMALLEST, "--ckpt-engine=stream", "--ckpt-keep-last=2", "--ckpt-data-pairs=1")
 
 
 @pytest.fixture(scope="module")
 def by_torch(make_home: Callable[[str], Path]) -> Watched:
     """With torch, whose loads go through the page cache; and with data that compress."""
     with opened_door(make_home("torch")) as door:
-        options = ("--ckpt-operations=4", "--ckpt-retain=2", "--ckpt-compressible=25%")
+        options = ("--ckpt-operations=4", "--ckpt-keep-last=2", "--ckpt-compressible=25%")
         return Watched(door, *TINY, *options)
 
 
@@ -157,7 +157,7 @@ def test_the_target_is_empty_afterwards(watched: Watched) -> None:
 
 def test_keeping_less_is_disclosed(watched: Watched) -> None:
     disclosed = json.dumps(watched.run.document["disclosures"])
-    assert "--ckpt-retain" in disclosed
+    assert "--ckpt-keep-last" in disclosed
 
 
 def test_data_compares_unique_with_constant_data(streamed: Watched) -> None:
@@ -202,9 +202,9 @@ def planned(**options: str) -> PlannedCheckpoint:
 
 @pytest.mark.parametrize("retain", ["0", "-1", "4", "all"])
 def test_keeping_none_or_more_than_are_saved_is_refused(door: FrontDoor, retain: str) -> None:
-    run = door.run(*SMALLEST, f"--ckpt-retain={retain}")
+    run = door.run(*SMALLEST, f"--ckpt-keep-last={retain}")
     assert run.code == 4
-    assert f"--ckpt-retain {retain}: " in run.text
+    assert f"--ckpt-keep-last {retain}: " in run.text
     assert "Traceback" not in run.text
     assert run.left_on_target == []
 

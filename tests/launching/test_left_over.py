@@ -19,7 +19,7 @@ from pytest_ckpt.targets.owner import OWNER, owner_of
 from tests.support.made_launch import made_context
 
 SAID = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke", "ckpt_mode": "open",
-        "ckpt_processes": "2", "ckpt_gates": "speed-only"}  # fmt: skip
+        "ckpt_ranks": "2", "ckpt_gate_table": "speed-only"}  # fmt: skip
 SILENT = "h2 does not say that no process of the run is left there, so it may still write"
 WHOLE = {"exit_code": 0, "is_whole": True}
 

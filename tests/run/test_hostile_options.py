@@ -38,7 +38,7 @@ def refused(tmp_path: Path) -> Refused:
         before = sorted(tmp_path.rglob("*"))
         fields = {
             "ckpt_target": str(target), "ckpt_cluster": "64", "ckpt_profile": "smoke", "ckpt_model": "llama3-8b",
-            "ckpt_mode": "open", "ckpt_processes": "2", "ckpt_report": str(tmp_path / "report"),
+            "ckpt_mode": "open", "ckpt_ranks": "2", "ckpt_report": str(tmp_path / "report"),
         }  # fmt: skip
         with pytest.raises(UsageError) as error:
             open_run(resolve(fields | WITH.get(option, {}) | {f"ckpt_{option}": value}, {}), ["pytest"])

@@ -21,9 +21,9 @@ TINY = {
     "ckpt_cluster": "64",
     "ckpt_model": "llama3-8b",
     "ckpt_mode": "open",
-    "ckpt_processes": "2",
+    "ckpt_ranks": "2",
     "ckpt_profile": "smoke",
-    "ckpt_gates": "speed-only",
+    "ckpt_gate_table": "speed-only",
 }
 
 

@@ -154,7 +154,7 @@ class Task:
             "deltas": planned.deltas,
             "deletes_chain": planned.deltas is not None and settings.asks_strategies,
             "tiers": planned.strategy.tiers,
-            "notice_seconds": settings.notice_seconds if settings.asks_notice else 0.0,
+            "notice_seconds": settings.preemption_notice_seconds if settings.asks_notice else 0.0,
             "serving_readers": settings.serving_readers if serves(planned, settings) else 0,
             "codec": settings.compress if planned.strategy.compresses else "",
             "compares_codec": planned.strategy.compresses and settings.asks_strategies,
