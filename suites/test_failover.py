@@ -43,11 +43,11 @@ def test_a_broken_component_costs_no_byte_and_little_time(
     """When a component breaks during a save or load, no byte is wrong and no rank stands still for more than 60 s.
 
     Drives, controllers and servers fail, some of them during a checkpoint. The command of
-    --ckpt-fault-command breaks a component at a random moment of three saves and three loads; the command of --ckpt-repair-command mends
-    it. A save or load may end with an error: then nothing may be committed, and what was committed before must load in
-    full once all is mended. A save that succeeds must hold every byte. The save that follows, while the storage
-    rebuilds, takes at most 1.5 times the save limit. A rank stands still when it moves no byte and no call ends, for
-    longer than in an undisturbed save or load.
+    --ckpt-fault-command breaks a component at a random moment of three saves and three loads; the command of
+    --ckpt-repair-command repairs it. A save or load may end with an error: then nothing may be committed, and what was
+    committed before must load in full after the repair. A save that succeeds must contain every byte. The save that
+    follows, while the storage rebuilds, takes at most 1.5 times the save limit. A rank stalls when it moves no byte and
+    no call ends, for longer than in an undisturbed save or load.
     """
     limit = save_limit_seconds(measurement, limits) * MAXIMUM_NEXT_SAVE
     detail = tuple(_detail(failover, limit))

@@ -42,9 +42,10 @@ def test_storage_that_is_changed_goes_on_serving(
 ) -> Decision:
     """While the storage is restarted or upgraded, every save and load succeeds, and no save takes over 1.5 limits.
 
-    Storage is maintained while jobs run: servers are restarted one after the other. The command of --ckpt-upgrade-command is run
-    once, at a random moment of a save; saves and loads take turns until it has returned. None may fail, every byte that
-    is loaded must be right, and each save takes at most 1.5 times the save limit.
+    Storage is maintained while jobs run: servers are restarted one after the other. The command of
+    --ckpt-upgrade-command is run once, at a random moment of a save; saves and loads take turns until it has
+    returned. None may fail, every byte that is loaded must be right, and each save takes at most 1.5 times the save
+    limit.
     """
     limit = save_limit_seconds(measurement, limits) * MAXIMUM_UPGRADE_SAVE
     detail = tuple(_detail_of_upgrade(upgrade, limit))

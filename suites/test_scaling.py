@@ -66,8 +66,9 @@ def test_twice_the_clients_get_nearly_twice_as_much(
 
     1, 2, 4 … of the clients save and load their part of the checkpoint at once, three times in turns, while the others
     wait. Clients are hosts where several take part, else ranks. Medians are compared, from each count to the next. From
-    the ceiling on that the vendor states (--ckpt-vendor-max-rate) nothing more is asked. Loads are cold and every byte is
-    compared. Advisory: a cluster is served or not by what all clients get; how it grows says what more of them would.
+    the maximum rate that the vendor states (--ckpt-vendor-max-rate) nothing more is required. Loads are cold and
+    every byte is compared. Advisory: what all clients get together decides about a cluster; the growth shows what more
+    clients would get.
     """
     detail = tuple(_described(scaling))
     if wrong := wrong_bytes(scaling.integrity, detail) or missing_bytes(scaling.integrity, detail):

@@ -62,7 +62,8 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
     gates = _named_gates(word, gate_kind, catalogue)
     if gate_kind in _OF_OBJECTS and gates.table not in (*_OF_OBJECTS, _OF_ANY):
         raise UsageError(
-            f"--ckpt-gate-table {word}: the table {gates.table} is for file systems, and the target is an object store.",
+            f"--ckpt-gate-table {word}: the table {gates.table} is for file systems, and the target is an "
+            "object store.",
             f"Take {', '.join(_OF_OBJECTS)}, {_OF_ANY}, or a table of your own that extends one of them.",
         )
     if gate_kind and gate_kind not in _OF_OBJECTS and gates.table in _OF_OBJECTS:
@@ -72,8 +73,8 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
         )
     if gate_kind == _NEAR and gates.table not in (_NEAR, _OF_ANY):
         raise UsageError(
-            f"--ckpt-gate-table {word}: the table {gates.table} is for stores on other hosts, and the endpoint is on this "
-            "one.",
+            f"--ckpt-gate-table {word}: the table {gates.table} is for stores on other hosts, and the endpoint is on "
+            "this one.",
             f"Name an endpoint on another host, or take {_NEAR}, {_OF_ANY}, or a table that extends one of them.",
         )
     if gate_kind not in BUILT_IN:

@@ -187,13 +187,13 @@ def _check_deltas(values: Mapping[str, Any]) -> None:
     if not values["changed_pages"]:
         raise UsageError(
             f"--ckpt-strategy {named[0]} needs the share of the pages that change between two checkpoints.",
-            "Say --ckpt-changed-pages=10% for sparse experts, adapters or frozen layers. Dense training changes all pages: "
-            "deltas gain nothing there.",
+            "Say --ckpt-changed-pages=10% for sparse experts, adapters or frozen layers. Dense training changes all "
+            "pages: deltas gain nothing there.",
         )
     if values["keep_last"]:
         raise UsageError(
-            f"--ckpt-keep-last with --ckpt-strategy {named[0]}: it deletes one checkpoint at a time, and a delta is of no "
-            "use without those before it.",
+            f"--ckpt-keep-last with --ckpt-strategy {named[0]}: it deletes one checkpoint at a time, and a delta is of "
+            "no use without those before it.",
             "Leave --ckpt-keep-last out: RETAIN-CHAIN deletes a whole chain and loads another.",
         )
 

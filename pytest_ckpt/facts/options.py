@@ -122,8 +122,8 @@ OPTIONS: tuple[Option, ...] = (
            example="5%", roles=("plan", "disclosed"),
            help="share of failures after which a job restarts from the target, since local tiers are gone (strategy "
            "tiered)"),
-    Option(key="preemption_notice", group="cluster and limits", metavar="DURATION", parse="read_seconds", example="120s",
-           roles=("plan", "disclosed"), field="preemption_notice_seconds", unset=0.0,
+    Option(key="preemption_notice", group="cluster and limits", metavar="DURATION", parse="read_seconds",
+           example="120s", roles=("plan", "disclosed"), field="preemption_notice_seconds", unset=0.0,
            suite="strategies",
            help="time from a notice that a job will be ended until its end (requirement PREEMPT)"),
     Option(key="serving_limit", group="cluster and limits", metavar="DURATION", parse="read_seconds", example="60s",
@@ -136,8 +136,8 @@ OPTIONS: tuple[Option, ...] = (
            suite="serving",
            help="time in which one client must have read a model's weights and written them again (requirement "
            "CONSOLIDATE)"),
-    Option(key="vendor_max_rate", group="cluster and limits", metavar="RATE", parse="read_ceilings", example="60GB/s,120GB/s",
-           roles=("plan", "disclosed"), field="vendor_max_rates", unset=(0.0, 0.0),
+    Option(key="vendor_max_rate", group="cluster and limits", metavar="RATE", parse="read_ceilings",
+           example="60GB/s,120GB/s", roles=("plan", "disclosed"), field="vendor_max_rates", unset=(0.0, 0.0),
            suite="scaling",
            help="what the vendor states as the maximum that the storage takes and gives: one rate for saves and loads, "
            "or one of each; from there on more clients need not get more (requirement SCALING)"),
@@ -170,11 +170,11 @@ OPTIONS: tuple[Option, ...] = (
            example="stream", roles=("plan", "condition", "disclosed"), field="engines",
            help="how bytes get to the storage, several separated by commas: "
            + ", ".join(f"{engine.name} ({engine.help})" for engine in BUILT_IN)),
-    Option(key="replay_file", group="workload", metavar="FILE", parse="read_path", example="job.pattern.json", field="-",
-           roles=("plan", "condition", "disclosed"),
+    Option(key="replay_file", group="workload", metavar="FILE", parse="read_path", example="job.pattern.json",
+           field="-", roles=("plan", "condition", "disclosed"),
            help="what --ckpt-engine=replay replays: a file of pytest-ckpt record, or a shipped one such as dcp"),
-    Option(key="replay_timing", group="workload", metavar="PACE", parse="read_pace", example=PACES[1], unset=PACES[0], field="-",
-           roles=("plan", "condition", "disclosed"),
+    Option(key="replay_timing", group="workload", metavar="PACE", parse="read_pace", example=PACES[1],
+           unset=PACES[0], field="-", roles=("plan", "condition", "disclosed"),
            help="asap, where nothing is said: --ckpt-engine=replay makes each call when the one before has ended; "
            "recorded: after the pause that the job made there"),
     Option(key="strategy", group="workload", metavar="NAMES", default=STRATEGIES[0].name, parse="read_strategies",
@@ -264,7 +264,8 @@ OPTIONS: tuple[Option, ...] = (
            "of saves and loads of their own (requirement FAILOVER); needs --ckpt-repair-command"),
     Option(key="repair_command", group="checks", metavar="COMMAND", parse="read_command",
            example="ssh array-admin replace-drive 7", roles=("plan", "disclosed"), field="repair_command",
-           help="command that mends what --ckpt-fault-command broke; run after each break, also when the run ends early"),
+           help="command that repairs what --ckpt-fault-command broke; run after each fault, also when the run ends "
+           "early"),
     Option(key="upgrade_command", group="checks", metavar="COMMAND", parse="read_command",
            example="ssh array-admin rolling-restart --wait",
            roles=("plan", "disclosed"), field="upgrade_command",

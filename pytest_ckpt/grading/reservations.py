@@ -33,7 +33,7 @@ _OF_A_LOCAL_DISK = 2 * _ACCELERATORS_OF_A_HOST
 
 def unusual_inputs(limits: ClusterLimits) -> list[str]:
     """Return the operator's inputs that make limits unusually lenient or strict, a phrase each, for the headline."""
-    budgets = (("save_budget", limits.save_budget), ("restore", limits.load_budget))
+    budgets = (("save", limits.save_budget), ("load", limits.load_budget))
     found = [
         f"{name} budget {format_percent(share)}"
         for name, share in budgets
@@ -108,7 +108,7 @@ def _of_the_question(plan: Plan) -> Iterator[str]:
         if planned.layout.model.own:
             yield f"{_sentence(planned.layout.model.label)} is the operator's: it is not a model of the workload."
             break
-    for name, share in (("save_budget", limits.save_budget), ("restore", limits.load_budget)):
+    for name, share in (("save", limits.save_budget), ("load", limits.load_budget)):
         if not _USUAL_BUDGETS[0] <= share <= _USUAL_BUDGETS[1]:
             yield f"The {name} budget of {format_percent(share)} was set by the operator; usual are 0.5 % to 20 %."
     if _is_lenient_rate(limits):

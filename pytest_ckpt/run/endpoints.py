@@ -68,7 +68,8 @@ def _check_embedded(settings: Settings, spec: TargetSpec) -> None:
         )
     if settings.keep_files:
         raise UsageError(
-            f"--ckpt-keep-files with {ENDPOINT} {EMBEDDED}: what that server holds goes with it, at the end of the run.",
+            f"--ckpt-keep-files with {ENDPOINT} {EMBEDDED}: what that server holds goes with it, at the "
+            "end of the run.",
             "Leave out --ckpt-keep-files, or name the endpoint of a store.",
         )
 

@@ -391,8 +391,9 @@ def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: Seen) -> None:
         need = PARTNER_CHECKPOINTS * max(ranks.values()) * of_rank
         if need > sight.free_bytes:
             raise UsageError(
-                f"Too little space in the local tier {settings.local_tier} of {sight.host}: {format_bytes(need)} are needed "
-                f"for its ranks' files and for copies of its partner's, and {format_bytes(sight.free_bytes)} are free.",
+                f"Too little space in the local tier {settings.local_tier} of {sight.host}: {format_bytes(need)} are "
+                f"needed for its ranks' files and for copies of its partner's, and "
+                f"{format_bytes(sight.free_bytes)} are free.",
                 f"Name a larger one with {_LOCAL}, choose a smaller --ckpt-model, or rehearse with "
                 "--ckpt-profile=smoke.",
             )

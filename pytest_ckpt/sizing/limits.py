@@ -98,7 +98,7 @@ def cluster_limits(
         raise UsageError(f"a cluster of {accelerators} accelerators", "give one accelerator or more, such as 16000")
     if checkpoints_per_failure < 1:
         raise UsageError(f"{checkpoints_per_failure} checkpoints per failure", "give one or more; 20 is usual")
-    for name, share, usual in (("save_budget", save_budget, "5%"), ("load budget", load_budget, "1%")):
+    for name, share, usual in (("save budget", save_budget, "5%"), ("load budget", load_budget, "1%")):
         if not 0 < share <= 1:
             raise UsageError(
                 f"a {name} of {format_percent(share)}", f"give more than 0 and at most 100%; {usual} is usual"

@@ -146,7 +146,8 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     """Plan a run on a target; None where there is none yet.
 
     ``table`` is the table of gates that ships by which the run is judged, or which its own table extends; where it is
-    not known, what ``--ckpt-gate-table`` says. Raises UsageError when the settings fit no layout or no limit can be derived.
+    not known, what ``--ckpt-gate-table`` says. Raises UsageError when the settings fit no layout or no
+    limit can be derived.
     """
     limits = limits_of(settings)
     for option in ("--ckpt-replay-file", "--ckpt-replay-timing"):

@@ -116,7 +116,7 @@ def test_the_words_for_another_command_give_the_same_settings(keys):
 
 @pytest.mark.parametrize(
     ("typo", "meant"),
-    [("--ckpt-targt=x", "--ckpt-target"), ("--ckpt-overhed=3%", "--ckpt-save-budget"), ("--clustr=3", "--cluster")],
+    [("--ckpt-targt=x", "--ckpt-target"), ("--ckpt-save-bugdet=3%", "--ckpt-save-budget"), ("--clustr=3", "--cluster")],
 )
 def test_a_typing_error_in_an_option_gets_a_suggestion(front_door, capsys, typo, meant):
     result = front_door(typo)
@@ -165,7 +165,7 @@ def test_slots_may_begin_with_zeros():
 def test_an_engine_whose_ranks_save_together_is_not_asked_to_let_single_ranks_fail(option):
     stated = {option: "true", "engine": "torch,dcp"} | ({"repair_command": "true"} if option == "fault_command" else {})
     with pytest.raises(
-        UsageError, match=f"(?s)--ckpt-{option} with --ckpt-engine dcp: .*Take torch or stream"
+        UsageError, match=f"(?s)--ckpt-{option.replace('_', '-')} with --ckpt-engine dcp: .*Take torch or stream"
     ) as caught:
         settings_of(stated)
     assert "save and load together only" in str(caught.value)

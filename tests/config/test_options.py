@@ -131,8 +131,18 @@ def test_an_option_in_a_toml_file(key, tmp_path):
 def test_the_command_line_wins_over_the_file_and_the_file_over_the_configuration(key, tmp_path):
     text, field, value = VALUES[key]
     file = tmp_path / "array.toml"
-    other = {"cluster": "1", "model": "llama3-1t", "hosts": "x:1", "profile": "nightly", "mode": "full", "keep_files": "off",
-             "failures": "llama3", "io_timeout": "1s", "scale": "1"}.get(key, "9%" if "%" in text else "9")  # fmt: skip
+    other = {
+        "cluster": "1",
+        "model": "llama3-1t",
+        "hosts": "x:1",
+        "profile": "nightly",
+        "mode": "full",
+        "keep_files": "off",
+        "failures": "llama3",
+        "io_timeout": "1s",
+        "scale": "1",
+    }
+    other = other.get(key, "9%" if "%" in text else "9")
     file.write_text(f'ckpt_{key} = "{text}"\n')
     assert getattr(settings_of(ini={key: other, "config": str(file)}), field) == value
     file.write_text(f'ckpt_{key} = "{other}"\n')
@@ -156,8 +166,8 @@ def test_the_types_of_toml_are_taken_too(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('ckpt_overhaed = "3%"', ["'ckpt_overhaed' is no option", "did you mean 'ckpt_save_budget'?", "ckpt_target"]),
-        ('overhead = "3%"', ["'overhead' is no option", "did you mean 'ckpt_save_budget'?"]),
+        ('ckpt_save_budgt = "3%"', ["'ckpt_save_budgt' is no option", "did you mean 'ckpt_save_budget'?"]),
+        ('save_budget = "3%"', ["'save_budget' is no option", "did you mean 'ckpt_save_budget'?"]),
         ('ckpt_config = "other.toml"', ["'ckpt_config' is no option"]),
         ("[ckpt]\noverhead = 3", ["'ckpt' is no option"]),
         ("ckpt_save_budget = ", ["it is not TOML", "ckpt_name = value"]),

@@ -211,9 +211,9 @@ def test_keeping_none_or_more_than_are_saved_is_refused(door: FrontDoor, retain:
 
 @given(operations=st.integers(1, 4093), more=st.integers(1, 100))
 def test_more_than_are_saved_cannot_be_kept_whatever_the_count(operations: int, more: int) -> None:
-    assert settled(operations=str(operations), retain=str(operations)).retain == operations
+    assert settled(operations=str(operations), keep_last=str(operations)).keep_last == operations
     with pytest.raises(UsageError, match=f"the run has {operations} saves|at most 4,093"):
-        settled(operations=str(operations), retain=str(operations + more))
+        settled(operations=str(operations), keep_last=str(operations + more))
 
 
 @pytest.mark.parametrize("share", ["0", "100%", "1.5", "-10%", "some"])
@@ -232,8 +232,8 @@ def test_pairs_that_are_none_are_refused(pairs: str) -> None:
     ("options", "says"),
     [
         ({}, "certified"),
-        ({"retain": "2"}, "certified"),
-        ({"retain": "1"}, "rehearsal: One checkpoint is kept"),
+        ({"keep_last": "2"}, "certified"),
+        ({"keep_last": "1"}, "rehearsal: One checkpoint is kept"),
         ({"data_pairs": "3"}, "certified"),
         ({"compressible": "10%"}, "rehearsal: 0.1 of the content is zeros"),
     ],
@@ -251,10 +251,10 @@ def test_the_grade_that_is_possible_follows_from_what_was_asked(options: dict[st
     [
         ({}, 10),
         ({"data_pairs": "2"}, 11),
-        ({"retain": "1"}, 2),
-        ({"retain": "3"}, 4),
-        ({"retain": "10"}, 11),
-        ({"retain": "3", "data_pairs": "2"}, 4),
+        ({"keep_last": "1"}, 2),
+        ({"keep_last": "3"}, 4),
+        ({"keep_last": "10"}, 11),
+        ({"keep_last": "3", "data_pairs": "2"}, 4),
         ({"operations": "2"}, 2),
     ],
 )

@@ -196,8 +196,10 @@ def test_a_job_is_replayed_while_training_goes_on(
         (["--ckpt-engine=replay", "--ckpt-replay-file={}/bad.json"], "it is no pattern"),
         (["--ckpt-replay-timing=recorded"], "--ckpt-replay-timing: no engine that was chosen replays a job"),
         (["--ckpt-engine=replay", "--ckpt-replay-file=dcp", "--ckpt-replay-timing=recorded"], "dcp holds no pauses"),
-        (["--ckpt-engine=replay", "--ckpt-replay-file=dcp", "--ckpt-replay-timing=slow"], "one of asap, recorded is expected"),
-        (["--ckpt-engine=replay", "--ckpt-replay-file={}/slow.json", "--ckpt-replay-timing=recorded"], "is taken for hung"),
+        (["--ckpt-engine=replay", "--ckpt-replay-file=dcp", "--ckpt-replay-timing=slow"],
+         "one of asap, recorded is expected"),
+        (["--ckpt-engine=replay", "--ckpt-replay-file={}/slow.json", "--ckpt-replay-timing=recorded"],
+         "is taken for hung"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_replayed_is_refused_before_anything_is_written(

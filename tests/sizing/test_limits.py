@@ -90,8 +90,8 @@ def test_plain_form_holds_what_scripts_rely_on():
     limits = _limits(16_000)
     plain = json.loads(json.dumps(limits.to_plain()))
     assert set(plain) == {
-        "accelerators", "failures_per_day", "mttf_seconds", "checkpoints_per_failure", "interval_seconds", "save_budget",
-        "load_budget", "save_limit_seconds", "load_limit_seconds",
+        "accelerators", "failures_per_day", "mttf_seconds", "checkpoints_per_failure", "interval_seconds",
+        "save_budget", "load_budget", "save_limit_seconds", "load_limit_seconds",
         "failure_model", "checkpoints_per_day", "failures_per_day_in_slots", "reasons",
     }  # fmt: skip
     assert plain["accelerators"] == 16_000
@@ -133,9 +133,9 @@ def test_the_other_form_of_the_model_stands_beside_the_first_and_decides_nothing
     [
         (0, {}, "a cluster of 0"),
         (-5, {}, "a cluster of -5"),
-        (16_000, {"save_budget": 0.0}, "overhead of 0 %"),
-        (16_000, {"save_budget": 5.0}, "overhead of 500 %"),
-        (16_000, {"save_budget": float("nan")}, "overhead of nan %"),
+        (16_000, {"save_budget": 0.0}, "save budget of 0 %"),
+        (16_000, {"save_budget": 5.0}, "save budget of 500 %"),
+        (16_000, {"save_budget": float("nan")}, "save budget of nan %"),
         (16_000, {"load_budget": -0.1}, "load budget of -10 %"),
         (16_000, {"checkpoints_per_failure": 0}, "0 checkpoints per failure"),
     ],

@@ -33,8 +33,8 @@ def test_the_document_has_the_shape_that_scripts_rely_on(plan_json):
     document = plan_json("--ckpt-ranks=1024")
     assert document["schema"] == "pytest-ckpt/plan/1"
     assert set(document["cluster"]) >= {
-        "accelerators", "failures_per_day", "mttf_seconds", "checkpoints_per_failure", "interval_seconds", "save_budget",
-        "load_budget", "save_limit_seconds", "load_limit_seconds",
+        "accelerators", "failures_per_day", "mttf_seconds", "checkpoints_per_failure", "interval_seconds",
+        "save_budget", "load_budget", "save_limit_seconds", "load_limit_seconds",
     }  # fmt: skip
     assert [c["subject"] for c in document["checkpoints"]] == [f"{name}-full" for name in MODELS]
     for checkpoint in document["checkpoints"]:
