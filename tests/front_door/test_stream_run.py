@@ -281,24 +281,24 @@ def settled(**options: str) -> Any:
 
 @given(steps=st.integers(1, 256))
 def test_a_request_may_be_any_multiple_of_64_kib_up_to_16_mib(steps: int) -> None:
-    assert settled(request=f"{steps * 64}KiB").request_bytes == steps << 16
+    assert settled(io_size=f"{steps * 64}KiB").io_size_bytes == steps << 16
 
 
 @given(size=st.integers(0, 64 << 20).filter(lambda n: n % (64 << 10) or not 0 < n <= 16 << 20))
 def test_any_other_request_is_refused(size: int) -> None:
     with pytest.raises(UsageError, match="a multiple of 64KiB up to 16MiB is expected"):
-        settled(request=str(size))
+        settled(io_size=str(size))
 
 
 @pytest.mark.parametrize("depth", ["1", "2", "16"])
 def test_up_to_sixteen_requests_may_be_in_flight(depth: str) -> None:
-    assert settled(depth=depth).depth == int(depth)
+    assert settled(io_depth=depth).io_depth == int(depth)
 
 
 @pytest.mark.parametrize("depth", ["0", "-1", "17", "many", "2.5"])
 def test_any_other_depth_is_refused(depth: str) -> None:
     with pytest.raises(UsageError, match=f"--ckpt-io-depth {depth}: a whole number"):
-        settled(depth=depth)
+        settled(io_depth=depth)
 
 
 @pytest.mark.parametrize(
