@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.commands import BREAKS
+from pytest_ckpt.judging.command_results import describe_end, describe_undisturbed, ended_by, if_cold, lost
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import save_limit_seconds
-from pytest_ckpt.judging.with_commands import describe_end, describe_undisturbed, ended_by, if_cold, lost
 from pytest_ckpt.support.units import compared, counted, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_ckpt.facts.commands import Failover, FailoverTrial, TriedOperation
+    from pytest_ckpt.facts.commands import Failover, FailoverTrial, OperationTrial
     from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.sizing.limits import ClusterLimits
 
@@ -71,7 +71,7 @@ def test_a_broken_component_costs_no_byte_and_little_time(
     return if_cold(measured_as("met", stall, maximum, "s", because, detail), failover, measurement.cache)
 
 
-def stall_seconds(found: Failover, operation: TriedOperation) -> float:
+def stall_seconds(found: Failover, operation: OperationTrial) -> float:
     """Return for how much longer than in an undisturbed operation of its kind a rank stood still, in seconds."""
     usual = max((o.quiet_seconds for o in found.undisturbed if o.kind == operation.kind), default=0.0)
     return max(0.0, operation.quiet_seconds - usual)

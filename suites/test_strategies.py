@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from pytest_ckpt.analysis.statistics import slowdown
 from pytest_ckpt.facts.strategies import strategy_of
 from pytest_ckpt.facts.strategy_results import Reached
+from pytest_ckpt.judging.command_results import lost
 from pytest_ckpt.judging.decision import (
     Decision,
     ended_before,
@@ -20,7 +21,6 @@ from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import SaveCost, describe_loss
 from pytest_ckpt.judging.speed import within
-from pytest_ckpt.judging.with_commands import lost
 from pytest_ckpt.support.units import compared, counted, format_bytes, format_percent, format_ratio, format_seconds
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.saying import say
+from pytest_ckpt.cli.console import say
 from pytest_ckpt.config.options import add_options, resolve, said_of
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.support.errors import UsageError, nearest
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any
 
-    from pytest_ckpt.analysis.training_runs import Arrivals
+    from pytest_ckpt.analysis.training_runs import FailureArrivals
 
 HELP = "simulate months of training over measured saves and loads: goodput, lost hours, the best interval"
 DESCRIPTION = (
@@ -153,17 +153,17 @@ def _seconds(text: str, flag: str) -> float:
         raise UsageError(f"{flag}={text}: {error}.", f"See pytest-ckpt simulate --help for {flag}.") from None
 
 
-def _arrivals(text: str) -> Arrivals:
-    from pytest_ckpt.analysis.training_runs import Arrivals  # noqa: PLC0415 - numpy only here
+def _arrivals(text: str) -> FailureArrivals:
+    from pytest_ckpt.analysis.training_runs import FailureArrivals  # noqa: PLC0415 - numpy only here
 
     kind, _, value = text.partition(":")
     try:
         if kind == "exponential" and not value:
-            return Arrivals()
+            return FailureArrivals()
         if kind == "weibull" and 0.2 <= float(value) <= 5:
-            return Arrivals(kind="weibull", shape=float(value))
+            return FailureArrivals(kind="weibull", shape=float(value))
         if kind == "bursts" and 0 < parse_fraction(value) <= 0.9:
-            return Arrivals(kind="bursts", shape=parse_fraction(value))
+            return FailureArrivals(kind="bursts", shape=parse_fraction(value))
     except ValueError:
         pass
     raise UsageError(

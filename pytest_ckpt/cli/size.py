@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from pytest_ckpt.cli.saying import say
+from pytest_ckpt.cli.console import say
 from pytest_ckpt.config.options import add_options, resolve, said_of
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.support.errors import UsageError
@@ -76,14 +76,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Print the figures."""
     from pytest_ckpt.report.size import document_of, size_lines, size_sections, table_of  # noqa: PLC0415
-    from pytest_ckpt.sizing.demands import Keeping, size_rows  # noqa: PLC0415
+    from pytest_ckpt.sizing.demands import RetentionDemand, size_rows  # noqa: PLC0415
 
     given = said_of(asked, _OPTIONS) | {"ckpt_model": asked.ckpt_model}
     clusters = [word.strip() for word in asked.cluster.split(",")]
     if len(clusters) > _MAXIMUM_CLUSTERS:
         raise UsageError(f"--cluster names {len(clusters)} clusters.", f"Name {_MAXIMUM_CLUSTERS} at most.")
     settings = [resolve(given | {"ckpt_cluster": cluster}, {}) for cluster in dict.fromkeys(clusters)]
-    keeping = Keeping(
+    keeping = RetentionDemand(
         newest=_read(asked, "keep_last", _count, 1),
         daily=_read(asked, "keep_daily", _count, 0),
         copies=_read(asked, "copies", _count, 1),

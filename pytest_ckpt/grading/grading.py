@@ -15,7 +15,7 @@ from pytest_ckpt.grading.completeness import (
     subjects_of,
 )
 from pytest_ckpt.grading.obstacles import shortfalls
-from pytest_ckpt.grading.scope import Unheld, unheld_model
+from pytest_ckpt.grading.scope import ScaleShortfall, unheld_model
 from pytest_ckpt.judging.client_proofs import client_reasons, unsafe_mounts
 from pytest_ckpt.judging.clients import Clients, unmet_demands
 from pytest_ckpt.judging.requirement import Requirement
@@ -107,7 +107,7 @@ def conclude(
     measurements: Iterable[Measurement],
     rehearsals: Sequence[str],
     ended_waivers: Sequence[str],
-    unheld: Unheld | None,
+    unheld: ScaleShortfall | None,
     catalogue: Mapping[str, Requirement],
     clients: Clients | None = None,
 ) -> Judgement:

@@ -24,9 +24,9 @@ from pytest_ckpt.facts.targets import AreaRef, Names
 from pytest_ckpt.judging.starts import OtherMeasurement
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launch_context import LaunchContext
-from pytest_ckpt.launching.observer import HookBroke, LaunchHooks, Observer
-from pytest_ckpt.launching.own_launches import OWN_LAUNCHES, Found, LaunchWithCommands, OwnLaunch
+from pytest_ckpt.launching.observer import HookFailed, LaunchHooks, Observer
 from pytest_ckpt.launching.recorder import Recorder, write_atomically
+from pytest_ckpt.launching.separate_launches import OWN_LAUNCHES, Found, LaunchWithCommands, OwnLaunch
 from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
 from pytest_ckpt.sizing.deltas import delta_name
 from pytest_ckpt.sizing.files import names_of
@@ -226,7 +226,7 @@ class Measurements:
         """Call what plugins do around a launch; return the failure of one of them."""
         try:
             call()
-        except HookBroke as error:
+        except HookFailed as error:
             log = self._context.folder / launch_name / HOOKS_LOG
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("a") as file:

@@ -44,9 +44,9 @@ from pytest_ckpt.support.processes import (
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
+from pytest_ckpt.targets.posix.area_view import DirectoryIdentity, describe_change, is_of_area, standing_of
 from pytest_ckpt.targets.posix.run_folder import folder_of, keep_a_file
 from pytest_ckpt.targets.posix.second_mount import lost_area, unlike_target
-from pytest_ckpt.targets.posix.sighting import Standing, describe_change, is_of_area, standing_of
 from pytest_ckpt.targets.timed_calls import answers_within, watched
 
 if TYPE_CHECKING:
@@ -362,7 +362,7 @@ class Observations:
     def __init__(self, context: LaunchContext, observer: Observer | None = None) -> None:
         self._context = context
         self._observer = observer or Observer()
-        self._standing: Standing | None = None
+        self._standing: DirectoryIdentity | None = None
 
     def observation(self, check: Check) -> Observation:
         """Return what a check saw; make it when nobody has yet."""

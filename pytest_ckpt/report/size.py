@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.report.html import PageSection
-    from pytest_ckpt.sizing.demands import Keeping, Served, SizeRow, StorageTable
+    from pytest_ckpt.sizing.demands import RetentionDemand, SizeRow, StorageTable, TableDemand
 
 SCHEMA = "pytest-ckpt/size/1"
 _WIDTH, _HEIGHT = 1060, 424
@@ -26,7 +26,7 @@ _FRAME = Frame(left=84.0, right=900.0, top=34.0, bottom=380.0)
 Cell = tuple[str, "Callable[[Mapping[str, Any]], str]"]
 
 
-def document_of(rows: Sequence[SizeRow], keeping: Keeping, settings: Settings) -> dict[str, Any]:
+def document_of(rows: Sequence[SizeRow], keeping: RetentionDemand, settings: Settings) -> dict[str, Any]:
     """Return all figures, the rules that they follow from and the formulas, in plain JSON types."""
     return {
         "schema": SCHEMA,
@@ -45,7 +45,7 @@ def document_of(rows: Sequence[SizeRow], keeping: Keeping, settings: Settings) -
     }
 
 
-def table_of(table: StorageTable, rows: Iterable[Served]) -> dict[str, Any]:
+def table_of(table: StorageTable, rows: Iterable[TableDemand]) -> dict[str, Any]:
     """Return a published table beside what is asked, as a further part of the document."""
     words = {"name": table.name, "title": table.title, "source": table.source}
     return {"table": {**words, "rows": [to_plain(row) for row in rows]}}

@@ -25,7 +25,7 @@ from pytest_ckpt.judging.clients import clients_of
 from pytest_ckpt.launching.measurements import made_names, others_of, whole_measurement
 from pytest_ckpt.launching.observations import read_observation
 from pytest_ckpt.launching.recorder import write_atomically
-from pytest_ckpt.run.certify import Closing, certified, write_draft
+from pytest_ckpt.run.certify import CertifyRequest, certified, write_draft
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import handled_so, undisturbed
@@ -113,7 +113,7 @@ def _close(
     draft["stages"] = _stages(run, own, seen, total=total, clean_up=clean_up)
     draft["run"]["finished"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     draft["run"]["seconds"] = total
-    closing = Closing(
+    closing = CertifyRequest(
         folder=str(context.folder),
         exit_code=exit_code,
         is_final=final,

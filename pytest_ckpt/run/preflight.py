@@ -28,7 +28,7 @@ from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.run.fitting import check_file_size, check_files, check_memory, check_space
-from pytest_ckpt.run.hosts import Seen, alike, see_hosts
+from pytest_ckpt.run.hosts import HostProbe, alike, see_hosts
 from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS, PARTNER_CHECKPOINTS
 from pytest_ckpt.sizing.near_full import Volume, why_not
 from pytest_ckpt.sizing.plan import Plan, plan_run
@@ -169,7 +169,7 @@ def check(
     with problems.noting():
         _check_room(plan, settings, facts)
     launcher: Launcher | None = None
-    seen = Seen(failure=None)
+    seen = HostProbe(failure=None)
     with problems.noting():
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
         if probe and starts:
@@ -260,7 +260,7 @@ def _see_hosts(
     folder: Path,
     local: Target | None,
     then_wait: contextlib.ExitStack | None,
-) -> Seen:
+) -> HostProbe:
     processes = max(c.layout.processes for c in plan.runnable)
     seen = see_hosts(
         launcher,
@@ -367,7 +367,7 @@ def check_local_tier(settings: Settings, plan: Plan, facts: TargetFacts) -> Posi
     return tier
 
 
-def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: Seen) -> None:
+def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> None:
     """Raise UsageError where a host has no local tier, shares it with another host, or has too little space in it."""
     place = f"{_LOCAL} {settings.local_tier}"
     own = "Make the folder on every host that ranks are on, each on a disk or in memory of the host itself."

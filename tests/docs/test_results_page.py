@@ -66,7 +66,7 @@ OF_RECORDS = {
     "DataEffect": "retention and data", "Patterns": "patterns", "LoadPattern": "patterns",
     "NoisyNeighbour": "patterns", "MixedLoad": "patterns", "Endurance": "patterns", "NearFull": "patterns",
     "FillLevel": "patterns", "Failover": "failover", "FailoverTrial": "failover",
-    "TriedOperation": "failover", "CommandRun": "failover",
+    "OperationTrial": "failover", "CommandRun": "failover",
     "Training": "patterns", "Crashes": "patterns", "Chains": "patterns",
     "Tiers": "patterns", "Preempted": "patterns", "Serving": "patterns", "WeightsLoad": "patterns",
     "Consolidation": "patterns", "Compression": "patterns", "DrainRule": "measurements",

@@ -14,7 +14,7 @@ from pytest_ckpt.cli.main import main
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import Endurance, Patterns
 from pytest_ckpt.facts.proofs import Fault
-from pytest_ckpt.launching.launch import KeptLog, bytes_of_log
+from pytest_ckpt.launching.launch import BoundedLog, bytes_of_log
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.sizing.record import (
     MAXIMUM_ENDURANCE_SAVES,
@@ -140,7 +140,7 @@ def test_what_people_run_is_not_refused(models):
 
 
 def test_a_log_keeps_its_beginning_and_its_end(tmp_path):
-    log = KeptLog(tmp_path / "rank-0.log", 10_000)
+    log = BoundedLog(tmp_path / "rank-0.log", 10_000)
     for number in range(20_000):
         log.write(f'{{"event": "beat", "number": {number}}}')
         log.flush()

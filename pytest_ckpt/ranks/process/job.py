@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.across_hosts import Sign
+from pytest_ckpt.facts.across_hosts import Marker
 from pytest_ckpt.facts.codec import shared
 from pytest_ckpt.facts.environment import Streams
 from pytest_ckpt.facts.file_rules import OF_LAYOUT, FileRule
@@ -188,8 +188,8 @@ class Job:
     options: EngineOptions = EngineOptions()
     second: AreaRef | None = None
     local: AreaRef | None = None
-    sign: Sign | None = None
-    tier_sign: Sign | None = None
+    sign: Marker | None = None
+    tier_sign: Marker | None = None
     libraries: tuple[str, ...] = ()
     streams: Streams | None = None
     is_followed: bool = False
