@@ -104,6 +104,8 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
             folder = Path(asked.folder) / f"{way}-{rank}"
             engines["torch"].release()
             drop_caches(folder.iterdir())
+            if way == "stream":
+                engines[way].expect(1)
             for step in range(steps[way]):
                 barrier.wait()
                 start = time.perf_counter()

@@ -54,7 +54,7 @@ _SUBJECT = Subject(model="made", mode="test")
 _SAVE = OperationRef(subject=_SUBJECT, action="save", index=1)
 _PHASES = ("open", "write", "fsync", "close", "directory")
 _OWN = RankOperation(
-    steps=(1.23456789,),
+    seconds=1.23456789,
     phases=dict.fromkeys(_PHASES, 0.23456789),
     bytes=1 << 30,
     returned_seconds=1.3456789,

@@ -42,6 +42,8 @@ def child(engine_name: str, folder: Path, rounds: int) -> None:
         engine.fill(number)
         spent = measured(lambda place=place: save(place))
         read = [0.0, 0.0]
+        if hasattr(engine, "expect"):
+            engine.expect(number)
         for step in range(engine.load_steps()):
             took = measured(lambda place=place, step=step: load(place, step))
             read = [a + b for a, b in zip(read, took, strict=True)]

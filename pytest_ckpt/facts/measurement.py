@@ -34,6 +34,9 @@ class Operation:
     A save tells four points apart, in seconds from the barrier until the last rank reached them: ``returned_seconds``,
     the job could go on; ``staged_seconds``, it could change its state; ``stored_seconds``, all bytes were durable;
     ``committed_seconds``, the checkpoint was committed, which is the save's result. None: not measured.
+
+    A load would have ended ``stalled_seconds`` sooner, at most, if none of its reads had waited for the client to
+    compare what had arrived. None: not measured.
     """
 
     kind: OperationKind
@@ -53,6 +56,7 @@ class Operation:
     staged_seconds: float | None = None
     stored_seconds: float | None = None
     committed_seconds: float | None = None
+    stalled_seconds: float | None = None
 
     @property
     def bytes_per_second(self) -> float:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.decision import Decision, measured_as
+from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.support.units import compared, counted, format_count, format_rate, format_ratio, format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Operation
     from pytest_ckpt.judging.given import Operations
+
+_TOLD_STALL = 0.01
 
 
 def within(done: Operations, full_limit: float, reason: str) -> Decision:
@@ -49,19 +51,41 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
         return Decision(outcome="failed", reason="missing bytes", because=because, limit=limit, unit="s", detail=detail)
     took, allowed = compared(worst, limit)
     over = [o for o in operations if _seconds(o) > limit]
-    if over:
+    # What a client that compares too slowly has taken is not the storage's.
+    blamed = [o for o in over if _seconds(o) - _stalled(o) > limit]
+    if over and not blamed:
         because = (
-            f"{len(over)} of {counted(planned, kind)} exceeded the limit of {allowed}; slowest: {kind} "
-            f"{slowest.index}, {took} ({format_ratio(worst / limit)} x the limit), {_where(slowest)}."
+            f"The client compared too slowly: {kind} {slowest.index} took {took}, the limit is {allowed}, and for "
+            f"{format_seconds(_stalled(slowest))} of it reads waited until bytes that had arrived were compared."
+        )
+        return not_decided("client too slow", because, detail)
+    if blamed:
+        slowest = max(blamed, key=_seconds)
+        worst = _seconds(slowest)
+        took, allowed = compared(worst, limit)
+        because = (
+            f"{len(blamed)} of {counted(planned, kind)} exceeded the limit of {allowed}; slowest: {kind} "
+            f"{slowest.index}, {took} ({format_ratio(worst / limit)} x the limit), {_where(slowest)}.{_share(slowest)}"
         )
         return measured_as("over limit", worst, limit, "s", because, detail)
-    because = f"Slowest of {counted(planned, kind)}: {took}; limit {allowed}."
+    because = f"Slowest of {counted(planned, kind)}: {took}; limit {allowed}.{_share(slowest)}"
     return measured_as("met", worst, limit, "s", because, detail)
 
 
 def _seconds(operation: Operation) -> float:
     """Return what an operation is judged by: a save counts until it is committed, whenever the job could go on."""
     return operation.seconds if operation.committed_seconds is None else operation.committed_seconds
+
+
+def _stalled(operation: Operation) -> float:
+    return operation.stalled_seconds or 0.0
+
+
+def _share(operation: Operation) -> str:
+    """Say how long reads waited for the client, where that is a share that matters."""
+    if _stalled(operation) < _TOLD_STALL * operation.seconds:
+        return ""
+    return f" For {format_seconds(_stalled(operation))} of it reads waited for the client to compare."
 
 
 def _where(operation: Operation) -> str:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import threading
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING
@@ -133,8 +134,17 @@ class _Rows:
         return self._checksums
 
 
+class _Scratch(threading.local):
+    """What a block should be, of each thread that compares."""
+
+    def __init__(self) -> None:
+        self.words: Words = np.empty((BLOCK_PAGES, _LANES), dtype=np.uint64)
+
+
 class Content:
-    """The content of all checkpoints of one subject. Holds 10 MiB at most; calls are independent of each other.
+    """The content of all checkpoints of one subject. Safe from several threads.
+
+    Holds 10 MiB at most, and 1 MiB more for each thread that compares.
 
     ``compressible`` is the share of every page that is zeros, for arrays whose buyers want to see their data
     reduction. With ``constant`` every page of every checkpoint is the same: what an array makes of that, beside what it
@@ -168,7 +178,7 @@ class Content:
         # Pages that stand where others belong come in long runs: their blocks stay beside those in use.
         self._held_elsewhere = functools.lru_cache(maxsize=2)(self._made)
         self._checkpoint = 0
-        self._scratch: Words = np.empty((BLOCK_PAGES, _LANES), dtype=np.uint64)
+        self._scratch = _Scratch()
 
     def fill(self, out: Bytes, place: TensorKey, offset: int = 0) -> None:
         """Write the tensor's bytes ``offset`` .. ``offset + len(out)`` into ``out``, a contiguous array of bytes."""
@@ -181,7 +191,7 @@ class Content:
         Return (start, stop) positions in ``data`` of every page that differs, in order.
         """
         bad: list[tuple[int, int]] = []
-        scratch = self._scratch.reshape(-1).view(np.uint8)
+        scratch = self._scratch.words.reshape(-1).view(np.uint8)
         for start, stop, page, head in _stretches(offset, len(data)):
             expected, seen = scratch[: stop - start], data[start:stop]
             self._make(expected, place, page, head)

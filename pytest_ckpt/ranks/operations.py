@@ -18,7 +18,7 @@ from pytest_ckpt.facts.targets import Role
 from pytest_ckpt.ranks.across_hosts import AcrossHosts
 from pytest_ckpt.ranks.checkpoints import Checkpoints
 from pytest_ckpt.ranks.client_proof import ClockWatch
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader, expect
 from pytest_ckpt.ranks.strategies.protocol import leads
 from pytest_ckpt.ranks.timing import RankOperation, combine, summed
 from pytest_ckpt.support.errors import ReplacedError
@@ -139,7 +139,7 @@ class Operations(Checkpoints):
             beside.finish()
         self._entries[checkpoint] = saved.entries
         own = RankOperation(
-            steps=(timing.stored or 0.0,),
+            seconds=timing.stored or 0.0,
             phases=timing.phases,
             bytes=self._bytes(checkpoint) if takes_part else 0,
             commit_seconds=timing.phases.get("commit", 0.0),
@@ -165,7 +165,7 @@ class Operations(Checkpoints):
         scenario: Scenario = "",
         names: Iterable[str] | None = None,
     ) -> Loaded:
-        """Load a checkpoint as load ``number``, in the engine's steps; between them every byte is compared.
+        """Load a checkpoint as load ``number``, in the engine's steps; every byte is compared beside or between them.
 
         ``names`` are the files that the engine reads where they are not this rank's own.
         """
@@ -176,24 +176,32 @@ class Operations(Checkpoints):
             resident = cache.resident(self.files_of_load(checkpoint, names))
             cache.forget_names()
             steps = self._group.largest(engine.load_steps())
+            expect(engine, checkpoint)
         clock = Clock(activity=self._activity)
         committed = self._open(checkpoint, clock)
-        seconds, loaded_bytes = [], 0
+        seconds, loaded_bytes = 0.0, 0
         checks: list[Comparison] = []
         self.clock_watch.begin()
         for step in range(steps):
             self._start(at, tell=counted and step == 0)
             start = time.perf_counter()
+            left_out = clock.left_out_seconds
             loaded_bytes += engine.load(committed, step, clock)
-            seconds.append(time.perf_counter() - start)
-            # Nobody compares while somebody still reads: that would leave the storage to fewer ranks.
+            seconds += time.perf_counter() - start - (clock.left_out_seconds - left_out)
+            # Nobody compares a whole step while somebody still reads: that would leave the storage to fewer ranks.
             self._group.wait()
             with self.stage("verify", at.at("verify")):
                 checks.append(engine.verify(checkpoint))
         self.clock_watch.end(f"load {number}")
         if counted:
             self._stays()
-        own = RankOperation(steps=tuple(seconds), phases=clock.phases, bytes=loaded_bytes, resident=resident)
+        own = RankOperation(
+            seconds=seconds,
+            phases=clock.phases,
+            bytes=loaded_bytes,
+            resident=resident,
+            stalled_seconds=clock.stalled_seconds,
+        )
         operation = self._finish("load", number, checkpoint, own, counted=counted)
         counts = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks))
         local = self.faults(checks, checkpoint)[:_MAXIMUM_FAULTS_OF_RANK]

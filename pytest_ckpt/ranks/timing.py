@@ -16,14 +16,15 @@ _FROM_STRONG_TO_WEAK: tuple[Observer, ...] = get_args(Observer)
 class RankOperation:
     """One operation as one rank saw it, on its own monotonic clock.
 
-    ``steps`` are the seconds of each step, from its barrier until this rank was done; a save has one, until its bytes
-    were durable. On a rank that commits ``commit_seconds`` are those of the commit alone and ``committed_seconds`` run
-    from the barrier until the checkpoint was committed. ``returned_seconds`` and ``staged_seconds`` of a save run from
-    the barrier until the job could go on, and change its state. ``resident`` are the resident and all bytes of the
-    files, before a load.
+    ``seconds`` are those of each step, from its barrier until this rank was done, added up; a save has one step, until
+    its bytes were durable. On a rank that commits ``commit_seconds`` are those of the commit alone and
+    ``committed_seconds`` run from the barrier until the checkpoint was committed. ``returned_seconds`` and
+    ``staged_seconds`` of a save run from the barrier until the job could go on, and change its state. ``resident`` are
+    the resident and all bytes of the files, before a load. In ``stalled_seconds``, at most, a load waited for its own
+    comparison, not for the storage.
     """
 
-    steps: tuple[float, ...]
+    seconds: float
     phases: dict[str, float]
     bytes: int
     commit_seconds: float = 0.0
@@ -31,29 +32,23 @@ class RankOperation:
     returned_seconds: float | None = None
     staged_seconds: float | None = None
     resident: tuple[int, int] | None = None
-
-    @property
-    def seconds(self) -> float:
-        """This rank's own time, over all steps."""
-        return sum(self.steps)
+    stalled_seconds: float = 0.0
 
 
 def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[RankOperation]) -> Operation:
     """Join what all ranks saw, in rank order.
 
-    In every step the slowest rank counts. Rank 0 waits for the slowest before it commits, so its clock holds the whole
-    save; but it may have started a little after that of the slowest.
+    The slowest rank's own time counts. Rank 0 waits for the slowest before it commits, so its clock holds the whole
+    save; but it may have started a little after that of the slowest. Of a load, what it would have taken without the
+    ranks' stalls is that of the rank which then were the slowest.
     """
     rank_seconds = tuple(o.seconds for o in ranks)
     slowest = max(range(len(ranks)), key=rank_seconds.__getitem__)
     commit = ranks[0].commit_seconds
-    by_step = sum(max(o.steps[step] for o in ranks) for step in range(len(ranks[0].steps)))
-    seconds = max(by_step + commit, *(of_rank.committed_seconds for of_rank in ranks))
+    seconds = max(rank_seconds[slowest] + commit, *(of_rank.committed_seconds for of_rank in ranks))
     phases = {name: spent for name, spent in ranks[slowest].phases.items() if name != "commit"}
     if kind == "save":
         phases |= {"coordination": seconds - commit - rank_seconds[slowest], "commit": commit}
-    elif len(ranks[0].steps) > 1:
-        phases["coordination"] = seconds - rank_seconds[slowest]
     known = [o.resident for o in ranks if o.resident is not None]
     whole = len(known) == len(ranks)
     return Operation(
@@ -70,8 +65,9 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ra
         mapped_bytes=sum(r[1] for r in known) if whole else None,
         returned_seconds=_last(o.returned_seconds for o in ranks),
         staged_seconds=_last(o.staged_seconds for o in ranks),
-        stored_seconds=by_step if kind == "save" else None,
+        stored_seconds=rank_seconds[slowest] if kind == "save" else None,
         committed_seconds=seconds if kind == "save" else None,
+        stalled_seconds=seconds - max(o.seconds - o.stalled_seconds for o in ranks) if kind == "load" else None,
     )
 
 

@@ -10,7 +10,7 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.judging import loads, speed
+from pytest_ckpt.judging import command_results, loads, speed
 from pytest_ckpt.report.remedies import HEADINGS
 from tests.support.docs_pages import options_page, remedies, requirements_page
 

@@ -124,7 +124,7 @@ def test_every_operation_is_there_with_its_checkpoint(streamed: Run, kind: str) 
     ("kind", "phases"),
     [
         ("save", {"open", "write", "fsync", "close", "directory", "coordination", "commit"}),
-        ("load", {"open", "read", "close", "coordination"}),
+        ("load", {"open", "read", "close"}),
     ],
 )
 def test_the_phases_of_an_operation_add_up_to_its_time(streamed: Run, kind: str, phases: set[str]) -> None:

@@ -261,3 +261,49 @@ def test_a_slower_storage_never_does_better(seconds, more):
         fast = outcome(requirement, measurement((seconds,) * 3, (seconds,) * 3))
         slow = outcome(requirement, measurement((seconds * more,) * 3, (seconds * more,) * 3))
         assert ranking[fast] <= ranking[slow]
+
+
+# --- LOAD: reads that waited for the client ---------------------------------------------------------------------------
+
+
+def stalled(took, waited):
+    """Return loads of which one took ``took`` x the limit, ``waited`` x the limit of it for the comparison."""
+    limit = judged("LOAD", measurement()).limit
+    slow = dataclasses.replace(operation("load", 2, took * limit), stalled_seconds=waited * limit)
+    of = measurement()
+    return dataclasses.replace(
+        of, operations=tuple(slow if (o.kind, o.index) == ("load", 2) else o for o in of.operations)
+    )
+
+
+def test_a_miss_that_the_comparison_explains_is_not_the_storages():
+    verdict = judged("LOAD", stalled(1.5, 0.5))
+    assert (verdict.outcome, verdict.reason) == ("not run", "client too slow")
+    assert verdict.because.startswith("The client compared too slowly: load 2 took ")
+
+
+def test_a_miss_that_the_comparison_does_not_explain_fails():
+    verdict = judged("LOAD", stalled(1.5, 0.49))
+    assert (verdict.outcome, verdict.reason) == ("failed", "over limit")
+    assert verdict.measured == pytest.approx(1.5 * verdict.limit)
+    assert "of it reads waited for the client to compare." in verdict.because
+
+
+def test_of_loads_beyond_the_limit_the_one_that_is_the_storages_is_named():
+    of = stalled(3.0, 2.5)
+    limit = judged("LOAD", measurement()).limit
+    slow = operation("load", 3, 1.25 * limit)
+    of = dataclasses.replace(
+        of, operations=tuple(slow if (o.kind, o.index) == ("load", 3) else o for o in of.operations)
+    )
+    verdict = judged("LOAD", of)
+    assert (verdict.outcome, verdict.measured) == ("failed", pytest.approx(1.25 * limit))
+    assert verdict.because.startswith("1 of 3 loads exceeded the limit")
+    assert "slowest: load 3" in verdict.because
+
+
+@pytest.mark.parametrize(("waited", "is_told"), [(0.5, True), (0.0, False)])
+def test_a_load_within_the_limit_is_met_in_spite_of_stalls(waited, is_told):
+    verdict = judged("LOAD", stalled(0.9, waited))
+    assert verdict.outcome == "met"
+    assert ("waited for the client" in verdict.because) is is_told

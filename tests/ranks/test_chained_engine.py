@@ -50,6 +50,7 @@ def restored(folders: dict[int, Path], number: int = NUMBERS[-1]) -> tuple[int, 
     engine = chained()
     links = tuple(committed_in(folders[n]) for n in RULE.chain(number))
     checks, loaded = [], 0
+    engine.expect(number)
     for step in range(engine.load_steps()):
         loaded += engine.load(Chain(links, RULE.chain(number)), step, clock_of())
         checks.append(engine.verify(number))
@@ -147,6 +148,7 @@ def test_a_full_save_alone_is_one_of_the_engine(folders: dict[int, Path]) -> Non
     engine = chained()
     committed = committed_in(folders[1])
     checked = 0
+    engine.expect(1)
     for step in range(engine.load_steps()):
         engine.load(committed, step, clock_of())
         checked += engine.verify(1).bytes_checked

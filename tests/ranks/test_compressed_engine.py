@@ -46,6 +46,7 @@ def save(folder: Path, engine, checkpoint=1):
 def restored(folder: Path, engine, checkpoint=1):
     """Load a checkpoint; return the bytes that arrived, those compared, and the faults."""
     loaded, checks = 0, []
+    engine.expect(checkpoint)
     for step in range(engine.load_steps()):
         loaded += engine.load(committed_in(folder), step, clock_of())
         checks.append(engine.verify(checkpoint))

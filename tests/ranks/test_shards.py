@@ -53,6 +53,7 @@ def load(engine, folder, pieces, steps_of_others=0):
     committed = committed_in(folder)
     checks, loaded = [], 0
     for _again in range(2):
+        loader.expect(5)
         for step in range(loader.load_steps() + steps_of_others):
             loaded += loader.load(committed, step, clock_of())
             checks.append(loader.verify(5))

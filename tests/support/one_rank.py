@@ -90,7 +90,7 @@ def _peak_bytes() -> int:
 def main() -> None:
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415 - numpy is for this process alone
     from pytest_ckpt.ranks.engines.factory import engine_maker  # noqa: PLC0415
-    from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415
+    from pytest_ckpt.ranks.engines.protocol import Clock, expect  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
     from pytest_ckpt.ranks.strategies.sync import SyncStrategy  # noqa: PLC0415
@@ -117,6 +117,7 @@ def main() -> None:
         SyncStrategy(engine=engine, store=store, group=group, activity=activity).save(ref)
     else:
         steps = engine.load_steps()
+        expect(engine, CHECKPOINT)
         clock = Clock(activity=activity)
         committed = store.open(ref, clock)
         found["loaded"] = found["checked"] = found["faults"] = 0

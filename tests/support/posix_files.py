@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Engine
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Engine, expect
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.targets.posix.direct_io import DirectSupport
 from pytest_ckpt.targets.posix.draft import PosixDraft
@@ -41,6 +41,7 @@ def save(engine: Engine, folder: Path, number: int = CHECKPOINT) -> tuple[Sequen
 def load(engine: Engine, folder: Path, number: int = CHECKPOINT) -> tuple[int, Comparison]:
     """Load as all ranks do; return (loaded bytes, comparison)."""
     assert engine.load_steps() == 1
+    expect(engine, number)
     loaded = engine.load(committed_in(folder), 0, clock_of())
     return loaded, engine.verify(number)
 

@@ -15,6 +15,7 @@ import pytest
 
 from pytest_ckpt.facts.event_line import MARK
 from pytest_ckpt.ranks.content import Content
+from pytest_ckpt.ranks.engines.protocol import expect
 from pytest_ckpt.ranks.engines.stream import engine as stream
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
 from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
@@ -77,6 +78,7 @@ def load(engine, folder, checkpoint=1):
     clock = clock_of()
     committed = committed_in(folder, clock, WAYS.setdefault(engine, DirectSupport()))
     loaded, checks = 0, []
+    expect(engine, checkpoint)
     for step in range(engine.load_steps()):
         loaded += engine.load(committed, step, clock)
         checks.append(engine.verify(checkpoint))

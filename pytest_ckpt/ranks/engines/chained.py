@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from pytest_ckpt.ranks.content import TensorKey, compare
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, staging, state_of
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, expect, staging, state_of
 from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
 from pytest_ckpt.sizing.deltas import PAGE_BYTES, delta_name, index_bytes
 
@@ -151,6 +151,10 @@ class ChainedEngine:
         """Return the engine's steps and one for each delta of the longest chain; make room for these, off the clock."""
         self._room(self._rule.largest_file_bytes(self._shard))
         return self._engine.load_steps() + max(self._rule.deltas, len(self._rule.own_chain) - 1)
+
+    def expect(self, checkpoint: int) -> None:
+        """Tell the engine which full save the chain begins with."""
+        expect(self._engine, self._rule.chain(checkpoint)[0])
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read what belongs to a step: of the full save, or one delta; where the chain is shorter, nothing."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from pytest_ckpt.facts.compression import CODECS, FRAME_BYTES
 from pytest_ckpt.ranks.content import AS_NUMBERS
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, state_of
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, expect, state_of
 from pytest_ckpt.targets.without_paths import SourceFile
 
 if TYPE_CHECKING:
@@ -78,6 +78,10 @@ class CompressedEngine:
     def load_steps(self) -> int:
         """Return the engine's steps."""
         return self._engine.load_steps()
+
+    def expect(self, checkpoint: int) -> None:
+        """Tell the engine which checkpoint is loaded next."""
+        expect(self._engine, checkpoint)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read what belongs to a step, through the codec."""

@@ -26,10 +26,16 @@ _STAND_IN_BYTES = 1 << 20
 
 @dataclass(kw_only=True, slots=True)
 class Clock:
-    """Times the phases of one operation on one rank, and tells its activity of them."""
+    """Times the phases of one operation on one rank, and tells its activity of them.
+
+    ``left_out_seconds`` are those that an engine worked on when the last byte had arrived. In ``stalled_seconds`` its
+    requests waited for this process and not for the storage.
+    """
 
     activity: Activity
     phases: dict[str, float] = field(default_factory=dict)
+    left_out_seconds: float = 0.0
+    stalled_seconds: float = 0.0
 
     @contextmanager
     def phase(self, name: Phase, file: str = "") -> Iterator[None]:
@@ -38,6 +44,11 @@ class Clock:
             start = time.perf_counter()
             yield
             self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - start
+
+    def leave_out(self, name: Phase, seconds: float) -> None:
+        """Take seconds that are none of the operation's back from the phase ``name``."""
+        self.phases[name] -= seconds
+        self.left_out_seconds += seconds
 
     def moved(self, count: int) -> None:
         """Say that ``count`` more bytes went through."""
@@ -94,10 +105,23 @@ class Loader(Protocol):
         """Read what belongs to ``step`` (from 0) of a checkpoint; return how many tensor bytes arrived."""
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare what the last step of a load brought with what was made for it; outside the clock."""
+        """Say how what the last step of a load brought compares with what was made for it; outside the clock."""
 
     def release(self) -> None:
         """Give back the memory of the content and of what was loaded."""
+
+
+class ComparingLoader(Loader, Protocol):
+    """A loader that compares while it reads."""
+
+    def expect(self, checkpoint: int) -> None:
+        """Make ready what the next load is compared with; outside the clock."""
+
+
+def expect(loader: Loader, checkpoint: int) -> None:
+    """Tell a loader, where it compares while it reads, which checkpoint the next load is of; outside the clock."""
+    if hasattr(loader, "expect"):
+        cast("ComparingLoader", loader).expect(checkpoint)
 
 
 class Engine(Loader, Protocol):

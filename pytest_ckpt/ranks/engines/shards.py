@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader, expect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,6 +21,7 @@ class ShardsInTurn:
     def __init__(self, makers: Sequence[Callable[[], Loader]]) -> None:
         self._makers = makers
         self._loader: Loader | None = None
+        self._checkpoint: int | None = None
         # Every step of all shards: which shard it belongs to, and its number there.
         self._steps = [(shard, step) for shard in range(len(makers)) for step in range(self._turn_to(shard))]
         self._turn_to(0)
@@ -29,6 +30,12 @@ class ShardsInTurn:
     def load_steps(self) -> int:
         """Return the steps of all shards."""
         return len(self._steps)
+
+    def expect(self, checkpoint: int) -> None:
+        """Tell the loader of the first shard, and later those of the others, which checkpoint is loaded next."""
+        self._checkpoint = checkpoint
+        if self._loader is not None:
+            expect(self._loader, checkpoint)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Load what belongs to a step; a rank with fewer shards has nothing to do in the last ones."""
@@ -59,4 +66,6 @@ class ShardsInTurn:
         if shard >= len(self._makers):
             return 0
         self._loader = self._makers[shard]()
+        if self._checkpoint is not None:
+            expect(self._loader, self._checkpoint)
         return self._loader.load_steps()

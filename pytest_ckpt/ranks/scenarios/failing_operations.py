@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pytest_ckpt.facts.commands import OperationTrial, TriedKind
 from pytest_ckpt.facts.proofs import Fault, Integrity
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, expect
 from pytest_ckpt.ranks.process.commands import DelayedRequest
 from pytest_ckpt.ranks.strategies.protocol import all_have_written, write_files
 
@@ -160,6 +160,7 @@ class OperationsThatMayFail:
             error = self._met(empty_caches)
             failed = self._group.any_of(bool(error))
         steps = self._group.largest(self._engine.load_steps())
+        expect(self._engine, content)
         clock = Clock(activity=self._activity)
         committed: list[Any] = []
         checks: list[Comparison] = []
@@ -177,7 +178,8 @@ class OperationsThatMayFail:
 
             with quiet:
                 error = self._met(read)
-            seconds += time.perf_counter() - start
+            seconds += time.perf_counter() - start - clock.left_out_seconds
+            clock.left_out_seconds = 0.0
             failed = self._group.any_of(bool(error))
             if failed:
                 break

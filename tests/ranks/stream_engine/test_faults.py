@@ -164,6 +164,7 @@ def test_no_bit_of_a_file_can_be_wrong_unseen(tmp_path_factory, right, data, bit
 def test_of_very_many_faults_the_first_are_told_and_all_are_counted(saved):
     (saved / MIDDLE.name).write_bytes(bytes(len((saved / MIDDLE.name).read_bytes())))
     engine = streaming(ODD)
+    engine.expect(1)
     engine.load(committed_in(saved), 0, clock_of())
     check = engine.verify(1)
     engine.release()
@@ -186,7 +187,7 @@ def name_of(descriptor):
     return Path(f"/proc/self/fd/{descriptor}").readlink().name
 
 
-def test_a_read_that_fails_names_its_own_file_and_not_the_first_of_the_window(saved, capfd):
+def test_a_read_that_fails_names_its_own_file_and_not_the_first_of_the_pass(saved, capfd):
     last = ODD.files[-1].name
 
     def read(_number, real, descriptor, buffers, offset):

@@ -53,6 +53,7 @@ engine.save(draft, clock)
 store.commit(ref, draft.seal()[0], clock)
 committed = store.open(ref, clock)
 loaded, checks = 0, []
+engine.expect(1)
 for step in range(engine.load_steps()):
     loaded += engine.load(committed, step, clock)
     checks.append(engine.verify(1))
@@ -109,7 +110,7 @@ def test_the_memory_of_a_rank_does_not_grow_with_its_state(tmp_path):
 
 
 def test_a_rank_that_has_little_takes_no_more_memory_than_that(tmp_path):
-    """Of 1,024 ranks many share a host: a window of 32 MiB for each would be most of what they take."""
+    """Of 1,024 ranks many share a host: 32 MiB of buffers for each would be most of what they take."""
     buffers = streaming(shard_of(0, [("float32", 1 << 10)], [("float32", 1)]), request=4 << 20).facts()["buffers"]
     assert buffers.startswith("2 MiB a rank, ")
     whole = streaming(shard_of(0, [("float32", 16 << 20)]), request=4 << 20).facts()["buffers"]

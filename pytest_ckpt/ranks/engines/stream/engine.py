@@ -1,15 +1,16 @@
 """Engine ``stream``: the files of the torch engine with memory that does not depend on the model, and without torch.
 
 A rank computes the containers of its files from its shard. It makes their bytes in small buffers just before they
-are written, several requests in flight, around the page cache where the target takes that; it reads them into the
-same buffers, a window at a time, and between windows, when the clocks of all ranks stand, compares every byte.
+are written, several requests in flight, around the page cache where the target takes that. It reads them in one pass
+into the same buffers: threads beside the reads compare every byte and give the buffers back. A read that waits for a
+buffer is timed: the storage has no part in it.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from functools import partial
+import time
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,11 +21,12 @@ from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
 from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
 from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
+from pytest_ckpt.ranks.engines.stream.ring import Arrival, Ring
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 from pytest_ckpt.support.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from pytest_ckpt.ranks.content import Bytes, Content
     from pytest_ckpt.ranks.process.activity import Activity
@@ -33,7 +35,12 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import RankLayout, ShardFile
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, Sink, Source
 
-_WINDOW_BYTES = 32 << 20
+_BUFFERS_BYTES = 32 << 20
+# Of the buffers that are not being read into, so many are compared at once; that is 9 GB/s each.
+_COMPARING_THREADS = 2
+# Beside those in flight: what waits to be compared while a thread is not run.
+_SPARE_BUFFERS = 4
+_MAXIMUM_OPEN_FILES = 64
 _BLOCK_BYTES = 4096
 _MAXIMUM_FAULTS = 20
 _STAGED_PIECE_BYTES = 4 << 20
@@ -49,7 +56,7 @@ class _Request:
 
 
 class StreamEngine:
-    """Holds the window's buffers and nothing that grows with the model."""
+    """Holds the buffers and, of a load, a few words for each request."""
 
     def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
         self._files = shard.files
@@ -65,7 +72,7 @@ class StreamEngine:
         self._use(options.request_bytes)
         self._open: dict[int, Source] = {}
         self._sizes: dict[int, int] = {}
-        self._loaded: list[tuple[_Request, int]] = []
+        self._found = _Findings()
         self._way = ""
         self._staged: StagedFiles | None = None
 
@@ -83,8 +90,8 @@ class StreamEngine:
             "save": "a copy of the state"
             if self._options.stages
             else "content is made while it is written, on the clock",
-            "load": f"in windows of {_WINDOW_BYTES >> 20} MiB a rank; between windows all clocks stop and every byte "
-            "is compared; in each window the slowest rank counts",
+            "load": f"in one pass; {_COMPARING_THREADS} threads beside the reads compare every byte, and seconds in "
+            "which reads wait for them are counted",
         }
 
     def fill(self, checkpoint: int) -> None:
@@ -128,86 +135,84 @@ class StreamEngine:
             self._way = sink.way
 
     def load_steps(self) -> int:
-        """One step a window."""
-        return len(self._windows)
+        """All is read in one pass."""
+        return 1
 
-    def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read the requests of one window; a rank with fewer windows has nothing to do in the last ones."""
-        window = self._windows[step] if step < len(self._windows) else ()
-        for number in sorted({r.file for r in window} - set(self._open)):
-            self._open[number] = committed.source(self._files[number].name)
-        self._loaded = []
-        if not window:
-            return 0
-        with clock.phase("read", self._files[window[0].file].name):
-            self._in_flight(window, partial(self._read, clock), self._depth)
-        # Only now: some clients cut what is read at an old length until they are asked for the size.
-        self._sizes |= {number: source.size for number, source in self._open.items()}
-        loaded = sum(self._tensor_bytes(request, count) for request, count in self._loaded)
-        for number in self._ended(step):
-            self._close(number)
-        return loaded
-
-    def verify(self, checkpoint: int) -> Comparison:
-        """Compare what the last window brought."""
-        checked, count = 0, 0
-        faults: list[LocalFault] = []
+    def expect(self, checkpoint: int) -> None:
+        """Turn the files to the checkpoint that is loaded next: its bytes are compared while they arrive."""
         for image in self._images:
             image.become(checkpoint)
-        for slot, (request, got) in enumerate(sorted(self._loaded, key=lambda pair: (pair[0].file, pair[0].offset))):
-            file, image, size = self._files[request.file], self._images[request.file], self._sizes[request.file]
-            # The requests of a window stand in the buffers in their own order.
-            data = self._buffers.slots[slot][:got]
+
+    def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
+        """Read and compare all files; what is compared after the last byte arrived is left out of the clock.
+
+        A rank has nothing to do in later steps, which only others have.
+        """
+        self._found = _Findings()
+        if step:
+            return 0
+        files = [number for number in range(len(self._files)) if self._cut_file(number)]
+        for start in range(0, len(files), _MAXIMUM_OPEN_FILES):
+            together = files[start : start + _MAXIMUM_OPEN_FILES]
+            for number in together:
+                self._open[number] = committed.source(self._files[number].name)
+            ring = self._read_files(together, clock)
+            # Only now: some clients cut what is read at an old length until they are asked for the size.
+            self._found.sizes |= {number: self._open[number].size for number in together}
+            for number in together:
+                self._close(number)
+            late = self._found.compared_at - ring.read_at
+            if together[-1] == files[-1]:
+                clock.leave_out("read", late)
+            else:
+                clock.stalled_seconds += late
+            clock.stalled_seconds += ring.stalled_seconds
+        return self._found.loaded
+
+    def verify(self, checkpoint: int) -> Comparison:
+        """Return what was compared while it was read, and add what sizes and ends of files say."""
+        del checkpoint
+        found = self._found
+        for request, got in found.read:
+            file, image, size = self._files[request.file], self._images[request.file], found.sizes[request.file]
             wanted = min(request.bytes, image.bytes - request.offset)
             # A file is too long once: its size says so, or a read that went beyond its end if the size does not.
             end = request.offset + got
             if (request.offset == 0 and size > image.bytes) or (end > image.bytes >= size):
-                count += 1
                 size_seen = max(size, end)
                 detail = f"the file has {size_seen} bytes, {image.bytes} were written"
-                faults.append(_fault("foreign", file, "", image.bytes, size_seen - image.bytes, detail))
+                fault = _fault("foreign", file, "", image.bytes, size_seen - image.bytes, detail)
+                found.add(request, [fault], count=1, of_file=True)
             # A file is short once, however many requests lie behind its end.
             if got < wanted and request.offset <= size:
-                count += 1
                 detail = f"the file ends at byte {end} of {image.bytes}"
-                faults.append(_fault("short", file, "", end, image.bytes - end, detail))
-            at = request.offset
-            for part, number, place, offset, piece in image.parts(data[:wanted], request.offset):
-                at += len(part)
-                if place is None:
-                    if piece is not None and not np.array_equal(part, piece):
-                        count += 1
-                        detail = "the container around the tensors is not what was written"
-                        faults.append(_fault("unreadable", file, "", at - len(part), len(part), detail))
-                    continue
-                pages, findings = compare(self._content, part, place, offset)
-                checked += len(part)
-                count += pages
-                name = file.tensors[number].name
-                faults.extend(LocalFault.of(found, file.name, name) for found in findings)
-        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MAXIMUM_FAULTS]))
+                fault = _fault("short", file, "", end, image.bytes - end, detail)
+                found.add(request, [fault], count=1, of_file=True)
+        # It is told once.
+        self._found = _Findings()
+        return Comparison(bytes_checked=found.checked, fault_count=found.count, faults=found.first())
 
     def release(self) -> None:
         """Close what is open and let the threads end; the buffers stay, they are touched."""
         self._pool.dismiss()
         for number in list(self._open):
             self._close(number)
-        self._loaded, self._staged = [], None
+        self._found, self._staged = _Findings(), None
 
     def _use(self, request_bytes: int) -> None:
-        """Make buffers for requests of this size, and cut the loads into windows of them."""
+        """Make buffers for requests of this size."""
         self._request_bytes = request_bytes
         # Those of another size go before these come: both would be twice the memory.
-        self._loaded, self._buffers = [], Buffers(0, request_bytes)
+        self._buffers = Buffers(0, request_bytes)
         # A rank that has little takes no more memory than that: many of them share a host.
         requests = sum(-(-image.bytes // request_bytes) for image in self._images)
         largest = max((image.bytes for image in self._images), default=0)
         size = min(request_bytes, -(-max(largest, 1) // MAXIMUM_ALIGNMENT_BYTES) * MAXIMUM_ALIGNMENT_BYTES)
-        self._buffers = Buffers(max(min(_WINDOW_BYTES // request_bytes, requests), 1), size)
-        # Every request in flight has a buffer of its own.
-        self._depth = min(self._options.depth, len(self._buffers.slots))
+        # A rank that makes few requests can have no more of them in flight.
+        self._depth = max(min(self._options.depth, requests), 1)
+        count = max(_BUFFERS_BYTES // request_bytes, self._depth + _SPARE_BUFFERS)
+        self._buffers = Buffers(max(min(count, requests), 1), size)
         self._flights = threading.Semaphore(self._depth)
-        self._windows = self._cut_windows()
 
     def _close(self, number: int) -> None:
         source = self._open.pop(number)
@@ -222,38 +227,89 @@ class StreamEngine:
         stop = -(-image.bytes // sink.alignment) * sink.alignment
         return [_Request(0, offset, min(step, stop - offset)) for offset in range(0, stop, step)]
 
-    def _cut_file(self, number: int, image: FileImage) -> list[_Request]:
-        step = self._request_bytes
+    def _cut_file(self, number: int) -> list[_Request]:
+        step, image = self._request_bytes, self._images[number]
         start, stop = (block * _BLOCK_BYTES for block in self._options.span(_blocks(image.bytes) // _BLOCK_BYTES))
         return [_Request(number, offset, min(step, stop - offset)) for offset in range(start, stop, step)]
 
-    def _cut_windows(self) -> list[tuple[_Request, ...]]:
-        requests = [r for number, image in enumerate(self._images) for r in self._cut_file(number, image)]
-        size = len(self._buffers.slots)
-        return [tuple(requests[start : start + size]) for start in range(0, len(requests), size)]
+    def _read_files(self, numbers: Sequence[int], clock: Clock) -> Ring[_Request]:
+        """Read the open files in one pass, with threads beside it that compare what arrived; return its ring."""
+        requests = [request for number in numbers for request in self._cut_file(number)]
+        waiting, lock = iter(requests), threading.Lock()
+        readers, before = min(self._depth, len(requests)), len(self._found.read)
+        ring: Ring[_Request] = Ring(self._buffers.slots, readers)
 
-    def _ended(self, step: int) -> list[int]:
-        """Return the open files of which no later window has a request."""
-        later = {r.file for window in self._windows[step + 1 : step + 2] for r in window}
-        return [number for number in self._open if number not in later]
+        def read() -> None:
+            while True:
+                with lock:
+                    request = next(waiting, None)
+                if request is None or (buffer := ring.buffer()) is None:
+                    return
+                count = self._read(clock, request, buffer)
+                with lock:
+                    self._found.read.append((request, count))
+                ring.arrived(Arrival(request, buffer, count))
 
-    def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request, int, int], None], maximum: int) -> None:
-        """Let at most ``most`` threads, each of which can have a buffer, work through the requests.
+        def work(thread: int) -> None:
+            try:
+                if thread < readers:
+                    read()
+                    ring.leave()
+                    return
+                while arrival := ring.next():
+                    self._compare(arrival)
+                    ring.free(arrival)
+            except BaseException:
+                ring.fail()
+                raise
 
-        ``act`` gets a request, its number, and the thread's. The first error stops all and is raised here.
+        with clock.phase("read", self._files[numbers[0]].name):
+            self._pool.work(work, readers + _COMPARING_THREADS)
+        for request, got in self._found.read[before:]:
+            self._found.loaded += self._images[request.file].tensor_bytes(request.offset, request.offset + got)
+        self._found.compared_at = time.perf_counter()
+        return ring
+
+    def _compare(self, arrival: Arrival[_Request]) -> None:
+        """Compare what a request brought, up to the end that the file should have."""
+        request = arrival.request
+        file, image = self._files[request.file], self._images[request.file]
+        data = arrival.buffer[: min(arrival.count, image.bytes - request.offset)]
+        checked = count = 0
+        faults: list[LocalFault] = []
+        at = request.offset
+        for part, number, place, offset, piece in image.parts(data, request.offset):
+            at += len(part)
+            if place is None:
+                if piece is not None and not np.array_equal(part, piece):
+                    count += 1
+                    detail = "the container around the tensors is not what was written"
+                    faults.append(_fault("unreadable", file, "", at - len(part), len(part), detail))
+                continue
+            pages, findings = compare(self._content, part, place, offset)
+            checked += len(part)
+            count += pages
+            name = file.tensors[number].name
+            faults.extend(LocalFault.of(found, file.name, name) for found in findings)
+        self._found.add(request, faults, count=count, checked=checked)
+
+    def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request, int], None], maximum: int) -> None:
+        """Let at most ``maximum`` threads, each of which can have a buffer, work through the requests.
+
+        ``act`` gets a request and the thread's number. The first error stops all and is raised here.
         """
-        waiting: Iterator[tuple[int, _Request]] = iter(enumerate(requests))
+        waiting: Iterator[_Request] = iter(requests)
         lock = threading.Lock()
 
         def work(thread: int) -> None:
             nonlocal waiting
             while True:
                 with lock:
-                    number, request = next(waiting, (0, None))
+                    request = next(waiting, None)
                 if request is None:
                     return
                 try:
-                    act(request, number, thread)
+                    act(request, thread)
                 except BaseException:
                     # Nobody begins another one.
                     waiting = iter(())
@@ -271,19 +327,52 @@ class StreamEngine:
         with self._flights:
             sink.write_at(request.offset, data)
 
-    def _read(self, clock: Clock, request: _Request, number: int, _thread: int) -> None:
-        data = self._buffers.slots[number][: request.bytes]
+    def _read(self, clock: Clock, request: _Request, buffer: Bytes) -> int:
         try:
-            count = self._open[request.file].read_into(request.offset, data)
+            return self._open[request.file].read_into(request.offset, buffer[: request.bytes])
         except BaseException:
-            # The window's phase names its first file.
+            # The phase of a pass names its first file.
             clock.activity.fails_at(self._files[request.file].name)
             raise
-        self._loaded.append((request, count))
 
-    def _tensor_bytes(self, request: _Request, count: int) -> int:
-        image = self._images[request.file]
-        return image.tensor_bytes(request.offset, request.offset + count)
+
+@dataclass(slots=True)
+class _Findings:
+    """What a load brought: (request, bytes) of each read, sizes by file, tensor bytes loaded and compared, faults.
+
+    Threads add to it side by side. ``compared_at`` is when all was compared, on the clock of `time.perf_counter`.
+    """
+
+    read: list[tuple[_Request, int]] = field(default_factory=list)
+    sizes: dict[int, int] = field(default_factory=dict)
+    loaded: int = 0
+    checked: int = 0
+    count: int = 0
+    compared_at: float = 0.0
+    _faults: list[tuple[tuple[int, int, bool], LocalFault]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(
+        self,
+        request: _Request,
+        faults: Iterable[LocalFault],
+        *,
+        count: int,
+        checked: int = 0,
+        of_file: bool = False,
+    ) -> None:
+        """Add what one request brought; what is ``of_file`` is told before what its pages hold."""
+        with self._lock:
+            self.checked += checked
+            self.count += count
+            self._faults.extend(((request.file, request.offset, not of_file), fault) for fault in faults)
+            # Where everything is wrong, memory stays bounded: only the first are told.
+            self._faults.sort(key=lambda pair: pair[0])
+            del self._faults[_MAXIMUM_FAULTS:]
+
+    def first(self) -> tuple[LocalFault, ...]:
+        """Return the first faults in the order of files and offsets."""
+        return tuple(fault for _, fault in self._faults)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,7 +384,7 @@ class _Writer:
     sink: Sink
     copy: Bytes | None
 
-    def __call__(self, request: _Request, _number: int, thread: int) -> None:
+    def __call__(self, request: _Request, thread: int) -> None:
         self.engine.write(self.image, self.sink, self.copy, request, thread)
 
 

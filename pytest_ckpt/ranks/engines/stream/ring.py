@@ -1,0 +1,94 @@
+"""Buffers in a ring: readers fill them, threads beside them compare what arrived and give them back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_ckpt.ranks.content import Bytes
+
+_Request = TypeVar("_Request")
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival(Generic[_Request]):
+    """What a request brought: ``count`` bytes in ``buffer``."""
+
+    request: _Request
+    buffer: Bytes
+    count: int
+
+
+class Ring(Generic[_Request]):
+    """The buffers of one pass of ``readers`` threads over their requests. Safe from several threads.
+
+    ``read_at`` is when the last reader was done, on the clock of `time.perf_counter`.
+    """
+
+    def __init__(self, buffers: Sequence[Bytes], readers: int) -> None:
+        self._free = list(buffers)
+        self._arrived: deque[Arrival[_Request]] = deque()
+        self._readers, self._all_readers = readers, readers
+        self._has_failed = False
+        lock = threading.Lock()
+        self._is_free, self._has_arrived = threading.Condition(lock), threading.Condition(lock)
+        self._waited_seconds = 0.0
+        self.read_at = 0.0
+
+    @property
+    def stalled_seconds(self) -> float:
+        """By how much the pass would have ended sooner, at most, if there had always been a free buffer.
+
+        Readers that had a request and no buffer waited side by side: it is their mean.
+        """
+        return self._waited_seconds / self._all_readers
+
+    def buffer(self) -> Bytes | None:
+        """Return a buffer to read into; wait until one is free. None: another thread has failed."""
+        with self._is_free:
+            if not self._free:
+                start = time.perf_counter()
+                while not self._free and not self._has_failed:
+                    self._is_free.wait()
+                self._waited_seconds += time.perf_counter() - start
+            # The one that was used last is still in the processor's cache.
+            return None if self._has_failed else self._free.pop()
+
+    def arrived(self, arrival: Arrival[_Request]) -> None:
+        """Hand over what was read."""
+        with self._has_arrived:
+            self._arrived.append(arrival)
+            self._has_arrived.notify()
+
+    def next(self) -> Arrival[_Request] | None:
+        """Return what is to be compared next; None where nothing more will come."""
+        with self._has_arrived:
+            while not self._arrived and self._readers and not self._has_failed:
+                self._has_arrived.wait()
+            return self._arrived.popleft() if self._arrived and not self._has_failed else None
+
+    def free(self, arrival: Arrival[_Request]) -> None:
+        """Give back the buffer of what was compared."""
+        with self._is_free:
+            self._free.append(arrival.buffer)
+            self._is_free.notify()
+
+    def leave(self) -> None:
+        """Say that a reader is done."""
+        with self._has_arrived:
+            self._readers -= 1
+            self.read_at = time.perf_counter()
+            self._has_arrived.notify_all()
+
+    def fail(self) -> None:
+        """Let all threads end: one of them has met an error."""
+        with self._is_free:
+            self._has_failed = True
+            self._is_free.notify_all()
+            self._has_arrived.notify_all()
