@@ -23,6 +23,7 @@ from pytest_ckpt.sizing.files import bytes_beside_tensors, consolidating_bytes, 
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, demand, limits_of
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
 from pytest_ckpt.sizing.steps import scenarios
+from pytest_ckpt.sizing.stream_buffers import beyond_usual_bytes
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
 
@@ -41,6 +42,7 @@ SHARED_GATES = ("posix-shared", "gateway")
 _FILE_OVERHEAD_BYTES = 64 << 10
 """A container's header, directory and pickle, and what file systems round up to."""
 
+_STREAM = "stream"
 # The process of a host that reads samples while ranks save.
 _SAMPLES_BYTES = 30_000_000
 _TENSOR_OVERHEAD_BYTES = 8 << 10
@@ -263,6 +265,8 @@ def _plan_checkpoint(
     rule, drains = _delta_rule(settings, strategy), drain_rule(settings, strategy)
     state = _state_memory(shards, engine, strategy, rule, loads_others=settings.asks_contention)
     beside = engine.memory.process_bytes + (DRAIN_BUFFER_BYTES * 2 if drains else 0)
+    if engine.name == _STREAM:
+        beside += beyond_usual_bytes(settings.io_size_bytes, settings.io_depth)
     if strategy.compresses:
         # A thread for each request in flight, and one that makes the next bytes.
         beside += THREAD_BYTES * (settings.io_depth + 1)

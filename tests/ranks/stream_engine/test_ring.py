@@ -86,8 +86,7 @@ def test_what_has_arrived_is_compared_after_the_last_reader_left():
 
 @pytest.mark.parametrize("depth", [1, 3])
 def test_a_load_with_few_buffers_compares_every_byte(saved, monkeypatch, depth):
-    monkeypatch.setattr(stream, "_BUFFERS_BYTES", 0)
-    monkeypatch.setattr(stream, "_SPARE_BUFFERS", 0)
+    monkeypatch.setattr(stream, "buffer_count", lambda _request, depth: depth)
     assert load(streaming(ODD, depth=depth), saved) == everything(ODD)
 
 
@@ -131,7 +130,7 @@ def test_the_stalls_of_a_pass_are_those_of_the_load(saved, monkeypatch):
 
 
 def test_an_error_of_a_comparison_ends_the_load(saved, monkeypatch):
-    monkeypatch.setattr(stream, "_BUFFERS_BYTES", 0)
+    monkeypatch.setattr(stream, "buffer_count", lambda _request, depth: depth)
 
     def breaks(*_arguments):
         raise MemoryError

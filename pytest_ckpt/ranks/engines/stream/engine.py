@@ -23,6 +23,7 @@ from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
 from pytest_ckpt.ranks.engines.stream.ring import Arrival, Ring
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
+from pytest_ckpt.sizing.stream_buffers import buffer_count
 from pytest_ckpt.support.units import format_bytes
 
 if TYPE_CHECKING:
@@ -35,11 +36,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import RankLayout, ShardFile
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, Sink, Source
 
-_BUFFERS_BYTES = 32 << 20
 # Of the buffers that are not being read into, so many are compared at once; that is 9 GB/s each.
 _COMPARING_THREADS = 2
-# Beside those in flight: what waits to be compared while a thread is not run.
-_SPARE_BUFFERS = 4
 _MAXIMUM_OPEN_FILES = 64
 _BLOCK_BYTES = 4096
 _MAXIMUM_FAULTS = 20
@@ -210,7 +208,7 @@ class StreamEngine:
         size = min(request_bytes, -(-max(largest, 1) // MAXIMUM_ALIGNMENT_BYTES) * MAXIMUM_ALIGNMENT_BYTES)
         # A rank that makes few requests can have no more of them in flight.
         self._depth = max(min(self._options.depth, requests), 1)
-        count = max(_BUFFERS_BYTES // request_bytes, self._depth + _SPARE_BUFFERS)
+        count = buffer_count(request_bytes, self._depth)
         self._buffers = Buffers(max(min(count, requests), 1), size)
         self._flights = threading.Semaphore(self._depth)
 
