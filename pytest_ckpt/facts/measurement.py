@@ -192,14 +192,9 @@ class ClientCount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scaling:
-    """Saves and loads by growing counts of clients, taken in turns.
-
-    ``save_ceiling`` and ``load_ceiling`` are bytes a second that the vendor states as the maximum; 0: none stated.
-    """
+    """Saves and loads by growing counts of clients, taken in turns."""
 
     unit: ClientUnit
-    save_ceiling: float
-    load_ceiling: float
     counts: tuple[ClientCount, ...]
     integrity: Integrity
 
@@ -229,8 +224,7 @@ class WeightsLoad:
 class Serving:
     """Loads of ``bytes`` of weights (``full_bytes`` at full size) in ``files`` files.
 
-    Each of ``replicas`` read all of them, by ``readers`` ranks, each a part of every file. ``limit_seconds`` is the
-    user's at full size, 0 where the load limit of the cluster stands in for it.
+    Each of ``replicas`` read all of them, by ``readers`` ranks, each a part of every file.
     """
 
     bytes: int
@@ -238,7 +232,6 @@ class Serving:
     files: int
     replicas: int
     readers: int
-    limit_seconds: float
     loads: tuple[WeightsLoad, ...]
 
 
@@ -251,7 +244,6 @@ class Consolidation:
 
     bytes: int
     full_bytes: int
-    limit_seconds: float
     seconds: float
     integrity: Integrity
 

@@ -94,11 +94,9 @@ class Crashes:
 class Preempted:
     """Jobs that were given notice: seconds from when rank 0 told it until a save that it began was committed.
 
-    ``notice_seconds`` is what a job has at full size. Where a save goes on in the background, one had just begun when
-    the notice came. The saves were of ``bytes``.
+    Where a save goes on in the background, one had just begun when the notice came. The saves were of ``bytes``.
     """
 
-    notice_seconds: float
     bytes: int
     committed_seconds: tuple[float, ...]
 

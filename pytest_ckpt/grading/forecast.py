@@ -125,8 +125,7 @@ def _projected(m: Measurement, planned: PlannedCheckpoint, limits: ClusterLimits
         rates = {n: of for n, of in rates_of(found, kind).items() if of}
         if len(rates) < MINIMUM_COUNTS:
             continue
-        ceiling = found.save_ceiling if kind == "save" else found.load_ceiling
-        at = project(rates, clients, ceiling or None)
+        at = project(rates, clients, limits.stated.bytes_per_second(kind) or None)
         serves = largest_cluster_for_save if kind == "save" else largest_cluster_for_load
         low, high = (serves(planned.demand.cluster_bytes / rate, limits) for rate in (at.low, at.high))
         yield ProjectedRate(

@@ -175,7 +175,7 @@ class Measurements:
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
             failure = self._launch(job, self._context.folder / launch_name).run(
-                job, recorder.take, self._observer.tick, self._observer.printed
+                job, recorder.take, self._observer.tick, self._observer.printed, planned
             )
         finally:
             self._observer.end()

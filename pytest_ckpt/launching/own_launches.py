@@ -135,7 +135,7 @@ class LaunchWithCommands:
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
             with waits.waiting(self._keeper.waits_for):
-                failure = self._launch.run(job, self._take, self._tick, self._observer.printed)
+                failure = self._launch.run(job, self._take, self._tick, self._observer.printed, [self._planned])
         finally:
             os.set_blocking(self._keeper.descriptor, True)
             left = self._keeper.close()

@@ -80,15 +80,12 @@ _ADDING: Mapping[str, tuple[Pattern, ...]] = {
     "kills": ("crashes",),
     "deletes_chain": ("chains",),
     "compares_tiers": ("tiers",),
-    "notice_seconds": ("preempt",),
+    "saves_at_notice": ("preempt",),
     "serving_readers": ("serving",),
-    "serving_limit_seconds": (),
-    "consolidate_limit_seconds": (),
     "compares_codec": ("compression",),
     "scaling": ("scaling",),
-    "ceilings": (),
 }
-_MEASURING_NOTHING = frozenset(("seed", "keep", "save_limit_seconds", "load_limit_seconds", "beside_commands"))
+_MEASURING_NOTHING = frozenset(("seed", "keep", "beside_commands"))
 # What checks depend on beside the target, by what a check needs.
 _OF_CHECKS: Mapping[str, tuple[str, ...]] = {
     "": ("effort", "endpoints"),

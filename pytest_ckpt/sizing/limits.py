@@ -19,9 +19,28 @@ from pytest_ckpt.support.units import counted, format_count, format_percent, for
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pytest_ckpt.facts.measurement import OperationKind
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.sizing.models import Layout
     from pytest_ckpt.sizing.reliability import FailureModel
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StatedLimits:
+    """Limits that the user states, at full size; 0 if none is stated.
+
+    ``save_bytes_per_second`` and ``load_bytes_per_second`` are the maximum rates that the vendor declares.
+    """
+
+    notice_seconds: float = 0.0
+    serving_seconds: float = 0.0
+    consolidate_seconds: float = 0.0
+    save_bytes_per_second: float = 0.0
+    load_bytes_per_second: float = 0.0
+
+    def bytes_per_second(self, kind: OperationKind) -> float:
+        """Return the declared maximum rate of saves or of loads."""
+        return self.save_bytes_per_second if kind == "save" else self.load_bytes_per_second
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +49,7 @@ class ClusterLimits:
 
     ``failures_per_day_in_slots`` is the other form of the same model, 1 - R^N, for slots of one interval; it judges
     nothing. ``overhead`` and ``restore_budget`` are shares from 0 to 1. ``reasons`` pairs the name of a field with a
-    sentence that says where its value comes from.
+    sentence that says where its value comes from. ``stated`` are the limits that do not follow from the cluster.
     """
 
     accelerators: int
@@ -46,6 +65,7 @@ class ClusterLimits:
     save_limit_seconds: float
     load_limit_seconds: float
     reasons: tuple[tuple[str, str], ...]
+    stated: StatedLimits = StatedLimits()
 
     def save_seconds(self, strategy: StrategySpec) -> float:
         """Return how long a save at full size may take, from its begin until it is committed.
@@ -237,13 +257,22 @@ def limits_of(settings: Settings) -> ClusterLimits:
             "--cluster is missing: how many accelerators has the cluster that the storage is meant for?",
             "Say --cluster=16000, for example; the limits are derived from it.",
         )
-    return cluster_limits(
+    derived = cluster_limits(
         settings.cluster,
         failures=parse_failure_model(settings.failures),
         overhead=settings.overhead,
         restore_budget=settings.restore_budget,
         checkpoints_per_failure=settings.checkpoints_per_failure,
     )
+    save_ceiling, load_ceiling = settings.ceilings
+    stated = StatedLimits(
+        notice_seconds=settings.notice_seconds,
+        serving_seconds=settings.serving_limit_seconds,
+        consolidate_seconds=settings.consolidate_limit_seconds,
+        save_bytes_per_second=save_ceiling,
+        load_bytes_per_second=load_ceiling,
+    )
+    return replace(derived, stated=stated)
 
 
 def _save_limit_seconds(mttf_seconds: float, overhead: float, checkpoints_per_failure: int) -> float:

@@ -24,7 +24,7 @@ def test_growing_counts_of_ranks_save_and_load_their_parts(door: FrontDoor) -> N
     assert run.verdict("SCALING", SUBJECT)["outcome"] == "met"
     measurement = run.measurement(SUBJECT)
     found = measurement["patterns"]["scaling"]
-    assert (found["unit"], found["save_ceiling"], found["load_ceiling"]) == ("ranks", 1000.0, 1000.0)
+    assert found["unit"] == "ranks"
     ranks = measurement["rank_bytes"]
     assert [(count["clients"], count["bytes"]) for count in found["counts"]] == [(n, sum(ranks[:n])) for n in (1, 2, 4)]
     assert all(len(count["saves"]) == len(count["loads"]) == 3 for count in found["counts"])
@@ -73,7 +73,6 @@ def test_storage_that_gives_each_client_as_much_as_the_first_is_met_by_its_growt
         target.clear()
     verdict = run.verdict("SCALING", SUBJECT)
     assert (verdict["outcome"], verdict["reason"]) == ("met", "met"), run.text + verdict["because"]
-    assert not run.measurement(SUBJECT)["patterns"]["scaling"]["save_ceiling"]
 
 
 @pytest.mark.thorough

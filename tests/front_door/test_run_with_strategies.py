@@ -341,7 +341,7 @@ def test_a_job_that_is_given_notice_saves(door: FrontDoor, strategy: str) -> Non
     assert run.code == 0, run.text
     assert run.verdict("PREEMPT")["outcome"] == "met"
     found = run.measurement()["patterns"]["preempt"]
-    assert (found["notice_seconds"], len(found["committed_seconds"])) == (1800.0, 3)
+    assert len(found["committed_seconds"]) == 3
     if strategy == "async":
         # It waits for the save that had begun.
         assert min(found["committed_seconds"]) > min(save["seconds"] for save in run.operations("save")) / 2

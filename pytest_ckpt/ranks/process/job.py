@@ -64,15 +64,14 @@ class Task:
     ``contention`` and ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
     ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
     a client has on disks. ``beside_commands`` names the one pattern that is measured instead of all else: saves and
-    loads in which the controller runs commands. The limits are those of one operation: what would take many times as
-    long is ended.
+    loads in which the controller runs commands.
     ``kills`` is how many saves in the background are killed. ``deltas`` says which saves hold only what changed;
     ``deletes_chain``: a chain of its own must outlive the deletion of the others. ``compares_tiers``: saves to the
     local tier are timed alone and beside drains, and restores are tried from both; ``tiers``: there is a local tier.
-    Where ``notice_seconds`` are given, saves at notice are timed. Where there are ``serving_readers``, so many ranks
+    ``saves_at_notice``: saves at notice are timed. Where there are ``serving_readers``, so many ranks
     load one replica of the weights alone, and one rank rewrites them. ``codec`` is what files pass, such as ``zstd:1``,
     empty where they pass none; ``compares_codec``: saves through it are compared with plain ones. ``scaling``: growing
-    counts of clients save and load; ``ceilings`` are what the vendor states for both, in bytes a second.
+    counts of clients save and load.
     ``definition``: the model is a user's.
     """
 
@@ -96,8 +95,6 @@ class Task:
     near_full_bytes: int = 0
     client_cache_bytes: int | None = None
     beside_commands: OwnPattern | None = None
-    save_limit_seconds: float = 0.0
-    load_limit_seconds: float = 0.0
     strategy: str = STRATEGIES[0].make
     blocks: bool = True
     stages: bool = False
@@ -108,14 +105,11 @@ class Task:
     deletes_chain: bool = False
     compares_tiers: bool = False
     tiers: bool = False
-    notice_seconds: float = 0.0
+    saves_at_notice: bool = False
     serving_readers: int = 0
-    serving_limit_seconds: float = 0.0
-    consolidate_limit_seconds: float = 0.0
     codec: str = ""
     compares_codec: bool = False
     scaling: bool = False
-    ceilings: tuple[float, float] = (0.0, 0.0)
     is_collective: bool = False
     files: FileRule = OF_LAYOUT
     definition: Model | None = None
@@ -154,7 +148,7 @@ class Task:
             "deltas": planned.deltas,
             "deletes_chain": planned.deltas is not None and settings.asks_strategies,
             "tiers": planned.strategy.tiers,
-            "notice_seconds": settings.notice_seconds if settings.asks_notice else 0.0,
+            "saves_at_notice": settings.asks_notice,
             "serving_readers": settings.serving_readers if serves(planned, settings) else 0,
             "codec": settings.compress if planned.strategy.compresses else "",
             "compares_codec": planned.strategy.compresses and settings.asks_strategies,

@@ -51,5 +51,5 @@ def measure_notice(
         do.step("preempt", index, seconds[-1])
     strategy.release()
     strategy.engine.release()
-    found = Preempted(notice_seconds=task.notice_seconds, bytes=whole_bytes, committed_seconds=tuple(seconds))
+    found = Preempted(bytes=whole_bytes, committed_seconds=tuple(seconds))
     do.send(PatternMeasured(subject=task.subject, name="preempt", found=found))

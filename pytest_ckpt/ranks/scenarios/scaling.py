@@ -74,8 +74,6 @@ class ScalingScenario:
         strategy.engine.release()
         result = Scaling(
             unit=unit,
-            save_ceiling=self.task.ceilings[0],
-            load_ceiling=self.task.ceilings[1],
             counts=tuple(
                 ClientCount(clients=count, ranks=of.ranks, bytes=of.bytes, saves=tuple(of.saves), loads=tuple(of.loads))
                 for count, of in found.items()

@@ -71,7 +71,6 @@ class ServingScenario:
             files=len(weights.file_pages),
             replicas=weights.replicas,
             readers=weights.readers,
-            limit_seconds=self.task.serving_limit_seconds,
             loads=tuple(loads),
         )
         do.send(PatternMeasured(subject=do.subject, name="serving", found=found))
@@ -119,7 +118,6 @@ class ServingScenario:
         found = Consolidation(
             bytes=self.weights.bytes,
             full_bytes=self.weights.full_bytes,
-            limit_seconds=self.task.consolidate_limit_seconds,
             seconds=saved.seconds,
             integrity=loaded.integrity(self.weights.bytes * self.weights.replicas),
         )

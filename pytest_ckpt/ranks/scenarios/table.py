@@ -206,7 +206,7 @@ ROWS = (
     Row(lambda task: task.contention, _restores),
     Row(lambda task: task.contention, _interference),
     Row(lambda task: task.compares_tiers, _tiers),
-    Row(lambda task: task.notice_seconds, _notice),
+    Row(lambda task: task.saves_at_notice, _notice),
     Row(lambda task: task.deletes_chain, _chains),
     Row(lambda task: task.serving_readers, _serving),
     Row(lambda task: task.scaling, _scaling),
