@@ -31,9 +31,9 @@ class Operation:
     of `Measurement.basis`; results of others may lack ranks: then ``slowest_rank`` and ``rank0_seconds`` may be None,
     and where ``at_least_seconds`` is set, ``seconds`` is only what it took at most.
 
-    A save tells four points apart, in seconds from the barrier until the last rank reached them: ``returned_seconds``,
-    the job could go on; ``staged_seconds``, it could change its state; ``stored_seconds``, all bytes were durable;
-    ``committed_seconds``, the checkpoint was committed, which is the save's result. None: not measured.
+    A save has three more points, in seconds from the barrier until the last rank reached them: ``returned_seconds``,
+    the job could go on; ``staged_seconds``, it could change its state; ``stored_seconds``, all bytes were durable.
+    None: not measured.
     """
 
     kind: OperationKind
@@ -52,7 +52,6 @@ class Operation:
     returned_seconds: float | None = None
     staged_seconds: float | None = None
     stored_seconds: float | None = None
-    committed_seconds: float | None = None
 
     @property
     def bytes_per_second(self) -> float:

@@ -195,15 +195,16 @@ class CommitProof:
 class SaveTiming:
     """One save on one rank, in seconds from its own start; None: not reached.
 
-    ``returned``: the job may go on; ``staged``: it may change its state; ``stored``: this rank's bytes are durable;
-    ``committed``: the checkpoint is (on the rank that commits). ``waited_for_previous`` are the seconds that it waited
-    for the save before. A save that blocks returns last, when all others are reached.
+    ``returned_seconds``: the job may go on; ``staged_seconds``: it may change its state; ``stored_seconds``: the bytes
+    of this rank are durable; ``committed_seconds``: the checkpoint is (on the rank that commits).
+    ``waited_for_previous`` are the seconds that it waited for the save before. A save that blocks returns last, when
+    all others are reached.
     """
 
-    returned: float | None
-    staged: float | None
-    stored: float | None
-    committed: float | None
+    returned_seconds: float | None = None
+    staged_seconds: float | None = None
+    stored_seconds: float | None = None
+    committed_seconds: float | None = None
     waited_for_previous: float = 0.0
     staged_bytes: int = 0
     stored_bytes: int = 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.analysis.client_counts import MINIMUM_COUNTS, Projection, rates_of
 from pytest_ckpt.analysis.statistics import slowest_of
 from pytest_ckpt.facts.measurement import ClientUnit, OperationKind
-from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
+from pytest_ckpt.sizing.limits import sufficient_up_to_accelerators
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,13 +34,13 @@ _DIGITS = 4
 class ProjectedRate(Projection):
     """What more clients (``unit``) would get of one kind of operation, by the counts that were measured.
 
-    ``cluster_low`` and ``cluster_high`` are the largest clusters, in accelerators, whose limit they would meet.
+    ``sufficient_up_to_accelerators_low`` and ``_high`` are the largest clusters whose limit they would meet.
     """
 
     kind: OperationKind
     unit: ClientUnit
-    cluster_low: int
-    cluster_high: int
+    sufficient_up_to_accelerators_low: int
+    sufficient_up_to_accelerators_high: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -126,13 +126,15 @@ def _projected(m: Measurement, planned: PlannedCheckpoint, limits: ClusterLimits
         if len(rates) < MINIMUM_COUNTS:
             continue
         at = project(rates, clients, limits.stated.bytes_per_second(kind) or None)
-        serves = largest_cluster_for_save if kind == "save" else largest_cluster_for_load
-        low, high = (serves(planned.demand.cluster_bytes / rate, limits) for rate in (at.low, at.high))
+        low, high = (
+            sufficient_up_to_accelerators(kind, planned.demand.cluster_bytes / rate, limits)
+            for rate in (at.low, at.high)
+        )
         yield ProjectedRate(
             kind=kind,
             unit=found.unit,
-            cluster_low=low,
-            cluster_high=high,
+            sufficient_up_to_accelerators_low=low,
+            sufficient_up_to_accelerators_high=high,
             clients=clients,
             why_not=at.why_not,
             model=at.model,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.grading.reservations import is_projectable
 from pytest_ckpt.judging.save_costs import SaveCost, at_full_size, save_costs
-from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
+from pytest_ckpt.sizing.limits import sufficient_up_to_accelerators
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
 
 if TYPE_CHECKING:
@@ -84,11 +84,13 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[Clust
         known = is_projectable(m)
         costs, load = (_full_size_costs(m), _full_size_seconds(m, "load")) if known else ([], None)
         by_save = (
-            largest_cluster_for_save(max(cost.as_blocking_seconds(plan.limits) for cost in costs), plan.limits)
+            sufficient_up_to_accelerators(
+                "save", max(cost.as_blocking_seconds(plan.limits) for cost in costs), plan.limits
+            )
             if costs
             else None
         )
-        by_load = largest_cluster_for_load(load, plan.limits) if load else None
+        by_load = sufficient_up_to_accelerators("load", load, plan.limits) if load else None
         overall = min(by_save, by_load) if by_save is not None and by_load is not None else None
         rows.append(
             ClusterSize(

@@ -19,8 +19,8 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
     planned = measurement.operations_planned
     share = measurement.share
     limit = full_limit * share
-    slowest = max(operations, key=_seconds)
-    worst = _seconds(slowest)
+    slowest = max(operations, key=lambda operation: operation.seconds)
+    worst = slowest.seconds
     # A restore of a chain reads more than a checkpoint, and a delta is less: each within the same time.
     needed = measurement.full_bytes / full_limit * (measurement.bytes_of(slowest) / measurement.bytes)
     origin = [reason]
@@ -29,7 +29,7 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
             f"the run wrote {share:.4g} of the full size, so the limit is {format_seconds(limit)}: the bandwidth, "
             f"{format_rate(needed)}, is that of the full size"
         )
-    seconds = [_seconds(o) for o in operations]
+    seconds = [o.seconds for o in operations]
     rank0 = [o.rank0_seconds for o in operations if o.rank0_seconds is not None]
     detail = (
         f"slowest {kind} {slowest.index}: "
@@ -48,7 +48,7 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
         )
         return Decision(outcome="failed", reason="missing bytes", because=because, limit=limit, unit="s", detail=detail)
     took, allowed = compared(worst, limit)
-    over = [o for o in operations if _seconds(o) > limit]
+    over = [o for o in operations if o.seconds > limit]
     if over:
         because = (
             f"{len(over)} of {counted(planned, kind)} exceeded the limit of {allowed}; slowest: {kind} "
@@ -57,11 +57,6 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
         return measured_as("over limit", worst, limit, "s", because, detail)
     because = f"Slowest of {counted(planned, kind)}: {took}; limit {allowed}."
     return measured_as("met", worst, limit, "s", because, detail)
-
-
-def _seconds(operation: Operation) -> float:
-    """Return what an operation is judged by: a save counts until it is committed, whenever the job could go on."""
-    return operation.seconds if operation.committed_seconds is None else operation.committed_seconds
 
 
 def _where(operation: Operation) -> str:

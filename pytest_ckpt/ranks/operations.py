@@ -139,13 +139,13 @@ class Operations(Checkpoints):
             beside.finish()
         self._entries[checkpoint] = saved.entries
         own = Own(
-            steps=(timing.stored or 0.0,),
+            steps=(timing.stored_seconds or 0.0,),
             phases=timing.phases,
             bytes=self._bytes(checkpoint) if takes_part else 0,
             commit_seconds=timing.phases.get("commit", 0.0),
-            committed_seconds=timing.committed or 0.0,
-            returned_seconds=timing.returned,
-            staged_seconds=timing.staged,
+            committed_seconds=timing.committed_seconds or 0.0,
+            returned_seconds=timing.returned_seconds,
+            staged_seconds=timing.staged_seconds,
         )
         if counted:
             self._saved.append(saved)

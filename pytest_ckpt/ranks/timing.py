@@ -71,7 +71,6 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ow
         returned_seconds=_last(o.returned_seconds for o in ranks),
         staged_seconds=_last(o.staged_seconds for o in ranks),
         stored_seconds=by_step if kind == "save" else None,
-        committed_seconds=seconds if kind == "save" else None,
     )
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.strategy_results import Training
-from pytest_ckpt.judging.save_costs import SaveCost
+from pytest_ckpt.facts.measurement import Measurement
+from pytest_ckpt.judging.save_costs import SaveCost, save_costs
 from pytest_ckpt.report.charts import time_label, time_ticks
 from pytest_ckpt.report.quantity import seconds_text
 from pytest_ckpt.report.svg import Axis, label, line, picture, rectangle
@@ -35,26 +35,21 @@ class BackgroundSave:
 
 def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSave]:
     """Return the saves of a measurement that let the job go on; none where they did not."""
-    plain = ((measurement or {}).get("patterns") or {}).get("training")
-    if not measurement or not plain:
+    if not measurement or not (measurement.get("patterns") or {}).get("training"):
         return []
-    training = from_plain(Training, plain)
+    whole = from_plain(Measurement, measurement)
+    assert whole.patterns
+    assert whole.patterns.training
     found = []
-    for save in (o for o in measurement["operations"] if o["kind"] == "save"):
-        steps = training.of(save["checkpoint"])
-        points = [save.get(f"{name}_seconds") for name in ("returned", "staged", "stored", "committed")]
-        if steps is None or any(point is None for point in points):
+    for cost, save in zip(save_costs(whole), whole.of_kind("save"), strict=False):
+        steps = whole.patterns.training.of(save.checkpoint)
+        if steps is None or save.stored_seconds is None:
             continue
         beside = sum(batch.seconds for batch in steps.beside)
         found.append(
             BackgroundSave(
-                cost=SaveCost(
-                    index=save["index"],
-                    blocked_seconds=max(points[:2]),
-                    extra_seconds=steps.extra_seconds,
-                    committed_seconds=points[3],
-                ),
-                stored_seconds=points[2],
+                cost=cost,
+                stored_seconds=save.stored_seconds,
                 steps=steps.steps,
                 alone_seconds=steps.alone_seconds,
                 beside_seconds=beside / steps.steps if steps.steps else None,
@@ -69,7 +64,7 @@ def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
     if not shown:
         return ""
     bottom = _TOP + len(shown) * _ROW
-    axis = Axis(low=0.0, high=max(s.cost.committed_seconds for s in shown) * 1.02, start=_LEFT, end=_RIGHT)
+    axis = Axis(low=0.0, high=max(s.cost.seconds for s in shown) * 1.02, start=_LEFT, end=_RIGHT)
     ticks, unit = time_ticks(axis, 8)
     parts = [label(0, 16, f"every save from its begin, {unit[0]}", "t quiet")]
     for tick in ticks:
@@ -82,7 +77,7 @@ def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
         points = (
             ("stage", save.cost.blocked_seconds),
             ("write", save.stored_seconds),
-            ("commit", save.cost.committed_seconds),
+            ("commit", save.cost.seconds),
         )
         for phase, end in points:
             hint = f"save {save.cost.index}: {phase} until {seconds_text(end)}"
@@ -93,7 +88,7 @@ def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
         if save.beside_seconds:
             parts += _steps(save, axis, y + 23)
     parts.append(line(_LEFT, bottom, _RIGHT, bottom, "axis"))
-    longest = max(save.cost.committed_seconds for save in saves)
+    longest = max(save.cost.seconds for save in saves)
     described = f"{counted(len(saves), 'save')}; the longest took {seconds_text(longest)}."
     if len(saves) > len(shown):
         described += f" The first {len(shown)} are shown."
@@ -105,6 +100,6 @@ def _steps(save: BackgroundSave, axis: Axis, y: float) -> list[str]:
     ends = [save.cost.blocked_seconds + (n + 1) * (save.beside_seconds or 0.0) for n in range(save.steps)]
     every = max(1, len(ends) // 100)
     return [
-        line(axis.at(save.cost.blocked_seconds), y, axis.at(min(ends[-1], save.cost.committed_seconds)), y, "span"),
+        line(axis.at(save.cost.blocked_seconds), y, axis.at(min(ends[-1], save.cost.seconds)), y, "span"),
         *(line(axis.at(end), y - 3, axis.at(end), y + 3, "span") for end in ends[::every] if end <= axis.high),
     ]

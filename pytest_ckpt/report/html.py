@@ -70,7 +70,7 @@ def render(document: dict[str, Any]) -> str:
     """Return the certificate of a report document as one HTML page."""
     subjects = view.subjects(document)
     verdicts = document.get("requirements") or []
-    cluster, sizes = document.get("cluster") or {}, document.get("certified_cluster") or []
+    cluster, sizes = document.get("cluster") or {}, document.get("sufficient_up_to_accelerators") or []
     template = _environment().get_template("certificate.html.j2")
     return template.render(
         document=document,

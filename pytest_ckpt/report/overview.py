@@ -114,7 +114,12 @@ def cluster_chart(
     if not measured:
         return ""
     values = [v for row in measured for v in (row.get("save"), row.get("load")) if v] + [asked]
-    values += [max(1, band[end]) for of in bands.values() for band in of for end in ("cluster_low", "cluster_high")]
+    values += [
+        max(1, band[end])
+        for of in bands.values()
+        for band in of
+        for end in ("sufficient_up_to_accelerators_low", "sufficient_up_to_accelerators_high")
+    ]
     names = [f"{row['subject']}" + (" (projected)" if row.get("projected") else "") for row in measured]
     # The longest name decides where the axis begins: a subject may name engine and strategy.
     left = min(420.0, max(190.0, 6.6 * max(map(len, names)) + 16))
@@ -133,7 +138,10 @@ def cluster_chart(
         parts.append(label(left - 12, y + 4, name, "t", "end"))
         save, load = row.get("save"), row.get("load")
         for band in bands.get(row["subject"], ()):
-            start, end = (axis.at(max(1, band[name])) for name in ("cluster_low", "cluster_high"))
+            start, end = (
+                axis.at(max(1, band[name]))
+                for name in ("sufficient_up_to_accelerators_low", "sufficient_up_to_accelerators_high")
+            )
             above = y - 11 if band["kind"] == "save" else y + 4
             hint = f"{band['kind']}s of {band['clients']:,} {band['unit']}, projected"
             parts.append(rectangle(start, above, max(end - start, 2.0), 7, f"box {band['kind']}-box", hint))

@@ -162,7 +162,7 @@ _BESIDE: tuple[Cell, ...] = (
     ("asked (sync)", _of("asked_write_bytes_per_second", units.format_rate)),
     ("reads", _of("read_bytes_per_second", units.format_rate)),
     ("asked", _of("asked_read_bytes_per_second", units.format_rate)),
-    ("serves up to", _of("serves_accelerators", units.format_count)),
+    ("sufficient for", _of("sufficient_up_to_accelerators", units.format_count)),
 )
 
 

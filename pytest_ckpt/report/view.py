@@ -24,7 +24,7 @@ class Kind:
     limit_seconds: float | None
     needed_bytes_per_second: float | None
     bytes: int | None
-    certified: int | None
+    sufficient_up_to_accelerators: int | None
     projected: bool
 
     @property
@@ -120,7 +120,7 @@ def subjects(document: Document) -> list[Subject]:
     """Return every subject that the document speaks of, in the order of the plan."""
     plans = _by_subject(document.get("checkpoints"))
     measured = _by_subject(document.get("measurements"))
-    sizes = _by_subject(document.get("certified_cluster"))
+    sizes = _by_subject(document.get("sufficient_up_to_accelerators"))
     training = _by_subject(document.get("training"))
     verdicts = document.get("requirements") or []
     behaviour = behaviour_ids(document)
@@ -245,6 +245,6 @@ def _kind(kind: str, document: Document, plan: Document, ran: Document, size: Do
         limit_seconds=limit,
         needed_bytes_per_second=needed,
         bytes=amount,
-        certified=size.get(kind),
+        sufficient_up_to_accelerators=size.get(kind),
         projected=bool(size.get("projected")),
     )

@@ -17,8 +17,6 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted, format_count, format_percent, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pytest_ckpt.facts.measurement import OperationKind
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.sizing.models import Layout
@@ -142,29 +140,28 @@ def cluster_limits(
     return _with_reasons(limits)
 
 
-def largest_cluster_for_save(save_seconds: float, limits: ClusterLimits) -> int:
-    """Return the largest cluster whose save limit a save of ``save_seconds`` at full size meets (0: not even one).
+def sufficient_up_to_accelerators(kind: OperationKind, seconds: float, limits: ClusterLimits) -> int:
+    """Return the largest cluster whose limit a save or load of ``seconds`` at full size meets (0: not even one).
 
-    floor(b 86,400 / (k r1 T_save)), with failure model, b and k of ``limits``. Raises ValueError unless the time is
-    above zero.
+    floor(b 86,400 / (k r1 T)) for a save and floor(c 86,400 / (r1 T)) for a load, with failure model, b, k and c of
+    ``limits``. Raises ValueError unless the time is above zero.
     """
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise ValueError(f"{seconds} s is no time that a save or load can take")
 
     def limit_of(accelerators: int) -> float:
         mttf = limits.failures.mttf_seconds(accelerators)
-        return _save_limit_seconds(mttf, limits.overhead, limits.checkpoints_per_failure)
+        if kind == "save":
+            return _save_limit_seconds(mttf, limits.overhead, limits.checkpoints_per_failure)
+        return _load_limit_seconds(mttf, limits.restore_budget)
 
-    return _largest_cluster(save_seconds, limit_of)
-
-
-def largest_cluster_for_load(load_seconds: float, limits: ClusterLimits) -> int:
-    """Return the largest cluster whose load limit a load of ``load_seconds`` at full size meets (0: not even one).
-
-    floor(c 86,400 / (r1 T_load)), with failure model and c of ``limits``. Raises ValueError unless the time is above
-    zero.
-    """
-    return _largest_cluster(
-        load_seconds, lambda n: _load_limit_seconds(limits.failures.mttf_seconds(n), limits.restore_budget)
-    )
+    accelerators = int(limit_of(1) / seconds)
+    # The quotient may round to the other side of a whole number: a time that meets the limit of N certifies N.
+    if limit_of(accelerators + 1) >= seconds:
+        return accelerators + 1
+    if accelerators and limit_of(accelerators) < seconds:
+        return accelerators - 1
+    return accelerators
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -331,15 +328,3 @@ def _with_reasons(limits: ClusterLimits) -> ClusterLimits:
         ),
     )
     return replace(limits, reasons=reasons)
-
-
-def _largest_cluster(seconds: float, limit_of: Callable[[int], float]) -> int:
-    if not (seconds > 0 and math.isfinite(seconds)):
-        raise ValueError(f"{seconds} s is no time that a save or load can take")
-    accelerators = int(limit_of(1) / seconds)
-    # The quotient may round to the other side of a whole number: a time that meets the limit of N certifies N.
-    if limit_of(accelerators + 1) >= seconds:
-        return accelerators + 1
-    if accelerators and limit_of(accelerators) < seconds:
-        return accelerators - 1
-    return accelerators

@@ -51,7 +51,7 @@ OF_SCHEMA = {
     "scaling": "patterns", "scaled_operation": "patterns",
     "noisy_neighbour": "patterns", "mixed_load": "patterns", "failure": "failure", "observation": "observations",
     "operation_reference": "failure", "blocked_call": "observations",
-    "cluster_size": "certified_cluster", "training": "training", "framework_overhead": "framework_overhead",
+    "cluster_size": "sufficient_up_to_accelerators", "training": "training", "framework_overhead": "framework_overhead",
     "scope": "scope", "forecast": "forecast",
     "environment": "environment", "target": "environment",
     "published": "published", "start": "starts",

@@ -26,7 +26,9 @@ RESULT = {
     "system": "Maker array", "subject": "llama3-8b-full", "model": "llama3-8b", "mode": "full", "processes": 8,
     "basis": "inferred from rank 0", "runs": ["a/b"], "figures": [FIGURE, FIGURE | {"kind": "load"}], "signs": [],
     "outcomes": {"SAVE": "met", "LOAD": "met"}, "verdict": "both in time", "grade": "rehearsal", "grade_reasons": [],
-    "certified_cluster": {"subject": "llama3-8b-full", "save": 1, "load": None, "overall": None, "projected": False},
+    "sufficient_up_to_accelerators": {
+        "subject": "llama3-8b-full", "save": 1, "load": None, "overall": None, "projected": False,
+    },
     "exit_code": 8,
 }  # fmt: skip
 TIMES = {"count": 3, "fastest_seconds": 1.0, "median_seconds": 2.0, "slowest_seconds": 3.0}

@@ -53,7 +53,7 @@ def _at(document: Any, path: tuple[Any, ...]) -> Any:
 REQUIRED = [
     (), ("run",), ("cluster",), ("requirements", 0), ("measurements", 0), ("measurements", 0, "operations", 0),
     ("measurements", 0, "cache"), ("measurements", 0, "integrity"), ("measurements", 0, "durability"),
-    ("certified_cluster", 0),
+    ("sufficient_up_to_accelerators", 0),
 ]  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def _contract_fields() -> list[tuple[Any, ...]]:
     """Return the path of every field that the contract names, as the smallest document has them."""
     bare = made_up.bare()
     return [(*place, field) for place in REQUIRED for field in _at(bare, place)
-            if (*place, field) != ("certified_cluster", 0, "projected")
+            if (*place, field) != ("sufficient_up_to_accelerators", 0, "projected")
             and field not in {"seed", "launch", "mapped_bytes", "resident_bytes", "checkpoints_per_day"}]  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def test_every_field_of_the_contract_is_required(path: tuple[Any, ...]) -> None:
         (("measurements", 0, "operations", 0, "rank_seconds"), [1, None]),
         (("measurements", 0, "cache", "resident_fraction"), 40),
         (("measurements", 0, "failure"), {"kind": "tired", "message": ""}),
-        (("certified_cluster", 0, "save"), 1.5),
+        (("sufficient_up_to_accelerators", 0, "save"), 1.5),
         (("stages", "saves"), "long"),
     ],
     ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else str(value),

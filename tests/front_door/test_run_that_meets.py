@@ -136,10 +136,10 @@ def test_nothing_is_in_the_page_cache_when_a_load_begins(good: Run) -> None:
 
 
 def test_no_cluster_follows_from_operations_that_are_short_and_small(good: Run) -> None:
-    (row,) = good.document["certified_cluster"]
+    (row,) = good.document["sufficient_up_to_accelerators"]
     assert row["subject"] == SUBJECT
     assert (row["save"], row["load"], row["overall"]) == (None, None, None)
-    assert "serves up to: not projected from an operation of less than 1 s" in good.text
+    assert "sufficient for up to: not projected from an operation of less than 1 s" in good.text
 
 
 def test_the_events_tell_the_run_in_its_order(good: Run) -> None:

@@ -34,7 +34,6 @@ def background_save(index, committed, *, blocked=0.5, size=FULL):
         returned_seconds=blocked,
         staged_seconds=blocked,
         stored_seconds=0.9 * committed,
-        committed_seconds=committed,
     )
 
 

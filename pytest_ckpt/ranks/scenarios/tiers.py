@@ -156,7 +156,7 @@ class TierScenario:
             with self.activity.wait():
                 timing = each.wait().timing
             # Rank 0 commits, and that is when a drain is over.
-            self._drained += [timing.committed] if timing.committed is not None else []
+            self._drained += [timing.committed_seconds] if timing.committed_seconds is not None else []
         ref = self._local.ref(number)
         self._sizes[number] = {
             name: size_of_file(self.tier, ref, name, self.activity) for name in self._local.own_names(number)

@@ -50,7 +50,7 @@ class AsyncStrategy:
 
         def write() -> Saved:
             saved = self._write(ref, start, clock.phases, takes_part=takes_part)
-            timing = replace(saved.timing, staged=staged, waited_for_previous=waited, staged_bytes=staged_bytes)
+            timing = replace(saved.timing, staged_seconds=staged, waited_for_previous=waited, staged_bytes=staged_bytes)
             return replace(saved, timing=timing)
 
         return self._background.begin(write, start)

@@ -69,4 +69,4 @@ class InFlight:
     def wait(self) -> Saved:
         """Wait for its end and return what came of it. Raises what the save met."""
         saved = self._work.result()
-        return replace(saved, timing=replace(saved.timing, returned=self._returned))
+        return replace(saved, timing=replace(saved.timing, returned_seconds=self._returned))

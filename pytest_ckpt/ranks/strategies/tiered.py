@@ -114,7 +114,7 @@ class Drains:
                 start=start,
                 takes_part=bool(names),
             )
-            timing = replace(saved.timing, staged=local_seconds, waited_for_previous=waited)
+            timing = replace(saved.timing, staged_seconds=local_seconds, waited_for_previous=waited)
             return replace(saved, timing=timing)
 
         return self._background.begin(drain, start)
