@@ -12,7 +12,7 @@ from pytest_ckpt.analysis.client_counts import KINDS, rates_of
 from pytest_ckpt.judging.decision import Decision, measured_as
 from pytest_ckpt.judging.loads import missing_bytes, not_cold, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
-from pytest_ckpt.sizing.steps import saves_whole
+from pytest_ckpt.sizing.patterns import saves_whole
 from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_rate
 
 if TYPE_CHECKING:

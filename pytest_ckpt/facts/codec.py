@@ -98,16 +98,6 @@ def _is_named_tuple(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
 
 
-def shared(kind: type, *sources: object) -> dict[str, Any]:
-    """Return, for each field of ``kind``, the attribute of that name of the first source that has one."""
-    found = {}
-    for field in dataclasses.fields(kind):
-        source = next((s for s in sources if hasattr(s, field.name)), None)
-        if source is not None:
-            found[field.name] = getattr(source, field.name)
-    return found
-
-
 def misfits(record: Any, place: str = "") -> Iterator[str]:
     """Yield a sentence for every value in a record that is not of its field's type; for records of another hand."""
     for name, hint in _hints(typing.cast("Hashable", type(record))).items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 from pytest_ckpt.facts.across_hosts import HostWaits
 from pytest_ckpt.facts.client_proofs import ClientProofs
@@ -13,7 +13,7 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.strategy_results import Chains, Crashes, DrainRule, Preempted, Tiers, Training
-from pytest_ckpt.facts.subject import Subject
+from pytest_ckpt.facts.subject import Pattern, Subject
 
 OperationKind = Literal["save", "load"]
 
@@ -286,6 +286,10 @@ class Patterns:
     scaling: Scaling | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
+    def found(self, name: Pattern) -> Any:
+        """Return the record of one pattern; None if it was not measured. Raises AttributeError for another name."""
+        return getattr(self, name)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankFacts:
@@ -367,8 +371,8 @@ def with_patterns_of(measurement: Measurement, added: Measurement) -> Measuremen
     The saves and loads stay those of the first. A failure in an added pattern is a failure of the whole.
     """
     own, other = measurement.patterns or Patterns(), added.patterns or Patterns()
-    names = [f.name for f in fields(Patterns) if f.name != "not_run" and getattr(own, f.name) is None]
-    found = {name: getattr(other, name) for name in names}
+    names = [f.name for f in fields(Patterns) if f.name != "not_run" and own.found(f.name) is None]
+    found = {name: other.found(name) for name in names}
     not_run = {name: why for name, why in other.not_run.items() if name in names and name not in own.not_run}
     if not any(value is not None for value in found.values()) and not not_run and not added.failure:
         return measurement

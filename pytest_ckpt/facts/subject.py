@@ -8,22 +8,14 @@ from typing import Literal
 DEFAULT_ENGINE = "torch"
 DEFAULT_STRATEGY = "sync"
 
-Pattern = Literal[
-    "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full", "failover",
-    "upgrade", "snapshots", "training", "crashes", "chains", "tiers", "preempt",
-    "serving", "consolidation", "compression", "scaling",
-]  # fmt: skip
-"""What is measured beside the subject's own saves and loads; the fields of `measurement.Patterns`."""
+Pattern = str
+"""A measurement in addition to the subject's own saves and loads: the name of a field of `measurement.Patterns`."""
 
-OwnPattern = Literal["failover", "upgrade", "snapshots"]
-"""Those that a launch of their own measures, in which the controller runs commands."""
-
-Scenario = Literal[
-    "", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full", "failover",
-    "upgrade", "snapshots", "crashes", "chains", "tiers", "preempt",
-    "serving", "consolidation", "compression", "scaling",
-]  # fmt: skip
+Scenario = str
 """The pattern that an operation is part of; empty for the subject's own saves and loads."""
+
+StepKind = str
+"""What ranks do one after the other: ``save``, ``load``, ``retention``, ``data``, or a pattern."""
 
 Action = Literal["", "save", "load", "delete", "read"]
 """What ranks do; ``read``: samples are read and nothing is saved. Empty for what is no operation."""

@@ -73,10 +73,8 @@ MOUNTED: frozenset[Capability] = frozenset(
 MEMORY_KINDS = frozenset(("devtmpfs", "hugetlbfs", "ramfs", "rootfs", "tmpfs"))
 """File systems that live in the memory of one host."""
 
-Role = Literal["counted", "beside deletion", "data", "beside work", "neighbour", "endurance", "canary", "failover",
-    "upgrade", "snapshots", "crash", "chain", "tier", "preempt", "serving", "compression",
-    "scaling",
-]  # fmt: skip
+Role = str
+"""What a checkpoint is saved for: ``counted``, or a measurement in addition to the counted saves."""
 
 NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}
 """What scenarios and requirements need of a target beside saves and loads; where it is missing, they are left out."""

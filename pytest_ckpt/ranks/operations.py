@@ -26,9 +26,9 @@ from pytest_ckpt.support.errors import ReplacedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pytest_ckpt.facts.events import Event, StepKind
+    from pytest_ckpt.facts.events import Event
     from pytest_ckpt.facts.measurement import OperationKind
-    from pytest_ckpt.facts.subject import Action, Scenario, Stage, Subject
+    from pytest_ckpt.facts.subject import Action, Scenario, Stage, StepKind, Subject
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from pytest_ckpt.ranks.process.job import OF_SCALING
+from pytest_ckpt.sizing.patterns import PATTERNS
 from tests.support.front_door import TINY, FrontDoor
 from tests.support.hosts.lab import Step, need_hosts, on_hosts
 from tests.support.hosts.storage import HONEST_FUSE
@@ -94,7 +94,7 @@ def test_hosts_that_share_one_device_are_clients_that_do_not_grow(make_home, cei
 def test_wrong_bytes_of_some_of_the_clients_are_found(door: FrontDoor, make_home) -> None:
     need_fuse()
     with misbehaving(make_home("target")) as target:
-        target.fault("flipped bit in reads", path=f"*-0{2 + OF_SCALING + 1}/*")
+        target.fault("flipped bit in reads", path=f"*-0{2 + PATTERNS['scaling'].first + 1}/*")
         run = door.run(*TINY, *SCALING, target=target.path)
         target.clear()
     assert run.verdict("SCALING")["reason"] == "wrong bytes"

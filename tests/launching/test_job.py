@@ -33,7 +33,8 @@ def test_a_task_has_the_layout_of_the_plan_and_the_rest_of_the_settings():
     assert (task.subject, task.model, task.mode) == (planned.subject, "llama3-70b", "subset")
     assert (task.processes, task.scale, task.operations) == (8, 1 / 1000, 4)
     assert (task.engine, task.seed, task.drop_caches) == ("stream", 7, "never")
-    assert (task.keep, task.contention, task.endurance, task.near_full_bytes) == (True, True, False, 0)
+    assert (task.keep, task.endurance, task.near_full, task.crashes, task.serving) == (True, None, None, None, None)
+    assert task.patterns == ("storm", "shifted", "joined", "split", "neighbour", "mixed")
     assert list(misfits(task)) == []
     assert from_plain(Task, to_plain(task)) == task
 
