@@ -90,7 +90,7 @@ def resolve(
     operations = values["operations"] or profile.operations
     if values["keep_last"] and values["keep_last"] > operations:
         raise UsageError(
-            f"--ckpt-keep-last {values['retain']}: the run has {operations} saves, and no more can be kept.",
+            f"--ckpt-keep-last {values['keep_last']}: the run has {operations} saves, and no more can be kept.",
             f"Keep fewer, or leave it out: without it all {operations} stay until they have been loaded.",
         )
     models = Models(parallelism=values["parallel"], kept=kept or {})
