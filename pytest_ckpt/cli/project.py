@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.saying import say
+from pytest_ckpt.cli.console import say
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import parse_size
 
@@ -55,7 +55,7 @@ def run(asked: argparse.Namespace) -> int:
             raise UsageError(f"{folder} is no folder.", "Name the folder of a run, such as ckpt-report.")
         document = judge_folder(folder, {}, foresees=False)
         measurements += [from_plain(Measurement, m) for m in document["measurements"]]
-        for kind, ceiling in zip(KINDS, recorded_settings(document, {}).ceilings, strict=True):
+        for kind, ceiling in zip(KINDS, recorded_settings(document, {}).vendor_max_rates, strict=True):
             declared[kind] = max(declared[kind], ceiling)
         if not is_unfinished(folder) and (changed := changes_of_facts(folder)):
             notices.append(f"{folder} is not as its run left it: {', '.join(changed)}.")

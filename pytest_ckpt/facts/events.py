@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_ckpt.facts.across_hosts import Awaited, LateHost, Sight, TierSight, added_up
+from pytest_ckpt.facts.across_hosts import Awaited, DelayedHost, TargetView, TierView, added_up
 from pytest_ckpt.facts.client_proofs import ClientProofs
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.commands import Command, CommandRun
@@ -93,8 +93,8 @@ class HostsSeen:
     """
 
     hosts: tuple[HostFacts, ...]
-    sights: tuple[Sight, ...] = ()
-    tiers: tuple[TierSight, ...] = ()
+    sights: tuple[TargetView, ...] = ()
+    tiers: tuple[TierView, ...] = ()
     lacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -139,7 +139,7 @@ class HostsLooked:
 
     subject: Subject
     awaited: Awaited
-    late: tuple[LateHost, ...] = ()
+    late: tuple[DelayedHost, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -292,7 +292,7 @@ class SubjectEvents:
     integrity: Integrity | None = None
     found: dict[str, object] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
-    looks: list[tuple[Awaited, tuple[LateHost, ...]]] = field(default_factory=list)
+    looks: list[tuple[Awaited, tuple[DelayedHost, ...]]] = field(default_factory=list)
     end: MeasurementDone | None = None
 
     def take(self, event: Event) -> None:

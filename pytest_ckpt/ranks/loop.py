@@ -26,10 +26,10 @@ from pytest_ckpt.ranks.engines.protocol import Engine, Loader, joined_facts
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.ranks.scenarios.alternating_pairs import measure_data_of
 from pytest_ckpt.ranks.scenarios.bench import Bench
 from pytest_ckpt.ranks.scenarios.canaries import Canaries
 from pytest_ckpt.ranks.scenarios.counted_loads import CountedLoads
-from pytest_ckpt.ranks.scenarios.in_turns import measure_data_of
 from pytest_ckpt.ranks.scenarios.retention import SavesRetained
 from pytest_ckpt.ranks.strategies.protocol import Strategy, strategy_of
 from pytest_ckpt.ranks.training import TrainingSteps
@@ -75,7 +75,7 @@ class MeasurementLoop:
         )
         self._own = SavesRetained(self._do, retain=task.retain)
         self._expected_bytes = task.loaded_bytes(self._layout)
-        self._found = Found()
+        self._found = LoopResults()
 
     def run(self) -> None:
         """Measure, verify, remove what was written (unless it is to be kept).
@@ -298,7 +298,7 @@ class MeasurementLoop:
 
 
 @dataclass(slots=True)
-class Found:
+class LoopResults:
     """What has been found so far; on rank 0 the figures are those of all ranks."""
 
     bytes_checked: int = 0

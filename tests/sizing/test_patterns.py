@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from pytest_ckpt.facts.measurement import Patterns
-from pytest_ckpt.launching.own_launches import OWN_LAUNCHES
+from pytest_ckpt.launching.separate_launches import OWN_LAUNCHES
 from pytest_ckpt.ranks.process.job import BESIDE_DELETION, OF_CANARIES, OF_DATA
 from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.support.references import load

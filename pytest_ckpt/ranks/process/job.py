@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.across_hosts import Sign
+from pytest_ckpt.facts.across_hosts import Marker
 from pytest_ckpt.facts.environment import Streams
 from pytest_ckpt.facts.file_rules import FileRule
 from pytest_ckpt.facts.models import Model
@@ -166,8 +166,8 @@ class Task:
             stages=strategy.stages,
             seed=seed,
             drop_caches=settings.drop_caches,
-            keep=settings.keep,
-            retain=settings.retain,
+            keep=settings.keep_files,
+            retain=settings.keep_last,
             # Of what a codec makes smaller, constant data shows nothing of the storage.
             data_pairs=0 if strategy.compresses else settings.data_pairs,
             compressible=settings.compressible,
@@ -201,8 +201,8 @@ class Job:
     options: EngineOptions = EngineOptions()
     second: AreaRef | None = None
     local: AreaRef | None = None
-    sign: Sign | None = None
-    tier_sign: Sign | None = None
+    sign: Marker | None = None
+    tier_sign: Marker | None = None
     libraries: tuple[str, ...] = ()
     streams: Streams | None = None
     is_followed: bool = False

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.targets import AreaRef
     from pytest_ckpt.ranks.engines.protocol import Engine, Loader
-    from pytest_ckpt.ranks.loop import Found
+    from pytest_ckpt.ranks.loop import LoopResults
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
@@ -46,7 +46,7 @@ class Bench:
     local: AreaRef | None
     tier: Store | None
     own: SavesRetained
-    found: Found
+    found: LoopResults
     strategy: Callable[..., Strategy]
     engine: Callable[..., Engine]
     loader: Callable[[RankLayout, EngineOptions], Loader]

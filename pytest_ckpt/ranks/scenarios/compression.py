@@ -9,7 +9,7 @@ from pytest_ckpt.facts.compression import PAIRS, Compression
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.ranks.content import AS_NUMBERS
 from pytest_ckpt.ranks.engines.compressed import CompressedEngine
-from pytest_ckpt.ranks.scenarios.in_turns import InTurns
+from pytest_ckpt.ranks.scenarios.alternating_pairs import AlternatingPairs
 from pytest_ckpt.sizing.patterns import PATTERNS
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class _Counts:
             self.stored_bytes = sum(stored for _, stored in found)
 
 
-def measure_compression(group: Group, do: Operations, task: Task, turns: InTurns, *, whole_bytes: int) -> None:
+def measure_compression(group: Group, do: Operations, task: Task, turns: AlternatingPairs, *, whole_bytes: int) -> None:
     """Tell what came of all pairs, of which the second way goes through the codec."""
     counts = _Counts(group)
     timed = replace(turns, looked_at=counts.look_at).measure(PAIRS)
@@ -67,7 +67,7 @@ def measure_compression(group: Group, do: Operations, task: Task, turns: InTurns
 
 def measure(at: Bench) -> None:
     """Compare saves through the codec with plain ones."""
-    turns = InTurns(
+    turns = AlternatingPairs(
         do=at.do,
         cache=at.cache,
         number=at.task.operations + PATTERNS["compression"].first,

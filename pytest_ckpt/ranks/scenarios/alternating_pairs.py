@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True, slots=True)
-class Timed:
+class PairTimes:
     """Seconds of each kind of operation, by whether it was of the second way; faults in what all loads brought."""
 
     seconds: dict[tuple[OperationKind, bool], tuple[float, ...]] = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Timed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class InTurns:
+class AlternatingPairs:
     """Measures pairs, each of a checkpoint that is none of the subject's own, saved under ``number``.
 
     ``strategy`` makes what saves, in the second way where it is told so; ``drop`` empties the caches of files.
@@ -48,9 +48,9 @@ class InTurns:
     drop: Callable[[Sequence[Files]], None]
     looked_at: Callable[[Engine, OperationKind], None] = lambda _engine, _kind: None
 
-    def measure(self, pairs: int) -> Timed:
+    def measure(self, pairs: int) -> PairTimes:
         """Return what came of all pairs; rank 0 knows the seconds."""
-        timed, steps = Timed(), 0
+        timed, steps = PairTimes(), 0
         for pair in range(pairs):
             # Who goes first takes turns.
             for second in (bool(pair % 2), not pair % 2):
@@ -60,7 +60,7 @@ class InTurns:
                     timed.seconds[kind, second] = (*timed.seconds.get((kind, second), ()), seconds)
         return timed
 
-    def _save_and_load(self, timed: Timed, *, second: bool) -> list[tuple[OperationKind, float]]:
+    def _save_and_load(self, timed: PairTimes, *, second: bool) -> list[tuple[OperationKind, float]]:
         do, strategy = self.do, self.strategy(second)
         engine = strategy.engine
         saved = do.save(strategy, self.number, role=self.role)
@@ -76,7 +76,7 @@ class InTurns:
         return [(o.kind, o.seconds) for o in (saved, loaded.operation) if o]
 
 
-def measure_data(turns: InTurns, pairs: int) -> DataEffect | None:
+def measure_data(turns: AlternatingPairs, pairs: int) -> DataEffect | None:
     """Return what came of all pairs, of which the second way saves constant data; rank 0 knows it."""
     timed = turns.measure(pairs)
     seconds = timed.seconds
@@ -93,7 +93,7 @@ def measure_data(turns: InTurns, pairs: int) -> DataEffect | None:
 
 def measure_data_of(at: Bench) -> None:
     """Compare unique with constant data."""
-    turns = InTurns(
+    turns = AlternatingPairs(
         do=at.do,
         cache=at.cache,
         number=at.task.operations + OF_DATA,
