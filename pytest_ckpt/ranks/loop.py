@@ -27,8 +27,8 @@ from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.ranks.scenarios.alternating_pairs import measure_data_of
-from pytest_ckpt.ranks.scenarios.bench import Bench
 from pytest_ckpt.ranks.scenarios.canaries import Canaries
+from pytest_ckpt.ranks.scenarios.context import ScenarioContext
 from pytest_ckpt.ranks.scenarios.counted_loads import CountedLoads
 from pytest_ckpt.ranks.scenarios.retention import SavesRetained
 from pytest_ckpt.ranks.strategies.protocol import Strategy, strategy_of
@@ -179,15 +179,15 @@ class MeasurementLoop:
             )
         )
 
-    def _measure_patterns(self, bench: Bench, *, lasts: bool) -> None:
+    def _measure_patterns(self, bench: ScenarioContext, *, lasts: bool) -> None:
         """Measure the patterns of the task: those that last for hours, or the others."""
         rows = [PATTERNS[name] for name in self._task.patterns]
         # A scenario measures several patterns together.
         for scenario in dict.fromkeys(row.scenario for row in rows if row.lasts is lasts):
             load(scenario)(bench)
 
-    def _bench(self, cache: HostCache) -> Bench:
-        return Bench(
+    def _bench(self, cache: HostCache) -> ScenarioContext:
+        return ScenarioContext(
             group=self._group,
             activity=self._activity,
             do=self._do,

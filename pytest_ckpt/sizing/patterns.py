@@ -64,10 +64,10 @@ class PatternRow(NamedTuple):
     """One pattern.
 
     ``label`` names one of its steps. ``scenario`` is ``module:name``, imported in ranks only: a function of a
-    `ranks.scenarios.bench.Bench`, the same for patterns that are measured together, or with ``has_own_launch`` a
-    `RunWithCommands` in a launch of its own. ``amount`` returns None if these ranks cannot measure the pattern.
-    ``first`` is the number of its first checkpoint, after those that are counted. ``lasts``: it takes hours or space,
-    and comes after all others. ``names`` are files of checkpoints that only it writes, ``beside`` files next to them.
+    `ScenarioContext`, the same for patterns that are measured together, or with ``has_own_launch`` a `RunWithCommands`
+    in a launch of its own. ``amount`` returns None if these ranks cannot measure the pattern. ``first`` is the number
+    of its first checkpoint, after those that are counted. ``lasts``: it takes hours or space, and comes after all
+    others. ``names`` are files of checkpoints that only it writes, ``beside`` files next to them.
     """
 
     name: Pattern

@@ -37,10 +37,10 @@ from __future__ import annotations
 
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.measurement import LoadedAgain
-from pytest_ckpt.ranks.scenarios.bench import Bench
+from pytest_ckpt.ranks.scenarios.context import ScenarioContext
 
 
-def measure(at: Bench) -> None:
+def measure(at: ScenarioContext) -> None:
     """Load the newest checkpoint, cold."""
     number, engine = at.own.newest_full, at.engine()
     at.drop([at.do.files(number)])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
-    from pytest_ckpt.ranks.scenarios.bench import Bench
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.protocol import Strategy
 
 
@@ -91,7 +91,7 @@ def measure_data(turns: AlternatingPairs, pairs: int) -> DataEffect | None:
     )
 
 
-def measure_data_of(at: Bench) -> None:
+def measure_data_of(at: ScenarioContext) -> None:
     """Compare unique with constant data."""
     turns = AlternatingPairs(
         do=at.do,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import Task
-    from pytest_ckpt.ranks.scenarios.bench import Bench
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
 
 
 class _Counts:
@@ -65,7 +65,7 @@ def measure_compression(group: Group, do: Operations, task: Task, turns: Alterna
     do.send(PatternMeasured(subject=task.subject, name="compression", found=found))
 
 
-def measure(at: Bench) -> None:
+def measure(at: ScenarioContext) -> None:
     """Compare saves through the codec with plain ones."""
     turns = AlternatingPairs(
         do=at.do,

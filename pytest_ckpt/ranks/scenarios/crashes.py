@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
     from pytest_ckpt.ranks.process.job import EngineOptions, Task
-    from pytest_ckpt.ranks.scenarios.bench import Bench
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.protocol import RankSave
     from pytest_ckpt.targets.protocol import Store
 
@@ -404,6 +404,6 @@ class ByDrain:
         self.do.delete(ref.number)
 
 
-def measure(at: Bench) -> None:
+def measure(at: ScenarioContext) -> None:
     """Kill saves in the background."""
     measure_crashes(at.group, at.activity, at.task, at.area, at.options, at.cache, at.drop, at.local)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
-    from pytest_ckpt.ranks.scenarios.bench import Bench
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.protocol import Strategy
     from pytest_ckpt.targets.protocol import Store, StoreOnVolume
 
@@ -199,7 +199,7 @@ def _goes_on(seconds: list[float], elapsed: float, asked: float) -> bool:
     return not asked and steady_round(seconds) is None and len(seconds) < MAXIMUM_ROUNDS
 
 
-def measure(at: Bench) -> None:
+def measure(at: ScenarioContext) -> None:
     """Measure what takes hours and space; what is not to be kept makes room for it."""
     task, do = at.task, at.do
     assert task.endurance

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.subject import OperationRef, Pattern
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
-    from pytest_ckpt.ranks.scenarios.bench import Bench
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.protocol import Strategy
     from pytest_ckpt.targets.protocol import Store
 
@@ -286,7 +286,7 @@ class _Reader:
         return document
 
 
-def measure(at: Bench) -> None:
+def measure(at: ScenarioContext) -> None:
     """Save during other work."""
     InterferenceScenario(
         at.group,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import Task
-    from pytest_ckpt.ranks.scenarios.bench import Bench
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.protocol import Strategy
 
 
@@ -55,7 +55,7 @@ def measure_notice(
     do.send(PatternMeasured(subject=task.subject, name="preempt", found=found))
 
 
-def measure(at: Bench) -> None:
+def measure(at: ScenarioContext) -> None:
     """Save at notice."""
     strategy = at.strategy(aside="notice")
     measure_notice(at.group, at.activity, at.do, strategy, at.task, whole_bytes=at.layout.bytes)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
-    from pytest_ckpt.ranks.scenarios.bench import Bench
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.sizing.models import Layout, RankLayout
 
 
@@ -92,7 +92,7 @@ class LoadPatterns:
         self.do.send(PatternMeasured(subject=self.do.subject, name=reading.name, found=found))
 
 
-def measure(at: Bench) -> None:
+def measure(at: ScenarioContext) -> None:
     """Load as ranks do that did not write the checkpoint."""
     LoadPatterns(
         group=at.group,

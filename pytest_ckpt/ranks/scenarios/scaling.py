@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
     from pytest_ckpt.ranks.process.job import Task
-    from pytest_ckpt.ranks.scenarios.bench import Bench
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.protocol import Strategy
 
 _ONE_CLIENT = "One client has nothing to grow from; two hosts, or two ranks on one host, are needed."
@@ -112,7 +112,7 @@ class ScalingScenario:
         return loaded.integrity(of.bytes)
 
 
-def measure(at: Bench) -> None:
+def measure(at: ScenarioContext) -> None:
     """Save and load by growing counts of clients."""
     ScalingScenario(
         group=at.group,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
     from pytest_ckpt.ranks.process.job import Task
-    from pytest_ckpt.ranks.scenarios.bench import Bench
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.sizing.serving import Weights
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, ReadableFile, Sink, Store
 
@@ -267,7 +267,7 @@ class Consolidator(WeightsEngine):
             sink.write(piece[:count])
 
 
-def measure(at: Bench) -> None:
+def measure(at: ScenarioContext) -> None:
     """Load and rewrite weights without the optimizer."""
     task = at.task
     assert task.serving

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files
     from pytest_ckpt.ranks.process.job import Task
-    from pytest_ckpt.ranks.scenarios.bench import Bench
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.background import InFlight
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Draft, Store
@@ -454,7 +454,7 @@ class PartnerScenario:
         return sum(size for way in ways for _, size in self._sizes[way.whose])
 
 
-def measure(at: Bench) -> None:
+def measure(at: ScenarioContext) -> None:
     """Save to the local tier and to the target."""
     assert at.tier is not None
     TierScenario(

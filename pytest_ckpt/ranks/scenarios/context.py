@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
+class ScenarioContext:
     """A subject whose own saves and loads are done, and what can be made for it.
 
     ``own`` are its saves that are still on the target, ``found`` takes what is no pattern. ``strategy`` makes what
