@@ -20,7 +20,7 @@ from pytest_ckpt.support.toml import parse_toml
 GateKind = Literal["required", "where given", "advisory", "advisory where given", "off"]
 """``where given``: required in a run that was given what it needs (a second client, a power cut), else left out."""
 
-BUILT_IN = ("posix-shared", "posix-local", "gateway", "object", "object-local", "speed-only")
+BUILT_IN = ("posix-shared", "serving", "posix-local", "gateway", "object", "object-local", "speed-only")
 _STRENGTH: Mapping[str, int] = {kind: strength for strength, kind in enumerate(reversed(get_args(GateKind)))}
 _KEYS = ("gate", "limit")
 

@@ -19,6 +19,7 @@ from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED
 from pytest_ckpt.facts.targets import StorageStack
+from pytest_ckpt.judging.reasons import reasons_for
 from pytest_ckpt.report import charts, front, pictures, remedies, tables, view
 from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
@@ -199,6 +200,7 @@ def _environment() -> jinja2.Environment:
         "command": shlex.join,
         "median": statistics.median,
         "phase_class": charts.phase_class,
+        "reasons": reasons_for,
         "paragraphs": lambda text: [" ".join(p.split()) for p in str(text).split("\n\n")],
     }
     environment.globals |= {
