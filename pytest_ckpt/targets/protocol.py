@@ -160,7 +160,7 @@ class DraftOfObjects(Draft, Protocol):
     def place(self) -> ObjectPlace:
         """Return where they belong."""
 
-    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+    def of_client_library(self, error: BaseException, library: str, what: str, place: str) -> Exception:
         """Return what a library met as an OSError without its words, which may repeat keys.
 
         It is an EOFError where an object has no such bytes.
@@ -236,7 +236,7 @@ class CommittedObjects(Committed, Protocol):
     def place(self) -> ObjectPlace:
         """Return where its objects are."""
 
-    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+    def of_client_library(self, error: BaseException, library: str, what: str, place: str) -> Exception:
         """Return what a library met, as of a `DraftOfObjects`."""
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from pytest_ckpt.targets.posix.sighting import describe_change, standing_of
+from pytest_ckpt.targets.posix.run_folder import describe_change, standing_of
 from tests.support.machine import need
 
 

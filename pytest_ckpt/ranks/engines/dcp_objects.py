@@ -98,7 +98,7 @@ class ObjectsDcpEngine(DcpEngine):
     def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, Watch]:
         objects = cast("DraftOfObjects", draft)
         writer = self.new_writer(objects.place())
-        watch = WatchedObjects(clock, self._summed, writer.fs, self.client, objects.in_our_words)
+        watch = WatchedObjects(clock, self._summed, writer.fs, self.client, objects.of_client_library)
         writer.fs = watch  # type: ignore[assignment]
         return writer, watch
 
@@ -116,7 +116,7 @@ class ObjectsDcpEngine(DcpEngine):
     def _begin_load(self, committed: Committed, clock: Clock) -> tuple[FileSystemReader, Watch]:
         self._loaded = cast("CommittedObjects", committed)
         reader = self.new_reader(self._loaded.place())
-        watch = WatchedObjects(clock, self._summed, reader.fs, self.client, self._loaded.in_our_words)
+        watch = WatchedObjects(clock, self._summed, reader.fs, self.client, self._loaded.of_client_library)
         reader.fs = watch  # type: ignore[assignment]
         return reader, watch
 

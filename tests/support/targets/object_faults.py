@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from pytest_ckpt.targets.objects.server.held import Held, HeldPart, Object, Refused
 from pytest_ckpt.targets.objects.server.http import Handler, Server
+from pytest_ckpt.targets.objects.server.objects import Held, HeldPart, Object, Refused
 from tests.support.targets.object_server import BUCKET
 
 FAULTS: dict[str, type[Store]] = {}

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
-from pytest_ckpt.targets.objects.server.held import Condition, HeldPart, Object
+from pytest_ckpt.targets.objects.server.objects import Condition, HeldPart, Object
 from tests.support.targets.object_faults import Requests, Store
 
 HeldParts = tuple[HeldPart, ...]

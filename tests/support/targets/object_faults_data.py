@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_ckpt.targets.objects import parts
-from pytest_ckpt.targets.objects.server.held import Condition, Held, HeldPart, Object, Refused
+from pytest_ckpt.targets.objects.server.objects import Condition, Held, HeldPart, Object, Refused
 from tests.support.targets.object_faults import (
     MAXIMUM_CHANGED_BYTES,
     Requests,

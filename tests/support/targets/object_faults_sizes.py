@@ -7,8 +7,8 @@ import threading
 from collections.abc import Sequence
 
 from pytest_ckpt.targets.objects.keys import MARKER
-from pytest_ckpt.targets.objects.server.held import Condition, Object, Refused
 from pytest_ckpt.targets.objects.server.http import Handler
+from pytest_ckpt.targets.objects.server.objects import Condition, Object, Refused
 from tests.support.targets.object_faults import Requests, Store
 
 _FEW = 24

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 
-from pytest_ckpt.targets.objects.server.held import Held
 from pytest_ckpt.targets.objects.server.http import serve
+from pytest_ckpt.targets.objects.server.objects import Held
 
 
 def main() -> None:
