@@ -47,7 +47,7 @@ OWNERS = {
     "pytest_benchmark": ("plugin/benchmark_bridge.py",),
     "xdist": (),
     "jinja2": ("report/html.py",),
-    "markupsafe": ("report/html.py", "report/pictures.py"),
+    "markupsafe": ("report/html.py", "report/certificate_charts.py"),
     "jsonschema": (),
     "weasyprint": ("report/pdf.py",),
     "cryptography": ("evidence/signing.py",),

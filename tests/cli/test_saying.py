@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt import cli
+from pytest_ckpt.cli.console import say
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.cli.saying import say
 
 CLEARS, TURNS = "\x1b[2J", "\N{RIGHT-TO-LEFT OVERRIDE}"
 SMALL = ("--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2", "--ckpt-profile=smoke")

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_ckpt.conformance.__main__ import make
 from pytest_ckpt.conformance.context import CheckContext, Findings, NotRun, Watched
-from pytest_ckpt.conformance.process import Teller
+from pytest_ckpt.conformance.process import CallReporter
 from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.event_line import line_of_call
 
@@ -57,7 +57,7 @@ def test_each_change_is_told_so_that_a_slow_one_is_not_called_hung(tmp_path):
 def test_the_same_call_is_said_once_a_second_at_most(capsys, monkeypatch):
     now = iter([0.0, 0.2, 0.4, 1.3, 1.4])
     monkeypatch.setattr("pytest_ckpt.conformance.process.time.monotonic", lambda: next(now))
-    tell = Teller()
+    tell = CallReporter()
     for path in ("/a", "/a", "/b", "/b", "/b"):
         tell("rename", path)
     assert capsys.readouterr().err == line_of_call("rename", "/a") + line_of_call("rename", "/b")

@@ -23,7 +23,7 @@ from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.strategy_results import Crashes, Kill, Reached
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.engines.protocol import Clock, staging
-from pytest_ckpt.ranks.operations import Beside, Operations
+from pytest_ckpt.ranks.operations import BackgroundThread, Operations
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.forked import Forked, hand_on
 from pytest_ckpt.ranks.process.job import OF_CRASHES
@@ -206,7 +206,7 @@ class CrashScenario:
         self.way.before(ref, at)
         with self.do.stage("crashes", at):
             child = Forked(self.group, lambda tell, hear, group: self._child(ref, tell, hear, group))
-            retention = Beside(lambda _over: self._delete_own(older)) if older else None
+            retention = BackgroundThread(lambda _over: self._delete_own(older)) if older else None
             try:
                 self._until_copied(child)
                 # All begin to write at once: some would be done when the last had copied.

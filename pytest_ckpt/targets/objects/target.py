@@ -124,7 +124,7 @@ def _none(bucket: Bucket, place: BucketPrefix) -> None:
 
 
 OPENER = "pytest_ckpt.targets.objects.store:open_store"
-CLEAN = "pytest_ckpt.targets.objects.cleanup:clean_as_asked"
+CLEAN = "pytest_ckpt.targets.objects.remove:clean_as_asked"
 _CAPABILITIES: Mapping[str, frozenset[Capability]] = {
     "s3": frozenset(("objects", "parts of S3")),
     "az": frozenset(("objects",)),

@@ -6,10 +6,10 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
-from pytest_ckpt.targets.objects.server.objects import Condition, HeldPart, Object
+from pytest_ckpt.targets.objects.server.objects import Condition, Object, StoredPart
 from tests.support.targets.object_faults import Requests, Store
 
-HeldParts = tuple[HeldPart, ...]
+StoredParts = tuple[StoredPart, ...]
 
 
 class _Conditions(Store):
@@ -17,7 +17,7 @@ class _Conditions(Store):
         """Return what is made of a condition."""
         return condition
 
-    def put(self, bucket: str, key: str, piece: HeldPart, condition: Condition) -> Object:
+    def put(self, bucket: str, key: str, piece: StoredPart, condition: Condition) -> Object:
         return super().put(bucket, key, piece, self.loosened(condition))
 
     def end_upload(
@@ -60,7 +60,9 @@ class _TwoWinners(Store):
         super().__init__()
         self.lines: dict[str, threading.Barrier] = {}
 
-    def _publish(self, bucket: str, key: str, pieces: HeldParts, crc32: str, etag: str, condition: Condition) -> Object:
+    def _publish(
+        self, bucket: str, key: str, pieces: StoredParts, crc32: str, etag: str, condition: Condition
+    ) -> Object:
         if self.is_meant(condition):
             condition.check(self.now(bucket, key))
             with contextlib.suppress(threading.BrokenBarrierError):

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 
 from pytest_ckpt.targets.objects.server.http import serve
-from pytest_ckpt.targets.objects.server.objects import Held
+from pytest_ckpt.targets.objects.server.objects import Buckets
 
 
 def main() -> None:
     """Serve until somebody ends this process."""
-    server = serve(Held())
+    server = serve(Buckets())
     print(json.dumps({"url": f"http://127.0.0.1:{server.server_address[1]}"}), flush=True)
     server.serve_forever()
 

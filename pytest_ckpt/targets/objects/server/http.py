@@ -17,7 +17,7 @@ from typing import Any
 
 from pytest_ckpt.targets.objects import checksums, parts
 from pytest_ckpt.targets.objects.errors import local_name
-from pytest_ckpt.targets.objects.server.objects import Condition, Held, HeldPart, Object, Refused, ranges
+from pytest_ckpt.targets.objects.server.objects import Buckets, Condition, Object, Refused, StoredPart, ranges
 
 _MAXIMUM_KEYS = 1000
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
@@ -76,7 +76,7 @@ _CRC32 = "x-amz-checksum-crc32"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
-def serve(held: Held) -> ThreadingHTTPServer:
+def serve(held: Buckets) -> ThreadingHTTPServer:
     """Return a server of what is held, on a free port of the loopback interface; ``serve_forever`` runs it."""
     return Server(("127.0.0.1", 0), functools.partial(Handler, held))
 
@@ -97,7 +97,7 @@ class Handler(BaseHTTPRequestHandler):
     # An answer is sent in two pieces; the second must not wait for the first to be confirmed.
     disable_nagle_algorithm = True
 
-    def __init__(self, held: Held, *words: Any) -> None:
+    def __init__(self, held: Buckets, *words: Any) -> None:
         self._held = held
         super().__init__(*words)
 
@@ -194,7 +194,7 @@ class Handler(BaseHTTPRequestHandler):
                     add(said, "Deleted", Key=key)
         self._say(200, said)
 
-    def _received(self) -> HeldPart:
+    def _received(self) -> StoredPart:
         """Take in the body. Raises Refused where it is not what its checksum says."""
         for name in self.headers:
             if name.lower() == "content-encoding" and "aws-chunked" in self.headers[name]:

@@ -76,7 +76,7 @@ class Refused(Exception):  # noqa: N818 - it is an answer
         self.status, self.code = status, code
 
 
-class HeldPart:
+class StoredPart:
     """Bytes that were received, with their CRC-32 once all are there, and what else was sent to guard them."""
 
     def __init__(self, space: Space, size: int, etag: str) -> None:
@@ -97,7 +97,7 @@ class Object:
     seconds since 1970; ``checksums`` are others that were sent with it, by their headers.
     """
 
-    pieces: tuple[HeldPart, ...]
+    pieces: tuple[StoredPart, ...]
     etag: str
     crc32: str
     modified: float
@@ -112,7 +112,7 @@ class Object:
 @dataclass(kw_only=True, slots=True)
 class _Upload:
     key: str
-    pieces: dict[int, HeldPart] = field(default_factory=dict)
+    pieces: dict[int, StoredPart] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,7 +128,7 @@ class Condition:
             raise Refused(412, "PreconditionFailed", "At least one of the preconditions you specified did not hold")
 
 
-class Held:
+class Buckets:
     """All buckets; safe from several threads. Every object is whole for everybody, or not there."""
 
     def __init__(self) -> None:
@@ -138,9 +138,9 @@ class Held:
         self._buckets: dict[str, dict[str, Object]] = {}
         self._uploads: dict[tuple[str, str], _Upload] = {}
 
-    def new_piece(self, size: int) -> HeldPart:
+    def new_piece(self, size: int) -> StoredPart:
         """Return the room for so many bytes, which nobody sees."""
-        return HeldPart(self._space, size, self._new_etag())
+        return StoredPart(self._space, size, self._new_etag())
 
     def _new_etag(self) -> str:
         return f"{next(self._numbers):032x}"
@@ -175,7 +175,7 @@ class Held:
             raise Refused(404, "NoSuchKey", "The specified key does not exist.")
         return found
 
-    def put(self, bucket: str, key: str, piece: HeldPart, condition: Condition) -> Object:
+    def put(self, bucket: str, key: str, piece: StoredPart, condition: Condition) -> Object:
         """Make an object of one piece, in place of one that is there."""
         return self._publish(bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, condition)
 
@@ -199,7 +199,7 @@ class Held:
             self._uploads[bucket, name] = _Upload(key=key)
         return name
 
-    def put_part(self, bucket: str, upload: str, number: int, piece: HeldPart) -> None:
+    def put_part(self, bucket: str, upload: str, number: int, piece: StoredPart) -> None:
         """Add a piece to an upload, in place of one of that number."""
         with self._lock:
             self._upload(bucket, upload).pieces[number] = piece
@@ -235,7 +235,7 @@ class Held:
         return self._uploads[bucket, upload]
 
     def _publish(
-        self, bucket: str, key: str, pieces: tuple[HeldPart, ...], crc32: str, etag: str, condition: Condition
+        self, bucket: str, key: str, pieces: tuple[StoredPart, ...], crc32: str, etag: str, condition: Condition
     ) -> Object:
         sent = pieces[0].checksums if len(pieces) == 1 and "-" not in crc32 else {}
         made = Object(pieces=pieces, etag=etag, crc32=crc32, modified=time.time(), checksums=sent)
@@ -246,7 +246,7 @@ class Held:
         return made
 
 
-def ranges(held: Object, first: int, stop: int) -> Iterator[tuple[HeldPart, int, int]]:
+def ranges(held: Object, first: int, stop: int) -> Iterator[tuple[StoredPart, int, int]]:
     """Yield each piece that has some of an object's bytes from ``first`` up to ``stop``, and which of its bytes."""
     begin = 0
     for piece in held.pieces:
@@ -256,7 +256,7 @@ def ranges(held: Object, first: int, stop: int) -> Iterator[tuple[HeldPart, int,
         begin += piece.bytes
 
 
-def _chosen(pieces: dict[int, HeldPart], wanted: Sequence[tuple[int, str, str]]) -> Iterator[HeldPart]:
+def _chosen(pieces: dict[int, StoredPart], wanted: Sequence[tuple[int, str, str]]) -> Iterator[StoredPart]:
     if not wanted:
         raise Refused(400, "MalformedXML", "You must specify at least one part")
     if [number for number, _, _ in wanted] != sorted({number for number, _, _ in wanted}):

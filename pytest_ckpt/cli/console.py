@@ -1,10 +1,20 @@
-"""A progress bar for reading many files: one live line on a terminal, nothing elsewhere."""
+"""Console output of the subcommands: lines without what steers a terminal, and a progress bar."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TextIO
 
 from pytest_ckpt.support.units import counted
+
+
+def say(lines: Iterable[str]) -> None:
+    """Print lines as they come; each stays one line, without what steers a terminal."""
+    from pytest_ckpt.report.svg import printable  # noqa: PLC0415 - only when there is something to say
+
+    for line in lines:
+        print(printable(line).replace("\n", " "), flush=True)
+
 
 _WIDTH = 30
 
