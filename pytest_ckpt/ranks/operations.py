@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
-    from pytest_ckpt.ranks.strategies.protocol import Saved, Strategy
+    from pytest_ckpt.ranks.strategies.protocol import RankSave, Strategy
     from pytest_ckpt.ranks.training import TrainingSteps
     from pytest_ckpt.sizing.deltas import DeltaRule
     from pytest_ckpt.sizing.models import RankLayout
@@ -177,7 +177,7 @@ class Operations(Checkpoints):
         self.across_hosts = AcrossHosts(group, activity, subject, store, self.stage, is_local=is_local)
         self._group = group
         self._activity = activity
-        self._saved: list[Saved] = []
+        self._saved: list[RankSave] = []
         self._commits = 0
         self.stages: dict[str, float] = {}
         # When the last save began and was committed, on this rank's monotonic clock.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.across_hosts import MountSeen, Sign
+    from pytest_ckpt.facts.across_hosts import HostMount, Marker
     from pytest_ckpt.facts.client_proofs import FsyncCounts
     from pytest_ckpt.facts.failure import Phase
     from pytest_ckpt.facts.pattern import Step
@@ -160,7 +160,7 @@ class DraftOfObjects(Draft, Protocol):
     def place(self) -> ObjectPlace:
         """Return where they belong."""
 
-    def of_client_library(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
         """Return what a library met as an OSError without its words, which may repeat keys.
 
         It is an EOFError where an object has no such bytes.
@@ -211,7 +211,7 @@ class ReadableFile(Protocol):
         """Close it."""
 
 
-class Committed(Protocol):
+class CommittedCheckpoint(Protocol):
     """A committed checkpoint. Every file that is opened is opened, read and closed in phases of whoever opened it."""
 
     def entries(self) -> Sequence[Entry]:
@@ -230,13 +230,13 @@ class Committed(Protocol):
         """Return where a file of it lies, for mmap and libraries that open files; None where it has no path."""
 
 
-class CommittedObjects(Committed, Protocol):
+class CommittedObjects(CommittedCheckpoint, Protocol):
     """A committed checkpoint in a bucket, which a library may read by itself."""
 
     def place(self) -> ObjectPlace:
         """Return where its objects are."""
 
-    def of_client_library(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
         """Return what a library met, as of a `DraftOfObjects`."""
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:
@@ -244,7 +244,7 @@ class CommittedObjects(Committed, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Resident:
+class CachedBytes:
     """How much of some files this client's cache holds. Bytes."""
 
     resident_bytes: int
@@ -296,7 +296,7 @@ class Store(Protocol):
     def committed(self, subject: str) -> Sequence[int]:
         """Return the numbers of a subject's checkpoints that are committed, lowest first."""
 
-    def open(self, ref: CheckpointRef, phases: Phases) -> Committed:
+    def open(self, ref: CheckpointRef, phases: Phases) -> CommittedCheckpoint:
         """Return a committed checkpoint. Raises OSError (ENOENT: there is none), at the first of its files at last."""
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
@@ -311,7 +311,7 @@ class Store(Protocol):
     def find_gauge(self, subject: str) -> str | None:
         """Find what counts how much of a file this client's cache holds; None where nothing tells the truth here."""
 
-    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> Resident:
+    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> CachedBytes:
         """Return how much of files this client's cache holds, by a gauge that `find_gauge` found."""
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
@@ -346,7 +346,7 @@ class StoreOnVolume(Store, Protocol):
         """Remove such a file if it is there."""
 
 
-class Sighting(Protocol):
+class AreaView(Protocol):
     """The folder of an area, as this host sees it: whether it is the folder that other hosts see."""
 
     @property
@@ -354,7 +354,7 @@ class Sighting(Protocol):
         """Whether there is a folder at all."""
 
     @property
-    def mount(self) -> MountSeen:
+    def mount(self) -> HostMount:
         """The mount that the folder is on."""
 
     @property
@@ -369,17 +369,17 @@ class Sighting(Protocol):
     def device(self) -> str:
         """The device of the folder's file system as the kernel numbers it, ``major:minor``. Raises OSError."""
 
-    def shown(self, sign: Sign) -> AbstractContextManager[str]:
+    def shown(self, sign: Marker) -> AbstractContextManager[str]:
         """Make a file for other hosts, and remove it; give why that cannot be done, empty where it is done."""
 
-    def instead_of(self, sign: Sign, seconds: float) -> str:
+    def instead_of(self, sign: Marker, seconds: float) -> str:
         """Look for a file that another host made, for so long; return what was there instead, empty if it is found."""
 
 
 class StoreOfPaths(Store, Protocol):
     """A store whose area has a path, whose files become durable by fsync, and of which snapshots show in a folder."""
 
-    def sighting(self) -> Sighting:
+    def sighting(self) -> AreaView:
         """Return the area's folder as this host sees it."""
 
     def fsync_counts(self, subject: str) -> FsyncCounts:

@@ -10,7 +10,7 @@ import sys
 
 from pytest_ckpt.conformance.client import SAFE_PATH, Client
 from pytest_ckpt.conformance.context import Findings
-from pytest_ckpt.conformance.objects.session import ObjectContext, Session, SessionSettings
+from pytest_ckpt.conformance.objects.session import ObjectContext, Session, SessionSpec
 from pytest_ckpt.conformance.process import CallReporter, exit_code, observe, parser_of, run, show
 from pytest_ckpt.facts.checks import BY_NAME, Check
 from pytest_ckpt.facts.codec import to_plain
@@ -33,7 +33,7 @@ def main() -> int:
         ca_bundle=asked.ca_bundle,
         embedded="by hand" if asked.embedded else "",
     )
-    first = SessionSettings(
+    first = SessionSpec(
         bucket=place.bucket,
         prefix=f"{place.below}{check.name}-{os.getpid()}",
         access=access,

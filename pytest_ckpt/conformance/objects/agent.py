@@ -1,6 +1,6 @@
 """``python -m pytest_ckpt.conformance.objects.agent PLACE``: the second client of a check of an object store.
 
-PLACE is a `SessionSettings` as JSON. A request names a function ``module:function`` of this package, which takes its
+PLACE is a `SessionSpec` as JSON. A request names a function ``module:function`` of this package. The function takes the
 session, a name and the details of the request.
 """
 
@@ -14,13 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_ckpt.conformance.agent import answer_requests
-from pytest_ckpt.conformance.objects.session import Session, SessionSettings
+from pytest_ckpt.conformance.objects.session import Session, SessionSpec
 from pytest_ckpt.facts.codec import from_plain
 
 
 def main() -> int:
     """Do what is asked until there is no more."""
-    session = Session(from_plain(SessionSettings, json.loads(sys.argv[1])))
+    session = Session(from_plain(SessionSpec, json.loads(sys.argv[1])))
 
     def found(action: str) -> Callable[..., Any]:
         module, _, function = action.partition(":")

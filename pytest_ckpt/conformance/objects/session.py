@@ -40,7 +40,7 @@ _XML = {"Content-Type": "application/xml"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SessionSettings:
+class SessionSpec:
     """What both clients of a check are told: the place of its objects, how it is reached, and the seed of content."""
 
     bucket: str
@@ -85,7 +85,7 @@ class Reply:
 class Session:
     """A client: names are keys below the check's prefix. Safe from several threads; it remembers what it made."""
 
-    def __init__(self, asked: SessionSettings, tell: Callable[[str, str], None] = lambda _call, _path: None) -> None:
+    def __init__(self, asked: SessionSpec, tell: Callable[[str, str], None] = lambda _call, _path: None) -> None:
         self.seed = asked.seed
         self._place = BucketPrefix(bucket=asked.bucket, prefix=asked.prefix, scheme=asked.scheme)
         patience = Patience(connect_seconds=_CONNECT_SECONDS, silent_seconds=asked.patience_seconds, attempts=_ATTEMPTS)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions, Task
     from pytest_ckpt.sizing.models import RankLayout
-    from pytest_ckpt.targets.protocol import Committed
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint
 
 
 class ShardsInTurn:
@@ -40,7 +40,7 @@ class ShardsInTurn:
         """Return the steps of all shards."""
         return len(self._steps)
 
-    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+    def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Load what belongs to a step; a rank with fewer shards has nothing to do in the last ones."""
         self._done = step if step < len(self._steps) else None
         if self._done is None or self._loader is None:

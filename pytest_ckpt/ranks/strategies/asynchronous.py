@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.strategy_results import BACKGROUND
 from pytest_ckpt.ranks.engines.protocol import Clock, staging
-from pytest_ckpt.ranks.strategies.protocol import Saved, save_and_commit
+from pytest_ckpt.ranks.strategies.protocol import RankSave, save_and_commit
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
-    from pytest_ckpt.ranks.strategies.protocol import Pending, Saved
+    from pytest_ckpt.ranks.strategies.protocol import Pending, RankSave
     from pytest_ckpt.targets.protocol import Store
 
 
@@ -46,11 +46,11 @@ class Background:
                 self._in_flight.wait()
         return time.perf_counter() - start
 
-    def begin(self, work: Callable[[], Saved], start: float) -> InFlight:
+    def begin(self, work: Callable[[], RankSave], start: float) -> InFlight:
         """Begin work of a save that began at ``start``; when it is over for one rank, it is for all."""
         self.lane.begin(self._activity.operation)
 
-        def go_on() -> Saved:
+        def go_on() -> RankSave:
             saved = work()
             # Nobody's save is over before the checkpoint is one: until then the next may not take its place.
             self.group.wait()
@@ -69,14 +69,14 @@ class Background:
 class InFlight:
     """A save that goes on in a thread. ``returned`` are the seconds after which the job could go on."""
 
-    def __init__(self, work: Future[Saved], returned: float) -> None:
+    def __init__(self, work: Future[RankSave], returned: float) -> None:
         self._work, self._returned = work, returned
 
-    def poll(self) -> Saved | None:
+    def poll(self) -> RankSave | None:
         """Return what came of it; None while it goes on. Raises what the save met."""
         return self.wait() if self._work.done() else None
 
-    def wait(self) -> Saved:
+    def wait(self) -> RankSave:
         """Wait for its end and return what came of it. Raises what the save met."""
         saved = self._work.result()
         return replace(saved, timing=replace(saved.timing, returned=self._returned))
@@ -105,7 +105,7 @@ class AsyncStrategy:
                 staged_bytes = self._state.stage()
         staged = time.perf_counter() - start
 
-        def write() -> Saved:
+        def write() -> RankSave:
             saved = self._write(ref, start, clock.phases, takes_part=takes_part)
             timing = replace(saved.timing, staged=staged, waited_for_previous=waited, staged_bytes=staged_bytes)
             return replace(saved, timing=timing)
@@ -125,7 +125,7 @@ class AsyncStrategy:
         """Wait for the save in flight, and let the thread end."""
         self._background.release()
 
-    def _write(self, ref: CheckpointRef, start: float, phases: dict[str, float], *, takes_part: bool) -> Saved:
+    def _write(self, ref: CheckpointRef, start: float, phases: dict[str, float], *, takes_part: bool) -> RankSave:
         clock, group = Clock(activity=self._background.lane, phases=dict(phases)), self._background.group
         return save_and_commit(self.engine, self._store, group, ref, clock, start=start, takes_part=takes_part)
 

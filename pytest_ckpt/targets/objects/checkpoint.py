@@ -12,7 +12,7 @@ from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.targets.objects import parts
 from pytest_ckpt.targets.objects.authentication import is_aws_itself
 from pytest_ckpt.targets.objects.client import Bucket, ObjectState
-from pytest_ckpt.targets.objects.errors import StoreError, of_client_library
+from pytest_ckpt.targets.objects.errors import StoreError, in_our_words
 from pytest_ckpt.targets.objects.keys import MARKER
 from pytest_ckpt.targets.protocol import Buffer, ObjectPlace, Phases
 from pytest_ckpt.targets.without_paths import DraftWithoutPaths, SourceFile
@@ -177,9 +177,9 @@ class ObjectsDraft(DraftWithoutPaths):
         """Return where a library that writes itself puts this draft's objects."""
         return library_place(self._bucket, self._key)
 
-    def of_client_library(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
         """Return what a library met at the store, without its words."""
-        return of_client_library(error, library, what, place)
+        return in_our_words(error, library, what, place)
 
     def adopt(self, names: Collection[str]) -> None:
         """Take objects that a library put there as this draft's own: ask the store what it has of each."""
@@ -268,9 +268,9 @@ class ObjectsCommitted:
         """Return where a library that reads by itself finds the objects."""
         return library_place(self._bucket, self._key)
 
-    def of_client_library(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
         """Return what a library met at the store, without its words."""
-        return of_client_library(error, library, what, place)
+        return in_our_words(error, library, what, place)
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:
         """Return the bytes of those objects that are there."""

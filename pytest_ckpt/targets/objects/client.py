@@ -23,7 +23,7 @@ from pytest_ckpt.targets.objects.keys import BucketPrefix
 from pytest_ckpt.targets.objects.wire import OF_RANKS, Answer, Patience, Wire
 from pytest_ckpt.targets.protocol import Buffer
 
-_NOT_SENT = "x-amz-checksum-sha1"
+_NOT_ASKED = "x-amz-checksum-sha1"
 
 
 class S3Requests(Protocol):
@@ -65,10 +65,10 @@ class S3Requests(Protocol):
         """Close all connections."""
 
 
-class S3Wire(Wire):
+class AskingS3(Wire):
     """Requests as they are."""
 
-    digests = tuple(header for header in ALGORITHMS if header != _NOT_SENT)
+    digests = tuple(header for header in ALGORITHMS if header != _NOT_ASKED)
     kept = tuple(header for header in digests if header != MD5)
 
 
@@ -82,7 +82,7 @@ def open_wire(place: BucketPrefix, access: Access, patience: Patience) -> S3Requ
         from pytest_ckpt.targets.objects.google import AskingGoogle  # noqa: PLC0415
 
         return AskingGoogle(place, access, patience)
-    return S3Wire(DialectOfS3(place, access), access, patience)
+    return AskingS3(DialectOfS3(place, access), access, patience)
 
 
 _NO_SUCH_RANGE = 416

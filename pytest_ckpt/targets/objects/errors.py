@@ -239,7 +239,7 @@ _ANSWER = re.compile(r"""Header "([A-Za-z][A-Za-z0-9-]{1,60})" not found""")
 _STATUS = re.compile(r"response_status: (\d{3})")
 
 
-def of_client_library(error: BaseException, client: str, what: str, place: str) -> Exception:
+def in_our_words(error: BaseException, client: str, what: str, place: str) -> Exception:
     """Return an error of a client, of ``what`` it did to a ``place``, with a status and a code that are known alone.
 
     It is an EOFError where an object has no such part: what was saved is not what is there.

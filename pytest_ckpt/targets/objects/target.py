@@ -26,10 +26,10 @@ from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 from pytest_ckpt.targets.owner import OWNER, host_elsewhere, is_alive, owner_of
 from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time
 
-Locality = Literal["loopback", "this host", "elsewhere"]
+Nearness = Literal["loopback", "this host", "elsewhere"]
 
 
-def locality_of(endpoint: str, *, may_ask: bool) -> Locality:
+def nearness_of(endpoint: str, *, may_ask: bool) -> Nearness:
     """Return where an endpoint is; a name that is not known is elsewhere, and without ``may_ask`` none is looked up."""
     host = urllib.parse.urlsplit(endpoint).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
@@ -258,7 +258,7 @@ class ObjectTarget:
         )
 
     def _facts(self, server: str, endpoint: str, region: str, *, may_ask: bool = False) -> TargetFacts:
-        near = {locality_of(each, may_ask=may_ask) for each in self._access.endpoints or (endpoint,)}
+        near = {nearness_of(each, may_ask=may_ask) for each in self._access.endpoints or (endpoint,)}
         endpoint = ", ".join(self._access.endpoints) or endpoint
         found = (("endpoint", endpoint), ("region", region))
         options = ", ".join(f"{name} {value}" for name, value in found if value)

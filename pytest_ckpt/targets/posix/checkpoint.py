@@ -15,7 +15,7 @@ from pytest_ckpt.facts.across_hosts import SEEN_WITHIN_SECONDS
 from pytest_ckpt.facts.pattern import Step
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.sizing.files import ReplayedFile
-from pytest_ckpt.targets.posix.direct_io import BLOCK_BYTES, NOT_OFFERED, DirectFile, DirectWay
+from pytest_ckpt.targets.posix.direct_io import BLOCK_BYTES, NOT_OFFERED, DirectFile, DirectSupport
 from pytest_ckpt.targets.protocol import Buffer, Phases, Sink
 
 # Large enough to cost nothing, small enough that a slow target is seen to make progress.
@@ -73,7 +73,7 @@ class SinkAtOffsets:
     alignment = BLOCK_BYTES
     part_bytes: int | None = None
 
-    def __init__(self, path: Path, size: int, way: DirectWay, phases: Phases, finished: Finished) -> None:
+    def __init__(self, path: Path, size: int, way: DirectSupport, phases: Phases, finished: Finished) -> None:
         self._name, self._size, self._phases, self._finished = path.name, size, phases, finished
         self._end = 0
         with phases.phase("open", path.name):
@@ -261,7 +261,7 @@ class PosixDraft:
     """This rank's files in ``folder``; ``publish`` commits the checkpoint from the entries of all ranks."""
 
     def __init__(
-        self, folder: Path, way: DirectWay, phases: Phases, publish: Callable[[Sequence[Entry]], CommitProof]
+        self, folder: Path, way: DirectSupport, phases: Phases, publish: Callable[[Sequence[Entry]], CommitProof]
     ) -> None:
         self._folder, self._way, self._phases, self._publish = folder, way, phases, publish
         self._names: list[str] = []
@@ -373,7 +373,7 @@ _READ_BYTES = 64 << 20
 class PosixCommitted:
     """The files in a folder, read in the phases of whoever opened them."""
 
-    def __init__(self, folder: Path, way: DirectWay, phases: Phases) -> None:
+    def __init__(self, folder: Path, way: DirectSupport, phases: Phases) -> None:
         self._folder, self._way, self._phases = folder, way, phases
 
     def entries(self) -> Sequence[Entry]:
@@ -400,7 +400,7 @@ class PosixCommitted:
 class SourceAtOffsets:
     """A file that is open for reads at offsets."""
 
-    def __init__(self, path: Path, way: DirectWay, phases: Phases) -> None:
+    def __init__(self, path: Path, way: DirectSupport, phases: Phases) -> None:
         self._name, self._phases = path.name, phases
         with phases.phase("open", path.name):
             self._file = DirectFile(path, os.O_RDONLY, way, phases)
@@ -442,7 +442,7 @@ class SourceAtOffsets:
 class FreshSource(SourceAtOffsets):
     """A file whose bytes come from the storage again each time: the page cache is asked to drop what it took."""
 
-    def __init__(self, path: Path, way: DirectWay, phases: Phases) -> None:
+    def __init__(self, path: Path, way: DirectSupport, phases: Phases) -> None:
         super().__init__(path, way, phases)
         if not self.is_direct:
             os.posix_fadvise(self._file.descriptor, 0, 0, os.POSIX_FADV_RANDOM)

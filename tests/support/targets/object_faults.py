@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from pytest_ckpt.targets.objects.server.bucket_store import BucketStore, Object, RequestRefused, StoredPart
 from pytest_ckpt.targets.objects.server.http import Handler, Server
-from pytest_ckpt.targets.objects.server.objects import Buckets, Object, Refused, StoredPart
 from tests.support.targets.object_server import BUCKET
 
 FAULTS: dict[str, type[Store]] = {}
@@ -27,7 +27,7 @@ FAULTS: dict[str, type[Store]] = {}
 MAXIMUM_CHANGED_BYTES = 1 << 30
 
 
-class Store(Buckets):
+class Store(BucketStore):
     """What is kept in memory, and by which handler it is served."""
 
     handler: ClassVar[type[Handler]] = Handler
@@ -56,7 +56,7 @@ class Store(Buckets):
 
     def keys_now(self, bucket: str) -> list[tuple[str, Object]]:
         """Return all that is there, as it is."""
-        return Buckets.keys(self, bucket, "")
+        return BucketStore.keys(self, bucket, "")
 
     def changed(self, key: str, before: Object | None) -> None:
         """Remember what was there."""
@@ -116,7 +116,7 @@ def _of_command(command: str) -> type[Handler]:
             if self.command == command and self._key:
                 found = self._held.late(self._bucket, self._key)
                 if found is None:
-                    raise Refused(404, "NoSuchKey", "The specified key does not exist.")
+                    raise RequestRefused(404, "NoSuchKey", "The specified key does not exist.")
                 self._get(found)
             else:
                 super()._done()

@@ -6,10 +6,10 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
-from pytest_ckpt.targets.objects.server.objects import Condition, Object, StoredPart
+from pytest_ckpt.targets.objects.server.bucket_store import Condition, Object, StoredPart
 from tests.support.targets.object_faults import Requests, Store
 
-StoredParts = tuple[StoredPart, ...]
+HeldParts = tuple[StoredPart, ...]
 
 
 class _Conditions(Store):
@@ -60,9 +60,7 @@ class _TwoWinners(Store):
         super().__init__()
         self.lines: dict[str, threading.Barrier] = {}
 
-    def _publish(
-        self, bucket: str, key: str, pieces: StoredParts, crc32: str, etag: str, condition: Condition
-    ) -> Object:
+    def _publish(self, bucket: str, key: str, pieces: HeldParts, crc32: str, etag: str, condition: Condition) -> Object:
         if self.is_meant(condition):
             condition.check(self.now(bucket, key))
             with contextlib.suppress(threading.BrokenBarrierError):

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_ckpt.targets.objects import parts
-from pytest_ckpt.targets.objects.server.objects import Buckets, Condition, Object, Refused, StoredPart
+from pytest_ckpt.targets.objects.server.bucket_store import BucketStore, Condition, Object, RequestRefused, StoredPart
 from tests.support.targets.object_faults import (
     MAXIMUM_CHANGED_BYTES,
     Requests,
@@ -30,7 +30,7 @@ class EarlyParts(Store, fault="early visible multipart", fails="MULTIPART.hidden
     def put_part(self, bucket: str, upload: str, number: int, piece: StoredPart) -> None:
         super().put_part(bucket, upload, number, piece)
         key = self._uploads[bucket, upload].key
-        Buckets._publish(self, bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, Condition())
+        BucketStore._publish(self, bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, Condition())
 
 
 class LostPart(
@@ -62,7 +62,7 @@ class AllParts(Store, fault="parts that were not named", fails="MULTIPART.parts"
         made = super().end_upload(bucket, upload, wanted, condition)
         if len(found.pieces) > len(wanted):
             every = tuple(piece for _, piece in sorted(found.pieces.items()))
-            Buckets._publish(self, bucket, found.key, every, made.crc32, made.etag, Condition())
+            BucketStore._publish(self, bucket, found.key, every, made.crc32, made.etag, Condition())
         return made
 
 
@@ -90,7 +90,7 @@ class SmallParts(Store, fault="small parts accepted", fails="LIMITS.parts", says
     def end_upload(self, bucket: str, upload: str, wanted: Wanted, condition: Condition) -> Object:
         try:
             return super().end_upload(bucket, upload, wanted, condition)
-        except Refused as refused:
+        except RequestRefused as refused:
             if refused.code != "EntityTooSmall":
                 raise
         found = self._uploads.pop((bucket, upload))
@@ -103,7 +103,7 @@ class FewParts(Store, fault="1,000 parts at most", fails="LIMITS.parts LIMITS.ma
 
     def put_part(self, bucket: str, upload: str, number: int, piece: StoredPart) -> None:
         if number > 1000:
-            raise Refused(400, "InvalidArgument", "Part number must be an integer between 1 and 1000")
+            raise RequestRefused(400, "InvalidArgument", "Part number must be an integer between 1 and 1000")
         super().put_part(bucket, upload, number, piece)
 
 
@@ -142,13 +142,13 @@ class RefusedAndKept(Store, fault="refused and kept", fails="DIGEST.object", say
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _put(self, upload: str, number: str) -> None:
-            self.wrong: Refused | None = None
+            self.wrong: RequestRefused | None = None
             super()._put(upload, number)
 
         def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
             try:
                 super()._check_digests(expected_text, computed)
-            except Refused as refused:
+            except RequestRefused as refused:
                 if "uploadId" in self._query:
                     raise
                 self.wrong = refused
@@ -292,5 +292,5 @@ class CleanedKeys(Store, fault="keys cleaned like paths", fails="LIST.names", sa
     class handler(Requests):  # noqa: N801 - an attribute
         def _done(self) -> None:
             if "//" in self._key:
-                raise Refused(400, "XMinioInvalidObjectName", "Object name contains unsupported characters.")
+                raise RequestRefused(400, "XMinioInvalidObjectName", "Object name contains unsupported characters.")
             super()._done()

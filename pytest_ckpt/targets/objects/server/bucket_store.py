@@ -1,7 +1,7 @@
-"""Objects, uploads and their bytes in the server: names in memory, bytes in one file without a name.
+"""What the server holds: objects of pieces, and uploads that are not ended; names are in memory.
 
-A piece is written before a client can see it, and an object is a list of pieces: ending an upload moves no byte. Data
-that are overwritten or deleted stay whole for their readers: a piece gives its space back when nothing refers to it.
+A piece is written before anybody can see it, and an object is a list of pieces: to end an upload moves no byte. What is
+overwritten or deleted stays whole for who reads it: a piece gives its space back when nobody holds it any more.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Space:
             self._fallocate(self.file.fileno(), _KEEP_SIZE | _PUNCH_HOLE, offset, whole)
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer
+class RequestRefused(Exception):  # noqa: N818 - it is an answer
     """A request that the server does not do: S3's code for it and the status of the answer."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
@@ -125,10 +125,12 @@ class Condition:
     def check(self, found: Object | None) -> None:
         """Raise Refused where it does not hold."""
         if (self.absent and found) or (self.etag and (found is None or found.etag != self.etag)):
-            raise Refused(412, "PreconditionFailed", "At least one of the preconditions you specified did not hold")
+            raise RequestRefused(
+                412, "PreconditionFailed", "At least one of the preconditions you specified did not hold"
+            )
 
 
-class Buckets:
+class BucketStore:
     """All buckets; safe from several threads. Every object is whole for everybody, or not there."""
 
     def __init__(self) -> None:
@@ -172,7 +174,7 @@ class Buckets:
         with self._lock:
             found = self._of(bucket).get(key)
         if found is None:
-            raise Refused(404, "NoSuchKey", "The specified key does not exist.")
+            raise RequestRefused(404, "NoSuchKey", "The specified key does not exist.")
         return found
 
     def put(self, bucket: str, key: str, piece: StoredPart, condition: Condition) -> Object:
@@ -226,12 +228,12 @@ class Buckets:
 
     def _of(self, bucket: str) -> dict[str, Object]:
         if bucket not in self._buckets:
-            raise Refused(404, "NoSuchBucket", "The specified bucket does not exist")
+            raise RequestRefused(404, "NoSuchBucket", "The specified bucket does not exist")
         return self._buckets[bucket]
 
     def _upload(self, bucket: str, upload: str) -> _Upload:
         if (bucket, upload) not in self._uploads:
-            raise Refused(404, "NoSuchUpload", "The specified upload does not exist.")
+            raise RequestRefused(404, "NoSuchUpload", "The specified upload does not exist.")
         return self._uploads[bucket, upload]
 
     def _publish(
@@ -258,13 +260,13 @@ def ranges(held: Object, first: int, stop: int) -> Iterator[tuple[StoredPart, in
 
 def _chosen(pieces: dict[int, StoredPart], wanted: Sequence[tuple[int, str, str]]) -> Iterator[StoredPart]:
     if not wanted:
-        raise Refused(400, "MalformedXML", "You must specify at least one part")
+        raise RequestRefused(400, "MalformedXML", "You must specify at least one part")
     if [number for number, _, _ in wanted] != sorted({number for number, _, _ in wanted}):
-        raise Refused(400, "InvalidPartOrder", "The list of parts was not in ascending order.")
+        raise RequestRefused(400, "InvalidPartOrder", "The list of parts was not in ascending order.")
     for place, (number, etag, crc32) in enumerate(wanted, 1):
         piece = pieces.get(number)
         if piece is None or piece.etag != etag or crc32 not in ("", parts.encoded(piece.crc32)):
-            raise Refused(400, "InvalidPart", "One or more of the specified parts could not be found.")
+            raise RequestRefused(400, "InvalidPart", "One or more of the specified parts could not be found.")
         if piece.bytes < parts.MINIMUM_PART_BYTES and place < len(wanted):
-            raise Refused(400, "EntityTooSmall", "Your proposed upload is smaller than the minimum allowed size")
+            raise RequestRefused(400, "EntityTooSmall", "Your proposed upload is smaller than the minimum allowed size")
         yield piece
