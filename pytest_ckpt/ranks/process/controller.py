@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.subject import Subject
 
 
-
 END = "end"
 """What a rank says last, and hears when all that it said has arrived."""
 WAITING, NEXT, LEAVE = "waiting", "next", "leave"
