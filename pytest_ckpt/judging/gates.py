@@ -15,7 +15,7 @@ from pytest_ckpt.facts.proofs import COLD_BASES
 from pytest_ckpt.judging.clients import read_demand
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import nearest
-from pytest_ckpt.support.toml import parse_toml
+from pytest_ckpt.support.user_files import parse_toml
 
 GateKind = Literal["required", "where given", "advisory", "advisory where given", "off"]
 """``where given``: required in a run that was given what it needs (a second client, a power cut), else left out."""

@@ -11,7 +11,7 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging import command_results, loads, speed
-from pytest_ckpt.report.remedies import HEADINGS
+from pytest_ckpt.report.front import HEADINGS
 from tests.support.docs_pages import options_page, remedies, requirements_page
 
 
