@@ -55,7 +55,14 @@ def test_silent_before_the_run(door, target):
 @pytest.mark.thorough
 def test_silent_between_the_checks(door, target):
     """One check fails by it; the others are not made, and say since when."""
-    words = (*TINY, deadline(), "--ckpt-gates=posix-local", "--ckpt-suite=conformance")
+    words = (
+        *TINY,
+        "-p",
+        "tests.support.gives_up_soon",
+        deadline(),
+        "--ckpt-gates=posix-local",
+        "--ckpt-suite=conformance",
+    )
     started = door.start(*words, target=target.path)
     made = started.report / "observations"
     started.until(lambda: made.exists() and len([*made.iterdir()]) > 2, "some checks were made")
