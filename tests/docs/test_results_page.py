@@ -66,7 +66,7 @@ OF_RECORDS = {
     "DataEffect": "retention and data", "Patterns": "patterns", "LoadPattern": "patterns",
     "NoisyNeighbour": "patterns", "MixedLoad": "patterns", "Endurance": "patterns", "NearFull": "patterns",
     "FillLevel": "patterns", "Failover": "failover", "FailoverTrial": "failover",
-    "TriedOperation": "failover", "CommandRun": "failover",
+    "OperationTrial": "failover", "CommandRun": "failover",
     "Training": "patterns", "Crashes": "patterns", "Chains": "patterns",
     "Tiers": "patterns", "Preempted": "patterns", "Serving": "patterns", "WeightsLoad": "patterns",
     "Consolidation": "patterns", "Compression": "patterns", "DrainRule": "measurements",
@@ -122,8 +122,8 @@ def folder(make_home: Callable[[str], Path]) -> Path:
     commands = Commands(make_home("results"))
     code, found = commands.run(
         "mkdir target && pytest --ckpt-target=target --cluster=8 --ckpt-model=llama3-8b --ckpt-mode=open "
-        "--ckpt-processes=2 --ckpt-profile=smoke --ckpt-scale=1/10000 --ckpt-engine=stream --ckpt-retain=2 "
-        "--ckpt-data-pairs=1 --ckpt-gates=speed-only --ckpt-history=history"
+        "--ckpt-ranks=2 --ckpt-profile=smoke --ckpt-scale=1/10000 --ckpt-engine=stream --ckpt-keep-last=2 "
+        "--ckpt-data-pairs=1 --ckpt-gate-table=speed-only --ckpt-history=history"
     )
     assert "certificate:" in found, f"{code}: {found}"
     return commands.home

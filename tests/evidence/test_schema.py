@@ -82,7 +82,7 @@ def test_every_field_of_the_contract_is_required(path: tuple[Any, ...]) -> None:
         (("run", "command"), "pytest"),
         (("cluster", "accelerators"), 0),
         (("cluster", "accelerators"), "16000"),
-        (("cluster", "overhead"), 5),
+        (("cluster", "save_budget"), 5),
         (("cluster", "save_limit_seconds"), 0),
         (("requirements", 0, "id"), "save"),
         (("requirements", 0, "outcome"), "passed"),
