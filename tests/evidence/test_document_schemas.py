@@ -84,6 +84,7 @@ DOCUMENTS = {
 }  # fmt: skip
 
 
+@pytest.mark.covers(commands=("schema",))
 @pytest.mark.parametrize("name", command.NAMES)
 def test_the_command_prints_a_schema_that_names_its_document(name, capsys):
     assert main(["schema", name]) == 0

@@ -17,7 +17,8 @@ from tests.support.by_the_library import faults
 FREE = {"reasons", "kinds", "limits", "versions", "engine_facts", "phases", "stages", "facts", "client", "not_run"}
 OPTIONAL = {
     ("run", "seed"), ("run", "suites"), ("run", "hosts"), ("run", "seconds"), ("engine", "file_share"),
-    ("engine", "files"),    ("environment", "plugins"), ("environment", "second_client"), ("environment", "recorders"), ("starts",),
+    ("engine", "files"), ("environment", "plugins"), ("environment", "second_client"), ("environment", "recorders"),
+    ("starts",),
 }  # fmt: skip
 
 
