@@ -41,7 +41,7 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
     from pytest_ckpt.ranks.engines.torch import TorchEngine  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
-    from pytest_ckpt.targets.posix.direct_io import DirectWay  # noqa: PLC0415
+    from pytest_ckpt.targets.posix.direct_io import DirectSupport  # noqa: PLC0415
     from pytest_ckpt.targets.posix.draft import PosixDraft  # noqa: PLC0415
     from pytest_ckpt.targets.posix.source import PosixCommitted  # noqa: PLC0415
 
@@ -73,7 +73,7 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
             bare_save(folder)
         else:
             clock = Clock(activity=activity)
-            engines[way].save(PosixDraft(folder, DirectWay(), clock, nobody_commits), clock)
+            engines[way].save(PosixDraft(folder, DirectSupport(), clock, nobody_commits), clock)
 
     def load(way: str, folder: Path, step: int) -> None:
         if way == "bare":
@@ -81,7 +81,7 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
         else:
             clock = Clock(activity=activity)
             if step == 0:
-                committed[way] = PosixCommitted(folder, DirectWay(), clock)
+                committed[way] = PosixCommitted(folder, DirectSupport(), clock)
             engines[way].load(committed[way], step, clock)
 
     steps = {way: engines[way].load_steps() if way in engines else 1 for way in _WAYS}

@@ -43,7 +43,7 @@ from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.recorder import Recorder
 from pytest_ckpt.ranks.process.controller import END
 from pytest_ckpt.ranks.process.job import Job
-from pytest_ckpt.ranks.timing import Own, combine
+from pytest_ckpt.ranks.timing import RankOperation, combine
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.wire.caller import Caller, call
 from pytest_ckpt.wire.frames import framed, seals
@@ -53,7 +53,7 @@ _BEATS, _SAVES = 10, 5
 _SUBJECT = Subject(model="made", mode="test")
 _SAVE = OperationRef(subject=_SUBJECT, action="save", index=1)
 _PHASES = ("open", "write", "fsync", "close", "directory")
-_OWN = Own(
+_OWN = RankOperation(
     steps=(1.23456789,),
     phases=dict.fromkeys(_PHASES, 0.23456789),
     bytes=1 << 30,

@@ -39,10 +39,10 @@ def run(asked: argparse.Namespace, engine: str, ranks: int, mode: str) -> dict[s
         asked.folder,
         model=_MODEL,
         mode=mode,
-        processes=ranks,
+        ranks=ranks,
         scale=f"{scale:.9f}",
         operations=asked.operations,
-        gates="speed-only",
+        gate_table="speed-only",
         engine=engine,
     )
     measurement = only_measurement(done.document)

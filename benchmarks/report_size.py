@@ -132,7 +132,7 @@ def main() -> None:
         "ckpt_cluster": "16000",
         "ckpt_model": "llama3-1t",
         "ckpt_mode": "open" if asked.ranks != 1024 else "full",
-        "ckpt_processes": str(asked.ranks),
+        "ckpt_ranks": str(asked.ranks),
         "ckpt_operations": str(asked.operations),
         "ckpt_engine": "stream",
     }

@@ -42,10 +42,10 @@ def run(asked: argparse.Namespace, ranks: int, size_mib: int) -> dict[str, Any]:
         asked.folder,
         model=_MODEL,
         mode="open",
-        processes=ranks,
+        ranks=ranks,
         scale=f"{scale:.9f}",
         operations=asked.operations,
-        gates="speed-only",
+        gate_table="speed-only",
         engine=asked.engine,
     )
     measurement = only_measurement(done.document)

@@ -22,8 +22,8 @@ from pathlib import Path
 
 SUBJECT = "llama3-8b-open-2"
 RUN = (
-    "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2", "--ckpt-profile=smoke",
-    "--ckpt-gates=speed-only", "--ckpt-operations=2", "--ckpt-scale=1/1000", "-p", "no:cacheprovider", "-q",
+    "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2", "--ckpt-profile=smoke",
+    "--ckpt-gate-table=speed-only", "--ckpt-operations=2", "--ckpt-scale=1/1000", "-p", "no:cacheprovider", "-q",
 )  # fmt: skip
 CALLS = (
     "openat", "open", "read", "write", "pread64", "pwrite64", "preadv", "preadv2", "pwritev", "lseek", "fallocate",

@@ -67,7 +67,7 @@ def now(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
     from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
-    from pytest_ckpt.targets.posix.direct_io import DirectWay  # noqa: PLC0415
+    from pytest_ckpt.targets.posix.direct_io import DirectSupport  # noqa: PLC0415
     from pytest_ckpt.targets.posix.draft import PosixDraft  # noqa: PLC0415
     from pytest_ckpt.targets.posix.source import PosixCommitted  # noqa: PLC0415
 
@@ -75,7 +75,7 @@ def now(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
         from pytest_ckpt.ranks.engines.torch import TorchEngine as Engine  # noqa: PLC0415
     else:
         from pytest_ckpt.ranks.engines.stream.engine import StreamEngine as Engine  # noqa: PLC0415
-    activity, way = Activity(), DirectWay()
+    activity, way = Activity(), DirectSupport()
     engine = Engine(shard, Content(1), activity, EngineOptions())
     committed: dict[Path, PosixCommitted] = {}
 

@@ -61,9 +61,9 @@ def measured(folder: Path, scale: str, ranks: int) -> dict[str, dict[str, Any]]:
         target.mkdir()
         command = [
             sys.executable, "-m", "pytest", "-q", "--pyargs", "pytest_ckpt.suites", f"--ckpt-target={target}",
-            "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-mode=open", f"--ckpt-processes={ranks}",
+            "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-mode=open", f"--ckpt-ranks={ranks}",
             f"--ckpt-scale={scale}", "--ckpt-operations=3", "--ckpt-engine=stream", "--ckpt-strategy=sync,async",
-            "--ckpt-gates=speed-only", "--ckpt-suite=performance,strategies", f"--ckpt-report={place}/report",
+            "--ckpt-gate-table=speed-only", "--ckpt-suite=performance,strategies", f"--ckpt-report={place}/report",
         ]  # fmt: skip
         subprocess.run(command, cwd=place, check=True, stdout=subprocess.DEVNULL)
         found = [json.loads(file.read_text()) for file in (Path(place) / "report" / "measurements").iterdir()]

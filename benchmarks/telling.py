@@ -72,8 +72,8 @@ def main() -> None:
         noted = home / "noted"
         words = (
             f"--ckpt-target={asked.folder.resolve()}", "--cluster=8", "--ckpt-model=llama3-8b", "--ckpt-mode=open",
-            "--ckpt-profile=smoke", "--ckpt-engine=stream", "--ckpt-gates=speed-only", "--ckpt-retain=1",
-            f"--ckpt-processes={asked.ranks}", f"--ckpt-operations={asked.saves}", f"--ckpt-scale={asked.scale}",
+            "--ckpt-profile=smoke", "--ckpt-engine=stream", "--ckpt-gate-table=speed-only", "--ckpt-keep-last=1",
+            f"--ckpt-ranks={asked.ranks}", f"--ckpt-operations={asked.saves}", f"--ckpt-scale={asked.scale}",
         )  # fmt: skip
         environment = os.environ | {"PYTHONPATH": f"{home}:{_CHECKOUT}", _FILE: str(noted)}
         done = subprocess.run(

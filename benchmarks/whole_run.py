@@ -28,7 +28,7 @@ def run_pytest(target: str, **options: object) -> WholeRun:
         report = Path(name) / "report"
         words = {"target": Path(target).absolute(), **options, "report": report}
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
-        command += ["--cluster=64", *(f"--ckpt-{key}={value}" for key, value in words.items())]
+        command += ["--cluster=64", *(f"--ckpt-{key.replace('_', '-')}={value}" for key, value in words.items())]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         start = time.perf_counter()
         done = subprocess.run(command, cwd=name, capture_output=True, text=True, check=False)

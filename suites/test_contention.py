@@ -85,7 +85,7 @@ def test_all_replicas_restore_at_once(
     units=("s",),
     figure="the slowest load",
     limit="the load limit of the cluster",
-    source="as LOAD: restore budget x mean time to failure",
+    source="as LOAD: load budget x mean time to failure",
     next_step="Look at the phase and rank that took longest: these files were written by another host.",
     help="Another kind of load is too slow",
 )
@@ -109,7 +109,7 @@ def test_ranks_load_what_another_wrote(
     units=("s",),
     figure="the slowest load",
     limit="the load limit of the cluster",
-    source="as LOAD: restore budget x mean time to failure",
+    source="as LOAD: load budget x mean time to failure",
     next_step="Look at the phase and rank that took longest, with fewer readers or half a file each.",
     help="Another kind of load is too slow",
 )

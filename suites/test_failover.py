@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.commands import BREAKS
+from pytest_ckpt.judging.command_results import describe_end, describe_undisturbed, ended_by, if_cold, lost
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import save_limit_seconds
-from pytest_ckpt.judging.with_commands import describe_end, describe_undisturbed, ended_by, if_cold, lost
 from pytest_ckpt.support.units import compared, counted, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_ckpt.facts.commands import Failover, FailoverTrial, TriedOperation
+    from pytest_ckpt.facts.commands import Failover, FailoverTrial, OperationTrial
     from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.sizing.limits import ClusterLimits
 
@@ -32,7 +32,7 @@ MAXIMUM_NEXT_SAVE = 1.5
     source="our proposal: a stall of at most 60 s, the next save within 1.5 x the save limit; NVIDIA HSS16",
     own_launch="failover",
     asked_by=lambda settings: settings.asks_failover,
-    not_given="No command was given that breaks a component (--ckpt-break, --ckpt-mend).",
+    not_given="No command was given that breaks a component (--ckpt-fault-command, --ckpt-repair-command).",
     next_step="Look at the break that the sentence names, and at what the storage's log says of that moment.",
     help="A component broke, or the storage was maintained",
     also_known_as=("NVIDIA HSS16",),
@@ -43,11 +43,11 @@ def test_a_broken_component_costs_no_byte_and_little_time(
     """When a component breaks during a save or load, no byte is wrong and no rank stands still for more than 60 s.
 
     Drives, controllers and servers fail, some of them during a checkpoint. The command of
-    --ckpt-break breaks a component at a random moment of three saves and three loads; the command of --ckpt-mend mends
-    it. A save or load may end with an error: then nothing may be committed, and what was committed before must load in
-    full once all is mended. A save that succeeds must hold every byte. The save that follows, while the storage
-    rebuilds, takes at most 1.5 times the save limit. A rank stands still when it moves no byte and no call ends, for
-    longer than in an undisturbed save or load.
+    --ckpt-fault-command breaks a component at a random moment of three saves and three loads; the command of
+    --ckpt-repair-command repairs it. A save or load may end with an error: then nothing may be committed, and what was
+    committed before must load in full after the repair. A save that succeeds must contain every byte. The save that
+    follows, while the storage rebuilds, takes at most 1.5 times the save limit. A rank stalls when it moves no byte and
+    no call ends, for longer than in an undisturbed save or load.
     """
     limit = save_limit_seconds(measurement, limits) * MAXIMUM_NEXT_SAVE
     detail = tuple(_detail(failover, limit))
@@ -71,7 +71,7 @@ def test_a_broken_component_costs_no_byte_and_little_time(
     return if_cold(measured_as("met", stall, maximum, "s", because, detail), failover, measurement.cache)
 
 
-def stall_seconds(found: Failover, operation: TriedOperation) -> float:
+def stall_seconds(found: Failover, operation: OperationTrial) -> float:
     """Return for how much longer than in an undisturbed operation of its kind a rank stood still, in seconds."""
     usual = max((o.quiet_seconds for o in found.undisturbed if o.kind == operation.kind), default=0.0)
     return max(0.0, operation.quiet_seconds - usual)

@@ -6,11 +6,11 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.commands import PAIRS
+from pytest_ckpt.judging.command_results import describe_end, describe_undisturbed, ended_by, if_cold, lost
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import save_limit_seconds
-from pytest_ckpt.judging.with_commands import describe_end, describe_undisturbed, ended_by, if_cold, lost
 from pytest_ckpt.support.units import compared, counted, format_percent, format_seconds
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ MAXIMUM_UPGRADE_SAVE = 1.5
     source="our proposal: no failed operation, every save within 1.5 x the save limit",
     own_launch="upgrade",
     asked_by=lambda settings: settings.asks_upgrade,
-    not_given="No command was given that restarts or upgrades the storage (--ckpt-during).",
+    not_given="No command was given that restarts or upgrades the storage (--ckpt-upgrade-command).",
     next_step="Look at what was restarted when that save or load ran, and how clients find another server.",
     help="A component broke, or the storage was maintained",
     also_known_as=("NVIDIA HSS05",),
@@ -42,9 +42,10 @@ def test_storage_that_is_changed_goes_on_serving(
 ) -> Decision:
     """While the storage is restarted or upgraded, every save and load succeeds, and no save takes over 1.5 limits.
 
-    Storage is maintained while jobs run: servers are restarted one after the other. The command of --ckpt-during is run
-    once, at a random moment of a save; saves and loads take turns until it has returned. None may fail, every byte that
-    is loaded must be right, and each save takes at most 1.5 times the save limit.
+    Storage is maintained while jobs run: servers are restarted one after the other. The command of
+    --ckpt-upgrade-command is run once, at a random moment of a save; saves and loads take turns until it has
+    returned. None may fail, every byte that is loaded must be right, and each save takes at most 1.5 times the save
+    limit.
     """
     limit = save_limit_seconds(measurement, limits) * MAXIMUM_UPGRADE_SAVE
     detail = tuple(_detail_of_upgrade(upgrade, limit))

@@ -71,7 +71,7 @@ def test_every_save_meets_the_budget(saves: Operations, limits: ClusterLimits) -
     """Every save ends within the save limit.
 
     A synchronous save stops every accelerator until the slowest rank has made its files durable and the checkpoint is
-    committed. The save limit is the overhead budget times the interval between checkpoints; the interval follows from
+    committed. The save limit is the save budget times the interval between checkpoints; the interval follows from
     the failure rate of a cluster of this size. Every save must meet the limit, not their mean: one slow save stops the
     whole cluster.
     """
@@ -84,7 +84,7 @@ def test_every_save_meets_the_budget(saves: Operations, limits: ClusterLimits) -
     units=("s",),
     figure="the slowest load",
     limit="the load limit of the cluster ({load} for 16,000 accelerators)",
-    source="derived from the cluster: restore budget x mean time to failure",
+    source="derived from the cluster: load budget x mean time to failure",
     next_step="Look at the phase and rank that took longest. read on all ranks: storage or network is too slow. One "
     "host alone: look there first. pytest-ckpt plan derives the limit.",
     help="SAVE or LOAD: a limit was missed",
@@ -107,7 +107,7 @@ def test_every_load_meets_the_budget(loads: Operations, limits: ClusterLimits) -
     figure="faults found; bytes compared, where some were not",
     limit="no fault, every byte",
     source="zero tolerance",
-    next_step="Repeat with --ckpt-keep and the same --ckpt-seed, and read the places that the faults name on the "
+    next_step="Repeat with --ckpt-keep-files and the same --ckpt-seed, and read the places that the faults name on the "
     "storage itself.",
     help="INTEGRITY: bytes are wrong",
 )
@@ -385,7 +385,7 @@ def test_the_same_again_takes_the_same_time(measurement: Measurement, maximum: f
     figure="the time of a save with a deletion beside it",
     limit="{maximum:g}",
     source="our proposal: at most 10 % longer",
-    asked_by=lambda settings: settings.retain > 0,
+    asked_by=lambda settings: settings.keep_last > 0,
     next_step="Ask whether the storage can delete in the background, or delete between saves.",
     help="Saves become slower with time, fill level or content",
 )
@@ -393,7 +393,7 @@ def test_deleting_does_not_slow_a_save(retention: Retention, maximum: float) -> 
     """A save during which the oldest checkpoint is deleted takes at most 10 % longer than the others.
 
     Training jobs keep the newest few checkpoints and delete old ones while they save. Some storage does the work of a
-    deletion long after the call and slows the next save. Measured with --ckpt-retain. Advisory: no published limit
+    deletion long after the call and slows the next save. Measured with --ckpt-keep-last. Advisory: no published limit
     exists.
     """
     ratio = retention.save_while_deleting_seconds / retention.save_seconds

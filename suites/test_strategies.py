@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from pytest_ckpt.analysis.statistics import slowdown
 from pytest_ckpt.facts.strategies import strategy_of
 from pytest_ckpt.facts.strategy_results import Reached
+from pytest_ckpt.judging.command_results import lost
 from pytest_ckpt.judging.decision import (
     Decision,
     ended_before,
@@ -20,7 +21,6 @@ from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import SaveCost, describe_loss
 from pytest_ckpt.judging.speed import within
-from pytest_ckpt.judging.with_commands import lost
 from pytest_ckpt.support.units import compared, counted, format_bytes, format_percent, format_ratio, format_seconds
 
 if TYPE_CHECKING:
@@ -281,9 +281,9 @@ def test_compressed_saves_are_not_slower_than_plain_ones(compression: Compressio
     severity="advisory",
     units=("s",),
     figure="the slowest save at notice, from when the ranks were told until it was committed",
-    limit="the notice, --ckpt-notice",
+    limit="the notice, --ckpt-preemption-notice",
     source="given by the user",
-    asked_by=lambda settings: bool(settings.notice_seconds),
+    asked_by=lambda settings: bool(settings.preemption_notice_seconds),
     next_step="Look at the phase that took longest, and whether a save in the background was waited for.",
     help="A save in the background costs too much",
 )
@@ -292,7 +292,7 @@ def test_a_job_that_is_given_notice_saves_in_time(preempt: Preempted, measuremen
 
     Schedulers and clouds give a job notice, often two minutes. Rank 0 tells all ranks, which save what they hold; the
     clock runs until that is committed on the target. Where saves go on in the background, one had just begun. No signal
-    is sent, and nothing is loaded. Asked with --ckpt-notice. Advisory: the notice is the user's.
+    is sent, and nothing is loaded. Asked with --ckpt-preemption-notice. Advisory: the notice is the user's.
     """
     limit, slowest = preempt.notice_seconds * measurement.share, max(preempt.committed_seconds)
     detail = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.judging.command_results import lost
 from pytest_ckpt.judging.decision import (
     Decision,
     measured_as,
@@ -11,7 +12,6 @@ from pytest_ckpt.judging.decision import (
 from pytest_ckpt.judging.given import without_pattern
 from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
-from pytest_ckpt.judging.with_commands import lost
 from pytest_ckpt.support.units import (
     compared,
     counted,
@@ -42,7 +42,7 @@ _MINIMUM_FREED = 0.5
     units=("s",),
     figure="the restore of the longest chain: a full save and all deltas behind it",
     limit="the load limit of the cluster ({load} for 16,000 accelerators)",
-    source="as LOAD: restore budget x mean time to failure",
+    source="as LOAD: load budget x mean time to failure",
     of_strategy=lambda strategy: strategy.saves_deltas,
     next_step="Make chains shorter with --ckpt-full-every, or look at LOAD: which restore is slow, and in which phase.",
     help="Another kind of load is too slow",

@@ -6,12 +6,12 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.strategy_results import BACKGROUND
+from pytest_ckpt.judging.command_results import lost
 from pytest_ckpt.judging.decision import Decision, ended_before, measured_as, not_decided
 from pytest_ckpt.judging.given import not_saved, without_pattern
 from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import at_full_size, describe_loss, save_costs
-from pytest_ckpt.judging.with_commands import lost
 from pytest_ckpt.sizing.drains import drain_limit_seconds
 from pytest_ckpt.support.units import compared, counted, format_bytes, format_percent, format_rate, format_seconds
 
@@ -138,7 +138,7 @@ def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
     figure="the time until all ranks had loaded again, with a partner's copies in place of what one host lost; "
     "faults in what was restored; bytes compared, where some were not",
     limit="the load limit of the cluster ({load} for 16,000 accelerators); no fault, every byte",
-    source="as LOAD: restore budget x mean time to failure; zero tolerance",
+    source="as LOAD: load budget x mean time to failure; zero tolerance",
     of_strategy=lambda strategy: strategy.tiers,
     next_step="One host cannot be lost: name several (--ckpt-hosts). Else look at the partner's tier and the ranks' "
     "network; the target has no part in it.",

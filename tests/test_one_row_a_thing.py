@@ -88,7 +88,7 @@ def test_the_new_requirement_is_part_of_a_run(tree, tmp_path):
     target.mkdir()
     listed = python(tree, "-m", "pytest", "-p", "pytest_ckpt.plugin.session_hooks", "--collect-only", "-q",
                     f"--ckpt-target={target}", "--cluster=64", "--ckpt-model=toy-2b", "--ckpt-mode=open",
-                    "--ckpt-processes=2", "--ckpt-profile=smoke", "--ckpt-gates=speed-only",
+                    "--ckpt-ranks=2", "--ckpt-profile=smoke", "--ckpt-gate-table=speed-only",
                     f"--rootdir={tmp_path}", "-c", os.devnull)  # fmt: skip
     assert listed.returncode == 0, listed.stdout + listed.stderr
     assert "TOTAL[toy-2b-open-2]" in listed.stdout

@@ -31,7 +31,7 @@ _PLACES = {"at_rest": "at rest", "in_flight": "in flight"}
 _PROOFS = {"save": "DURABLE-CALLS", "load": "COLD"}
 
 # Two volumes have two paths; and of limits and numbers of operations no time depends.
-_MAY_DIFFER = frozenset(("target", "endpoint", "second_mount", "full_target", "operations"))
+_MAY_DIFFER = frozenset(("target", "endpoint", "second_mount", "small_volume", "operations"))
 
 Plain = Mapping[str, Any]
 
@@ -195,7 +195,7 @@ def _verdict_on(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CostOfEncryption:
+class EncryptionCost:
     """What was decided; ``because`` are sentences for a person."""
 
     outcome: Outcome
@@ -203,7 +203,7 @@ class CostOfEncryption:
     because: Annotated[tuple[str, ...], Bounds(min_length=1)]
 
 
-def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> CostOfEncryption:
+def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> EncryptionCost:
     """Return what the reports of two runs say of it.
 
     ``rows`` are the operations that `comparison.compare_reports` says of both. Met: the whole 95 % interval of the
@@ -226,7 +226,7 @@ def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> CostOfEn
         outcome = "met"
         reasons = [f"{_name(row)} {_ratio(row)}." for row in rows]
     told = [f"Told, not measured: {place} {how}." for place, how in _turned_on(off, on).items()]
-    return CostOfEncryption(outcome=outcome, maximum_ratio=MAXIMUM_RATIO, because=(*reasons, *told))
+    return EncryptionCost(outcome=outcome, maximum_ratio=MAXIMUM_RATIO, because=(*reasons, *told))
 
 
 def _told(report: Plain) -> dict[str, str]:

@@ -22,7 +22,7 @@ _BURST_SHARE_OF_MEAN = 1 / 50
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Arrivals:
+class FailureArrivals:
     """How failures follow each other; the mean time between two is that of the cluster, whatever the kind.
 
     ``exponential``: independent. ``weibull``: of shape ``shape``; below 1 failures come in clusters. ``bursts``: the
@@ -82,7 +82,7 @@ def simulate_runs(
     restart_seconds: float,
     seconds: float,
     runs: int,
-    arrivals: Arrivals,
+    arrivals: FailureArrivals,
     seed: int,
 ) -> SimulatedRuns:
     """Return what ``runs`` training runs of ``seconds`` each spend their time on.

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.saying import say
+from pytest_ckpt.cli.console import say
 
 if TYPE_CHECKING:
     import argparse

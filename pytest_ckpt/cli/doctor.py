@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.saying import say
+from pytest_ckpt.cli.console import say
 from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import add_options, resolve, said_of
 from pytest_ckpt.support.errors import UsageError

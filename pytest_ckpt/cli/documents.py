@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from pytest_ckpt.analysis.comparison import CostOfEncryption
+from pytest_ckpt.analysis.comparison import EncryptionCost
 from pytest_ckpt.evidence.history import Line
 from pytest_ckpt.evidence.outcome import Examination
 from pytest_ckpt.evidence.signers import Signer
@@ -14,7 +14,7 @@ from pytest_ckpt.facts.measurement import Basis, OperationKind
 from pytest_ckpt.facts.verdict import Grade, Outcome
 from pytest_ckpt.grading.goodput import ClusterSize
 from pytest_ckpt.grading.report_document import Cluster, ExitCode, Figure, Message, Report
-from pytest_ckpt.published.rules import RuleFound
+from pytest_ckpt.published.rules import RuleResult
 from pytest_ckpt.run.findings import Finding
 
 
@@ -127,7 +127,7 @@ class Comparison(TypedDict):
     verdicts: list[ComparedVerdict]
     operations: list[ComparedOperations]
     requests: NotRequired[list[ComparedRequests]]
-    encryption: NotRequired[CostOfEncryption]
+    encryption: NotRequired[EncryptionCost]
     notices: list[str]
 
 
@@ -244,7 +244,7 @@ class HeldResult(TypedDict):
     subject: str
     division: str
     runs: Annotated[list[str], Bounds(min_length=1)]
-    rules: Annotated[list[RuleFound], Bounds(min_length=1)]
+    rules: Annotated[list[RuleResult], Bounds(min_length=1)]
 
 
 class Rules(TypedDict):

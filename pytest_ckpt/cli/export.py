@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pytest_ckpt.facts.measurement import Measurement
-    from pytest_ckpt.published.export import Exported
+    from pytest_ckpt.published.export import ExportedMeasurement
 
 HELP = "write the times of a run in the format of DLIO's results, marked as no submission"
 DESCRIPTION = (
@@ -89,9 +89,9 @@ def _refuse_what_is_there(out: Path) -> None:
         raise UsageError(f"--mlperf {out} is there already.", "Name a folder that does not exist, or that is empty.")
 
 
-def _exported(folder: Path, report: Mapping[str, Any], measurement: Measurement) -> Exported:
+def _exported(folder: Path, report: Mapping[str, Any], measurement: Measurement) -> ExportedMeasurement:
     from pytest_ckpt.evidence.moments import ends_of  # noqa: PLC0415
-    from pytest_ckpt.published.export import Exported, Host  # noqa: PLC0415
+    from pytest_ckpt.published.export import ExportedMeasurement, Host  # noqa: PLC0415
 
     try:
         started = datetime.fromisoformat(report["run"]["started"])
@@ -104,7 +104,7 @@ def _exported(folder: Path, report: Mapping[str, Any], measurement: Measurement)
         raise UsageError(f"{folder}: its operations end later than a date can say.", "Export another run.")
     ends = ends_of(folder, measurement)
     hosts = {host["host"]: host for host in report["environment"]["hosts"]}
-    return Exported(
+    return ExportedMeasurement(
         measurement=measurement,
         run_id=str(report["run"]["id"]),
         version=str(report["run"]["version"]),
@@ -130,7 +130,7 @@ def _system_name(document: Mapping[str, Any]) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", " ".join(words))[:_MAXIMUM_LETTERS].strip("-.") or "system-not-described"
 
 
-def _write(place: Path, exported: Exported) -> None:
+def _write(place: Path, exported: ExportedMeasurement) -> None:
     from ruamel.yaml import YAML  # noqa: PLC0415 - only here
 
     from pytest_ckpt.published.export import metadata, statistics_files, summary, workload  # noqa: PLC0415

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.cli.saying import say
+from pytest_ckpt.cli.console import say
 from pytest_ckpt.config.options import add_options, said_of
 from pytest_ckpt.facts.options import with_role
 from pytest_ckpt.support.errors import UsageError, nearest
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.evidence.run_files import Document
     from pytest_ckpt.published.folder import Message
-    from pytest_ckpt.published.judge import Found
+    from pytest_ckpt.published.judge import ResultTree
 
 HELP = "re-judge the saved results of a run, or judge results of DLIO, for any cluster"
 DESCRIPTION = (
@@ -118,12 +118,12 @@ def _judge_published(folder: Path, limits: Mapping[str, str | None]) -> dict[str
     return judge_results(folder, _read(folder, places, overlooked), limits) if places else None
 
 
-def _read(folder: Path, places: Sequence[Path], overlooked: Sequence[Message]) -> Found:
+def _read(folder: Path, places: Sequence[Path], overlooked: Sequence[Message]) -> ResultTree:
     """Read the runs of a tree; on a terminal a bar shows how far it is."""
     from pytest_ckpt.published.judge import read_results  # noqa: PLC0415
-    from pytest_ckpt.report.bar import Bar  # noqa: PLC0415
+    from pytest_ckpt.report.bar import ProgressBar  # noqa: PLC0415
 
-    bar = Bar(sys.stderr)
+    bar = ProgressBar(sys.stderr)
     try:
         return read_results(folder, places, bar.show, overlooked)
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.saying import say
+from pytest_ckpt.cli.console import say
 from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import add_options, resolve, said_of
 
@@ -53,7 +53,7 @@ def run(asked: argparse.Namespace) -> int:
         target = make_target(spec, settings.target).describe()
         catalogue = offered(REQUIREMENTS, target.capabilities)
         settings, gates = settle(settings, target.gate_kind, catalogue)
-    table = gates or (load_gates(settings.gates, "") if settings.gates != "auto" else None)
+    table = gates or (load_gates(settings.gate_table, "") if settings.gate_table != "auto" else None)
     plan = plan_run(settings, target, table.table if table else "")
     problems = foreseen(settings, plan, spec) if spec else Problems()
     found, sight = None, sight_untried(target) if target else "untried"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt import __version__
-from pytest_ckpt.cli.saying import say
+from pytest_ckpt.cli.console import say
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.user_files import resolved_user_path, user_path
 

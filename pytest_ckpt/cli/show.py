@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.saying import say
+from pytest_ckpt.cli.console import say
 from pytest_ckpt.config.pattern_files import load_pattern
 
 if TYPE_CHECKING:

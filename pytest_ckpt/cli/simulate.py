@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.saying import say
+from pytest_ckpt.cli.console import say
 from pytest_ckpt.config.options import add_options, resolve, said_of
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.support.errors import UsageError, nearest
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     import argparse
     from typing import Any
 
-    from pytest_ckpt.analysis.training_runs import Arrivals
+    from pytest_ckpt.analysis.training_runs import FailureArrivals
 
 HELP = "simulate months of training over measured saves and loads: goodput, lost hours, the best interval"
 DESCRIPTION = (
     "Simulate training runs over the saves and loads that runs measured, for clusters of several sizes: goodput with "
     "its band, hours lost to saving, to lost work and to restores. Certifies nothing."
 )
-_RULES = ("overhead", "restore_budget", "checkpoints_per_failure", "failures")
+_RULES = ("save_budget", "load_budget", "checkpoints_per_failure", "failures")
 _OPTIONS = tuple(option for option in OPTIONS if option.key in _RULES)
 _DAY = 86_400.0
 _MAXIMUM_CLUSTERS, _MAXIMUM_RUNS, _MAXIMUM_DAYS, _MAXIMUM_FAILURES = 20, 10_000, 366, 20_000
@@ -127,8 +127,8 @@ def _measured(folder: Path) -> tuple[list[Any], dict[str, str | None], list[str]
     cluster = document["cluster"]
     of_run: dict[str, str | None] = {
         "ckpt_failures": cluster["failure_model"],
-        "ckpt_overhead": repr(cluster["overhead"]),
-        "ckpt_restore_budget": repr(cluster["restore_budget"]),
+        "ckpt_save_budget": repr(cluster["save_budget"]),
+        "ckpt_load_budget": repr(cluster["load_budget"]),
         "ckpt_checkpoints_per_failure": str(cluster["checkpoints_per_failure"]),
     }
     changed = [] if is_unfinished(folder) else changes_of_facts(folder)
@@ -153,17 +153,17 @@ def _seconds(text: str, flag: str) -> float:
         raise UsageError(f"{flag}={text}: {error}.", f"See pytest-ckpt simulate --help for {flag}.") from None
 
 
-def _arrivals(text: str) -> Arrivals:
-    from pytest_ckpt.analysis.training_runs import Arrivals  # noqa: PLC0415 - numpy only here
+def _arrivals(text: str) -> FailureArrivals:
+    from pytest_ckpt.analysis.training_runs import FailureArrivals  # noqa: PLC0415 - numpy only here
 
     kind, _, value = text.partition(":")
     try:
         if kind == "exponential" and not value:
-            return Arrivals()
+            return FailureArrivals()
         if kind == "weibull" and 0.2 <= float(value) <= 5:
-            return Arrivals(kind="weibull", shape=float(value))
+            return FailureArrivals(kind="weibull", shape=float(value))
         if kind == "bursts" and 0 < parse_fraction(value) <= 0.9:
-            return Arrivals(kind="bursts", shape=parse_fraction(value))
+            return FailureArrivals(kind="bursts", shape=parse_fraction(value))
     except ValueError:
         pass
     raise UsageError(

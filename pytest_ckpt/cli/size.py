@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from pytest_ckpt.cli.saying import say
+from pytest_ckpt.cli.console import say
 from pytest_ckpt.config.options import add_options, resolve, said_of
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.support.errors import UsageError
@@ -23,8 +23,8 @@ DESCRIPTION = (
 )
 Number = TypeVar("Number", int, float)
 _RULES = (
-    "overhead",
-    "restore_budget",
+    "save_budget",
+    "load_budget",
     "checkpoints_per_failure",
     "failures",
     "drain_every",
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_options(parser, _OPTIONS)
     group = parser.add_argument_group("what is kept, and on what")
-    group.add_argument("--retain", metavar="N", default="3", help="newest checkpoints kept (default: 3)")
+    group.add_argument("--keep-last", metavar="N", default="3", help="newest checkpoints kept (default: 3)")
     group.add_argument("--keep-daily", metavar="N", default="0", help="older ones kept, one a day (default: 0)")
     group.add_argument("--copies", metavar="N", default="1", help="copies of each (default: 1)")
     group.add_argument(
@@ -76,15 +76,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Print the figures."""
     from pytest_ckpt.report.size import document_of, size_lines, size_sections, table_of  # noqa: PLC0415
-    from pytest_ckpt.sizing.demands import Keeping, size_rows  # noqa: PLC0415
+    from pytest_ckpt.sizing.demands import RetentionDemand, size_rows  # noqa: PLC0415
 
     given = said_of(asked, _OPTIONS) | {"ckpt_model": asked.ckpt_model}
     clusters = [word.strip() for word in asked.cluster.split(",")]
     if len(clusters) > _MAXIMUM_CLUSTERS:
         raise UsageError(f"--cluster names {len(clusters)} clusters.", f"Name {_MAXIMUM_CLUSTERS} at most.")
     settings = [resolve(given | {"ckpt_cluster": cluster}, {}) for cluster in dict.fromkeys(clusters)]
-    keeping = Keeping(
-        newest=_read(asked, "retain", _count, 1),
+    keeping = RetentionDemand(
+        newest=_read(asked, "keep_last", _count, 1),
         daily=_read(asked, "keep_daily", _count, 0),
         copies=_read(asked, "copies", _count, 1),
         usable_bytes=_read(asked, "usable_capacity", parse_size, 1) if asked.usable_capacity else None,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.cli.saying import say
+from pytest_ckpt.cli.console import say
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted, parse_fraction
 

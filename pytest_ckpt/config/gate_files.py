@@ -30,7 +30,7 @@ def settle(
     settings: Settings, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> tuple[Settings, Gates]:
     """Return the gates of a run on such a target, and its settings with the suites that they choose for ``auto``."""
-    gates = load_gates(settings.gates, gate_kind, catalogue)
+    gates = load_gates(settings.gate_table, gate_kind, catalogue)
     return dataclasses.replace(settings, suites=chosen_suites(settings, gates, catalogue)), gates
 
 
@@ -39,12 +39,12 @@ def load_waivers(path: str | None, known: Mapping[str, Collection[str]]) -> tupl
     if path is None:
         return ()
     try:
-        return read_waivers(read_user_text(user_path(path, "--ckpt-waive")), known)
+        return read_waivers(read_user_text(user_path(path, "--ckpt-waivers")), known)
     except OSError as error:
-        raise UsageError(f"--ckpt-waive {path}: it cannot be read: {error.strerror}.", "Name a TOML file.") from None
+        raise UsageError(f"--ckpt-waivers {path}: it cannot be read: {error.strerror}.", "Name a TOML file.") from None
     except ValueError as error:
         raise UsageError(
-            f"--ckpt-waive {path}: {error}.", "How a waiver is written: docs/contract.md, waivers."
+            f"--ckpt-waivers {path}: {error}.", "How a waiver is written: docs/contract.md, waivers."
         ) from None
 
 
@@ -54,7 +54,7 @@ def built_in(name: str) -> Gates:
 
 
 def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> Gates:
-    """Return the table that ``--ckpt-gates`` names: auto, one that ships, or a file. Raises UsageError.
+    """Return the table that ``--ckpt-gate-table`` names: auto, one that ships, or a file. Raises UsageError.
 
     ``auto`` is the table of the target's ``gate_kind``. A file may name the requirements of plugins too; ``catalogue``
     has them.
@@ -62,18 +62,19 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
     gates = _named_gates(word, gate_kind, catalogue)
     if gate_kind in _OF_OBJECTS and gates.table not in (*_OF_OBJECTS, _OF_ANY):
         raise UsageError(
-            f"--ckpt-gates {word}: the table {gates.table} is for file systems, and the target is an object store.",
+            f"--ckpt-gate-table {word}: the table {gates.table} is for file systems, and the target is an "
+            "object store.",
             f"Take {', '.join(_OF_OBJECTS)}, {_OF_ANY}, or a table of your own that extends one of them.",
         )
     if gate_kind and gate_kind not in _OF_OBJECTS and gates.table in _OF_OBJECTS:
         raise UsageError(
-            f"--ckpt-gates {word}: the table {gates.table} is for object stores, and the target is none.",
+            f"--ckpt-gate-table {word}: the table {gates.table} is for object stores, and the target is none.",
             "Take auto, or a table of your own that extends one for file systems.",
         )
     if gate_kind == _NEAR and gates.table not in (_NEAR, _OF_ANY):
         raise UsageError(
-            f"--ckpt-gates {word}: the table {gates.table} is for stores on other hosts, and the endpoint is on this "
-            "one.",
+            f"--ckpt-gate-table {word}: the table {gates.table} is for stores on other hosts, and the endpoint is on "
+            "this one.",
             f"Name an endpoint on another host, or take {_NEAR}, {_OF_ANY}, or a table that extends one of them.",
         )
     if gate_kind not in BUILT_IN:
@@ -92,17 +93,19 @@ def _named_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement]
         return built_in(gate_kind)
     if word in BUILT_IN:
         return built_in(word)
-    path = user_path(word, "--ckpt-gates")
+    path = user_path(word, "--ckpt-gate-table")
     if path.suffix != ".toml":
         raise UsageError(
-            f"--ckpt-gates {word}: there is no such table{nearest(word, BUILT_IN)}.",
+            f"--ckpt-gate-table {word}: there is no such table{nearest(word, BUILT_IN)}.",
             f"Known are {', '.join(BUILT_IN)}; a table of your own is a file that ends in .toml.",
         )
     try:
         return read_gates(read_user_text(path), known_names(catalogue), built_in)
     except OSError as error:
-        raise UsageError(f"--ckpt-gates {word}: it cannot be read: {error.strerror}.", "Name a TOML file.") from None
+        raise UsageError(
+            f"--ckpt-gate-table {word}: it cannot be read: {error.strerror}.", "Name a TOML file."
+        ) from None
     except ValueError as error:
         raise UsageError(
-            f"--ckpt-gates {word}: {error}.", "How such a table is written: docs/conformance.md, tables of gates."
+            f"--ckpt-gate-table {word}: {error}.", "How such a table is written: docs/conformance.md, tables of gates."
         ) from None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DEFAULT_PROCESSES = 8
 _BY_NAME = {option.ini_name: option for option in OPTIONS}
 # Options with which the storage changes while it is measured.
-_CHANGES = ("break", "during", "snapshot")
+_CHANGES = ("fault_command", "upgrade_command", "snapshot")
 
 
 def add_options(parser: argparse.ArgumentParser, options: Iterable[Option] = OPTIONS) -> None:
@@ -88,16 +88,18 @@ def resolve(
         origins.append(Origin(option=option.flag, value=text, default=option.default, source=source))
     profile = PROFILES[values["profile"]]
     operations = values["operations"] or profile.operations
-    if values["retain"] and values["retain"] > operations:
+    if values["keep_last"] and values["keep_last"] > operations:
         raise UsageError(
-            f"--ckpt-retain {values['retain']}: the run has {operations} saves, and no more can be kept.",
+            f"--ckpt-keep-last {values['keep_last']}: the run has {operations} saves, and no more can be kept.",
             f"Keep fewer, or leave it out: without it all {operations} stay until they have been loaded.",
         )
     models = Models(parallelism=values["parallel"], kept=kept or {})
     values["model"] = models.choose(values["model"])
     values["certify_up_to"] = values["certify_up_to"] and models.choose_one(values["certify_up_to"], values["model"])
     names = [strategy.name for strategy in values["strategy"]]
-    values["engine"] = with_pattern(values["engine"], values["pattern"], names, values["pace"], values["deadline"])
+    values["engine"] = with_pattern(
+        values["engine"], values["replay_file"], names, values["replay_timing"], values["io_timeout"]
+    )
     _check_staging(values["engine"], values["strategy"])
     _check_commits(values["engine"], values["strategy"])
     _check_certificates(values["engine"], values["ca_bundle"])
@@ -108,7 +110,7 @@ def resolve(
     fields = {option.field or option.key: values[option.key] for option in OPTIONS if option.field != "-"}
     # What depends on more than one option.
     fields |= {
-        "processes": values["processes"] or sum(host.slots for host in values["hosts"]) or DEFAULT_PROCESSES,
+        "ranks": values["ranks"] or sum(host.slots for host in values["hosts"]) or DEFAULT_PROCESSES,
         "scale": values["scale"] or profile.scale,
         "operations": operations,
         "effort": profile.effort,
@@ -182,17 +184,17 @@ def _check_deltas(values: Mapping[str, Any]) -> None:
     named = [strategy.name for strategy in values["strategy"] if strategy.saves_deltas]
     if not named:
         return
-    if not values["changed"]:
+    if not values["changed_pages"]:
         raise UsageError(
             f"--ckpt-strategy {named[0]} needs the share of the pages that change between two checkpoints.",
-            "Say --ckpt-changed=10% for sparse experts, adapters or frozen layers. Dense training changes all pages: "
-            "deltas gain nothing there.",
+            "Say --ckpt-changed-pages=10% for sparse experts, adapters or frozen layers. Dense training changes all "
+            "pages: deltas gain nothing there.",
         )
-    if values["retain"]:
+    if values["keep_last"]:
         raise UsageError(
-            f"--ckpt-retain with --ckpt-strategy {named[0]}: it deletes one checkpoint at a time, and a delta is of no "
-            "use without those before it.",
-            "Leave --ckpt-retain out: RETAIN-CHAIN deletes a whole chain and loads another.",
+            f"--ckpt-keep-last with --ckpt-strategy {named[0]}: it deletes one checkpoint at a time, and a delta is of "
+            "no use without those before it.",
+            "Leave --ckpt-keep-last out: RETAIN-CHAIN deletes a whole chain and loads another.",
         )
 
 
@@ -201,10 +203,10 @@ def _check_tiers(values: Mapping[str, Any]) -> None:
     named = [strategy.name for strategy in values["strategy"] if strategy.tiers]
     if not named:
         return
-    if not values["local"]:
+    if not values["local_tier"]:
         raise UsageError(
             f"--ckpt-strategy {named[0]} needs a local tier.",
-            "Say --ckpt-local=/mnt/nvme/ckpt: a folder on a disk or in memory of the host itself.",
+            "Say --ckpt-local-tier=/mnt/nvme/ckpt: a folder on a disk or in memory of the host itself.",
         )
     several = len({host.name for host in values["hosts"]}) > 1
     if several and (

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.conformance.client import AGENT, Client
 from pytest_ckpt.conformance.context import CheckContext, Findings
-from pytest_ckpt.conformance.process import Teller, exit_code, observe, parser_of, run, show
+from pytest_ckpt.conformance.process import CallReporter, exit_code, observe, parser_of, run, show
 from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.observation import Observation
 
@@ -140,7 +140,7 @@ def make(check: Check, context: CheckContext) -> Observation:
     return observe(check, dataclasses.replace(context, tell=tell), findings, failed)
 
 
-_tell = Teller()
+_tell = CallReporter()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -129,7 +129,7 @@ class Findings:
 
 
 @dataclass(slots=True, kw_only=True)
-class Watched:
+class ObservedRace:
     """A race of ``wanted`` changes under as many looks of the watcher; ``change`` and ``look`` are the words for one.
 
     It goes on until both were made, or until its time is over: some storage takes seconds for each change of a name

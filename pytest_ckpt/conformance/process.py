@@ -26,7 +26,7 @@ _SAME_CALL_SECONDS = 1.0
 EXIT_ANOMALY, EXIT_BROKE, EXIT_NOT_RUN = 1, 3, 8
 
 
-class Teller:
+class CallReporter:
     """Says which call comes next; the same one again, as in a race, at most once a second: it shows that they go on."""
 
     def __init__(self) -> None:

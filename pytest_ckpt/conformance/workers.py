@@ -33,7 +33,7 @@ _OF_THE_HOST = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.
 _SLOT = struct.Struct("d48p255p")
 
 
-class Talk:
+class WorkerChannel:
     """A worker's end: tells the check what it is about to do, exchanges words with it."""
 
     def __init__(self, slot: mmap.mmap, inbox: int, outbox: int) -> None:
@@ -62,7 +62,7 @@ class Talk:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
+class WorkerEnd:
     """How a worker ended: with its result, with an error or signal while in ``call`` at ``where``, or not at all.
 
     ``hung`` are the seconds that it has been in that call without coming back, 0 if it ended; ``blocked`` is then what
@@ -82,7 +82,7 @@ class Ended:
 class Worker:
     """A forked process that runs ``function`` with a Talk and returns something that JSON can hold."""
 
-    def __init__(self, function: Callable[[Talk], Any]) -> None:
+    def __init__(self, function: Callable[[WorkerChannel], Any]) -> None:
         self._slot = mmap.mmap(-1, mmap.PAGESIZE)
         _SLOT.pack_into(self._slot, 0, time.monotonic(), b"start", b"")
         inbox, self._to = os.pipe()
@@ -92,7 +92,7 @@ class Worker:
         if self.pid == 0:
             os.close(self._to)
             os.close(self._from)
-            run_worker(function, Talk(self._slot, inbox, outbox), outbox, parent)
+            run_worker(function, WorkerChannel(self._slot, inbox, outbox), outbox, parent)
         os.close(inbox)
         os.close(outbox)
         os.set_blocking(self._from, False)
@@ -118,7 +118,7 @@ class Worker:
         self._over()
         return word in self._words
 
-    def ended(self) -> Ended | None:
+    def ended(self) -> WorkerEnd | None:
         """Return how the worker ended, None while it runs.
 
         Raises NotRun if somebody else than the check killed it: that says nothing of the storage.
@@ -133,12 +133,12 @@ class Worker:
             raise NotRun(f"a process of the check was killed by {name} in {call} of {where}, not by the storage")
         if not number and not self._last:
             self._last = {"error": f"it ended with exit code {os.waitstatus_to_exitcode(self._status)} and no result"}
-        return Ended(**self._last, signal=signal.Signals(number).name if number else "", call=call, where=where)
+        return WorkerEnd(**self._last, signal=signal.Signals(number).name if number else "", call=call, where=where)
 
-    def hung(self) -> Ended:
+    def hung(self) -> WorkerEnd:
         """Return what a worker is in that does not come back."""
         since, call, where = self.doing
-        return Ended(hung=time.monotonic() - since, blocked=blocked_in(self.pid), call=call, where=where)
+        return WorkerEnd(hung=time.monotonic() - since, blocked=blocked_in(self.pid), call=call, where=where)
 
     def kill(self) -> None:
         """Kill the worker, which may not let go at once."""
@@ -176,7 +176,7 @@ class Worker:
 
 
 @contextlib.contextmanager
-def working(functions: Iterable[Callable[[Talk], Any]]) -> Iterator[list[Worker]]:
+def working(functions: Iterable[Callable[[WorkerChannel], Any]]) -> Iterator[list[Worker]]:
     """Start a worker for each function; at the end of the block all are ended."""
     workers: list[Worker] = []
     try:
@@ -193,7 +193,7 @@ def working(functions: Iterable[Callable[[Talk], Any]]) -> Iterator[list[Worker]
 
 def all_said(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
     """Wait until each worker has said the word or ended; return whether all have said it. ``tell`` as in ``gather``."""
-    telling = _Telling(tell)
+    telling = _StallReporter(tell)
     left = list(workers)
     while left := [worker for worker in left if not (worker.has_sent(word) or worker.ended())]:
         telling.of(left)
@@ -201,15 +201,15 @@ def all_said(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
     return all(worker.has_sent(word) for worker in workers)
 
 
-def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = float("inf")) -> list[Ended]:
+def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = float("inf")) -> list[WorkerEnd]:
     """Wait for the workers to end and return how they did.
 
     About once a second ``tell`` is told what the worker is in that has not moved for longest, if any has moved: so the
     call in which a check is stuck is the last that was told. A worker that stays in a call for longer than
     ``patience_seconds`` is not waited for.
     """
-    ends: dict[int, Ended] = {}
-    telling = _Telling(tell)
+    ends: dict[int, WorkerEnd] = {}
+    telling = _StallReporter(tell)
     while len(ends) < len(workers):
         for number, worker in enumerate(workers):
             if number not in ends and (end := worker.ended()):
@@ -222,7 +222,7 @@ def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = f
     return [ends[number] for number in range(len(workers))]
 
 
-class _Telling:
+class _StallReporter:
     """Tells about once a second what the worker is in that has not moved for longest, if any has moved."""
 
     def __init__(self, tell: Tell) -> None:
@@ -238,7 +238,7 @@ class _Telling:
             self._tell(call, where)
 
 
-def run_worker(function: Callable[[Talk], Any], talk: Talk, outbox: int, parent: int) -> None:
+def run_worker(function: Callable[[WorkerChannel], Any], talk: WorkerChannel, outbox: int, parent: int) -> None:
     """Be the worker: nothing of the check's own may run in it, neither its cleaning up nor its output."""
     try:
         die_with_parent()

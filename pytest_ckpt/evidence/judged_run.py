@@ -121,7 +121,7 @@ def judged_run(
     # A requirement or check that came after the run is not a part of it: it is neither judged nor missing.
     names = tuple(report["catalogue_names"])
     catalogue = known_to(offered(extended(extras), target.capabilities), names)
-    found = command_line.get("ckpt_gates")
+    found = command_line.get("ckpt_gate_table")
     gates = load_gates(found, target.gate_kind, catalogue) if found else fitting(Gates, report["gates"])
     later = {check.name: "off" for check in CHECKS if check.name not in names}
     asked = dataclasses.replace(gates, kinds=gates.kinds | later)
@@ -255,8 +255,8 @@ def recorded_settings(
     if len(hosts) > 1:
         fields["ckpt_hosts"] = ",".join(f"{host['host']}:{max(1, len(host['ranks']))}" for host in hosts)
     ranks = sum(len(host["ranks"]) for host in hosts)
-    if ranks and "ckpt_processes" not in fields:
-        fields["ckpt_processes"] = str(ranks)
+    if ranks and "ckpt_ranks" not in fields:
+        fields["ckpt_ranks"] = str(ranks)
     recorded = [recorded_engine(c["engine"]) for c in report["checkpoints"] if c.get("engine")]
     return resolve(
         command_line,

@@ -18,7 +18,7 @@ from pytest_ckpt.facts.events import Event, MeasurementBegun, MeasurementDone, O
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement, with_patterns_of
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.facts.starts import BrokenOff, End, Start, is_interruption
+from pytest_ckpt.facts.starts import End, InterruptedWork, Start, is_interruption
 from pytest_ckpt.judging.starts import OtherMeasurement
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.sizing.plan import Plan
@@ -138,11 +138,11 @@ def measured_before(starts: Sequence[Start]) -> set[str]:
     return found
 
 
-def broken_off(folder: Path, measurements: Sequence[Measurement]) -> tuple[BrokenOff, ...]:
+def broken_off(folder: Path, measurements: Sequence[Measurement]) -> tuple[InterruptedWork, ...]:
     """Return what a start did not complete, with the operation that was running when it ended."""
     running = running_operations(folder)
     return tuple(
-        BrokenOff(
+        InterruptedWork(
             name=str(m.subject),
             operation=running.get(str(m.subject), ""),
             operations=len(m.operations),

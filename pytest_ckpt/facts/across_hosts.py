@@ -13,19 +13,19 @@ from pytest_ckpt.facts.bounds import Count, NotNegative
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sign:
+class Marker:
     """A file that the controller made in the target, by which other hosts know it again: its name, and what it says."""
 
     name: str
     word: str
 
-    def of_rank(self, rank: int) -> Sign:
+    def of_rank(self, rank: int) -> Marker:
         """Return the file that the host of a rank makes beside it, for another host; its first line is the same."""
-        return Sign(name=f"{self.name}.{rank}", word=f"{self.word}\n{rank}")
+        return Marker(name=f"{self.name}.{rank}", word=f"{self.word}\n{rank}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MountSeen:
+class HostMount:
     """A mount as a host's kernel describes it."""
 
     kind: str
@@ -34,7 +34,7 @@ class MountSeen:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TierSight:
+class TierView:
     """The folder of a local tier as one host has it: its free space, and whose files it shows that are not its own.
 
     ``why_not`` says why no file can be made there; empty where one can.
@@ -47,7 +47,7 @@ class TierSight:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sight:
+class TargetView:
     """The target as one host has it, and the version of this package there.
 
     ``misses`` says what was there instead of the controller's
@@ -57,7 +57,7 @@ class Sight:
 
     host: str
     package: str
-    mount: MountSeen
+    mount: HostMount
     is_folder: bool = True
     misses: str = ""
     other: str = ""
@@ -73,7 +73,7 @@ SEEN_WITHIN_SECONDS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LateHost:
+class DelayedHost:
     """A host that did not see something at its first look. ``is_seen``: it did in the end, after so many seconds."""
 
     host: str
@@ -104,7 +104,7 @@ class HostWaits:
     late: tuple[HostWait, ...] = ()
 
 
-def added_up(looks: Iterable[tuple[Awaited, tuple[LateHost, ...]]]) -> HostWaits | None:
+def added_up(looks: Iterable[tuple[Awaited, tuple[DelayedHost, ...]]]) -> HostWaits | None:
     """Add up what came of each look; None where there was none, as on a single host."""
     count = 0
     found: dict[tuple[str, Awaited], HostWait] = {}

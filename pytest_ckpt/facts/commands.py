@@ -47,7 +47,7 @@ class CommandRun:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TriedOperation:
+class OperationTrial:
     """A save or a load, with or without something broken. Seconds on the clock of the slowest rank.
 
     ``quiet_seconds`` is the longest time in which ``quiet_rank`` moved no byte and ended no call, while it did not wait
@@ -77,9 +77,9 @@ class FailoverTrial:
     kind: TriedKind
     moment_seconds: NotNegative
     broke: CommandRun
-    operations: tuple[TriedOperation, ...]
+    operations: tuple[OperationTrial, ...]
     mended: CommandRun | None = None
-    after: TriedOperation | None = None
+    after: OperationTrial | None = None
     committed_in_error: bool = False
     lost: str = ""
 
@@ -96,7 +96,7 @@ class Failover:
 
     break_command: str
     mend_command: str
-    undisturbed: tuple[TriedOperation, ...] = ()
+    undisturbed: tuple[OperationTrial, ...] = ()
     trials: tuple[FailoverTrial, ...] = ()
     integrity: Integrity | None = None
     resident_fraction: Share | None = None
@@ -123,9 +123,9 @@ class Upgrade:
     """
 
     command: str
-    undisturbed: tuple[TriedOperation, ...] = ()
+    undisturbed: tuple[OperationTrial, ...] = ()
     moment_seconds: NotNegative = 0.0
-    operations: tuple[TriedOperation, ...] = ()
+    operations: tuple[OperationTrial, ...] = ()
     run: CommandRun | None = None
     lost: str = ""
     integrity: Integrity | None = None
@@ -144,8 +144,8 @@ class SnapshotTrial:
     clone or on the target, could not be loaded. ``not_judged`` says why the clone says nothing.
     """
 
-    alone: TriedOperation
-    beside: TriedOperation
+    alone: OperationTrial
+    beside: OperationTrial
     moment_seconds: NotNegative
     taken: CommandRun
     is_before_commit: bool = False

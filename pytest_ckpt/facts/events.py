@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pytest_ckpt.facts.across_hosts import Awaited, LateHost, Sight, TierSight, added_up
+from pytest_ckpt.facts.across_hosts import Awaited, DelayedHost, TargetView, TierView, added_up
 from pytest_ckpt.facts.client_proofs import ClientProofs
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.commands import Command, CommandRun, Failover, Snapshots, Upgrade
@@ -130,8 +130,8 @@ class HostsSeen:
     """
 
     hosts: tuple[HostFacts, ...]
-    sights: tuple[Sight, ...] = ()
-    tiers: tuple[TierSight, ...] = ()
+    sights: tuple[TargetView, ...] = ()
+    tiers: tuple[TierView, ...] = ()
     lacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -176,7 +176,7 @@ class HostsLooked:
 
     subject: Subject
     awaited: Awaited
-    late: tuple[LateHost, ...] = ()
+    late: tuple[DelayedHost, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -329,7 +329,7 @@ class SubjectEvents:
     integrity: Integrity | None = None
     found: dict[str, PatternFound] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
-    looks: list[tuple[Awaited, tuple[LateHost, ...]]] = field(default_factory=list)
+    looks: list[tuple[Awaited, tuple[DelayedHost, ...]]] = field(default_factory=list)
     end: MeasurementDone | None = None
 
     def take(self, event: Event) -> None:

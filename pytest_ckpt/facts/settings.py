@@ -64,13 +64,13 @@ class Settings:
     ca_bundle: str | None
     unversioned: bool
     cluster: int | None
-    overhead: float
-    restore_budget: float
+    save_budget: float
+    load_budget: float
     checkpoints_per_failure: int
     failures: str
     models: tuple[Model, ...]
     mode: str
-    processes: int
+    ranks: int
     hosts: tuple[HostSlots, ...]
     ports: tuple[int, int] | None
     nic_rate: float | None
@@ -80,42 +80,42 @@ class Settings:
     step_seconds: float
     step_cpu: float
     full_every: int
-    changed: float
+    changed_pages: float
     compress: str
-    local: str | None
+    local_tier: str | None
     drain_every: int
     target_share: float
-    notice_seconds: float
+    preemption_notice_seconds: float
     serving_readers: int
     serving_limit_seconds: float
     consolidate_limit_seconds: float
-    ceilings: tuple[float, float]
-    request_bytes: int
-    depth: int
+    vendor_max_rates: tuple[float, float]
+    io_size_bytes: int
+    io_depth: int
     profile: str
     scale: float
     operations: int
     drop_caches: str
-    deadline_seconds: float
+    io_timeout_seconds: float
     seed: int | None
-    keep: bool
-    retain: int
+    keep_files: bool
+    keep_last: int
     data_pairs: int
     compressible: float
     duration_seconds: float
     near_full: bool
     suites: tuple[str, ...]
-    gates: str
+    gate_table: str
     certify_up_to: Model | None
-    waive: str | None
+    waivers: str | None
     second_mount: str | None
     client_cache_bytes: int | None
-    full_target: str | None
+    small_volume: str | None
     power_cut: str | None
     power_cuts: int
-    break_command: str | None
-    mend_command: str | None
-    during_command: str | None
+    fault_command: str | None
+    repair_command: str | None
+    upgrade_command: str | None
     snapshot_command: str | None
     remove_snapshot_command: str | None
     effort: float
@@ -165,7 +165,7 @@ class Settings:
     @property
     def asks_notice(self) -> bool:
         """Whether jobs are given notice, and save."""
-        return self.asks_strategies and bool(self.notice_seconds)
+        return self.asks_strategies and bool(self.preemption_notice_seconds)
 
     @property
     def asks_serving(self) -> bool:
@@ -190,12 +190,12 @@ class Settings:
     @property
     def asks_failover(self) -> bool:
         """Whether something can be broken in the middle of saves and loads."""
-        return bool(self.break_command)
+        return bool(self.fault_command)
 
     @property
     def asks_upgrade(self) -> bool:
         """Whether the storage can be changed while it serves."""
-        return bool(self.during_command)
+        return bool(self.upgrade_command)
 
     @property
     def asks_snapshots(self) -> bool:

@@ -20,7 +20,7 @@ def is_interruption(failure: Failure | None) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BrokenOff:
+class InterruptedWork:
     """A measurement or check that a start did not complete. ``name`` is the subject or the check.
 
     ``operation`` is the operation that was running, as a person reads it; empty if it is not known. ``operations`` is
@@ -34,7 +34,7 @@ class BrokenOff:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Replaced:
+class RepeatedMeasurement:
     """A complete measurement that the next start makes again, because the conditions differ.
 
     ``differences`` name the conditions with the value before and the value now; ``failed`` are the requirements that
@@ -63,5 +63,5 @@ class Start:
     suites: tuple[str, ...]
     hosts: tuple[str, ...]
     measured: tuple[str, ...]
-    broken_off: tuple[BrokenOff, ...] = ()
-    replaced: tuple[Replaced, ...] = ()
+    broken_off: tuple[InterruptedWork, ...] = ()
+    replaced: tuple[RepeatedMeasurement, ...] = ()

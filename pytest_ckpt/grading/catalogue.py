@@ -10,7 +10,7 @@ from pytest_ckpt.facts.bounds import RequirementId
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.facts.verdict import Severity
-from pytest_ckpt.judging.gates import Known
+from pytest_ckpt.judging.gates import GateDefault
 from pytest_ckpt.judging.requirement import Requirement, requirements_of
 from pytest_ckpt.suites import (
     test_conformance,
@@ -103,11 +103,11 @@ def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:
     )
 
 
-def known_names(catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> dict[str, Known]:
+def known_names(catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> dict[str, GateDefault]:
     """Return what a gate table may name: every requirement, and every check as ``id.subject``, with its defaults."""
-    names = {r.id: Known(gate=r.severity, limit=r.maximum, suite=r.suite) for r in catalogue.values()}
+    names = {r.id: GateDefault(gate=r.severity, limit=r.maximum, suite=r.suite) for r in catalogue.values()}
     return names | {
-        c.name: Known(gate=REQUIREMENTS[c.requirement].severity, limit=c.limit, needs=c.needs) for c in CHECKS
+        c.name: GateDefault(gate=REQUIREMENTS[c.requirement].severity, limit=c.limit, needs=c.needs) for c in CHECKS
     }
 
 

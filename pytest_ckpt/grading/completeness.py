@@ -38,9 +38,9 @@ def chosen_suites(
     asked = asked_requirements(settings, gates, catalogue)
     wanted = {r.suite for r in asked if gates_something(r, settings, gates)}
     # Nothing is gated by these, and yet they were asked for.
-    wanted |= {"strategies"} if settings.notice_seconds else set()
+    wanted |= {"strategies"} if settings.preemption_notice_seconds else set()
     wanted |= {"serving"} if settings.serving_limit_seconds else set()
-    wanted |= {"scaling"} if any(settings.ceilings) else set()
+    wanted |= {"scaling"} if any(settings.vendor_max_rates) else set()
     return tuple(suite for suite in SUITES if suite in wanted)
 
 
@@ -75,7 +75,7 @@ def is_given(check: Check, settings: Settings) -> bool:
         "": True,
         "second client": bool(settings.second_mount) or settings.has_several_hosts,
         "power cut": bool(settings.power_cut),
-        "small folder": bool(settings.full_target),
+        "small folder": bool(settings.small_volume),
     }[check.needs]
 
 

@@ -179,13 +179,13 @@ def _writers(planned: PlannedCheckpoint) -> int:
 
 
 def _month(m: Measurement, limits: ClusterLimits) -> SimulatedMonth | None:
-    from pytest_ckpt.analysis.training_runs import Arrivals  # noqa: PLC0415 - they need numpy
+    from pytest_ckpt.analysis.training_runs import FailureArrivals  # noqa: PLC0415 - they need numpy
     from pytest_ckpt.grading.simulation import SimulationRules, measured_costs, simulated_row  # noqa: PLC0415
 
     costs = measured_costs(m)
     if not costs or limits.failures_per_day * DAYS > _MAXIMUM_FAILURES:
         return None
-    rules = SimulationRules(runs=RUNS, seconds=DAYS * _DAY, restart_seconds=0.0, arrivals=Arrivals(), seed=SEED)
+    rules = SimulationRules(runs=RUNS, seconds=DAYS * _DAY, restart_seconds=0.0, arrivals=FailureArrivals(), seed=SEED)
     row = simulated_row(m, costs, limits, rules)
     return SimulatedMonth(
         accelerators=row.accelerators,

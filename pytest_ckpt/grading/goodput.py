@@ -47,7 +47,7 @@ class Interval:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AtCluster:
+class ClusterGoodput:
     """What a subject gives a cluster that saves as often as is best for it.
 
     ``is_served``: its limits are met; None if what was measured is too short or too small to say so.
@@ -74,7 +74,7 @@ class TrainingRow:
     load_seconds: NotNegative
     projected: bool
     intervals: tuple[Interval, ...]
-    clusters: tuple[AtCluster, ...]
+    clusters: tuple[ClusterGoodput, ...]
 
 
 def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[ClusterSize]:
@@ -139,7 +139,7 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequen
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Worst:
+class _WorstTimes:
     """The costliest save and the slowest load of a subject, in seconds at full size.
 
     Where full saves and deltas take turns, ``lost_seconds`` is their mean.
@@ -173,8 +173,8 @@ class _Worst:
         return max(self.minimum_interval_seconds, daly_interval_seconds(self.lost_seconds, mttf_seconds))
 
 
-def _worst(costs: Sequence[SaveCost], load_seconds: float, *, is_mixed: bool) -> _Worst:
-    return _Worst(
+def _worst(costs: Sequence[SaveCost], load_seconds: float, *, is_mixed: bool) -> _WorstTimes:
+    return _WorstTimes(
         lost_seconds=(fmean if is_mixed else max)([cost.lost_seconds for cost in costs]),
         cost=max(costs, key=lambda cost: cost.background_seconds),
         minimum_interval_seconds=max(cost.minimum_interval_seconds for cost in costs),
@@ -182,10 +182,10 @@ def _worst(costs: Sequence[SaveCost], load_seconds: float, *, is_mixed: bool) ->
     )
 
 
-def _at(accelerators: int, worst: _Worst, largest: int | None, limits: ClusterLimits) -> AtCluster:
+def _at(accelerators: int, worst: _WorstTimes, largest: int | None, limits: ClusterLimits) -> ClusterGoodput:
     mttf = limits.failures.mttf_seconds(accelerators)
     interval = worst.best_interval(mttf)
-    return AtCluster(
+    return ClusterGoodput(
         accelerators=accelerators,
         interval_seconds=interval,
         effective_training_time_ratio=worst.ratio(interval, mttf),

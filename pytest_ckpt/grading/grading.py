@@ -15,7 +15,7 @@ from pytest_ckpt.grading.completeness import (
     subjects_of,
 )
 from pytest_ckpt.grading.obstacles import shortfalls
-from pytest_ckpt.grading.scope import Unheld, unheld_model
+from pytest_ckpt.grading.scope import ScaleShortfall, unheld_model
 from pytest_ckpt.judging.client_proofs import client_reasons, unsafe_mounts
 from pytest_ckpt.judging.clients import Clients, unmet_demands
 from pytest_ckpt.judging.requirement import Requirement
@@ -107,7 +107,7 @@ def conclude(
     measurements: Iterable[Measurement],
     rehearsals: Sequence[str],
     ended_waivers: Sequence[str],
-    unheld: Unheld | None,
+    unheld: ScaleShortfall | None,
     catalogue: Mapping[str, Requirement],
     clients: Clients | None = None,
 ) -> Judgement:
@@ -167,10 +167,10 @@ def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Require
 
 def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> list[str]:
     """Where checkpoints are loaded more than once, nothing of them may have been in a cache."""
-    if not 0 < settings.retain < settings.operations:
+    if not 0 < settings.keep_last < settings.operations:
         return []
     return [
-        f"Part of what load {o.index} of {m.subject} read again was in a page cache (--ckpt-retain)."
+        f"Part of what load {o.index} of {m.subject} read again was in a page cache (--ckpt-keep-last)."
         for m in measurements
         for o in m.of_kind("load")
         if o.resident_bytes != 0 and not (m.cache and m.cache.is_declared_cold)

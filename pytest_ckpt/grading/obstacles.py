@@ -46,7 +46,7 @@ the target declares that its clients keep none, it is itself memory, or nobody h
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shortfall:
+class RehearsalReason:
     """Why a run can only be a rehearsal: ``now`` says it before the run, ``reason`` after it, ``remedy`` what helps."""
 
     now: str
@@ -114,7 +114,7 @@ def _larger(scale: float, shortest_seconds: float) -> str:
 
 def _requests(plan: Plan, settings: Settings) -> str:
     """State how many more requests per byte a reduced scale makes; what an engine adds to a file is not counted."""
-    size = settings.request_bytes
+    size = settings.io_size_bytes
     times = max((requests_against_full_size(c.layout, size) for c in plan.runnable), default=0.0)
     if not times:
         return ""
@@ -122,27 +122,27 @@ def _requests(plan: Plan, settings: Settings) -> str:
     return f" Requests per GB ({counted_as}): up to {times:.3g} times those at full size."
 
 
-def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfall]:
+def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[RehearsalReason]:
     """Yield why a run with these settings can only be a rehearsal."""
     if not gates.certifies:
         weaker = f"The gates '{gates.name}' are weaker than a certificate needs."
-        remedy = "--ckpt-gates=auto, or a table that relaxes nothing"
+        remedy = "--ckpt-gate-table=auto, or a table that relaxes nothing"
         if gates.lacks:
             weaker, remedy = f"The gates '{gates.name}' {gates.lacks}", gates.remedy or "a later version of pytest-ckpt"
-        yield Shortfall(now=weaker, reason=weaker, remedy=remedy)
+        yield RehearsalReason(now=weaker, reason=weaker, remedy=remedy)
     if settings.scale < ACCEPTANCE.scale:
         shortest = min((c.demand.save_limit_seconds for c in plan.runnable), default=_LATENCY_SECONDS)
         is_short = shortest < _LATENCY_SECONDS
         latency = f" A save within {format_seconds(shortest)} is judged by latency." if is_short else ""
         larger = f" {_larger(settings.scale, shortest)}" if is_short else ""
-        yield Shortfall(
+        yield RehearsalReason(
             now=f"Checkpoints at {settings.scale:.4g} of the full size.{latency}{larger}",
             reason=f"The run was at {settings.scale:.4g} of the full size; limits were judged by bandwidth."
             f"{_requests(plan, settings)}{latency}",
             remedy=_ACCEPTANCE,
         )
     if settings.operations < ACCEPTANCE.operations:
-        yield Shortfall(
+        yield RehearsalReason(
             now=f"{counted(settings.operations, 'save and load', 'saves and loads')}; acceptance needs "
             f"{ACCEPTANCE.operations} of each.",
             reason=f"The run had {counted(settings.operations, 'save and load', 'saves and loads')}; acceptance needs "
@@ -151,26 +151,28 @@ def shortfalls(plan: Plan, settings: Settings, gates: Gates) -> Iterator[Shortfa
         )
     if settings.effort < 1 and "conformance" in chosen_suites(settings, gates):
         share = format_percent(settings.effort)
-        yield Shortfall(
+        yield RehearsalReason(
             now=f"Behaviour checks run {share} of their trials.",
             reason=f"Behaviour checks ran {share} of their trials.",
             remedy=_ACCEPTANCE,
         )
     if settings.compressible:
-        yield Shortfall(
+        yield RehearsalReason(
             now=f"{settings.compressible:.3g} of the content is zeros, which checkpoints do not hold.",
             reason=f"{settings.compressible:.3g} of the content was zeros, which checkpoints do not hold.",
             remedy="leave out --ckpt-compressible",
         )
-    if settings.retain == 1:
-        yield Shortfall(
+    if settings.keep_last == 1:
+        yield RehearsalReason(
             now="One checkpoint is kept and loaded repeatedly; acceptance needs 2.",
-            reason="One checkpoint was kept and loaded repeatedly (--ckpt-retain); acceptance needs 2.",
-            remedy="--ckpt-retain=2",
+            reason="One checkpoint was kept and loaded repeatedly (--ckpt-keep-last); acceptance needs 2.",
+            remedy="--ckpt-keep-last=2",
         )
     for planned in plan.checkpoints:
         if planned.rehearsal:
-            yield Shortfall(now=f"{planned.rehearsal}.", reason=f"{planned.rehearsal}.", remedy="--ckpt-mode=full")
+            yield RehearsalReason(
+                now=f"{planned.rehearsal}.", reason=f"{planned.rehearsal}.", remedy="--ckpt-mode=full"
+            )
 
 
 def obstacles(
@@ -190,7 +192,7 @@ def obstacles(
         Obstacle(
             grade="incomplete",
             text=f"{c.subject} cannot run: {c.not_run.rstrip('.')}.",
-            remedy="enough slots in --ckpt-hosts or --ckpt-processes, or another --ckpt-model",
+            remedy="enough slots in --ckpt-hosts or --ckpt-ranks, or another --ckpt-model",
         )
         for c in plan.checkpoints
         if c.not_run

@@ -64,8 +64,8 @@ class Cluster(TypedDict):
     checkpoints_per_day: Positive
     interval_seconds: Positive
     failures_per_day_in_slots: Positive
-    overhead: Share
-    restore_budget: Share
+    save_budget: Share
+    load_budget: Share
     save_limit_seconds: Positive
     load_limit_seconds: Positive
     reasons: dict[str, str]

@@ -33,7 +33,7 @@ _OF_A_LOCAL_DISK = 2 * _ACCELERATORS_OF_A_HOST
 
 def unusual_inputs(limits: ClusterLimits) -> list[str]:
     """Return the operator's inputs that make limits unusually lenient or strict, a phrase each, for the headline."""
-    budgets = (("overhead", limits.overhead), ("restore", limits.restore_budget))
+    budgets = (("save", limits.save_budget), ("load", limits.load_budget))
     found = [
         f"{name} budget {format_percent(share)}"
         for name, share in budgets
@@ -108,7 +108,7 @@ def _of_the_question(plan: Plan) -> Iterator[str]:
         if planned.layout.model.own:
             yield f"{_sentence(planned.layout.model.label)} is the operator's: it is not a model of the workload."
             break
-    for name, share in (("overhead", limits.overhead), ("restore", limits.restore_budget)):
+    for name, share in (("save", limits.save_budget), ("load", limits.load_budget)):
         if not _USUAL_BUDGETS[0] <= share <= _USUAL_BUDGETS[1]:
             yield f"The {name} budget of {format_percent(share)} was set by the operator; usual are 0.5 % to 20 %."
     if _is_lenient_rate(limits):
@@ -142,7 +142,7 @@ def _of_what_ran(plan: Plan, measured: Sequence[Measurement], of_one_host: str) 
 
 
 def _of_durability(settings: Settings, measured: Sequence[Measurement], *, has_files: bool) -> Iterator[str]:
-    if not has_files or settings.power_cut or settings.break_command or has_proven_fsync(measured):
+    if not has_files or settings.power_cut or settings.fault_command or has_proven_fsync(measured):
         return
     why = next((text for m in measured if m.client_proofs and (text := describe_effect(m.client_proofs))), "")
     yield " ".join(
@@ -151,7 +151,7 @@ def _of_durability(settings: Settings, measured: Sequence[Measurement], *, has_f
             (
                 "Durability was acknowledged, not proven.",
                 why,
-                "Neither a power cut (--ckpt-power-cut) nor a failure of a component (--ckpt-break) was tried.",
+                "Neither a power cut (--ckpt-power-cut) nor a failure of a component (--ckpt-fault-command) was tried.",
             ),
         )
     )
@@ -168,8 +168,8 @@ def _not_given(settings: Settings, suites: Sequence[str], *, has_files: bool) ->
         yield "No power was cut (--ckpt-power-cut): a volatile write cache would not have been noticed."
     if has_files and not (settings.second_mount or settings.has_several_hosts):
         yield "No second client took part (--ckpt-second-mount): what other hosts see was not checked."
-    if has_files and not settings.full_target:
-        yield "No volume was filled (--ckpt-full-target): behaviour without space was not checked."
+    if has_files and not settings.small_volume:
+        yield "No volume was filled (--ckpt-small-volume): behaviour without space was not checked."
     if "conformance" not in suites:
         yield "No behaviour check ran (--ckpt-suite=conformance): only speed, bytes and durable calls were checked."
     if "contention" not in suites:

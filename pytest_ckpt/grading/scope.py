@@ -115,14 +115,14 @@ def named(one: str, many: str, names: Iterable[str]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Unheld:
+class ScaleShortfall:
     """Why the checkpoints of a run are smaller than a certificate must hold, and what to do about it."""
 
     text: str
     remedy: str
 
 
-def unheld_model(plan: Plan, settings: Settings, gates: Gates) -> Unheld | None:
+def unheld_model(plan: Plan, settings: Settings, gates: Gates) -> ScaleShortfall | None:
     """Return what keeps the checkpoints of a run from the size that a certificate must hold; None where nothing."""
     wanted = settings.certify_up_to or (MODELS[gates.up_to] if gates.up_to else None)
     if not wanted:
@@ -136,7 +136,7 @@ def unheld_model(plan: Plan, settings: Settings, gates: Gates) -> Unheld | None:
     ways = [] if any(_holds(c, wanted) for c in plan.checkpoints) else [f"--ckpt-model={wanted.word}"]
     if largest:
         ways.append(f"--ckpt-certify-up-to={largest.word} for a certificate up to that model only")
-    return Unheld(
+    return ScaleShortfall(
         text=f"{who} for checkpoints of {wanted.label} or a larger model, and {has}.",
         remedy=", or ".join(ways) or "more ranks: --ckpt-hosts",
     )

@@ -13,7 +13,7 @@ from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_trai
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_ckpt.analysis.training_runs import Arrivals
+    from pytest_ckpt.analysis.training_runs import FailureArrivals
     from pytest_ckpt.facts.measurement import Measurement
     from pytest_ckpt.judging.save_costs import SaveCost
     from pytest_ckpt.sizing.limits import ClusterLimits
@@ -33,7 +33,7 @@ class SimulationRules:
     runs: int
     seconds: float
     restart_seconds: float
-    arrivals: Arrivals
+    arrivals: FailureArrivals
     seed: int
     interval_seconds: float | None = None
     takes_best: bool = False

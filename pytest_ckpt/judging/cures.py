@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class KnownFailure:
     """Failures of one kind of file system that have one cause.
 
     ``kinds`` are its names in the kernel's table of mounts, ``checks`` the checks that fail, ``why`` the cause and what
@@ -29,8 +29,8 @@ _BY_PATH = (
     "gone, so a reader of the latest pointer dies, or starts from nothing"
 )
 
-KNOWN: tuple[Known, ...] = (
-    Known(
+KNOWN: tuple[KnownFailure, ...] = (
+    KnownFailure(
         name="GlusterFS",
         kinds=("fuse.glusterfs",),
         checks=(
@@ -45,7 +45,7 @@ KNOWN: tuple[Known, ...] = (
         "options attribute-timeout=0,entry-timeout=0,fopen-keep-cache=false: all five together. COMMIT.file may "
         "then fail: without these caches a rename comes between the look-up of a name and the open more often.",
     ),
-    Known(
+    KnownFailure(
         name="GlusterFS",
         kinds=("fuse.glusterfs",),
         checks=("COMMIT.file", "COMMIT.file-second-client"),
@@ -53,13 +53,13 @@ KNOWN: tuple[Known, ...] = (
         "and is refused with ENOENT, or ESTALE again and again, so a reader of the latest pointer dies, or starts from "
         "nothing",
     ),
-    Known(
+    KnownFailure(
         name="GlusterFS",
         kinds=("fuse.glusterfs",),
         checks=("EXCLUSIVE.create-second-client", "MKDIR.race-second-client"),
         why="of hundreds of races of two hosts for a name one has no winner: both are told EEXIST, and it is there",
     ),
-    Known(
+    KnownFailure(
         name="sshfs",
         kinds=("fuse.sshfs",),
         checks=(
@@ -75,58 +75,58 @@ KNOWN: tuple[Known, ...] = (
         cure="Mount it with dir_cache=no,attr_timeout=0,entry_timeout=0. COMMIT.folder may then fail: listings "
         "are no longer kept.",
     ),
-    Known(
+    KnownFailure(
         name="sshfs",
         kinds=("fuse.sshfs",),
         checks=("EXCLUSIVE.create-second-client", "ERRORS.full", "FULL.mid-save", "COMMIT-FULL.each-phase"),
         why="sftp has one error for all that fails: who loses the race for a name is told EPERM, not EEXIST, and who "
         "fills the volume EIO, not ENOSPC",
     ),
-    Known(
+    KnownFailure(
         name="sshfs",
         kinds=("fuse.sshfs",),
         checks=("COMMIT.file", "COMMIT.file-second-client"),
         why="it finds a file by its path and keeps its length for 20 s: while it is replaced, open says ENOENT "
         "although the name was never gone, or a reader gets new bytes cut off at the old length: bytes of no version",
     ),
-    Known(
+    KnownFailure(
         name="sshfs",
         kinds=("fuse.sshfs",),
         checks=("COMMIT.folder", "COMMIT.folder-second-client"),
         why="it opens a folder by one path and lists it by another: one that is being renamed is listed empty, so a "
         "job finds a checkpoint without files",
     ),
-    Known(name="bindfs", kinds=("fuse.bindfs",), checks=("COMMIT.file",), why=_BY_PATH),
-    Known(
+    KnownFailure(name="bindfs", kinds=("fuse.bindfs",), checks=("COMMIT.file",), why=_BY_PATH),
+    KnownFailure(
         name="gocryptfs",
         kinds=("fuse.gocryptfs",),
         checks=("COMMIT.file",),
         why="while a file is replaced a reader gets ENOENT, the length of another version, or bytes of two: a reader "
         "of the latest pointer dies, or starts from what nobody wrote",
     ),
-    Known(
+    KnownFailure(
         name="gocryptfs",
         kinds=("fuse.gocryptfs",),
         checks=("COMMIT.folder",),
         why="a folder that is being renamed is listed without some of its files, or without any, so a job finds a "
         "checkpoint with files missing",
     ),
-    Known(name="ZFS by FUSE (zfs-fuse)", kinds=("fuse.zfs",), checks=("COMMIT.file",), why=_BY_PATH),
-    Known(
+    KnownFailure(name="ZFS by FUSE (zfs-fuse)", kinds=("fuse.zfs",), checks=("COMMIT.file",), why=_BY_PATH),
+    KnownFailure(
         name="mergerfs",
         kinds=("fuse.mergerfs",),
         checks=("COMMIT.folder",),
         why="it renames a folder branch by branch: meanwhile it is listed without some of its files, or without any",
     ),
-    Known(name="exFAT or NTFS by FUSE", kinds=("fuseblk",), checks=("COMMIT.file",), why=_BY_PATH),
-    Known(
+    KnownFailure(name="exFAT or NTFS by FUSE", kinds=("fuseblk",), checks=("COMMIT.file",), why=_BY_PATH),
+    KnownFailure(
         name="ext4 by FUSE (fuse2fs)",
         kinds=("fuse.ext4",),
         checks=("COMMIT.file",),
         why=_BY_PATH,
         cure="Mount it with the kernel's own driver: mount -t ext4.",
     ),
-    Known(
+    KnownFailure(
         name="rclone mount",
         kinds=("fuse.rclone",),
         checks=("COMMIT.file", "DURABLE.rank-killed", "UNLINK.open-reader"),
@@ -138,12 +138,12 @@ KNOWN: tuple[Known, ...] = (
 _NO_CURE = "No option of it is known to help: keep checkpoints on another file system."
 
 
-def known_of(kind: str) -> Iterator[Known]:
+def known_of(kind: str) -> Iterator[KnownFailure]:
     """Return what is known of a kind of file system."""
     return (row for row in KNOWN if kind in row.kinds)
 
 
-def remedy_of(row: Known) -> str:
+def remedy_of(row: KnownFailure) -> str:
     """Return what to do about it, in a sentence."""
     return row.cure or _NO_CURE
 

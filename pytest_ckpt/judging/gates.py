@@ -29,7 +29,7 @@ _KEYS = ("gate", "limit")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class GateDefault:
     """What a table may name, with its defaults: how it gates and its limit.
 
     A requirement has a ``suite``; a check of behaviour may have what it ``needs``.
@@ -89,7 +89,7 @@ _TOP_KEYS = (
 )  # fmt: skip
 
 
-def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], Gates] | None = None) -> Gates:
+def read_gates(text: str, defaults: Mapping[str, GateDefault], base: Callable[[str], Gates] | None = None) -> Gates:
     """Return the table that a TOML text describes. Raises ValueError with a sentence that says what is wrong.
 
     ``defaults`` goes from every known name (``ID`` and ``ID.subject``) to what the catalogue has of it; ``base``
@@ -143,7 +143,7 @@ def read_gates(text: str, defaults: Mapping[str, Known], base: Callable[[str], G
     )
 
 
-def beside_own_table(gates: Gates, own: Gates, defaults: Mapping[str, Known]) -> Gates:
+def beside_own_table(gates: Gates, own: Gates, defaults: Mapping[str, GateDefault]) -> Gates:
     """Return gates with what they ask for less than the table of the target's kind does: they then certify nothing."""
     if not gates.certifies or gates.table == own.name:
         return gates
@@ -169,7 +169,7 @@ def _begins_like(name: str, shipped: str) -> bool:
     return given.startswith(shipped) and not given[len(shipped) :][:1].isalnum()
 
 
-def _rows(table: Any, defaults: Mapping[str, Known]) -> tuple[dict[str, str], dict[str, float]]:
+def _rows(table: Any, defaults: Mapping[str, GateDefault]) -> tuple[dict[str, str], dict[str, float]]:
     if not isinstance(table, dict):
         raise ValueError("[requirements] is no table")
     kinds: dict[str, str] = {}
@@ -188,7 +188,7 @@ def _rows(table: Any, defaults: Mapping[str, Known]) -> tuple[dict[str, str], di
 
 
 def _spread_rows(
-    table: Mapping[str, Any], part: str, members: Mapping[str, str], defaults: Mapping[str, Known]
+    table: Mapping[str, Any], part: str, members: Mapping[str, str], defaults: Mapping[str, GateDefault]
 ) -> dict[str, str]:
     """Return how everything gates that belongs to what the rows of ``part`` name; ``members`` says what belongs."""
     rows = table.get(part, {})
@@ -209,7 +209,7 @@ def _spread_kind(kind: str, default: str) -> str:
     return f"advisory {kind}" if (kind, default) == ("where given", "advisory") else kind
 
 
-def _limit(name: str, value: Any, defaults: Mapping[str, Known]) -> float:
+def _limit(name: str, value: Any, defaults: Mapping[str, GateDefault]) -> float:
     if defaults[name].limit is None:
         raise ValueError(f"{name} has no limit of its own that a table could set")
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
@@ -235,7 +235,7 @@ def _relaxations(
     kinds: Mapping[str, str],
     limits: Mapping[str, float],
     below: Gates,
-    defaults: Mapping[str, Known],
+    defaults: Mapping[str, GateDefault],
 ) -> Iterable[_Relaxation]:
     for name, kind in kinds.items():
         before = _strongest(name, below, defaults)
@@ -286,7 +286,7 @@ def _smaller(up_to: str | None, below: Gates) -> Iterable[_Relaxation]:
         yield _Relaxation(sentence=f"A certificate must hold {up_to} ({below.name}: {below.up_to}).", of_required=True)
 
 
-def _strongest(name: str, below: Gates, defaults: Mapping[str, Known]) -> str:
+def _strongest(name: str, below: Gates, defaults: Mapping[str, GateDefault]) -> str:
     """Return how what a row names gates in the table that is extended; of several checks, as the strictest does."""
     parts = [name] if "." in name else [n for n in defaults if n == name or n.startswith(name + ".")]
     return max((below.kind(*_split(n), defaults[n].gate) for n in parts), key=_STRENGTH.__getitem__)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+class JudgedFacts:
     """What one requirement is judged on: a measurement with the cluster's limits, or what a check observed."""
 
     measurement: Measurement | None = None
@@ -58,25 +58,25 @@ class Operations:
     of: Measurement
 
 
-def _measurement(facts: Judged) -> Measurement:
+def _measurement(facts: JudgedFacts) -> Measurement:
     return facts.measured
 
 
-def _limits(facts: Judged) -> ClusterLimits:
+def _limits(facts: JudgedFacts) -> ClusterLimits:
     assert facts.limits is not None
     return facts.limits
 
 
-def _observation(facts: Judged) -> Observation:
+def _observation(facts: JudgedFacts) -> Observation:
     assert facts.observation is not None
     return facts.observation
 
 
-def _saves(facts: Judged) -> Operations | Decision:
+def _saves(facts: JudgedFacts) -> Operations | Decision:
     return _operations(facts.measured, "save")
 
 
-def _loads(facts: Judged) -> Operations | Decision:
+def _loads(facts: JudgedFacts) -> Operations | Decision:
     return _operations(facts.measured, "load")
 
 
@@ -90,23 +90,23 @@ def _operations(measurement: Measurement, kind: OperationKind) -> Operations | D
     return Operations(kind=kind, all=tuple(done), of=measurement)
 
 
-def _durability(facts: Judged) -> Durability | Decision:
+def _durability(facts: JudgedFacts) -> Durability | Decision:
     return facts.measured.durability or undecided(facts.measured, "save")
 
 
-def _retention(facts: Judged) -> Retention | Decision:
+def _retention(facts: JudgedFacts) -> Retention | Decision:
     return facts.measured.retention or undecided(facts.measured, "load")
 
 
-def _data(facts: Judged) -> DataEffect | Decision:
+def _data(facts: JudgedFacts) -> DataEffect | Decision:
     return facts.measured.data or undecided(facts.measured, "load")
 
 
-def _costs(facts: Judged) -> tuple[SaveCost, ...] | Decision:
+def _costs(facts: JudgedFacts) -> tuple[SaveCost, ...] | Decision:
     return not_saved(facts.measured) or tuple(save_costs(facts.measured))
 
 
-def _pattern(name: Pattern, facts: Judged) -> object:
+def _pattern(name: Pattern, facts: JudgedFacts) -> object:
     found = getattr(facts.measured.patterns, name) if facts.measured.patterns else None
     return without_pattern(facts.measured, (name,)) if found is None else found
 
@@ -142,7 +142,7 @@ def not_saved(measurement: Measurement, *, lanes: tuple[str, ...] = ("", LOCAL_T
 
 _PATTERNS = {f.name: str(f.type).removesuffix(" | None") for f in dataclasses.fields(Patterns) if f.name != "not_run"}
 
-PROVIDERS: dict[str, tuple[Callable[[Judged], Any], str]] = {
+PROVIDERS: dict[str, tuple[Callable[[JudgedFacts], Any], str]] = {
     "measurement": (_measurement, "Measurement"),
     "limits": (_limits, "ClusterLimits"),
     # The limit of a requirement or check, as the table of gates has it.
@@ -179,7 +179,7 @@ def check_parameters(function: Callable[..., object]) -> tuple[str, ...]:
     return names
 
 
-def decide_by(function: Callable[..., Decision], facts: Judged) -> Decision:
+def decide_by(function: Callable[..., Decision], facts: JudgedFacts) -> Decision:
     """Call a requirement with the facts that it asks for; the first that is not there decides."""
     given = {}
     for name in inspect.signature(function).parameters:

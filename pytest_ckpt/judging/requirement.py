@@ -13,7 +13,7 @@ from pytest_ckpt.facts.subject import OwnPattern
 from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.facts.verdict import Severity
 from pytest_ckpt.judging.decision import Decision
-from pytest_ckpt.judging.given import Judged, check_parameters, decide_by
+from pytest_ckpt.judging.given import JudgedFacts, check_parameters, decide_by
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -72,7 +72,7 @@ class Requirement:
         """Whether a run with these settings measures what it needs: by its options, and by one of its strategies."""
         return self.asked_by(settings) and any(map(self.of_strategy, settings.strategies))
 
-    def decide(self, facts: Judged) -> Decision:
+    def decide(self, facts: JudgedFacts) -> Decision:
         """Call the function with the facts that it names; a fact that is not there decides in its place."""
         assert self.function is not None
         return decide_by(self.function, facts)

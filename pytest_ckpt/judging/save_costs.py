@@ -70,7 +70,7 @@ class SaveCost:
             return as_blocking_seconds(self.drains, limits, self.lost_seconds, self.background_seconds)
         if not self.background_seconds:
             return self.lost_seconds
-        return max(self.with_risk_seconds(limits), limits.overhead * self.committed_seconds)
+        return max(self.with_risk_seconds(limits), limits.save_budget * self.committed_seconds)
 
 
 def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:

@@ -10,9 +10,9 @@ from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.verdict import Reason, Severity, Verdict
 from pytest_ckpt.judging.cures import explain
 from pytest_ckpt.judging.decision import Decision, not_decided
+from pytest_ckpt.judging.error_remedies import next_of, next_of_failure
 from pytest_ckpt.judging.gates import Gates
-from pytest_ckpt.judging.given import Judged
-from pytest_ckpt.judging.next_of_errors import next_of, next_of_failure
+from pytest_ckpt.judging.given import JudgedFacts
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.sizing.limits import ClusterLimits
@@ -28,7 +28,7 @@ def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLi
     """Judge one requirement of speed on one measurement."""
     subject = str(measurement.subject)
     maximum = None if requirement.maximum is None else gates.limit(requirement.id, subject, requirement.maximum)
-    decision = requirement.decide(Judged(measurement=measurement, limits=limits, maximum=maximum))
+    decision = requirement.decide(JudgedFacts(measurement=measurement, limits=limits, maximum=maximum))
     if decision.outcome == "met" and decision.basis and decision.basis not in gates.cold_bases:
         because = f"{decision.because} The gates {gates.name} do not take this proof ({decision.basis})."
         decision = not_decided("unproven", because, decision.detail)
@@ -49,7 +49,7 @@ def decide_observed(requirement: Requirement, observation: Observation, gates: G
     subject = observation.subject
     default = next((c.limit for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject)), None)
     maximum = gates.limit(requirement.id, subject, default)
-    decision = requirement.decide(Judged(observation=observation, maximum=maximum))
+    decision = requirement.decide(JudgedFacts(observation=observation, maximum=maximum))
     if decision.outcome == "failed":
         lines = explain(kind, f"{requirement.id}.{subject}")
         decision = dataclasses.replace(decision, detail=(*lines, *decision.detail))

@@ -66,7 +66,7 @@ def run_command(command: Command, words: str, limit_seconds: float, *more: str) 
             end_session(process.pid)
             process.wait()
             exit_code = None
-            output = f"it was killed when it had not ended after {format_seconds(limit_seconds)} (--ckpt-deadline)"
+            output = f"it was killed when it had not ended after {format_seconds(limit_seconds)} (--ckpt-io-timeout)"
         return CommandRun(command=command, seconds=time.monotonic() - began, exit_code=exit_code, output=output)
 
 

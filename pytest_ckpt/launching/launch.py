@@ -63,7 +63,7 @@ def bytes_of_log(processes: int) -> int:
     return max(_MINIMUM_BYTES, min(_MAXIMUM_BYTES, _ALL_BYTES // (processes + 1)))
 
 
-class KeptLog:
+class BoundedLog:
     """Appends lines to a file of at most so many bytes; beyond them lines in the middle are left out, and counted.
 
     Lines are held until `flush`: ranks by the thousand tell a little each, many times a second.
@@ -115,16 +115,16 @@ class KeptLogs:
         folder.mkdir(parents=True)
         self._folder = folder
         self._maximum = bytes_of_log(processes)
-        self._logs: dict[str, KeptLog] = {}
+        self._logs: dict[str, BoundedLog] = {}
 
     def write(self, name: str, line: str) -> None:
         """Append a line, which has no end yet, to the log of that name."""
         self.log(name).write(line)
 
-    def log(self, name: str) -> KeptLog:
+    def log(self, name: str) -> BoundedLog:
         """Return the log of that name; its file is there from then on."""
         if name not in self._logs:
-            self._logs[name] = KeptLog(self._folder / f"{name}.log", self._maximum)
+            self._logs[name] = BoundedLog(self._folder / f"{name}.log", self._maximum)
         return self._logs[name]
 
     def flush(self) -> None:

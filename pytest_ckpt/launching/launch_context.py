@@ -87,7 +87,7 @@ class LaunchContext:
         if self.settings.has_several_hosts and ended_badly(self.folder):
             others = list(dict.fromkeys(h.name for h in self.settings.hosts))
             return end_on_other_hosts(
-                self.launcher, others, self.run_id, sweep_seconds(self.launcher, self.settings.deadline_seconds)
+                self.launcher, others, self.run_id, sweep_seconds(self.launcher, self.settings.io_timeout_seconds)
             )
         return ""
 
@@ -101,7 +101,7 @@ class LaunchContext:
         """Remove from the local tier what the run made; return what was left, one sentence each."""
         if not self.local:
             return []
-        tier = PosixTarget(self.settings.local or "", "--ckpt-local")
+        tier = PosixTarget(self.settings.local_tier or "", "--ckpt-local-tier")
         left = tier.clean(self.local, names, deadline_seconds, keep_area=keep_area)
         if self.settings.has_several_hosts and not keep_area and ended_badly(self.folder):
             others = ", ".join(dict.fromkeys(host.name for host in self.settings.hosts))

@@ -230,7 +230,7 @@ def refuse_inside_mpi(command_line: str) -> None:
     if any(name in os.environ for name in _INSIDE_MPI):
         raise UsageError(
             "pytest itself was started under an MPI launcher.",
-            f"Start pytest alone, it launches the ranks: {command_line} --ckpt-processes=N "
+            f"Start pytest alone, it launches the ranks: {command_line} --ckpt-ranks=N "
             "(hosts with --ckpt-hosts, another launcher with --ckpt-launcher).",
         )
 

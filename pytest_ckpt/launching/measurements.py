@@ -24,9 +24,9 @@ from pytest_ckpt.facts.targets import AreaRef, Names
 from pytest_ckpt.judging.starts import OtherMeasurement
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launch_context import LaunchContext
-from pytest_ckpt.launching.observer import HookBroke, LaunchHooks, Observer
-from pytest_ckpt.launching.own_launches import OWN_LAUNCHES, Found, LaunchWithCommands, OwnLaunch
+from pytest_ckpt.launching.observer import HookFailed, LaunchHooks, Observer
 from pytest_ckpt.launching.recorder import Recorder, write_atomically
+from pytest_ckpt.launching.separate_launches import OWN_LAUNCHES, Found, LaunchWithCommands, OwnLaunch
 from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
 from pytest_ckpt.sizing.deltas import delta_name
 from pytest_ckpt.sizing.files import names_of
@@ -139,8 +139,8 @@ class Measurements:
     def _tidied(self, planned: Sequence[PlannedCheckpoint]) -> Failure | None:
         if why := self._context.end_left_over():
             return Failure(kind="launch", message=f"after the launch before {why}")
-        stale = planned if self._context.settings.keep else self._context.plan.runnable
-        self._context.clean(made_names(stale), self._context.settings.deadline_seconds, keep_area=True)
+        stale = planned if self._context.settings.keep_files else self._context.plan.runnable
+        self._context.clean(made_names(stale), self._context.settings.io_timeout_seconds, keep_area=True)
         return None
 
     def _measure(self, planned: Sequence[PlannedCheckpoint], obstacle: Failure | None = None) -> None:
@@ -152,10 +152,10 @@ class Measurements:
         broke = obstacle or self._hook(launch_name, functools.partial(self._hooks.before, tuple(map(str, subjects))))
         hook_seconds = time.monotonic() - began
         job = Job(
-            options=EngineOptions(request_bytes=settings.request_bytes, depth=settings.depth),
+            options=EngineOptions(request_bytes=settings.io_size_bytes, depth=settings.io_depth),
             processes=planned[0].layout.processes,
             area=self._context.own_area,
-            deadline_seconds=settings.deadline_seconds,
+            deadline_seconds=settings.io_timeout_seconds,
             tasks=tuple(Task.of(c, settings, self._context.seed) for c in planned),
             second=self._second_area(),
             local=self._context.local,
@@ -226,7 +226,7 @@ class Measurements:
         """Call what plugins do around a launch; return the failure of one of them."""
         try:
             call()
-        except HookBroke as error:
+        except HookFailed as error:
             log = self._context.folder / launch_name / HOOKS_LOG
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("a") as file:

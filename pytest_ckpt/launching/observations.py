@@ -44,9 +44,9 @@ from pytest_ckpt.support.processes import (
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
+from pytest_ckpt.targets.posix.area_view import DirectoryIdentity, describe_change, is_of_area, standing_of
 from pytest_ckpt.targets.posix.run_folder import folder_of, keep_a_file
 from pytest_ckpt.targets.posix.second_mount import lost_area, unlike_target
-from pytest_ckpt.targets.posix.sighting import Standing, describe_change, is_of_area, standing_of
 from pytest_ckpt.targets.timed_calls import answers_within, watched
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class _Listener:
         """Return the call of a check that does not go on, with what the kernel says of each of its tasks."""
         silent = format_seconds(time.monotonic() - self._moved)
         return BlockedCall(
-            message=f"no progress for {silent} (--ckpt-deadline {format_seconds(deadline_seconds)})",
+            message=f"no progress for {silent} (--ckpt-io-timeout {format_seconds(deadline_seconds)})",
             host=socket.gethostname(),
             call=self._call,
             path=self._path,
@@ -362,7 +362,7 @@ class Observations:
     def __init__(self, context: LaunchContext, observer: Observer | None = None) -> None:
         self._context = context
         self._observer = observer or Observer()
-        self._standing: Standing | None = None
+        self._standing: DirectoryIdentity | None = None
 
     def observation(self, check: Check) -> Observation:
         """Return what a check saw; make it when nobody has yet."""
@@ -401,7 +401,7 @@ class Observations:
         if not blocked.exists() or "paths" not in self._context.target.capabilities:
             return None
         try:
-            with answers_within(min(_SILENT_SECONDS, self._context.settings.deadline_seconds)):
+            with answers_within(min(_SILENT_SECONDS, self._context.settings.io_timeout_seconds)):
                 watched(area.location, lambda: folder_of(area).exists())
         except UsageError:
             return blocked.read_text()
@@ -444,7 +444,7 @@ class Observations:
         if area is None or check.room == "objects":
             return True
         try:
-            with answers_within(min(_SILENT_SECONDS, self._context.settings.deadline_seconds)):
+            with answers_within(min(_SILENT_SECONDS, self._context.settings.io_timeout_seconds)):
                 watched(area.location, lambda: keep_a_file(folder_of(area)))
         except UsageError:
             return True
@@ -460,7 +460,7 @@ class Observations:
             target=settings.target or "",
             share=settings.effort,
             seed=context.seed,
-            deadline_seconds=settings.deadline_seconds,
+            deadline_seconds=settings.io_timeout_seconds,
             log_folder=self._logs,
             tell=lambda _call, _path: self._observer.tick(),
             redactor=context.redactor,
@@ -480,7 +480,7 @@ class Observations:
         """Return what has taken the place of the run's folder, in words; empty where nothing seems to have."""
         area = self._context.own_area
         try:
-            with answers_within(min(_SILENT_SECONDS, self._context.settings.deadline_seconds)):
+            with answers_within(min(_SILENT_SECONDS, self._context.settings.io_timeout_seconds)):
                 now = watched(area.location, lambda: standing_of(folder_of(area)))
         except UsageError:
             return ""
@@ -516,7 +516,7 @@ class Observations:
             witness=witness,
             share=settings.effort,
             seed=context.seed,
-            deadline_seconds=settings.deadline_seconds,
+            deadline_seconds=settings.io_timeout_seconds,
             log_folder=self._logs,
             tell=lambda _call, _path: self._observer.tick(),
             redactor=context.redactor,

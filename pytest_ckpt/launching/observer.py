@@ -34,7 +34,7 @@ class Observer:
         """Say that a check of behaviour is over, and how long it took."""
 
 
-class HookBroke(Exception):  # noqa: N818 - not an error of ours
+class HookFailed(Exception):  # noqa: N818 - not an error of ours
     """A plugin's hook failed. The message names plugin and hook; ``trace`` is for whoever wrote it."""
 
     def __init__(self, message: str, trace: str = "") -> None:
@@ -51,7 +51,7 @@ class LaunchHooks:
         return False
 
     def before(self, subjects: tuple[str, ...]) -> None:
-        """Be called before ranks are started that measure these subjects. Raises HookBroke."""
+        """Be called before ranks are started that measure these subjects. Raises HookFailed."""
 
     def after(self, measurement: Measurement) -> None:
-        """Be called with each measurement when the ranks are gone, also one that failed. Raises HookBroke."""
+        """Be called with each measurement when the ranks are gone, also one that failed. Raises HookFailed."""

@@ -111,7 +111,7 @@ def _by_clock(row: Row, rows: Sequence[Row]) -> float:
 
 
 @dataclass(slots=True)
-class Spent:
+class WorkSeconds:
     """Seconds in which ranks worked at steps: of launches that are over, and since the first step of this one."""
 
     before: float = 0.0
@@ -159,7 +159,7 @@ class Progress:
         self._planned: dict[Subject, PlannedCheckpoint] = {}
         self._checks, self._checks_done = checks, 0
         self._write, self._fresh_line, self._live = write, fresh_line, live
-        self._spent = Spent()
+        self._spent = WorkSeconds()
         self._launched = _Launched()
         self._doing, self._since = "", time.monotonic()
         self._endurance_began, self._endured_at = 0.0, float("-inf")

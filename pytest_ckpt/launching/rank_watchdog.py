@@ -89,7 +89,7 @@ def allowances_of(job: Job) -> Allowances:
         shards = task.layout()
         limits: dict[Action, float] = {"save": task.save_limit_seconds, "load": task.load_limit_seconds}
         for action, limit in limits.items():
-            why = f"{MAXIMUM_DEADLINES} x --ckpt-deadline {format_seconds(job.deadline_seconds)}"
+            why = f"{MAXIMUM_DEADLINES} x --ckpt-io-timeout {format_seconds(job.deadline_seconds)}"
             if (generous := MAXIMUM_LIMITS * limit) > patient:
                 why = f"{MAXIMUM_LIMITS} x the limit of {format_seconds(limit)}"
             found[task.subject, action] = Allowance(
@@ -246,7 +246,7 @@ class RankWatchdog:
         since, number = min(late)
         state = self._ranks[number]
         others = f", and {counted(len(late) - 1, 'other rank')}" if len(late) > 1 else ""
-        waited = f"for {format_seconds(now - since)} (--ckpt-deadline {format_seconds(self._deadline)})"
+        waited = f"for {format_seconds(now - since)} (--ckpt-io-timeout {format_seconds(self._deadline)})"
         if state.slowest.doing is None:
             # It has asked the storage for nothing yet: whatever hangs, that does not.
             message = f"no job has reached it {waited}: its network or MPI hangs"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_ckpt.plugin.carried import Timed
+    from pytest_ckpt.plugin.worker_results import SubjectTimes
 
 
 def quieten_benchmark(config: pytest.Config) -> None:
@@ -48,7 +48,7 @@ def hold_comparison(config: pytest.Config) -> list[str]:
     return listed
 
 
-def add_benchmark(config: pytest.Config, timed: Timed | None) -> None:
+def add_benchmark(config: pytest.Config, timed: SubjectTimes | None) -> None:
     """Add the seconds of one test's operations; does nothing where pytest-benchmark is absent or switched off."""
     benchmarks = config.pluginmanager.get_plugin("pytest-benchmark")
     plugged = getattr(config, "_benchmarksession", None)

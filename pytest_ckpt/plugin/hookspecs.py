@@ -47,26 +47,26 @@ def pytest_ckpt_power_cut(config: pytest.Config, settings: Settings) -> str | No
 
 
 @pytest.hookspec(firstresult=True)
-def pytest_ckpt_break(config: pytest.Config, settings: Settings) -> str | None:
+def pytest_ckpt_fault_command(config: pytest.Config, settings: Settings) -> str | None:
     """Return the command that breaks a component of the storage. None: not this plugin.
 
-    The same as ``--ckpt-break``, which wins; run on this host without a shell, at random moments of saves and loads of
-    their own (requirement FAILOVER). It needs the hook `pytest_ckpt_mend`, or ``--ckpt-mend``. Asked as
-    `pytest_ckpt_drop_caches`. Example::
+    The same as ``--ckpt-fault-command``, which wins; run on this host without a shell, at random moments of
+    saves and loads of their own (requirement FAILOVER). It needs the hook `pytest_ckpt_repair_command`, or
+    ``--ckpt-repair-command``. Asked as `pytest_ckpt_drop_caches`. Example::
 
-        def pytest_ckpt_break(config, settings):
+        def pytest_ckpt_fault_command(config, settings):
             return "ssh array-admin fail-drive 7"
     """
 
 
 @pytest.hookspec(firstresult=True)
-def pytest_ckpt_mend(config: pytest.Config, settings: Settings) -> str | None:
+def pytest_ckpt_repair_command(config: pytest.Config, settings: Settings) -> str | None:
     """Return the command that mends what the break command broke. None: not this plugin.
 
-    The same as ``--ckpt-mend``, which wins; run after each break, also when the run ends early. The next save begins as
-    soon as it returns, so it need not wait for a rebuild. Asked as `pytest_ckpt_drop_caches`. Example::
+    The same as ``--ckpt-repair-command``, which wins; run after each break, also when the run ends early. The next save
+    begins as soon as it returns, so it need not wait for a rebuild. Asked as `pytest_ckpt_drop_caches`. Example::
 
-        def pytest_ckpt_mend(config, settings):
+        def pytest_ckpt_repair_command(config, settings):
             return "ssh array-admin replace-drive 7"
     """
 

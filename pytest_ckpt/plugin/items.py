@@ -23,9 +23,9 @@ from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run
 from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
 from pytest_ckpt.launching.observer import Observer
-from pytest_ckpt.plugin.carried import Carried, Timed, hang
 from pytest_ckpt.plugin.stash import OPEN_RUN, PLUGINS, RUN
 from pytest_ckpt.plugin.terminal_observer import TerminalObserver
+from pytest_ckpt.plugin.worker_results import SubjectTimes, TestResult, hang
 from pytest_ckpt.report.text import failure_text
 from pytest_ckpt.run.crash import keep_traceback, of_report_folder
 from pytest_ckpt.sizing.steps import planned_steps
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.run.context import RunContext
 
-_CARRIED = pytest.StashKey[Carried]()
+_CARRIED = pytest.StashKey[TestResult]()
 _OBSERVER = pytest.StashKey[Observer]()
 _MEASUREMENTS = pytest.StashKey[Measurements]()
 _OBSERVATIONS = pytest.StashKey[Observations]()
@@ -90,7 +90,7 @@ class RequirementItem(pytest.Item):
             return
         except Exception as error:
             sentence = keep_traceback(error, run.folder, run.redactor)
-            self.stash[_CARRIED] = Carried(crash=sentence)
+            self.stash[_CARRIED] = TestResult(crash=sentence)
             if of_report_folder(error, run.folder):
                 # So would every other test; the last line of the run tells it, once.
                 self.session.shouldfail = sentence = "the report folder cannot be written"
@@ -112,7 +112,7 @@ class RequirementItem(pytest.Item):
             verdict, timed = self._judge(run)
             raw = f"measurements/{Subject.from_text(subject).slug}.json"
         verdict = run.waived(verdict)
-        self.stash[_CARRIED] = Carried(verdict=verdict, timed=timed)
+        self.stash[_CARRIED] = TestResult(verdict=verdict, timed=timed)
         names = ("subject", "severity", "outcome", "reason", "measured", "limit", "unit", "margin")
         properties = [("requirement", verdict.id), *((name, getattr(verdict, name)) for name in names)]
         self.user_properties.extend((name, value) for name, value in properties if value is not None)
@@ -125,7 +125,7 @@ class RequirementItem(pytest.Item):
             text = failure_text(to_plain(verdict), explain, requirement.next_step)
             pytest.fail(f"{text}\nraw data: {run.folder / raw}", pytrace=False)
 
-    def _judge(self, run: RunContext) -> tuple[Verdict, Timed | None]:
+    def _judge(self, run: RunContext) -> tuple[Verdict, SubjectTimes | None]:
         requirement, subject = self.requirement, self.subject
         planned = run.plan.of(Subject.from_text(subject))
         if planned.not_run:
@@ -140,7 +140,7 @@ class RequirementItem(pytest.Item):
         if kind is None:
             return verdict, None
         seconds = tuple(o.seconds for o in measurement.of_kind(kind))
-        return verdict, Timed(subject=subject, kind=kind, seconds=seconds, bytes=measurement.bytes)
+        return verdict, SubjectTimes(subject=subject, kind=kind, seconds=seconds, bytes=measurement.bytes)
 
     def _judge_behaviour(self, run: RunContext) -> Verdict:
         requirement, subject = self.requirement, self.subject
@@ -190,14 +190,14 @@ def _observer(session: pytest.Session) -> Observer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
+class _Selection:
     """What the tests of a session ask for: subjects of any suite, and how many checks that can be made."""
 
     subjects: frozenset[str]
     checks: int
 
 
-def _asked(session: pytest.Session, run: RunContext) -> _Asked:
+def _asked(session: pytest.Session, run: RunContext) -> _Selection:
     pairs = {(item.requirement.id, item.subject) for item in session.items if isinstance(item, RequirementItem)}
     made = [
         c
@@ -206,7 +206,7 @@ def _asked(session: pytest.Session, run: RunContext) -> _Asked:
     ]
     named = {subject for _, subject in pairs}
     beside = compared_with(run.plan, run.settings, [c.subject for c in run.plan.runnable if str(c.subject) in named])
-    return _Asked(subjects=frozenset(named | set(map(str, beside))), checks=len(made))
+    return _Selection(subjects=frozenset(named | set(map(str, beside))), checks=len(made))
 
 
 def _items_of(requirement: Requirement, file: pytest.File) -> Iterator[pytest.Item]:

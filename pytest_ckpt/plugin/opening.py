@@ -15,9 +15,9 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.grading.grading import EXIT_CRASHED
 from pytest_ckpt.launching.launcher import refuse_inside_mpi
 from pytest_ckpt.plugin import fixtures, vendor_plugins
-from pytest_ckpt.plugin.between_lines import BetweenLines
 from pytest_ckpt.plugin.recorders import RECORDERS, recorders
 from pytest_ckpt.plugin.stash import OLD_HANDLERS, OPEN_RUN, PLUGINS, REFUSED, RUN
+from pytest_ckpt.plugin.terminal_lines import TerminalLines
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.plugin.verdict_collector import VerdictCollector
 from pytest_ckpt.report.svg import printable
@@ -60,7 +60,7 @@ def take_part(config: pytest.Config, given: dict[str, str | None], ini: dict[str
         _lead(config, plugins, given, ini)
     config.stash[PLUGINS] = plugins
     config.pluginmanager.register(fixtures, "pytest-ckpt-fixtures")
-    config.pluginmanager.register(_Late(config), "pytest-ckpt-late")
+    config.pluginmanager.register(_LatePlugins(config), "pytest-ckpt-late")
 
 
 def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None], ini: dict[str, str | None]) -> None:
@@ -141,14 +141,14 @@ def _end_on_sigterm(config: pytest.Config) -> None:
 
 def _tell_of_waits(config: pytest.Config, redactor: Redactor) -> None:
     """Print what is waited for when nothing else was printed for a while, until pytest ends."""
-    lines = BetweenLines(config)
+    lines = TerminalLines(config)
     if lines.is_shown:
         told = contextlib.ExitStack()
         told.enter_context(waits.telling(lambda text: lines.line(printable(redactor.text(text)))))
         config.add_cleanup(told.close)
 
 
-class _Late:
+class _LatePlugins:
     """Refuses plugins whose hooks come when the run is open: their verdicts are already known."""
 
     def __init__(self, config: pytest.Config) -> None:

@@ -171,7 +171,7 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, tuple
     """Show a failed advisory requirement as what it is: neither passed nor failed."""
     if not hasattr(report, "pytest_ckpt") or not report.passed:
         return None
-    from pytest_ckpt.plugin.carried import carried_by  # noqa: PLC0415 - only where a run is judged
+    from pytest_ckpt.plugin.worker_results import carried_by  # noqa: PLC0415 - only where a run is judged
 
     carried = carried_by(report)
     if carried and carried.verdict and carried.verdict.outcome == "failed":

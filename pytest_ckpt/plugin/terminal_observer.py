@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.progress import Progress
-from pytest_ckpt.plugin.between_lines import BetweenLines
+from pytest_ckpt.plugin.terminal_lines import TerminalLines
 from pytest_ckpt.support import waits
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class TerminalObserver(Observer):
     """
 
     def __init__(self, config: pytest.Config, steps: Sequence[Steps], checks: int) -> None:
-        lines = BetweenLines(config)
+        lines = TerminalLines(config)
         self._progress: Progress | None = None
         if lines.is_shown:
             self._progress = Progress(steps, checks, lines.write, lines.fresh_line, live=lines.is_live)

@@ -24,7 +24,7 @@ from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import TargetSpec
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, CatalogueRow, row
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.launching.observer import HookBroke, LaunchHooks
+from pytest_ckpt.launching.observer import HookFailed, LaunchHooks
 from pytest_ckpt.plugin.vendor_plugins import HOOKS, TWINS, VendorPlugin, identify, own_hooks, told_apart
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.redaction import HIDDEN, is_telling
@@ -170,22 +170,22 @@ class Plugins(LaunchHooks):
         return any(_BEFORE in p.implements or _AFTER in p.implements for p in self._found)
 
     def before(self, subjects: tuple[str, ...]) -> None:
-        """Call every plugin, up to the first that fails. Raises HookBroke."""
+        """Call every plugin, up to the first that fails. Raises HookFailed."""
         for _ in self._call(_BEFORE, subjects=subjects):
             pass
 
     def after(self, measurement: Measurement) -> None:
-        """Call every plugin, each with a copy and also when one before it failed. Raises HookBroke for the first."""
-        broke: list[HookBroke] = []
+        """Call every plugin, each with a copy and also when one before it failed. Raises HookFailed for the first."""
+        broke: list[HookFailed] = []
         for plugin in self._found:
             copied = json.loads(json.dumps(to_plain(measurement)))
             try:
                 for _ in self._call(_AFTER, only=plugin, measurement=from_plain(Measurement, copied)):
                     pass
-            except HookBroke as error:
+            except HookFailed as error:
                 broke.append(error)
         if broke:
-            raise HookBroke(str(broke[0]), "\n".join(error.trace for error in broke))
+            raise HookFailed(str(broke[0]), "\n".join(error.trace for error in broke))
 
     def sections(self, document: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return what plugins write into the report, each shown a copy; a plugin that fails is named in its place."""
@@ -195,7 +195,7 @@ class Plugins(LaunchHooks):
                 for _, answer in self._call(_SECTIONS, only=plugin, document=json.loads(json.dumps(document))):
                     with _checks(plugin, _SECTIONS):
                         found += [{"plugin": plugin.name} | read_section(one) for one in _listed(answer, "sections")]
-            except (HookBroke, UsageError, KeyboardInterrupt) as error:
+            except (HookFailed, UsageError, KeyboardInterrupt) as error:
                 # Hours of measuring must not be lost for a page of text, nor may it be missing without a word.
                 text = error.what if isinstance(error, UsageError) else str(error) or in_words(error)
                 failed = {"title": "This plugin's sections could not be written", "paragraphs": [text]}
@@ -220,11 +220,11 @@ class Plugins(LaunchHooks):
         """Yield (plugin, answer). Raises UsageError where a plugin fails."""
         try:
             yield from self._call(hook, **given)
-        except HookBroke as error:
+        except HookFailed as error:
             raise UsageError(str(error), _MEND) from None
 
     def _call(self, hook: str, *, only: VendorPlugin | None = None, **given: Any) -> Iterator[tuple[VendorPlugin, Any]]:
-        """Yield (plugin, answer) of every plugin, or of one. Raises HookBroke where one fails."""
+        """Yield (plugin, answer) of every plugin, or of one. Raises HookFailed where one fails."""
         for plugin in self._found if only is None else (only,):
             implementation = plugin.implements.get(hook)
             if implementation is None:
@@ -260,10 +260,10 @@ def _listed(answer: object, what: str) -> Iterable[Any]:
     return answer
 
 
-def _broken(plugin: VendorPlugin, hook: str, function: Any, error: BaseException) -> HookBroke:
+def _broken(plugin: VendorPlugin, hook: str, function: Any, error: BaseException) -> HookFailed:
     file = function.__code__.co_filename
     lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     where = f" ({Path(file).name}, line {lines[-1]})" if lines else ""
     answer = str(error) if isinstance(error, UsageError | pytest.UsageError) else in_words(error)
     trace = "".join(traceback.format_exception(error))
-    return HookBroke(f"Plugin {plugin.label} failed in {hook}: {answer}{where}", trace)
+    return HookFailed(f"Plugin {plugin.label} failed in {hook}: {answer}{where}", trace)

@@ -18,8 +18,8 @@ HOOKS = tuple(name for name in vars(hookspecs) if name.startswith(PREFIX))
 TWINS = {
     "pytest_ckpt_drop_caches": "ckpt_drop_caches",
     "pytest_ckpt_power_cut": "ckpt_power_cut",
-    "pytest_ckpt_break": "ckpt_break",
-    "pytest_ckpt_mend": "ckpt_mend",
+    "pytest_ckpt_fault_command": "ckpt_fault_command",
+    "pytest_ckpt_repair_command": "ckpt_repair_command",
     "pytest_ckpt_launch_command": "ckpt_launcher",
 }
 """Hooks that decide what an option decides too, with the option's name in ini files."""

@@ -8,9 +8,9 @@ import pytest
 
 from pytest_ckpt.grading.grading import EXIT_CRASHED, EXIT_FAILED, EXIT_INCOMPLETE, EXIT_MET
 from pytest_ckpt.plugin.benchmark_bridge import add_benchmark, hold_comparison, quieten_benchmark
-from pytest_ckpt.plugin.carried import carried_by
 from pytest_ckpt.plugin.recorders import RECORDERS, recorders
 from pytest_ckpt.plugin.vendor_hooks import Plugins
+from pytest_ckpt.plugin.worker_results import carried_by
 from pytest_ckpt.report.text import summary_lines
 from pytest_ckpt.run.close import ClosedRun, close_run
 from pytest_ckpt.run.crash import keep_traceback

@@ -39,7 +39,7 @@ class Host:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Exported:
+class ExportedMeasurement:
     """One measurement and what its files need beside it.
 
     ``ends`` are the seconds from the start of the launch to the end of each operation, as rank 0 told them; empty where
@@ -88,7 +88,7 @@ def why_not(measurement: Measurement) -> str:
     return ""
 
 
-def statistics_files(exported: Exported) -> dict[str, dict[str, Any]]:
+def statistics_files(exported: ExportedMeasurement) -> dict[str, dict[str, Any]]:
     """Return the content of each rank's file, by its name."""
     measurement = exported.measurement
     begins = exported.begins
@@ -109,7 +109,7 @@ def statistics_files(exported: Exported) -> dict[str, dict[str, Any]]:
     return files
 
 
-def summary(exported: Exported) -> dict[str, Any]:
+def summary(exported: ExportedMeasurement) -> dict[str, Any]:
     """Return what summary.json holds: means over rank 0's times, which are here those of whole operations."""
     measurement = exported.measurement
     metric: dict[str, Any] = {"checkpoint_size_GB": measurement.bytes / _GIB}
@@ -135,7 +135,7 @@ def summary(exported: Exported) -> dict[str, Any]:
     return found
 
 
-def metadata(exported: Exported) -> dict[str, Any]:
+def metadata(exported: ExportedMeasurement) -> dict[str, Any]:
     """Return what stands in place of mlpstorage's metadata, marked as an export."""
     machines = []
     for host in exported.hosts:
@@ -163,7 +163,7 @@ def metadata(exported: Exported) -> dict[str, Any]:
     }
 
 
-def workload(exported: Exported) -> dict[str, Any]:
+def workload(exported: ExportedMeasurement) -> dict[str, Any]:
     """Return the configuration: model, folder, operations, and whether every file was synced.
 
     A pause between checkpoints is none of ours, and is not stated.

@@ -31,7 +31,7 @@ _MAXIMUM_PROCESSES, _MAXIMUM_CHECKPOINTS = 16_384, 4_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Disclosed:
+class DisclosedSettings:
     """What mlpstorage's metadata and the summary say of an invocation; None or empty where they do not.
 
     ``changed_parameters`` are the names of what was overridden, None where nothing says whether anything was.
@@ -49,13 +49,13 @@ class Disclosed:
     exported_by: str = ""
 
 
-def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> Disclosed:
+def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> DisclosedSettings:
     """Return what the metadata and the summary of one invocation disclose; both may be empty."""
     args = metadata.get("args")
     fields = {**(args if isinstance(args, dict) else {}), **metadata}
     changed = metadata.get("override_parameters")
     export = metadata.get(EXPORT)
-    return Disclosed(
+    return DisclosedSettings(
         has_metadata=bool(metadata),
         accelerator=_text(fields.get("accelerator")) or _text(fields.get("accelerator_type")),
         result_folder=_text(fields.get("result_dir")) or _text(fields.get("results_dir")),
@@ -115,7 +115,7 @@ class Facts:
     published: Mapping[OperationKind, Published] = field(default_factory=dict)
     kind_of_benchmark: str = ""
     contradictions: tuple[str, ...] = ()
-    disclosed: Disclosed = field(default_factory=Disclosed)
+    disclosed: DisclosedSettings = field(default_factory=DisclosedSettings)
 
 
 def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:

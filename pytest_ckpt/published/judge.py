@@ -39,7 +39,7 @@ RULES_SCHEMA = "pytest-ckpt/rules/1"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class ResultTree:
     """Everything below a folder: results, what there is to say about files that belong to none, and other runs."""
 
     results: tuple[Result, ...]
@@ -65,7 +65,7 @@ def read_results(
     places: Sequence[Path],
     progress: Callable[[int, int, int], None] = lambda _done, _of, _files: None,
     overlooked: Iterable[Message] = (),
-) -> Found:
+) -> ResultTree:
     """Read the runs in ``places`` below a folder. ``progress`` is told runs done, of how many, and files read."""
     runs: list[tuple[Run, list[Message]]] = []
     loose = list(overlooked)
@@ -94,7 +94,7 @@ def read_results(
         else:
             runs.append((run, messages))
     progress(len(places), len(places), files)
-    return Found(
+    return ResultTree(
         results=tuple(put_together(runs, folder)),
         messages=tuple(loose),
         run_count=len(places),
@@ -102,7 +102,7 @@ def read_results(
     )
 
 
-def judge_results(folder: Path, found: Found, command_line: Mapping[str, str | None]) -> dict[str, Any]:
+def judge_results(folder: Path, found: ResultTree, command_line: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the report of the one result of a folder, or the table of many.
 
     ``command_line`` holds the limits that were given. Raises UsageError when there is nothing to judge.
@@ -128,7 +128,7 @@ def judge_results(folder: Path, found: Found, command_line: Mapping[str, str | N
     }
 
 
-def refuse_nothing(folder: Path, found: Found) -> None:
+def refuse_nothing(folder: Path, found: ResultTree) -> None:
     """Raise UsageError where nothing below a folder can be judged."""
     if not found.results:
         listed = [f"  {m.path}: {m.text}" for m in found.messages[:_MAXIMUM_TOLD]]
@@ -151,13 +151,13 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
     fields = {
         "ckpt_model": shards.model.name,
         "ckpt_mode": shards.mode,
-        "ckpt_processes": str(shards.processes),
+        "ckpt_ranks": str(shards.processes),
         # Pooled runs may have more than any single one can be asked for.
         "ckpt_operations": str(min(operations, _MAXIMUM_OPERATIONS)),
     }
     settings = resolve(command_line, fields, ini_source="the published result")
     plan = plan_run(settings, None)
-    gates = _gates(settings.gates)
+    gates = _gates(settings.gate_table)
     verdicts = []
     for requirement in asked_requirements(settings, gates):
         if requirement.suite == "performance":
@@ -280,7 +280,7 @@ def plain_message(message: Message, folder: Path) -> dict[str, str]:
     return {"path": inside(Path(message.path), folder), "text": message.text}
 
 
-def judge_rules(folder: Path, found: Found) -> dict[str, Any]:
+def judge_rules(folder: Path, found: ResultTree) -> dict[str, Any]:
     """Return which rules of a submission each result meets or breaks, as a document.
 
     Raises UsageError when there is nothing to judge.

@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Literal
 
-from pytest_ckpt.published.facts import Disclosed
+from pytest_ckpt.published.facts import DisclosedSettings
 from pytest_ckpt.published.results import Result
 from pytest_ckpt.published.runs import KINDS
 from pytest_ckpt.published.times import USUAL_SECONDS_BETWEEN
@@ -57,7 +57,7 @@ class Rule:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RuleFound:
+class RuleResult:
     """What a result shows of a rule."""
 
     number: str
@@ -67,12 +67,12 @@ class RuleFound:
     because: str
 
 
-def rules_found(result: Result) -> tuple[RuleFound, ...]:
+def rules_found(result: Result) -> tuple[RuleResult, ...]:
     """Hold a result against every rule that its division has."""
     found = []
     for rule in RULES:
         outcome, because = rule.judge(result)
-        found.append(RuleFound(number=rule.number, name=rule.name, text=rule.text, outcome=outcome, because=because))
+        found.append(RuleResult(number=rule.number, name=rule.name, text=rule.text, outcome=outcome, because=because))
     return tuple(found)
 
 
@@ -293,7 +293,7 @@ def _metric(result: Result) -> _Found:
     return "met", "The means of summary.json are those of the slowest process."
 
 
-def _disclosed(result: Result) -> list[Disclosed]:
+def _disclosed(result: Result) -> list[DisclosedSettings]:
     return [run.files.facts.disclosed for run in result.runs]
 
 

@@ -40,7 +40,7 @@ EXPORTED = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Recognized:
+class RecognizedLayout:
     """The layout, or None with the reason; and whether it was named by the records or told from the bytes."""
 
     layout: Layout | None
@@ -48,7 +48,7 @@ class Recognized:
     because: str = ""
 
 
-def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, folder_name: str) -> Recognized:
+def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, folder_name: str) -> RecognizedLayout:
     """Return the layout of a run.
 
     ``moved_bytes`` is one checkpoint as the times and throughputs give it, ``folder_name`` the folder that mlpstorage
@@ -57,9 +57,11 @@ def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, folder_n
     named = model_by_architecture(facts.architecture) or model_by_name(facts.model) or model_by_name(folder_name)
     amount = moved_bytes or facts.bytes
     if named is None and amount is None:
-        return Recognized(layout=None, source="", because="Neither a configuration nor a size says which model it is.")
+        return RecognizedLayout(
+            layout=None, source="", because="Neither a configuration nor a size says which model it is."
+        )
     if facts.bytes and moved_bytes and not _alike(facts.bytes, moved_bytes):
-        return Recognized(
+        return RecognizedLayout(
             layout=None,
             source="",
             because=f"summary.json is of checkpoints of {format_bytes(facts.bytes)}, the operations moved "
@@ -70,13 +72,13 @@ def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, folder_n
     if facts.mode == "subset":
         fitting = [c for c in fitting if c.mode == "subset" or c.processes == c.model.processes] or fitting
     if len(fitting) == 1 or (fitting and facts.processes):
-        return Recognized(layout=fitting[0], source="records" if named else "bytes")
+        return RecognizedLayout(layout=fitting[0], source="records" if named else "bytes")
     if fitting:
         names = " or ".join(found.name for found in fitting)
         because = f"Neither the processes nor the size of a checkpoint are recorded: it is {names}."
     else:
         because = _misfit(named, facts.processes, amount, highest_rank)
-    return Recognized(layout=None, source="", because=because)
+    return RecognizedLayout(layout=None, source="", because=because)
 
 
 def _layouts(models: list[Model], processes: int | None) -> Iterator[Layout]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.across_hosts import SEEN_WITHIN_SECONDS, LateHost
+from pytest_ckpt.facts.across_hosts import SEEN_WITHIN_SECONDS, DelayedHost
 from pytest_ckpt.facts.events import HostsLooked
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class AcrossHosts:
         """Wait on each rank that is asked, for so long at most, and tell who had to."""
         late = self._waited(sees) if is_asked else None
         gathered = self._group.gather(late)
-        by_host: dict[str, LateHost] = {}
+        by_host: dict[str, DelayedHost] = {}
         for of in filter(None, gathered):
             known = by_host.get(of.host)
             if known is None or of.waited_seconds > known.waited_seconds:
@@ -103,7 +103,7 @@ class AcrossHosts:
         if self._group.rank == 0:
             self._activity.tell(HostsLooked(subject=self._subject, awaited=awaited, late=tuple(by_host.values())))
 
-    def _waited(self, sees: Callable[[], bool]) -> LateHost | None:
+    def _waited(self, sees: Callable[[], bool]) -> DelayedHost | None:
         start, poll = time.monotonic(), _SHORTEST_POLL_SECONDS
         with self._activity.in_phase("name of another host"):
             if sees():
@@ -113,7 +113,7 @@ class AcrossHosts:
                 poll = min(2 * poll, _LONGEST_POLL_SECONDS)
                 is_seen, waited = sees(), time.monotonic() - start
                 if is_seen or waited > SEEN_WITHIN_SECONDS:
-                    return LateHost(host=self._group.host, waited_seconds=waited, is_seen=is_seen)
+                    return DelayedHost(host=self._group.host, waited_seconds=waited, is_seen=is_seen)
 
 
 def _of_others(names: Collection[str], own: Collection[Entry]) -> list[str]:

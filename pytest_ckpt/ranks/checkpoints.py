@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.sizing.deltas import DeltaRule
     from pytest_ckpt.sizing.models import RankLayout
-    from pytest_ckpt.targets.protocol import Committed, Store
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint, Store
 
 
 class Checkpoints:
@@ -95,7 +95,7 @@ class Checkpoints:
             return self._deltas.delta_bytes(self._shard, checkpoint)
         return self._shard.bytes
 
-    def _open(self, checkpoint: int, clock: Clock) -> Committed:
+    def _open(self, checkpoint: int, clock: Clock) -> CommittedCheckpoint:
         numbers = self._chain(checkpoint)
         links = tuple(self._store.open(self.ref(number), clock) for number in numbers)
         return links[0] if len(links) == 1 else Chain(links, numbers)

@@ -34,7 +34,7 @@ _LOOKS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Own:
+class _RankProof:
     """What one rank showed."""
 
     fsyncs: tuple[FsyncEffect, ...]
@@ -73,7 +73,7 @@ class ClientProof:
         # What profilers answer is disclosed only, as long as fsync has its effect.
         if not any(effect.is_missing for effect in self._fsyncs):
             calls = {by: names for by, names in calls.items() if not is_profiler(by)}
-        own = _Own(
+        own = _RankProof(
             fsyncs=tuple(self._fsyncs),
             clock=self.clock.worst(),
             seconds=self.clock.seconds(),
@@ -83,7 +83,7 @@ class ClientProof:
         return fold(self.group.gather(own))
 
 
-def fold(ranks: Sequence[_Own]) -> ClientProofs:
+def fold(ranks: Sequence[_RankProof]) -> ClientProofs:
     """Keep of each host the rank with the worst result, and of what is loaded each thing once."""
     return ClientProofs(
         fsyncs=tuple(_worst_fsyncs(effect for own in ranks for effect in own.fsyncs)),
@@ -115,7 +115,7 @@ def _worst_clocks(spans: Iterable[ClockSpan]) -> list[ClockSpan]:
     return list(worst.values())
 
 
-def _unusual_spans(ranks: Iterable[_Own]) -> list[RankSpan]:
+def _unusual_spans(ranks: Iterable[_RankProof]) -> list[RankSpan]:
     spans = [RankSpan(rank=own.clock.rank, host=own.clock.host, seconds=own.seconds) for own in ranks]
     usual = statistics.median(span.seconds for span in spans) if spans else 0.0
     by_host: dict[str, RankSpan] = {}
@@ -126,7 +126,7 @@ def _unusual_spans(ranks: Iterable[_Own]) -> list[RankSpan]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Moment:
+class _ClockReading:
     """The uptime, each clock right before and right after it was read, and how far CLOCK_BOOTTIME is ahead. Seconds."""
 
     uptime: float
@@ -161,7 +161,7 @@ class ClockWatch:
         assert self._worst
         return self._worst
 
-    def _take(self, began: _Moment, of: str) -> None:
+    def _take(self, began: _ClockReading, of: str) -> None:
         ended = _look()
         uptime = ended.uptime - began.uptime
         for number in range(len(_CLOCKS)):
@@ -181,13 +181,13 @@ class ClockWatch:
                 self._worst = span
 
 
-def _look() -> _Moment:
+def _look() -> _ClockReading:
     for _ in range(_LOOKS):
         before = tuple(clock() for clock in _CLOCKS)
         uptime = _uptime()
         after = tuple(clock() for clock in _CLOCKS)
         ahead = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
-        found = _Moment(uptime=uptime, ahead=ahead, before=before, after=after)
+        found = _ClockReading(uptime=uptime, ahead=ahead, before=before, after=after)
         if after[0] - before[0] < _CLOSE_SECONDS:
             break
     return found

@@ -30,7 +30,7 @@ from pytest_ckpt.ranks.scenarios.canaries import Canaries
 from pytest_ckpt.ranks.scenarios.counted_loads import CountedLoads
 from pytest_ckpt.ranks.scenarios.endurance import LongRun
 from pytest_ckpt.ranks.scenarios.retention import SavesRetained
-from pytest_ckpt.ranks.scenarios.table import ROWS, Bench
+from pytest_ckpt.ranks.scenarios.table import ROWS, ScenarioContext
 from pytest_ckpt.ranks.strategies.protocol import Strategy, strategy_of
 from pytest_ckpt.ranks.training import TrainingSteps
 from pytest_ckpt.sizing.models import RankLayout
@@ -74,7 +74,7 @@ class MeasurementLoop:
         )
         self._own = SavesRetained(self._do, retain=task.retain)
         self._expected_bytes = task.loaded_bytes(self._layout)
-        self._found = Found()
+        self._found = LoopResults()
 
     def run(self) -> None:
         """Measure, verify, remove what was written (unless it is to be kept).
@@ -178,7 +178,7 @@ class MeasurementLoop:
 
     def _measure_beside(self, cache: HostCache) -> None:
         """Measure what was asked for beside the subject's own saves and loads, and takes no hours."""
-        bench = Bench(
+        bench = ScenarioContext(
             group=self._group,
             activity=self._activity,
             do=self._do,
@@ -306,7 +306,7 @@ class MeasurementLoop:
 
 
 @dataclass(slots=True)
-class Found:
+class LoopResults:
     """What has been found so far; on rank 0 the figures are those of all ranks."""
 
     bytes_checked: int = 0

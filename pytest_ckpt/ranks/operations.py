@@ -20,7 +20,7 @@ from pytest_ckpt.ranks.checkpoints import Checkpoints
 from pytest_ckpt.ranks.client_proof import ClockWatch
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader
 from pytest_ckpt.ranks.strategies.protocol import leads
-from pytest_ckpt.ranks.timing import Own, combine, summed
+from pytest_ckpt.ranks.timing import RankOperation, combine, summed
 from pytest_ckpt.support.errors import ReplacedError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
-    from pytest_ckpt.ranks.strategies.protocol import Saved, Strategy
+    from pytest_ckpt.ranks.strategies.protocol import RankSave, Strategy
     from pytest_ckpt.ranks.training import TrainingSteps
     from pytest_ckpt.sizing.deltas import DeltaRule
     from pytest_ckpt.sizing.models import RankLayout
@@ -84,7 +84,7 @@ class Operations(Checkpoints):
         self.across_hosts = AcrossHosts(group, activity, subject, store, self.stage, is_local=is_local)
         self._group = group
         self._activity = activity
-        self._saved: list[Saved] = []
+        self._saved: list[RankSave] = []
         self._commits = 0
         self.stages: dict[str, float] = {}
         # When the last save began and was committed, on this rank's monotonic clock.
@@ -120,7 +120,7 @@ class Operations(Checkpoints):
         if counted:
             self._stays()
         self.across_hosts.begin(ref)
-        beside = Beside(meanwhile) if meanwhile else None
+        beside = BackgroundThread(meanwhile) if meanwhile else None
         self._start(at, tell=counted or tell)
         self.clock_watch.begin()
         start = time.perf_counter()
@@ -138,7 +138,7 @@ class Operations(Checkpoints):
         if beside:
             beside.finish()
         self._entries[checkpoint] = saved.entries
-        own = Own(
+        own = RankOperation(
             steps=(timing.stored or 0.0,),
             phases=timing.phases,
             bytes=self._bytes(checkpoint) if takes_part else 0,
@@ -193,7 +193,7 @@ class Operations(Checkpoints):
         self.clock_watch.end(f"load {number}")
         if counted:
             self._stays()
-        own = Own(steps=tuple(seconds), phases=clock.phases, bytes=loaded_bytes, resident=resident)
+        own = RankOperation(steps=tuple(seconds), phases=clock.phases, bytes=loaded_bytes, resident=resident)
         operation = self._finish("load", number, checkpoint, own, counted=counted)
         counts = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks))
         local = self.faults(checks, checkpoint)[:_MAXIMUM_FAULTS_OF_RANK]
@@ -286,7 +286,14 @@ class Operations(Checkpoints):
             self._group.start_together()
 
     def _finish(
-        self, kind: OperationKind, index: int, checkpoint: int, own: Own, *, counted: bool, stage: str = "probes"
+        self,
+        kind: OperationKind,
+        index: int,
+        checkpoint: int,
+        own: RankOperation,
+        *,
+        counted: bool,
+        stage: str = "probes",
     ) -> Operation | None:
         """Gather the operation's times; on rank 0, tell and return it."""
         all_own = self._group.gather(own)
@@ -320,7 +327,7 @@ class Operations(Checkpoints):
         self.stages[stage] = self.stages.get(stage, 0.0) + seconds
 
 
-class Beside(threading.Thread):
+class BackgroundThread(threading.Thread):
     """Does something beside an operation; its error is raised where the operation waits for it."""
 
     def __init__(self, act: Callable[[threading.Event], None]) -> None:

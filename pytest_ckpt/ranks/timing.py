@@ -13,7 +13,7 @@ _FROM_STRONG_TO_WEAK: tuple[Observer, ...] = get_args(Observer)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Own:
+class RankOperation:
     """One operation as one rank saw it, on its own monotonic clock.
 
     ``steps`` are the seconds of each step, from its barrier until this rank was done; a save has one, until its bytes
@@ -38,7 +38,7 @@ class Own:
         return sum(self.steps)
 
 
-def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Own]) -> Operation:
+def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[RankOperation]) -> Operation:
     """Join what all ranks saw, in rank order.
 
     In every step the slowest rank counts. Rank 0 waits for the slowest before it commits, so its clock holds the whole

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.pattern import FORM, OPENS, Pattern, PatternFile, Step, is_small, read_pattern
-from pytest_ckpt.recording.files import Act, JobFiles
+from pytest_ckpt.recording.files import FileCall, JobFiles
 from pytest_ckpt.recording.strace_log import Threads
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
@@ -110,7 +110,7 @@ def pattern_of(
         ) from None
 
 
-def _refuse_shared(acts: Sequence[Act], ranks: Mapping[int, int]) -> None:
+def _refuse_shared(acts: Sequence[FileCall], ranks: Mapping[int, int]) -> None:
     """Raise UsageError where several ranks work on one file."""
     of_file: dict[int, set[int]] = defaultdict(set)
     for act in acts:
@@ -125,7 +125,7 @@ def _refuse_shared(acts: Sequence[Act], ranks: Mapping[int, int]) -> None:
         )
 
 
-def _pauses(acts: Sequence[Act], lanes: Sequence[tuple[int, int, int]]) -> list[int]:
+def _pauses(acts: Sequence[FileCall], lanes: Sequence[tuple[int, int, int]]) -> list[int]:
     """Return how many microseconds the lane of each call was in no call before it, since its phase began.
 
     A phase begins when all calls of those before have ended: what a rank waits for others is no pause of its own.
@@ -144,18 +144,18 @@ def _pauses(acts: Sequence[Act], lanes: Sequence[tuple[int, int, int]]) -> list[
     return found
 
 
-def _reach(acts: Sequence[Act], file: int) -> int:
+def _reach(acts: Sequence[FileCall], file: int) -> int:
     """Return how far into a file that was removed its calls reached."""
     return max(act.offset + act.bytes for act in acts if act.file == file)
 
 
-def _beside_data(acts: Sequence[Act], sizes: Sequence[int]) -> frozenset[int]:
+def _beside_data(acts: Sequence[FileCall], sizes: Sequence[int]) -> frozenset[int]:
     """Return the files that are small beside the largest."""
     largest = max(sizes)
     return frozenset(act.file for act in acts if act.file >= 0 and is_small(sizes[act.file], largest))
 
 
-def _split(acts: Sequence[Act], last: int) -> tuple[list[Act], list[Act]]:
+def _split(acts: Sequence[FileCall], last: int) -> tuple[list[FileCall], list[FileCall]]:
     """Return the calls of the save, which ends with the closes of what it has open, and those of loads behind it."""
     save, behind = list(acts[: last + 1]), []
     is_open = Counter(act.file for act in save if act.call in OPENS)
@@ -172,7 +172,7 @@ def _split(acts: Sequence[Act], last: int) -> tuple[list[Act], list[Act]]:
     return save, behind
 
 
-def _reads(acts: Sequence[Act]) -> Counter[int]:
+def _reads(acts: Sequence[FileCall]) -> Counter[int]:
     found: Counter[int] = Counter()
     for act in acts:
         if act.call == "read":
@@ -180,7 +180,9 @@ def _reads(acts: Sequence[Act]) -> Counter[int]:
     return found
 
 
-def _lanes(acts: Sequence[Act], ranks: Mapping[int, int], births: Mapping[int, float]) -> Iterable[tuple[int, int]]:
+def _lanes(
+    acts: Sequence[FileCall], ranks: Mapping[int, int], births: Mapping[int, float]
+) -> Iterable[tuple[int, int]]:
     """Number the lanes of each rank in a phase, in the order in which threads began.
 
     Threads that work on one file, however many are between them, and those that began when all of a lane had ended, are
@@ -211,7 +213,7 @@ def _lanes(acts: Sequence[Act], ranks: Mapping[int, int], births: Mapping[int, f
 
 
 def _phases(
-    acts: Sequence[Act], ranks: Mapping[int, int], births: Mapping[int, float], beside: frozenset[int]
+    acts: Sequence[FileCall], ranks: Mapping[int, int], births: Mapping[int, float], beside: frozenset[int]
 ) -> list[int]:
     """Return the phase of each call. A new one begins where a call needs what another rank did.
 

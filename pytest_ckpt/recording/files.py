@@ -40,7 +40,7 @@ REMOVED = "removals of what older saves had written"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Act:
+class FileCall:
     """One call on file ``file`` (-1: a folder) by a thread, from ``began`` to ``ended``."""
 
     thread: int
@@ -70,7 +70,7 @@ class JobFiles:
 
     under: str
     process: Callable[[int], int]
-    acts: list[Act] = field(default_factory=list)
+    acts: list[FileCall] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     kept: list[bool] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -93,7 +93,7 @@ class JobFiles:
 
     def _act(self, call: TracedCall, name: Call, file: int, offset: int = 0, count: int = 0) -> None:
         self.acts.append(
-            Act(
+            FileCall(
                 thread=call.thread,
                 began=call.began,
                 ended=call.ended,

@@ -9,7 +9,7 @@ from pytest_ckpt.support.units import counted
 _WIDTH = 30
 
 
-class Bar:
+class ProgressBar:
     """Draws ``reading [#####.....] 12 of 100 runs, 12,288 files`` on a stream, and takes it away again."""
 
     def __init__(self, stream: TextIO) -> None:

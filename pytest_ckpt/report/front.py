@@ -18,7 +18,7 @@ _NEXT_OF_REASONS: Mapping[str, str] = {
     "no test": "Run again without deselecting (-k, -m, a name on the command line), and let the session end.",
     "not selected": "Run again without --ckpt-suite, or with these suites named, too.",
     "not given": "Give what the sentence names, and run again.",
-    "not planned": "Start as many ranks as the model needs (--ckpt-processes, --ckpt-hosts), or choose --ckpt-model.",
+    "not planned": "Start as many ranks as the model needs (--ckpt-ranks, --ckpt-hosts), or choose --ckpt-model.",
     "unproven": "Prove that loads are not cached: run as root, or give --ckpt-drop-caches.",
     "run ended": "Look why the run ended, and run again.",
     "not measured": "Look why the measurement ended, and run again.",
@@ -26,7 +26,7 @@ _NEXT_OF_REASONS: Mapping[str, str] = {
 _NEXT_OF_NEEDS: Mapping[str, str] = {
     "second client": "Give a second client (--ckpt-second-mount, or a second host in --ckpt-hosts), and run again.",
     "power cut": "Give the command that cuts the power (--ckpt-power-cut), and run again.",
-    "small folder": "Give a folder on a small volume or quota that may be filled (--ckpt-full-target), and run again.",
+    "small folder": "Give a folder on a small volume or quota that may be filled (--ckpt-small-volume), and run again.",
 }
 _MAXIMUM_NAMED = 4
 _AGAIN = "Read the reason, put it right, and run again."

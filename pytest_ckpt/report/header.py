@@ -47,9 +47,9 @@ def header_lines(
         f"ckpt target: {target.location} ({', '.join((*_described(target), needed))})",
         *([f"ckpt storage: {target.stack.sentence}"] if target.stack else []),
         f"ckpt cluster: {counted(limits.accelerators, 'accelerator')}, "
-        f"{limits.failures_per_day:.3g} failures a day ({limits.failures.spec}), overhead "
-        f"{format_percent(limits.overhead)}: a save within {format_seconds(limits.save_limit_seconds)}, a load within "
-        f"{format_seconds(limits.load_limit_seconds)} at full size",
+        f"{limits.failures_per_day:.3g} failures a day ({limits.failures.spec}), save budget "
+        f"{format_percent(limits.save_budget)}: a save within {format_seconds(limits.save_limit_seconds)}, "
+        f"a load within {format_seconds(limits.load_limit_seconds)} at full size",
     ]
     for planned in plan.checkpoints if settings.measures else ():
         asks = planned.demand
@@ -76,8 +76,9 @@ def header_lines(
         how.append(named("strategy", "strategies", (strategy.name for strategy in settings.strategies)))
     lines.append(f"ckpt ranks: {'; '.join(how)}; hosts: {names}; launcher: {environment.launcher}")
     extends = f" (extends {gates.extends})" if gates.extends else ""
-    lines.append(f"ckpt gates: {gates.name}{extends}; suites: {', '.join(chosen_suites(settings, gates, catalogue))}")
-    lines += [f"ckpt gates: relaxed: {sentence}" for sentence in gates.relaxed]
+    suites = ", ".join(chosen_suites(settings, gates, catalogue))
+    lines.append(f"ckpt gate table: {gates.name}{extends}; suites: {suites}")
+    lines += [f"ckpt gate table: relaxed: {sentence}" for sentence in gates.relaxed]
     lines += [f"ckpt {sentence}" for sentence in plugin_sentences(environment.plugins)]
     found = obstacles(plan, settings, gates, catalogue, cache_sight=cache_sight)
     lines.append(f"ckpt grade possible: {possible_grade(found)}")

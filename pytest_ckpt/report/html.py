@@ -43,8 +43,8 @@ CLUSTER_QUANTITIES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("checkpoints_per_day", "checkpoints a day", three_digits),
     ("interval_seconds", "checkpoint interval", units.format_seconds),
     ("failures_per_day_in_slots", "failures a day, in slots", three_digits),
-    ("overhead", "overhead budget", units.format_percent),
-    ("restore_budget", "restore budget", units.format_percent),
+    ("save_budget", "save budget", units.format_percent),
+    ("load_budget", "load budget", units.format_percent),
     ("save_limit_seconds", "save limit", units.format_seconds),
     ("load_limit_seconds", "load limit", units.format_seconds),
 )

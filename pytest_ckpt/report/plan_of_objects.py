@@ -34,7 +34,7 @@ def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
         )
         return
     sizes = [f.bytes for shard in planned.layout.ranks() for f in files_of(shard, planned.engine.files)]
-    steps = [part_bytes(size if planned.engine.name == _STREAM else None, settings.request_bytes) for size in sizes]
+    steps = [part_bytes(size if planned.engine.name == _STREAM else None, settings.io_size_bytes) for size in sizes]
     numbers = [-(-size // step) if size > step else 0 for size, step in zip(sizes, steps, strict=True)]
     # Looked for before and asked for behind; begun and ended where there are parts, else put. So is the marker.
     requests = sum(2 + (number + 2 if number else 1) for number in numbers) + 2

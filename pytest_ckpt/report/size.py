@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.report.html import PageSection
-    from pytest_ckpt.sizing.demands import Keeping, Served, SizeRow, StorageTable
+    from pytest_ckpt.sizing.demands import RetentionDemand, SizeRow, StorageTable, TableDemand
 
 SCHEMA = "pytest-ckpt/size/1"
 _WIDTH, _HEIGHT = 1060, 424
@@ -26,15 +26,15 @@ _FRAME = Frame(left=84.0, right=900.0, top=34.0, bottom=380.0)
 Cell = tuple[str, "Callable[[Mapping[str, Any]], str]"]
 
 
-def document_of(rows: Sequence[SizeRow], keeping: Keeping, settings: Settings) -> dict[str, Any]:
+def document_of(rows: Sequence[SizeRow], keeping: RetentionDemand, settings: Settings) -> dict[str, Any]:
     """Return all figures, the rules that they follow from and the formulas, in plain JSON types."""
     return {
         "schema": SCHEMA,
         "tool": f"pytest-ckpt {__version__}",
         "rules": {
             "failures": settings.failures,
-            "overhead": settings.overhead,
-            "restore_budget": settings.restore_budget,
+            "save_budget": settings.save_budget,
+            "load_budget": settings.load_budget,
             "checkpoints_per_failure": settings.checkpoints_per_failure,
             "drain_every": settings.drain_every,
             "target_share": settings.target_share,
@@ -45,7 +45,7 @@ def document_of(rows: Sequence[SizeRow], keeping: Keeping, settings: Settings) -
     }
 
 
-def table_of(table: StorageTable, rows: Iterable[Served]) -> dict[str, Any]:
+def table_of(table: StorageTable, rows: Iterable[TableDemand]) -> dict[str, Any]:
     """Return a published table beside what is asked, as a further part of the document."""
     words = {"name": table.name, "title": table.title, "source": table.source}
     return {"table": {**words, "rows": [to_plain(row) for row in rows]}}
@@ -174,7 +174,7 @@ def _rules(rules: Mapping[str, Any]) -> list[str]:
     listed = [
         f"Failures: {rules['failures']} (--ckpt-failures); {rules['checkpoints_per_failure']} checkpoints a failure "
         "(k).",
-        f"Saving may cost {percent(rules['overhead'])} of training (b), a restore {percent(rules['restore_budget'])} "
+        f"Saving may cost {percent(rules['save_budget'])} of training (b), a restore {percent(rules['load_budget'])} "
         "of the time between two failures (c).",
         f"Strategy tiered drains every save of {rules['drain_every']} (n); {percent(rules['target_share'])} of "
         "failures leave only the target (p).",

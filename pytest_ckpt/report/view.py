@@ -172,14 +172,14 @@ def behaviour(document: Document) -> list[Document]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Alike:
+class VerdictGroup:
     """Verdicts with the same reason: ``names`` says of which requirements and subjects."""
 
     names: str
     because: str
 
 
-def alike(verdicts: Sequence[Document], behaviour_of: Collection[str]) -> list[Alike]:
+def alike(verdicts: Sequence[Document], behaviour_of: Collection[str]) -> list[VerdictGroup]:
     """Return verdicts put together where they have the same reason; ``behaviour_of`` are requirements of behaviour."""
     causes: dict[tuple[str, str], list[str]] = {}
     for v in verdicts:
@@ -190,7 +190,7 @@ def alike(verdicts: Sequence[Document], behaviour_of: Collection[str]) -> list[A
     for (of, because), names in causes.items():
         subjects.setdefault((", ".join(names), because), []).append(of)
     return [
-        Alike(names=named + (f" of {', '.join(found)}" if any(found) else ""), because=because)
+        VerdictGroup(names=named + (f" of {', '.join(found)}" if any(found) else ""), because=because)
         for (named, because), found in subjects.items()
     ]
 

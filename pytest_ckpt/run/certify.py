@@ -60,7 +60,7 @@ class NotCertifiedError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Closing:
+class CertifyRequest:
     """What the isolated process is told: the folder, pytest's exit code and whether it stands, and what is written."""
 
     folder: str
@@ -87,7 +87,7 @@ def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
 
 
-def certified(draft: Document, closing: Closing, signer: Signer | None = None) -> tuple[Document, str]:
+def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = None) -> tuple[Document, str]:
     """Write a draft, have the isolated process make the report of it, and return the report and a sentence on a PDF.
 
     The isolated process is given the key that ``signer`` read before the run: its file may be gone by now. Raises
@@ -136,7 +136,7 @@ def main(told: str) -> int:
     from pytest_ckpt.evidence.signing import signer_of  # noqa: PLC0415 - cryptography only where it is needed
     from pytest_ckpt.run.close import write_report  # noqa: PLC0415
 
-    closing = Closing(**json.loads(told))
+    closing = CertifyRequest(**json.loads(told))
     folder = Path(closing.folder)
     try:
         document = judged(folder, closing)
@@ -154,7 +154,7 @@ def main(told: str) -> int:
     return 0
 
 
-def judged(folder: Path, closing: Closing) -> Document:
+def judged(folder: Path, closing: CertifyRequest) -> Document:
     """Return the report of a run from its draft and its facts. Raises UsageError for what no run leaves."""
     draft = read_report(folder)
     if closing.is_final:

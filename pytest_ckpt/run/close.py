@@ -25,7 +25,7 @@ from pytest_ckpt.judging.clients import clients_of
 from pytest_ckpt.launching.measurements import made_names, others_of, whole_measurement
 from pytest_ckpt.launching.observations import read_observation
 from pytest_ckpt.launching.recorder import write_atomically
-from pytest_ckpt.run.certify import Closing, certified, write_draft
+from pytest_ckpt.run.certify import CertifyRequest, certified, write_draft
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import handled_so, undisturbed
@@ -113,7 +113,7 @@ def _close(
     draft["stages"] = _stages(run, own, seen, total=total, clean_up=clean_up)
     draft["run"]["finished"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     draft["run"]["seconds"] = total
-    closing = Closing(
+    closing = CertifyRequest(
         folder=str(context.folder),
         exit_code=exit_code,
         is_final=final,
@@ -246,17 +246,17 @@ def _clean(context: RunContext, stays: str) -> list[str]:
 
 
 def _cleaned(context: RunContext, stays: str) -> list[str]:
-    area, seconds = context.own_area, min(_REMOVE_SECONDS, context.settings.deadline_seconds)
+    area, seconds = context.own_area, min(_REMOVE_SECONDS, context.settings.io_timeout_seconds)
     if stays:
         return [f"{area.location} stays: {stays}"]
     names = dataclasses.replace(made_names(context.plan.runnable), folders=frozenset((CHECKS_FOLDER,)))
-    if context.settings.keep:
+    if context.settings.keep_files:
         # What stays on the target is as whole as what would stay in the local tier.
         left = context.clean_local(names, seconds)
-        return [f"{area.location} stays, as --ckpt-keep asked for", *left]
+        return [f"{area.location} stays, as --ckpt-keep-files asked for", *left]
     left = context.clean(names, seconds)
     if context.small:
-        small = PosixTarget(context.settings.full_target or "", "--ckpt-full-target")
+        small = PosixTarget(context.settings.small_volume or "", "--ckpt-small-volume")
         left += small.clean(context.small, Names(folders=frozenset((CHECKS_FOLDER,))), seconds)
     return left
 

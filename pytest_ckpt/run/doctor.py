@@ -74,7 +74,7 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
     spec: TargetSpec | None = None
     target = described = None
     plan: Plan | None = None
-    access, seconds = NO_ACCESS, min(ANSWER_SECONDS, settings.deadline_seconds)
+    access, seconds = NO_ACCESS, min(ANSWER_SECONDS, settings.io_timeout_seconds)
     if settings.target:
         try:
             spec = spec_of(settings.target, known_targets())
@@ -106,7 +106,7 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
         yield _cores(settings, hosts)
         yield _memory(plan, hosts)
         yield memory_limit(plan)
-        yield shared_memory(settings.processes)
+        yield shared_memory(settings.ranks)
         if target:
             yield _space(plan, settings, target)
         sight = yield from _caches(settings, target, scratch, seconds)
@@ -178,7 +178,7 @@ def _plan(settings: Settings, target: TargetFacts, gates: Gates) -> tuple[Findin
     runs = ", ".join(str(c.subject) for c in plan.runnable)
     if not runs:
         why = f"nothing would be run: {'; '.join(f'{c.subject}: {c.not_run}' for c in plan.checkpoints)}"
-        remedy = "Choose another --ckpt-model or --ckpt-mode, or more --ckpt-processes."
+        remedy = "Choose another --ckpt-model or --ckpt-mode, or more --ckpt-ranks."
         return Finding(name="plan", can=False, needed=True, description=why, remedy=remedy), None
     description = ": ".join(filter(None, (runs, in_all(plan, settings, target))))
     return Finding(name="plan", can=True, needed=True, description=description), plan
@@ -188,7 +188,7 @@ def _launch(
     settings: Settings, target: TargetFacts | None, area: AreaRef, folder: Path
 ) -> tuple[Finding, list[HostFacts]]:
     """Start as many ranks as a run would, without torch, and let them introduce themselves."""
-    remedy = "Name a launcher that works here with --ckpt-launcher, fewer ranks with --ckpt-processes."
+    remedy = "Name a launcher that works here with --ckpt-launcher, fewer ranks with --ckpt-ranks."
     try:
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
     except UsageError as error:
@@ -199,10 +199,10 @@ def _launch(
         f"doctor-{own_name()}",
         folder,
         redactor,
-        processes=settings.processes,
+        processes=settings.ranks,
         area=area,
         facts=target,
-        deadline_seconds=settings.deadline_seconds,
+        deadline_seconds=settings.io_timeout_seconds,
     )
     hosts = list(seen.hosts)
     if seen.failure or not hosts:
@@ -212,7 +212,7 @@ def _launch(
         description = f"{target.location} is not the same on every host: {'; '.join(seen.differences)}"
         return Finding(name="MPI launch", can=False, needed=True, description=description, remedy=alike(target)), hosts
     names = ", ".join(h.host for h in hosts)
-    on_hosts = f"{counted(settings.processes, 'rank')} on {names}"
+    on_hosts = f"{counted(settings.ranks, 'rank')} on {names}"
     description = "; ".join((on_hosts, launcher.version, *told_of_hosts(launcher, hosts)))
     return Finding(name="MPI launch", can=True, needed=True, description=redactor.text(description)), hosts
 

@@ -44,8 +44,8 @@ def reached(settings: Settings, targets: Mapping[str, TargetSpec]) -> Iterator[A
     access = Access(
         endpoints=settings.endpoints,
         ca_bundle=_read_bundle(settings.ca_bundle) if settings.ca_bundle else "",
-        part_bytes=settings.request_bytes,
-        borne_seconds=_BORNE_SHARE * settings.deadline_seconds,
+        part_bytes=settings.io_size_bytes,
+        borne_seconds=_BORNE_SHARE * settings.io_timeout_seconds,
         unversioned=settings.unversioned,
     )
     if settings.endpoints != (EMBEDDED,):
@@ -66,10 +66,11 @@ def _check_embedded(settings: Settings, spec: TargetSpec) -> None:
             f"{CA_BUNDLE} with {ENDPOINT} {EMBEDDED}: that server is on this host and uses no TLS.",
             f"Leave out {CA_BUNDLE}.",
         )
-    if settings.keep:
+    if settings.keep_files:
         raise UsageError(
-            f"--ckpt-keep with {ENDPOINT} {EMBEDDED}: what that server holds goes with it, at the end of the run.",
-            "Leave out --ckpt-keep, or name the endpoint of a store.",
+            f"--ckpt-keep-files with {ENDPOINT} {EMBEDDED}: what that server holds goes with it, at the "
+            "end of the run.",
+            "Leave out --ckpt-keep-files, or name the endpoint of a store.",
         )
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt import __version__
-from pytest_ckpt.facts.across_hosts import Sight, Sign, TierSight
+from pytest_ckpt.facts.across_hosts import Marker, TargetView, TierView
 from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts, Streams
 from pytest_ckpt.facts.events import Event, HostsSeen
 from pytest_ckpt.facts.failure import Failure
@@ -29,8 +29,8 @@ from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.other_hosts import unreached_by_ssh
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.support.units import counted
+from pytest_ckpt.targets.posix.area_view import PosixAreaView, sign_of
 from pytest_ckpt.targets.posix.run_folder import folder_of
-from pytest_ckpt.targets.posix.sighting import Sighting, sign_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import AreaRef, TargetFacts
@@ -47,7 +47,7 @@ _PACKAGES = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class HostProbe:
     """What came of a launch that looks: why it failed, the hosts, in which sentences they differ, their tiers.
 
     ``lacks`` says of each host that lacks libraries of the run's engines which.
@@ -58,7 +58,7 @@ class Seen:
     failure: Failure | None
     hosts: tuple[HostFacts, ...] = ()
     differences: tuple[str, ...] = ()
-    tiers: tuple[TierSight, ...] = ()
+    tiers: tuple[TierView, ...] = ()
     lacks: tuple[str, ...] = ()
     launch: Launch | None = None
     notices: tuple[str, ...] = ()
@@ -78,7 +78,7 @@ def see_hosts(
     libraries: tuple[str, ...] = (),
     streams: bool = False,
     then_wait: contextlib.ExitStack | None = None,
-) -> Seen:
+) -> HostProbe:
     """Start so many ranks once, and ask each host what it is and what it sees of the target that ``facts`` describe.
 
     Where ranks may be on other hosts, small files are made in the target for the others to find, and removed; so are
@@ -88,7 +88,7 @@ def see_hosts(
     """
     if silent := unreached_by_ssh(launcher, run_id):
         named = "; ".join(f"{host} ({why})" for host, why in silent.items())
-        return Seen(failure=Failure(kind="launch", message=f"ssh does not reach {named}"))
+        return HostProbe(failure=Failure(kind="launch", message=f"ssh does not reach {named}"))
     found: list[HostsSeen] = []
     notices: list[str] = []
 
@@ -118,7 +118,7 @@ def see_hosts(
     sights = tuple(sight for seen in found for sight in seen.sights)
     tiers = tuple(sight for seen in found for sight in seen.tiers)
     differ = (*unreached(hosts, facts), *differences(facts, sights)) if facts else ()
-    return Seen(
+    return HostProbe(
         failure=failure,
         hosts=hosts,
         differences=differ,
@@ -130,9 +130,9 @@ def see_hosts(
 
 
 @contextlib.contextmanager
-def _sign(area: AreaRef, run_id: str) -> Iterator[Sign | None]:
+def _sign(area: AreaRef, run_id: str) -> Iterator[Marker | None]:
     sign = sign_of(run_id, "same")
-    with Sighting(folder_of(area)).shown(sign) as why:
+    with PosixAreaView(folder_of(area)).shown(sign) as why:
         # Whoever cannot write here is told so when the run's area is made.
         yield None if why else sign
 
@@ -202,12 +202,12 @@ def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> list[str]:
     return [f"{h.host}: {problem}" for h in hosts if not h.target_is_reached]
 
 
-def differences(here: TargetFacts, sights: Iterable[Sight]) -> list[str]:
+def differences(here: TargetFacts, sights: Iterable[TargetView]) -> list[str]:
     """Return a sentence for each host on which the target, or this package, is not what the controller has."""
     return [f"{sight.host}: {', '.join(found)}" for sight in sights if (found := _differences(here, sight))]
 
 
-def _differences(here: TargetFacts, there: Sight) -> list[str]:
+def _differences(here: TargetFacts, there: TargetView) -> list[str]:
     if not there.is_folder:
         return []  # said already: nothing else can be said of it
     found = []

@@ -98,7 +98,7 @@ def open_run(
     """
     folder = user_path(settings.report, "--ckpt-report")
     try:
-        with answers_within(settings.deadline_seconds), waits.waiting("preflight"):
+        with answers_within(settings.io_timeout_seconds), waits.waiting("preflight"):
             return _open(
                 settings, command, extras, plugins, targets, folder, measures_here=measures_here, recorders=recorders
             )
@@ -160,7 +160,7 @@ def _open(
         area = _create(checked.target, run_id, undo)
         sight: CacheSight = "untried"
         if checked.settings.measures and asks_cold(checked.settings, checked.gates, checked.catalogue):
-            sight = cache_sight(checked.facts, area.location, settings.deadline_seconds)
+            sight = cache_sight(checked.facts, area.location, settings.io_timeout_seconds)
         second = find_second_client(settings, checked.facts, area, checked.launcher)
         small = _create(checked.small, run_id, undo) if checked.small else None
         local = _create(checked.local, run_id, undo) if checked.local else None

@@ -28,7 +28,7 @@ from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.run.fitting import check_file_size, check_files, check_memory, check_space
-from pytest_ckpt.run.hosts import Seen, alike, see_hosts
+from pytest_ckpt.run.hosts import HostProbe, alike, see_hosts
 from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS, PARTNER_CHECKPOINTS
 from pytest_ckpt.sizing.near_full import Volume, why_not
 from pytest_ckpt.sizing.plan import Plan, plan_run
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 _FILES_OF_REPORTS = frozenset(("session.json", "report.json", CRASH_FILE))
 
-_LOCAL = "--ckpt-local"
+_LOCAL = "--ckpt-local-tier"
 
 ANSWER_SECONDS = 30.0
 """A target that takes longer for one small file does not answer."""
@@ -138,7 +138,7 @@ def check(
     with problems.noting():
         if settings.second_mount:
             check_second_mount(settings.second_mount, facts.location)
-    small = PosixTarget(settings.full_target, "--ckpt-full-target") if settings.full_target else None
+    small = PosixTarget(settings.small_volume, "--ckpt-small-volume") if settings.small_volume else None
     with problems.noting():
         if small:
             small.check_may_be_filled()
@@ -152,7 +152,7 @@ def check(
             "Choose another suite: --ckpt-suite=performance, for example.",
         )
     plan = plan_run(settings, facts, gates.table)
-    waivers = load_waivers(settings.waive, known_subjects(plan, settings, gates, catalogue))
+    waivers = load_waivers(settings.waivers, known_subjects(plan, settings, gates, catalogue))
     with problems.noting():
         check_hosts_see(settings, facts)
     with problems.noting():
@@ -169,7 +169,7 @@ def check(
     with problems.noting():
         _check_room(plan, settings, facts)
     launcher: Launcher | None = None
-    seen = Seen(failure=None)
+    seen = HostProbe(failure=None)
     with problems.noting():
         launcher = find_launcher(settings.launcher, settings.hosts, settings.where("--ckpt-launcher"), settings.ports)
         if probe and starts:
@@ -199,7 +199,7 @@ def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
     needs: tuple[tuple[str, object, Capability], ...] = (
         ("--ckpt-second-mount", settings.second_mount, "second mount"),
         ("--ckpt-power-cut", settings.power_cut, "paths"),
-        ("--ckpt-full-target", settings.full_target, "paths"),
+        ("--ckpt-small-volume", settings.small_volume, "paths"),
         ("--ckpt-snapshot", settings.snapshot_command, "paths"),
         ("--ckpt-near-full", settings.near_full, "volume"),
     )
@@ -260,7 +260,7 @@ def _see_hosts(
     folder: Path,
     local: Target | None,
     then_wait: contextlib.ExitStack | None,
-) -> Seen:
+) -> HostProbe:
     processes = max(c.layout.processes for c in plan.runnable)
     seen = see_hosts(
         launcher,
@@ -270,7 +270,7 @@ def _see_hosts(
         processes=processes,
         area=target.place(),
         facts=facts,
-        deadline_seconds=settings.deadline_seconds,
+        deadline_seconds=settings.io_timeout_seconds,
         local=local.place() if local else None,
         libraries=tuple(dict.fromkeys(name for engine in settings.engines for name in engine.packages)),
         streams=settings.nic_rate is None and not launcher.stays_here,
@@ -347,11 +347,11 @@ def set_aside(report: Path) -> Path | None:
 
 def check_local_tier(settings: Settings, plan: Plan, facts: TargetFacts) -> PosixTarget | None:
     """Return the local tier where some saves go there first. Raises UsageError where they cannot."""
-    if not settings.has_tiers or not settings.local:
+    if not settings.has_tiers or not settings.local_tier:
         return None
-    tier = PosixTarget(settings.local, _LOCAL, TIER_OPENER)
+    tier = PosixTarget(settings.local_tier, _LOCAL, TIER_OPENER)
     capacity = tier.check().capacity
-    _place_apart(_LOCAL, settings.local, facts, "Name a folder on a disk or in memory of the host itself.")
+    _place_apart(_LOCAL, settings.local_tier, facts, "Name a folder on a disk or in memory of the host itself.")
     saved = [c for c in plan.runnable if c.strategy.tiers]
     if not saved or not capacity:
         return tier
@@ -360,16 +360,16 @@ def check_local_tier(settings: Settings, plan: Plan, facts: TargetFacts) -> Posi
         return tier
     if (need := LOCAL_CHECKPOINTS * largest.checkpoint_bytes) > capacity.free_bytes:
         raise UsageError(
-            f"Too little space in the local tier {settings.local}: {counted(LOCAL_CHECKPOINTS, 'checkpoint')} of "
+            f"Too little space in the local tier {settings.local_tier}: {counted(LOCAL_CHECKPOINTS, 'checkpoint')} of "
             f"{largest.subject} need {format_bytes(need)}, and {format_bytes(capacity.free_bytes)} are free.",
             f"Name a larger one with {_LOCAL}, choose a smaller --ckpt-model, or rehearse with --ckpt-profile=smoke.",
         )
     return tier
 
 
-def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: Seen) -> None:
+def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> None:
     """Raise UsageError where a host has no local tier, shares it with another host, or has too little space in it."""
-    place = f"{_LOCAL} {settings.local}"
+    place = f"{_LOCAL} {settings.local_tier}"
     own = "Make the folder on every host that ranks are on, each on a disk or in memory of the host itself."
     if gone := [f"{sight.host}: {sight.why_not}" for sight in seen.tiers if sight.why_not]:
         raise UsageError(f"{place} is no local tier on every host: no file can be made there ({'; '.join(gone)}).", own)
@@ -391,8 +391,9 @@ def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: Seen) -> None:
         need = PARTNER_CHECKPOINTS * max(ranks.values()) * of_rank
         if need > sight.free_bytes:
             raise UsageError(
-                f"Too little space in the local tier {settings.local} of {sight.host}: {format_bytes(need)} are needed "
-                f"for its ranks' files and for copies of its partner's, and {format_bytes(sight.free_bytes)} are free.",
+                f"Too little space in the local tier {settings.local_tier} of {sight.host}: {format_bytes(need)} are "
+                f"needed for its ranks' files and for copies of its partner's, and "
+                f"{format_bytes(sight.free_bytes)} are free.",
                 f"Name a larger one with {_LOCAL}, choose a smaller --ckpt-model, or rehearse with "
                 "--ckpt-profile=smoke.",
             )
@@ -401,7 +402,7 @@ def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: Seen) -> None:
 def check_commands(settings: Settings) -> None:
     """Refuse to change what nothing changes back, and commands that no requirement of the run would use."""
     _check_both(
-        {"--ckpt-break": settings.break_command, "--ckpt-mend": settings.mend_command},
+        {"--ckpt-fault-command": settings.fault_command, "--ckpt-repair-command": settings.repair_command},
         "what is broken must be mended, whatever happens",
     )
     _check_both(
@@ -410,8 +411,8 @@ def check_commands(settings: Settings) -> None:
     )
     fields = {o.option: o.source for o in settings.origins}
     for option, command, suite in (
-        ("--ckpt-break", settings.break_command, "failover"),
-        ("--ckpt-during", settings.during_command, "maintenance"),
+        ("--ckpt-fault-command", settings.fault_command, "failover"),
+        ("--ckpt-upgrade-command", settings.upgrade_command, "maintenance"),
         ("--ckpt-snapshot", settings.snapshot_command, "maintenance"),
     ):
         # A plugin offers its commands to every run; who names the option wants them used.

@@ -46,7 +46,7 @@ from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.options import OPTIONS, Option
 from pytest_ckpt.facts.settings import SUITES, Origin, Settings
-from pytest_ckpt.facts.starts import BrokenOff, Replaced, Start, is_interruption
+from pytest_ckpt.facts.starts import InterruptedWork, RepeatedMeasurement, Start, is_interruption
 from pytest_ckpt.facts.subject import Pattern
 from pytest_ckpt.facts.targets import AreaRef, TargetFacts
 from pytest_ckpt.grading.completeness import asked_checkpoints, asked_checks, asked_requirements, is_given
@@ -54,8 +54,8 @@ from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.verdicts import decide, decide_observed
 from pytest_ckpt.launching.measurements import made_names, read_measurement
 from pytest_ckpt.launching.observations import read_observation
-from pytest_ckpt.launching.own_launches import OWN_LAUNCHES
 from pytest_ckpt.launching.recorder import measurement_of, write_atomically
+from pytest_ckpt.launching.separate_launches import OWN_LAUNCHES
 from pytest_ckpt.ranks.process.job import Task
 from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
@@ -94,11 +94,11 @@ _OF_CHECKS: Mapping[str, tuple[str, ...]] = {
     "": ("effort", "endpoints"),
     "second client": ("second_mount", "hosts"),
     "power cut": ("power_cut",),
-    "small folder": ("full_target",),
+    "small folder": ("small_volume",),
 }
-_OPTIONS_OF_CHECKS = frozenset(("second_mount", "full_target", "power_cut"))
+_OPTIONS_OF_CHECKS = frozenset(("second_mount", "small_volume", "power_cut"))
 # Options of a start, and not of what it measures: the newest value counts.
-_OF_START = frozenset(("suite", "target", "gates"))
+_OF_START = frozenset(("suite", "target", "gate_table"))
 _OF_TARGET = ("location", "kind", "gate_kind", "is_local", "mount_point", "plugin")
 _SEALED = (REPORT, MANIFEST, ATTESTATION, "certificate.html", "certificate.pdf", "junit.xml")
 _BROKEN = "the process that ran the measurement was ended"
@@ -137,8 +137,8 @@ class Resumption:
     hosts: tuple[HostFacts, ...]
     lacking: tuple[str, ...]
     broken: tuple[Measurement, ...]
-    broken_checks: tuple[BrokenOff, ...]
-    replaced: tuple[Replaced, ...]
+    broken_checks: tuple[InterruptedWork, ...]
+    replaced: tuple[RepeatedMeasurement, ...]
     notices: tuple[str, ...]
 
 
@@ -349,7 +349,7 @@ class _Subjects:
     def __init__(self, earlier: EarlierRun, checked: Preflight) -> None:
         self.kept: list[str] = []
         self.lacking: list[str] = []
-        self.replaced: list[Replaced] = []
+        self.replaced: list[RepeatedMeasurement] = []
         self._earlier, self._checked = earlier, checked
         is_selected = checked.settings.measures
         now = {str(c.subject): c for c in checked.plan.runnable} if is_selected else {}
@@ -363,7 +363,9 @@ class _Subjects:
                     "Name its model, mode, engine and strategy too: what was measured is not measured again.",
                 )
             if planned and (differences := self._differences(planned, measurement)):
-                self.replaced.append(Replaced(name=name, differences=differences, failed=self._failed(measurement)))
+                self.replaced.append(
+                    RepeatedMeasurement(name=name, differences=differences, failed=self._failed(measurement))
+                )
                 continue
             self.kept.append(name)
             if planned and self._lacks(planned, measurement):
@@ -392,7 +394,7 @@ class _Subjects:
         }
         found = [_difference(name, before[name], now[name]) for name in now if name not in ignored]
         earlier, settings = self._earlier.settings, self._checked.settings
-        for name in ("request_bytes", "depth", "endpoints", "client_cache_bytes"):
+        for name in ("io_size_bytes", "io_depth", "endpoints", "client_cache_bytes"):
             found.append(_difference(name, getattr(earlier, name), getattr(settings, name)))
         hosts = [sorted((h.host, len(h.ranks)) for h in hosts) for hosts in (self._earlier.hosts, self._checked.hosts)]
         found.append(_difference("hosts", *hosts) if all(hosts) else "")
@@ -439,23 +441,23 @@ class _Checks:
 
     def __init__(self, earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Requirement]) -> None:
         self.kept: list[str] = []
-        self.broken: list[BrokenOff] = []
-        self.replaced: list[Replaced] = []
+        self.broken: list[InterruptedWork] = []
+        self.replaced: list[RepeatedMeasurement] = []
         is_selected = _CONFORMANCE in checked.settings.suites
         asked = _asked(checked) if is_selected else {}
         there = {f"{o.requirement}.{o.subject}": o for o in _observations(earlier.folder)}
         for log in sorted((earlier.folder / "launches" / "checks").glob("*.log")):
             if log.stem not in there and log.stat().st_size:
-                self.broken.append(BrokenOff(name=log.stem, operation="", operations=0, why=_BROKEN))
+                self.broken.append(InterruptedWork(name=log.stem, operation="", operations=0, why=_BROKEN))
         for name, seen in there.items():
             check = asked.get(name)
             verdict = decide_observed(catalogue[seen.requirement], seen, earlier.gates, earlier.target.kind)
             differences = tuple(_of_check(check, earlier.settings, checked.settings)) if check else ()
             if check and verdict.outcome == "not run" and seen.errno:
-                self.broken.append(BrokenOff(name=name, operation="", operations=0, why=verdict.because))
+                self.broken.append(InterruptedWork(name=name, operation="", operations=0, why=verdict.because))
             elif differences:
                 failed = (seen.requirement,) if verdict.outcome == "failed" else ()
-                self.replaced.append(Replaced(name=name, differences=differences, failed=failed))
+                self.replaced.append(RepeatedMeasurement(name=name, differences=differences, failed=failed))
             else:
                 self.kept.append(name)
         self.open = bool(set(asked) - set(self.kept))

@@ -65,7 +65,7 @@ FORMULAS = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Keeping:
+class RetentionDemand:
     """What is kept, and on what: checkpoints, copies of them, and properties of the storage.
 
     ``usable_bytes``: usable capacity, None where it is what is kept. ``save_seconds`` and ``load_seconds`` are times of
@@ -124,7 +124,7 @@ class SizeRow:
     daly_seconds: float
 
 
-def size_rows(models: Sequence[Model], clusters: Sequence[Settings], keeping: Keeping) -> list[SizeRow]:
+def size_rows(models: Sequence[Model], clusters: Sequence[Settings], keeping: RetentionDemand) -> list[SizeRow]:
     """Return a row for each model on each cluster; the settings of each say its size and the rules."""
     return [_row(model, settings, limits_of(settings), keeping) for model in models for settings in clusters]
 
@@ -151,7 +151,7 @@ class StorageTable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Served:
+class TableDemand:
     """A row of a table, beside what checkpoints of a model ask on a cluster of the row's size.
 
     ``serves_accelerators`` is the largest cluster whose limits the row's rates meet, for saves by sync and for loads.
@@ -168,7 +168,7 @@ class Served:
     serves_accelerators: int
 
 
-def served(table: StorageTable, models: Sequence[Model], settings: Settings) -> Iterator[Served]:
+def served(table: StorageTable, models: Sequence[Model], settings: Settings) -> Iterator[TableDemand]:
     """Yield each row of a table for each model; the settings say the rules."""
     for model in models:
         whole = layout(model, mode="full")
@@ -177,7 +177,7 @@ def served(table: StorageTable, models: Sequence[Model], settings: Settings) -> 
             asks = demand(whole, limits)
             saves = largest_cluster_for_save(whole.bytes / row.write_bytes_per_second, limits)
             loads = largest_cluster_for_load(whole.bytes / row.read_bytes_per_second, limits)
-            yield Served(
+            yield TableDemand(
                 model=model.name,
                 what=row.what,
                 accelerators=row.accelerators,
@@ -190,7 +190,7 @@ def served(table: StorageTable, models: Sequence[Model], settings: Settings) -> 
             )
 
 
-def _row(model: Model, settings: Settings, limits: ClusterLimits, keeping: Keeping) -> SizeRow:
+def _row(model: Model, settings: Settings, limits: ClusterLimits, keeping: RetentionDemand) -> SizeRow:
     whole = layout(model, mode="full", processes=model.processes, scale=1.0)
     asks = demand(whole, limits)
     capacity = (keeping.newest + keeping.daily) * keeping.copies * asks.cluster_bytes

@@ -1,6 +1,6 @@
 """What drains from a local tier to the target may take, and what they put at risk. Pure.
 
-With an interval I between saves, an overhead budget b, k checkpoints a failure, every n-th save drained in D seconds,
+With an interval I between saves, an save budget b, k checkpoints a failure, every n-th save drained in D seconds,
 and a share p of failures that only the target survives: a drain ends before the next begins, D <= n I, and what a save
 takes from training and the work at risk cost no more than a save that blocks, lost + p ((n - 1) I / 2 + D) / k <= b I.
 """
@@ -60,13 +60,13 @@ def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: fl
 
     All conditions grow with the interval, so each is met by the clusters whose b I reaches a time of its own.
     """
-    failures, overhead = limits.checkpoints_per_failure, limits.overhead
+    failures, save_budget = limits.checkpoints_per_failure, limits.save_budget
     # What is left of b where each save that is not drained is at risk.
-    left = overhead - rule.target_share * (rule.every - 1) / 2 / failures
+    left = save_budget - rule.target_share * (rule.every - 1) / 2 / failures
     if left <= 0:
         return math.inf
-    with_risk = (lost_seconds + rule.target_share * drain_seconds / failures) * overhead / left
-    return max(lost_seconds, with_risk, overhead * drain_seconds / rule.every)
+    with_risk = (lost_seconds + rule.target_share * drain_seconds / failures) * save_budget / left
+    return max(lost_seconds, with_risk, save_budget * drain_seconds / rule.every)
 
 
 def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> Demand:
@@ -80,8 +80,8 @@ def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> 
     if not longer:
         raise UsageError(
             f"--ckpt-drain-every={rule.every} with --ckpt-target-share={format_percent(rule.target_share)}: the work "
-            "that is not drained yet costs more than the overhead budget, however fast a drain is.",
-            "Drain more often, such as --ckpt-drain-every=2, or raise --ckpt-overhead.",
+            "that is not drained yet costs more than the save budget, however fast a drain is.",
+            "Drain more often, such as --ckpt-drain-every=2, or raise --ckpt-save-budget.",
         )
     return replace(
         asks,

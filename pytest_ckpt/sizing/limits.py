@@ -29,7 +29,7 @@ class ClusterLimits:
     """What a cluster of ``accelerators`` allows one save and one load to take.
 
     ``failures_per_day_in_slots`` is the other form of the same model, 1 - R^N, for slots of one interval; it judges
-    nothing. ``overhead`` and ``restore_budget`` are shares from 0 to 1. ``reasons`` pairs the name of a field with a
+    nothing. ``save_budget`` and ``load_budget`` are shares from 0 to 1. ``reasons`` pairs the name of a field with a
     sentence that says where its value comes from.
     """
 
@@ -41,8 +41,8 @@ class ClusterLimits:
     checkpoints_per_day: float
     interval_seconds: float
     failures_per_day_in_slots: float
-    overhead: float
-    restore_budget: float
+    save_budget: float
+    load_budget: float
     save_limit_seconds: float
     load_limit_seconds: float
     reasons: tuple[tuple[str, str], ...]
@@ -56,7 +56,7 @@ class ClusterLimits:
         # Full saves between which deltas are written stand still, too.
         if strategy.blocks or strategy.saves_deltas:
             return self.save_limit_seconds
-        return self.interval_seconds * min(1.0, self.checkpoints_per_failure * self.overhead)
+        return self.interval_seconds * min(1.0, self.checkpoints_per_failure * self.save_budget)
 
     def reason(self, quantity: str) -> str:
         """Return the sentence for one field. Raises KeyError for a field without one."""
@@ -73,8 +73,8 @@ class ClusterLimits:
             "checkpoints_per_day": self.checkpoints_per_day,
             "interval_seconds": self.interval_seconds,
             "failures_per_day_in_slots": self.failures_per_day_in_slots,
-            "overhead": self.overhead,
-            "restore_budget": self.restore_budget,
+            "save_budget": self.save_budget,
+            "load_budget": self.load_budget,
             "save_limit_seconds": self.save_limit_seconds,
             "load_limit_seconds": self.load_limit_seconds,
             "reasons": dict(self.reasons),
@@ -85,8 +85,8 @@ def cluster_limits(
     accelerators: int,
     *,
     failures: FailureModel,
-    overhead: float = 0.05,
-    restore_budget: float = 0.01,
+    save_budget: float = 0.05,
+    load_budget: float = 0.01,
     checkpoints_per_failure: int = 20,
 ) -> ClusterLimits:
     """Derive the limits of a cluster.
@@ -98,7 +98,7 @@ def cluster_limits(
         raise UsageError(f"a cluster of {accelerators} accelerators", "give one accelerator or more, such as 16000")
     if checkpoints_per_failure < 1:
         raise UsageError(f"{checkpoints_per_failure} checkpoints per failure", "give one or more; 20 is usual")
-    for name, share, usual in (("overhead", overhead, "5%"), ("restore budget", restore_budget, "1%")):
+    for name, share, usual in (("save budget", save_budget, "5%"), ("load budget", load_budget, "1%")):
         if not 0 < share <= 1:
             raise UsageError(
                 f"a {name} of {format_percent(share)}", f"give more than 0 and at most 100%; {usual} is usual"
@@ -113,10 +113,10 @@ def cluster_limits(
         checkpoints_per_day=SECONDS_PER_DAY * checkpoints_per_failure / mttf,
         interval_seconds=mttf / checkpoints_per_failure,
         failures_per_day_in_slots=failures.failures_per_day_in_slots(accelerators, mttf / checkpoints_per_failure),
-        overhead=overhead,
-        restore_budget=restore_budget,
-        save_limit_seconds=_save_limit_seconds(mttf, overhead, checkpoints_per_failure),
-        load_limit_seconds=_load_limit_seconds(mttf, restore_budget),
+        save_budget=save_budget,
+        load_budget=load_budget,
+        save_limit_seconds=_save_limit_seconds(mttf, save_budget, checkpoints_per_failure),
+        load_limit_seconds=_load_limit_seconds(mttf, load_budget),
         reasons=(),
     )
     return _with_reasons(limits)
@@ -131,7 +131,7 @@ def largest_cluster_for_save(save_seconds: float, limits: ClusterLimits) -> int:
 
     def limit_of(accelerators: int) -> float:
         mttf = limits.failures.mttf_seconds(accelerators)
-        return _save_limit_seconds(mttf, limits.overhead, limits.checkpoints_per_failure)
+        return _save_limit_seconds(mttf, limits.save_budget, limits.checkpoints_per_failure)
 
     return _largest_cluster(save_seconds, limit_of)
 
@@ -143,7 +143,7 @@ def largest_cluster_for_load(load_seconds: float, limits: ClusterLimits) -> int:
     zero.
     """
     return _largest_cluster(
-        load_seconds, lambda n: _load_limit_seconds(limits.failures.mttf_seconds(n), limits.restore_budget)
+        load_seconds, lambda n: _load_limit_seconds(limits.failures.mttf_seconds(n), limits.load_budget)
     )
 
 
@@ -240,18 +240,18 @@ def limits_of(settings: Settings) -> ClusterLimits:
     return cluster_limits(
         settings.cluster,
         failures=parse_failure_model(settings.failures),
-        overhead=settings.overhead,
-        restore_budget=settings.restore_budget,
+        save_budget=settings.save_budget,
+        load_budget=settings.load_budget,
         checkpoints_per_failure=settings.checkpoints_per_failure,
     )
 
 
-def _save_limit_seconds(mttf_seconds: float, overhead: float, checkpoints_per_failure: int) -> float:
-    return overhead * (mttf_seconds / checkpoints_per_failure)
+def _save_limit_seconds(mttf_seconds: float, save_budget: float, checkpoints_per_failure: int) -> float:
+    return save_budget * (mttf_seconds / checkpoints_per_failure)
 
 
-def _load_limit_seconds(mttf_seconds: float, restore_budget: float) -> float:
-    return restore_budget * mttf_seconds
+def _load_limit_seconds(mttf_seconds: float, load_budget: float) -> float:
+    return load_budget * mttf_seconds
 
 
 def _with_reasons(limits: ClusterLimits) -> ClusterLimits:
@@ -259,7 +259,7 @@ def _with_reasons(limits: ClusterLimits) -> ClusterLimits:
     rate = f"{limits.failures_per_day:.4g}"
     mttf = format_seconds(limits.mttf_seconds, digits=4)
     interval = format_seconds(limits.interval_seconds)
-    overhead, restore = format_percent(limits.overhead), format_percent(limits.restore_budget)
+    save_budget, restore = format_percent(limits.save_budget), format_percent(limits.load_budget)
     in_slot = limits.failures.slot_failure_probability(limits.accelerators, limits.interval_seconds)
     below = 1 - limits.failures_per_day_in_slots / limits.failures_per_day
     reasons = (
@@ -288,11 +288,11 @@ def _with_reasons(limits: ClusterLimits) -> ClusterLimits:
             f"{limits.failures_per_day_in_slots:.4g} slots a day see a failure. That is {format_percent(below)} below "
             f"{rate}, since several failures in one slot count once; the limits follow from the first form.",
         ),
-        ("overhead", f"Saving may cost {overhead} of the training time."),
-        ("restore_budget", f"Loading may cost {restore} of the time between two failures."),
+        ("save_budget", f"Saving may cost {save_budget} of the training time."),
+        ("load_budget", f"Loading may cost {restore} of the time between two failures."),
         (
             "save_limit_seconds",
-            f"One checkpoint every {interval}: {interval} x {overhead} = "
+            f"One checkpoint every {interval}: {interval} x {save_budget} = "
             f"{format_seconds(limits.save_limit_seconds)} per save.",
         ),
         (

@@ -146,10 +146,11 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     """Plan a run on a target; None where there is none yet.
 
     ``table`` is the table of gates that ships by which the run is judged, or which its own table extends; where it is
-    not known, what ``--ckpt-gates`` says. Raises UsageError when the settings fit no layout or no limit can be derived.
+    not known, what ``--ckpt-gate-table`` says. Raises UsageError when the settings fit no layout or no
+    limit can be derived.
     """
     limits = limits_of(settings)
-    for option in ("--ckpt-pattern", "--ckpt-pace"):
+    for option in ("--ckpt-replay-file", "--ckpt-replay-timing"):
         if settings.is_said(option) and not any(engine.replays for engine in settings.engines):
             raise UsageError(f"{option}: no engine that was chosen replays a job.", "Say --ckpt-engine=replay.")
     if settings.is_said("--ckpt-parallel") and not any(model.own for model in settings.models):
@@ -166,9 +167,9 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     misfits = [_misfit(settings, model) for model in settings.models]
     if all(misfits):
         raise UsageError(
-            f"{counted(settings.processes, 'process fits', 'processes fit')} no layout of what was asked for: "
+            f"{counted(settings.ranks, 'process fits', 'processes fit')} no layout of what was asked for: "
             f"{'; '.join(filter(None, misfits))}.",
-            "Use --ckpt-processes=8, a count of a full layout "
+            "Use --ckpt-ranks=8, a count of a full layout "
             f"({', '.join(f'{m.name}: {m.processes}' for m in settings.models)}), or --ckpt-mode=open with a multiple "
             f"of tensor x pipeline parallel ({', '.join(f'{m.name}: {m.model_parallel}' for m in settings.models)}).",
         )
@@ -177,8 +178,8 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
 
 def checkpoints_at_once(settings: Settings) -> int:
     """Return how many checkpoints are on the target at most: one is written before the oldest is deleted."""
-    kept = min(settings.retain or settings.operations, settings.operations)
-    at_once = kept + (1 if settings.retain or settings.data_pairs or settings.asks_contention else 0)
+    kept = min(settings.keep_last or settings.operations, settings.operations)
+    at_once = kept + (1 if settings.keep_last or settings.data_pairs or settings.asks_contention else 0)
     if settings.asks_serving or settings.asks_scaling:
         # Weights and their copy: two times 2 of the 14 bytes that a checkpoint has for a parameter. Of growing counts
         # of clients one checkpoint at a time.
@@ -191,11 +192,11 @@ def checkpoints_at_once(settings: Settings) -> int:
         at_once = max(at_once, kept + 2)
     if settings.asks_failover or settings.asks_upgrade or settings.asks_snapshots:
         # One that is whole and one that is written, where the others are not to be kept in their place.
-        at_once = max(at_once, 2 + (kept if settings.keep else 0))
+        at_once = max(at_once, 2 + (kept if settings.keep_files else 0))
     if not settings.asks_endurance:
         return at_once
     # Endurance has two and the one that is written, where the others are not to be kept in their place.
-    return max(at_once, 3 + (kept if settings.keep else 0))
+    return max(at_once, 3 + (kept if settings.keep_files else 0))
 
 
 def rank_to_plain(rank: RankLayout, rule: FileRule) -> dict[str, Any]:
@@ -209,7 +210,7 @@ def rank_to_plain(rank: RankLayout, rule: FileRule) -> dict[str, Any]:
 
 def _misfit(settings: Settings, model: Model) -> str:
     """Say why the processes fit no layout of a model, on any file system; empty when they do."""
-    name, processes = model.name, settings.processes
+    name, processes = model.name, settings.ranks
     full = f"{name} in full has {model.processes} ranks"
     if settings.mode == "open":
         if processes % model.model_parallel:
@@ -238,10 +239,10 @@ def _plan_checkpoint(
     rehearsal, has_subset = "", model.processes >= SUBSET_PROCESSES
     shared = _why_shared(settings, target, table)
     if mode == "auto":
-        mode = "full" if shared or settings.processes >= model.processes or not has_subset else "subset"
-        if settings.processes < model.processes and shared and not not_run:
+        mode = "full" if shared or settings.ranks >= model.processes or not has_subset else "subset"
+        if settings.ranks < model.processes and shared and not not_run:
             not_run = (
-                f"{name} in full has {model.processes} ranks and {settings.processes} were asked for; its subset is "
+                f"{name} in full has {model.processes} ranks and {settings.ranks} were asked for; its subset is "
                 f"for storage that is local to each client, and {shared}. Give enough hosts with --ckpt-hosts, or "
                 "--ckpt-mode=subset for a rehearsal"
             )
@@ -251,7 +252,7 @@ def _plan_checkpoint(
         mode = "full"
     if target and target.plugin:
         rehearsal = f"The target is brought by {target.plugin}: nothing is certified on it"
-    processes = settings.processes if mode == "open" else None
+    processes = settings.ranks if mode == "open" else None
     shards = layout(model, mode=mode, processes=processes, scale=settings.scale)
     check_places(shards)
     files = file_count(shards, engine.files)
@@ -264,7 +265,7 @@ def _plan_checkpoint(
     beside = engine.memory.process_bytes + (DRAIN_BUFFER_BYTES * 2 if drains else 0)
     if strategy.compresses:
         # A thread for each request in flight, and one that makes the next bytes.
-        beside += THREAD_BYTES * (settings.depth + 1)
+        beside += THREAD_BYTES * (settings.io_depth + 1)
     if settings.asks_contention:
         beside += _SAMPLES_BYTES
     memory = [bytes_of_state + beside for bytes_of_state in state]
@@ -292,8 +293,8 @@ def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> s
     """Say why the storage serves all hosts of the cluster, and a share of a checkpoint means nothing; else empty."""
     if target and target.is_local is False:
         return f"the target is {target.description}"
-    if settings.gates != "auto" and (table or settings.gates) in SHARED_GATES:
-        return f"--ckpt-gates={settings.gates} is for storage that several hosts share"
+    if settings.gate_table != "auto" and (table or settings.gate_table) in SHARED_GATES:
+        return f"--ckpt-gate-table={settings.gate_table} is for storage that several hosts share"
     if settings.has_several_hosts:
         return "several hosts take part"
     return ""
@@ -303,7 +304,7 @@ def _delta_rule(settings: Settings, strategy: StrategySpec) -> DeltaRule | None:
     """Return which saves by a strategy hold only what changed; None where all are full."""
     if not strategy.saves_deltas:
         return None
-    return DeltaRule(full_every=settings.full_every, changed=settings.changed, operations=settings.operations)
+    return DeltaRule(full_every=settings.full_every, changed=settings.changed_pages, operations=settings.operations)
 
 
 def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand:

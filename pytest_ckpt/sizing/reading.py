@@ -15,7 +15,7 @@ from pytest_ckpt.sizing.models import Layout, RankLayout, is_of_experts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
+class ShardPart:
     """Part ``part`` of ``parts`` of every file of ``shard``, which keeps the number of the rank that wrote it."""
 
     shard: RankLayout
@@ -32,11 +32,11 @@ class Reading:
 
     name: Literal["storm", "shifted", "joined", "split"]
     description: str = ""
-    pieces: tuple[tuple[Piece, ...], ...] = ()
+    pieces: tuple[tuple[ShardPart, ...], ...] = ()
     bytes: int = 0
     not_run: str = ""
 
-    def of(self, rank: int) -> tuple[Piece, ...]:
+    def of(self, rank: int) -> tuple[ShardPart, ...]:
         """Return what a rank reads."""
         return self.pieces[rank]
 
@@ -60,11 +60,11 @@ def storm(layout: Layout) -> Reading:
         pieces = tuple(_of_replica(layout, rank) for rank in range(layout.processes))
     else:
         description = f"{layout.processes} ranks, each the first of a replica, read the files of rank 0 at once"
-        pieces = tuple((Piece(shard=layout.rank(0)),) for _ in range(layout.processes))
+        pieces = tuple((ShardPart(shard=layout.rank(0)),) for _ in range(layout.processes))
     return Reading(name="storm", description=description, pieces=pieces, bytes=_whole(pieces))
 
 
-def _of_replica(layout: Layout, rank: int) -> tuple[Piece, ...]:
+def _of_replica(layout: Layout, rank: int) -> tuple[ShardPart, ...]:
     model, own = layout.model, layout.rank(rank)
     first = layout.rank(rank % model.model_parallel)
     # What all expert-parallel ranks of a position hold alike was written by the first of them.
@@ -75,7 +75,7 @@ def _of_replica(layout: Layout, rank: int) -> tuple[Piece, ...]:
     if own != first:
         # The optimizer's file is the last one of a rank.
         pieces.append(replace(first, files=first.files[:-1]))
-    return tuple(Piece(shard=shard) for shard in (*pieces, own) if shard.files)
+    return tuple(ShardPart(shard=shard) for shard in (*pieces, own) if shard.files)
 
 
 def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
@@ -88,7 +88,7 @@ def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
         return Reading(name="shifted", not_run="One rank has no other's files to read; two are needed.")
     elsewhere = {by: sum(hosts[rank] != hosts[(rank + by) % count] for rank in range(count)) for by in range(1, count)}
     by = max(elsewhere, key=elsewhere.__getitem__)
-    pieces = tuple((Piece(shard=layout.rank((rank + by) % count)),) for rank in range(count))
+    pieces = tuple((ShardPart(shard=layout.rank((rank + by) % count)),) for rank in range(count))
     where = f"{elsewhere[by]} of them another host's" if elsewhere[by] else "all on the only host"
     description = f"each of {count} ranks reads the files of the rank that is {by} further, {where}"
     return Reading(name="shifted", description=description, pieces=pieces, bytes=layout.bytes)
@@ -101,7 +101,7 @@ def joined(layout: Layout) -> Reading:
     if count == 1:
         return Reading(name="joined", not_run="One rank cannot be halved; two are needed.")
     pieces = tuple(
-        tuple(Piece(shard=layout.rank(shard)) for shard in (2 * rank, 2 * rank + 1) if shard < count)
+        tuple(ShardPart(shard=layout.rank(shard)) for shard in (2 * rank, 2 * rank + 1) if shard < count)
         for rank in range(count)
     )
     description = f"{readers} of {count} ranks read the files of two ranks each"
@@ -120,7 +120,7 @@ def split(layout: Layout) -> Reading:
     pairs = count // 2
     pieces = tuple(
         tuple(
-            Piece(shard=layout.rank(shard), part=rank % 2, parts=2)
+            ShardPart(shard=layout.rank(shard), part=rank % 2, parts=2)
             for shard in range(rank // 2, count, pairs)
             if rank < 2 * pairs
         )
@@ -131,5 +131,5 @@ def split(layout: Layout) -> Reading:
     return Reading(name="split", description=description, pieces=pieces, bytes=layout.bytes)
 
 
-def _whole(pieces: Sequence[Sequence[Piece]]) -> int:
+def _whole(pieces: Sequence[Sequence[ShardPart]]) -> int:
     return sum(piece.shard.bytes for of_rank in pieces for piece in of_rank)

@@ -38,7 +38,7 @@ def check_record(plan: Plan, settings: Settings) -> None:
         raise UsageError(
             f"The report of this run would hold {format_count(values)} values, such as the time of each rank in each "
             f"operation; up to {format_count(MAXIMUM_VALUES)} can be read again.",
-            "Choose fewer --ckpt-operations or --ckpt-processes, or measure the models one after the other, each in a "
+            "Choose fewer --ckpt-operations or --ckpt-ranks, or measure the models one after the other, each in a "
             "run of its own (--ckpt-model).",
         )
 

@@ -130,7 +130,7 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
         )
 
     found = [steps("save", count, planned.saved_bytes // count, save)]
-    if 0 < settings.retain <= count:
+    if 0 < settings.keep_last <= count:
         found.append(steps("retention", 1, size, save))
     found.append(steps("load", count, planned.loaded_bytes // count, load))
     if settings.data_pairs and not planned.strategy.compresses:
@@ -227,7 +227,9 @@ def scenarios(settings: Settings, *, is_collective: bool) -> tuple[str, ...]:
             f"{2 * PAIRS} saves after everything else, with a snapshot in {PAIRS} of them, and {3 * PAIRS} loads"
         )
     if settings.asks_upgrade:
-        listed.append("saves and loads in turns after everything else, until the command of --ckpt-during has returned")
+        listed.append(
+            "saves and loads in turns after everything else, until the command of --ckpt-upgrade-command has returned"
+        )
     if settings.asks_endurance and settings.near_full:
         listed.append(
             f"15 saves while ballast fills the volume to {LEVELS[0]:.0%} and {LEVELS[1]:.0%}: that much is written"

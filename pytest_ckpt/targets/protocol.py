@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.across_hosts import MountSeen, Sign
+    from pytest_ckpt.facts.across_hosts import HostMount, Marker
     from pytest_ckpt.facts.client_proofs import FsyncCounts
     from pytest_ckpt.facts.failure import Phase
     from pytest_ckpt.facts.pattern import Step
@@ -211,7 +211,7 @@ class ReadableFile(Protocol):
         """Close it."""
 
 
-class Committed(Protocol):
+class CommittedCheckpoint(Protocol):
     """A committed checkpoint. Every file that is opened is opened, read and closed in phases of whoever opened it."""
 
     def entries(self) -> Sequence[Entry]:
@@ -230,7 +230,7 @@ class Committed(Protocol):
         """Return where a file of it lies, for mmap and libraries that open files; None where it has no path."""
 
 
-class CommittedObjects(Committed, Protocol):
+class CommittedObjects(CommittedCheckpoint, Protocol):
     """A committed checkpoint in a bucket, which a library may read by itself."""
 
     def place(self) -> ObjectPlace:
@@ -244,7 +244,7 @@ class CommittedObjects(Committed, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Resident:
+class CachedBytes:
     """How much of some files this client's cache holds. Bytes."""
 
     resident_bytes: int
@@ -296,7 +296,7 @@ class Store(Protocol):
     def committed(self, subject: str) -> Sequence[int]:
         """Return the numbers of a subject's checkpoints that are committed, lowest first."""
 
-    def open(self, ref: CheckpointRef, phases: Phases) -> Committed:
+    def open(self, ref: CheckpointRef, phases: Phases) -> CommittedCheckpoint:
         """Return a committed checkpoint. Raises OSError (ENOENT: there is none), at the first of its files at last."""
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
@@ -311,7 +311,7 @@ class Store(Protocol):
     def find_gauge(self, subject: str) -> str | None:
         """Find what counts how much of a file this client's cache holds; None where nothing tells the truth here."""
 
-    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> Resident:
+    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> CachedBytes:
         """Return how much of files this client's cache holds, by a gauge that `find_gauge` found."""
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
@@ -346,7 +346,7 @@ class StoreOnVolume(Store, Protocol):
         """Remove such a file if it is there."""
 
 
-class Sighting(Protocol):
+class AreaView(Protocol):
     """The folder of an area, as this host sees it: whether it is the folder that other hosts see."""
 
     @property
@@ -354,7 +354,7 @@ class Sighting(Protocol):
         """Whether there is a folder at all."""
 
     @property
-    def mount(self) -> MountSeen:
+    def mount(self) -> HostMount:
         """The mount that the folder is on."""
 
     @property
@@ -369,17 +369,17 @@ class Sighting(Protocol):
     def device(self) -> str:
         """The device of the folder's file system as the kernel numbers it, ``major:minor``. Raises OSError."""
 
-    def shown(self, sign: Sign) -> AbstractContextManager[str]:
+    def shown(self, sign: Marker) -> AbstractContextManager[str]:
         """Make a file for other hosts, and remove it; give why that cannot be done, empty where it is done."""
 
-    def instead_of(self, sign: Sign, seconds: float) -> str:
+    def instead_of(self, sign: Marker, seconds: float) -> str:
         """Look for a file that another host made, for so long; return what was there instead, empty if it is found."""
 
 
 class StoreOfPaths(Store, Protocol):
     """A store whose area has a path, whose files become durable by fsync, and of which snapshots show in a folder."""
 
-    def sighting(self) -> Sighting:
+    def sighting(self) -> AreaView:
         """Return the area's folder as this host sees it."""
 
     def fsync_counts(self, subject: str) -> FsyncCounts:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 from pytest_ckpt.facts.proofs import Entry
 from pytest_ckpt.facts.targets import CheckpointRef
-from pytest_ckpt.targets.protocol import Buffer, Resident, Source
+from pytest_ckpt.targets.protocol import Buffer, CachedBytes, Source
 
 
 class SourceFile(io.RawIOBase):
@@ -81,7 +81,7 @@ class StoreWithoutCache:
         """There is nothing to count."""
         return None
 
-    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> Resident:
+    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> CachedBytes:
         """There is no cache."""
         raise NotImplementedError
 

@@ -16,9 +16,9 @@ from pytest_ckpt.wire.frames import (
     GREETING,
     NONCE_BYTES,
     SECRET,
-    Forged,
+    ForgedMessage,
+    FrameReader,
     Seal,
-    Unframed,
     exactly,
     framed,
     seals,
@@ -40,7 +40,7 @@ class NoConnection(Exception):  # noqa: N818 - it says what there is not
 class Caller:
     """A connection to who had this process started. `call` makes it."""
 
-    def __init__(self, link: socket.socket, seal: Seal, unframed: Unframed) -> None:
+    def __init__(self, link: socket.socket, seal: Seal, unframed: FrameReader) -> None:
         self._link = link
         self._seal = seal
         self._unframed = unframed
@@ -129,7 +129,7 @@ def _try(
         return
     try:
         caller = _connected(address, secret)
-    except (OSError, Forged, EOFError, ValueError) as error:
+    except (OSError, ForgedMessage, EOFError, ValueError) as error:
         why = "timed out" if isinstance(error, TimeoutError) else getattr(error, "strerror", "") or "a stranger answers"
         answers.put(f"{address[0]} port {address[1]}: {why}")
     else:
@@ -144,12 +144,12 @@ def _connected(address: Address, secret: bytes) -> Caller:
         link.sendall(GREETING + ours)
         answer = exactly(link, len(GREETING) + NONCE_BYTES)
         if not answer.startswith(GREETING):
-            raise Forged
+            raise ForgedMessage
         seal, to_caller = seals(secret, ours + answer[len(GREETING) :])
-        caller = Caller(link, seal, Unframed(to_caller))
+        caller = Caller(link, seal, FrameReader(to_caller))
         caller.send(None)
         if caller.receive() != "welcome":
-            raise Forged
+            raise ForgedMessage
         link.settimeout(None)
     except BaseException:
         link.close()

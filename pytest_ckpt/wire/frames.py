@@ -32,7 +32,7 @@ MAXIMUM_BYTES = 1 << 30
 _LENGTH_BYTES = 4
 
 
-class Forged(Exception):  # noqa: N818 - said of the message
+class ForgedMessage(Exception):  # noqa: N818 - said of the message
     """A message that was not sealed by who knows the secret, or that was changed, repeated or left out on the way."""
 
 
@@ -51,7 +51,7 @@ class Seal:
         """Return the message. Raises Forged."""
         message, tag = sealed[:-TAG_BYTES], sealed[-TAG_BYTES:]
         if not hmac.compare_digest(tag, self._next_tag(message)):
-            raise Forged
+            raise ForgedMessage
         return message
 
     def _next_tag(self, message: bytes) -> bytes:
@@ -74,7 +74,7 @@ def framed(seal: Seal, message: Any) -> bytes:
     return len(sealed).to_bytes(_LENGTH_BYTES, "big") + sealed
 
 
-class Unframed:
+class FrameReader:
     """Takes what arrives, in whatever pieces, and gives the messages that are whole."""
 
     def __init__(self, seal: Seal, maximum_bytes: int = MAXIMUM_BYTES) -> None:
@@ -91,7 +91,7 @@ class Unframed:
         if len(self._unread) < _LENGTH_BYTES:
             return False
         if not TAG_BYTES <= self._length <= self.maximum_bytes:
-            raise Forged
+            raise ForgedMessage
         return len(self._unread) >= _LENGTH_BYTES + self._length
 
     def message(self) -> Any:

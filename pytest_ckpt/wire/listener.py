@@ -18,8 +18,8 @@ from pytest_ckpt.wire.frames import (
     MAXIMUM_BYTES,
     NONCE_BYTES,
     SECRET,
-    Forged,
-    Unframed,
+    ForgedMessage,
+    FrameReader,
     framed,
     seals,
 )
@@ -62,7 +62,7 @@ class Connection:
         self._nonce = secrets.token_bytes(NONCE_BYTES)
         self._secret = secret
         self._greeting = b""
-        self._unframed: Unframed | None = None
+        self._unframed: FrameReader | None = None
         self._unsent = bytearray()
 
     @property
@@ -95,12 +95,12 @@ class Connection:
         if self._unframed is None:
             self._greeting += data
             if self._greeting[: len(GREETING)] != GREETING[: len(self._greeting)]:
-                raise Forged
+                raise ForgedMessage
             greeting, theirs = self._greeting[: len(GREETING)], self._greeting[len(GREETING) :]
             if len(theirs) < NONCE_BYTES:
                 return []
             from_caller, self._seal = seals(self._secret, theirs[:NONCE_BYTES] + self._nonce)
-            self._unframed, data = Unframed(from_caller, _STRANGERS_BYTES), theirs[NONCE_BYTES:]
+            self._unframed, data = FrameReader(from_caller, _STRANGERS_BYTES), theirs[NONCE_BYTES:]
             self._unsent += greeting + self._nonce
             self.flush()
         self._unframed.take(data)
@@ -225,7 +225,7 @@ class Listener:
             caller.ended = time.monotonic() - _seconds_since_last_segment(caller.link)
         except BlockingIOError:
             return []
-        except (OSError, Forged, ValueError):
+        except (OSError, ForgedMessage, ValueError):
             caller.ended = time.monotonic()
         self._turn_away([caller])
         return [(caller, ENDED)] if caller.is_known else []

@@ -24,7 +24,7 @@ _NONCE_BYTES, _PROOF_BYTES = 16, 32
 _CALLER, _CALLED = b"who calls", b"who is called"
 
 
-class Meeting:
+class StreamListener:
     """Listens for the streams of one other host. Raises UsageError where no port can be had."""
 
     def __init__(self, token: bytes, ports: tuple[int, int] | None) -> None:

@@ -23,7 +23,7 @@ def runs(tmp_path_factory):
     made_up_run.make_run(home / "first", seed=1, options=TEN)
     made_up_run.make_run(home / "again", seed=2, options=TEN)
     made_up_run.make_run(
-        home / "other", seed=3, save=0.2, options=TEN | {"ckpt_overhead": "3%"}, versions={"torch": "2.14.0"},
+        home / "other", seed=3, save=0.2, options=TEN | {"ckpt_save_budget": "3%"}, versions={"torch": "2.14.0"},
         target={
             "options": "rw,nconnect=16<script>",
             "capacity": {"total_bytes": 1 << 50, "used_bytes": 5, "free_bytes": 5, "free_files": None}},
@@ -56,10 +56,10 @@ def test_two_runs_of_the_same_show_no_change(runs, capsys):
 
 def test_what_was_changed_is_named_and_what_passes_by_is_not(runs, capsys):
     document = diff(runs, "first", "other", capsys)
-    assert rows(document, "settings") == {"--ckpt-overhead": ("5%", "3%")}
+    assert rows(document, "settings") == {"--ckpt-save-budget": ("5%", "3%")}
     assert rows(document, "versions") == {"torch": ("2.13.0", "2.14.0")}
     assert list(rows(document, "environment")) == ["target options"]
-    assert {"overhead", "save_limit_seconds"} <= set(rows(document, "cluster"))
+    assert {"save_budget", "save_limit_seconds"} <= set(rows(document, "cluster"))
 
 
 def test_slower_saves_are_told_with_ratio_and_interval_and_loads_are_not(runs, capsys):
@@ -97,7 +97,7 @@ def test_for_people_it_prints_a_table_and_writes_a_page(runs, capsys, tmp_path):
     page = tmp_path / "diff.html"
     assert main(["diff", str(runs / "first"), str(runs / "other"), f"--html={page}"]) == 0
     text = capsys.readouterr().out
-    assert "--ckpt-overhead: 5% -> 3%" in text
+    assert "--ckpt-save-budget: 5% -> 3%" in text
     assert "slower" in text
     assert "the same in both: system, verdicts" in text
     html = page.read_text()

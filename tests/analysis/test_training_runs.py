@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.analysis.training_runs import Arrivals, MeasuredTimes, SimulatedRuns, quantiles, simulate_runs
+from pytest_ckpt.analysis.training_runs import FailureArrivals, MeasuredTimes, SimulatedRuns, quantiles, simulate_runs
 from pytest_ckpt.sizing.reliability import effective_training_time_ratio, parse_failure_model
 
 MONTH = 30 * 86_400.0
@@ -17,7 +17,7 @@ FAILURES = parse_failure_model("llama3")
 
 
 def simulated(times: MeasuredTimes, mttf: float, interval: float, **more) -> SimulatedRuns:
-    rules = {"restart_seconds": 0.0, "seconds": MONTH, "runs": 1000, "arrivals": Arrivals(), "seed": 1} | more
+    rules = {"restart_seconds": 0.0, "seconds": MONTH, "runs": 1000, "arrivals": FailureArrivals(), "seed": 1} | more
     return simulate_runs(times, interval_seconds=interval, mttf_seconds=mttf, **rules)
 
 
@@ -27,12 +27,12 @@ def constant(save: float, load: float, **more) -> MeasuredTimes:
 
 @pytest.mark.parametrize("accelerators", [1_000, 4_000, 16_000, 64_000, 100_000])
 @pytest.mark.parametrize(
-    ("overhead", "restore", "per_failure"), [(0.05, 0.01, 20), (0.01, 0.002, 20), (0.05, 0.01, 10)]
+    ("save_budget", "restore", "per_failure"), [(0.05, 0.01, 20), (0.01, 0.002, 20), (0.05, 0.01, 10)]
 )
-def test_goodput_is_that_of_the_closed_form(accelerators, overhead, restore, per_failure) -> None:
+def test_goodput_is_that_of_the_closed_form(accelerators, save_budget, restore, per_failure) -> None:
     mttf = FAILURES.mttf_seconds(accelerators)
     interval = mttf / per_failure
-    save, load = overhead * interval, restore * mttf
+    save, load = save_budget * interval, restore * mttf
     found = simulated(constant(save, load), mttf, interval)
     first_order = effective_training_time_ratio(
         save_seconds=save, load_seconds=load, interval_seconds=interval, mttf_seconds=mttf
@@ -80,7 +80,9 @@ def test_times_that_scatter_cost_what_their_mean_costs() -> None:
     assert simulated(scattered, mttf, interval).goodput.mean() == pytest.approx(same, abs=0.001)
 
 
-@pytest.mark.parametrize("arrivals", [Arrivals(kind="weibull", shape=0.6), Arrivals(kind="bursts", shape=0.3)])
+@pytest.mark.parametrize(
+    "arrivals", [FailureArrivals(kind="weibull", shape=0.6), FailureArrivals(kind="bursts", shape=0.3)]
+)
 def test_failures_that_come_together_keep_their_mean(arrivals) -> None:
     chance = np.random.RandomState(1)
     assert arrivals.draw(100.0, 400_000, chance).mean() == pytest.approx(100.0, rel=0.02)
@@ -90,7 +92,7 @@ def test_failures_that_come_together_lose_less_work() -> None:
     """A failure right after another one finds little to lose: the mean between failures is the same."""
     mttf, interval = 10_000.0, 2_000.0
     alone = simulated(constant(20.0, 10.0), mttf, interval)
-    together = simulated(constant(20.0, 10.0), mttf, interval, arrivals=Arrivals(kind="bursts", shape=0.5))
+    together = simulated(constant(20.0, 10.0), mttf, interval, arrivals=FailureArrivals(kind="bursts", shape=0.5))
     assert together.lost_work.mean() < alone.lost_work.mean()
 
 
@@ -101,7 +103,9 @@ def test_failures_that_come_together_lose_less_work() -> None:
     mttf=st.floats(200.0, 1e8),
     every=st.sampled_from([1, 3]),
     share=st.sampled_from([1.0, 0.25]),
-    kind=st.sampled_from([Arrivals(), Arrivals(kind="weibull", shape=0.7), Arrivals(kind="bursts", shape=0.2)]),
+    kind=st.sampled_from(
+        [FailureArrivals(), FailureArrivals(kind="weibull", shape=0.7), FailureArrivals(kind="bursts", shape=0.2)]
+    ),
     seed=st.integers(0, 99),
 )
 @settings(deadline=None)

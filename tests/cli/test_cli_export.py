@@ -14,7 +14,7 @@ from tests.support.made_up_run import make_run
 
 pytestmark = pytest.mark.covers(commands=("export",))
 
-FULL = {"ckpt_mode": "full", "ckpt_processes": "8", "ckpt_profile": "acceptance", "ckpt_cluster": "16000"}
+FULL = {"ckpt_mode": "full", "ckpt_ranks": "8", "ckpt_profile": "acceptance", "ckpt_cluster": "16000"}
 TIMES = ("SAVE", "LOAD", "REPEAT")
 
 

@@ -20,7 +20,7 @@ def folders(tmp_path_factory):
     made = []
     for ranks in (1, 2, 4, 8):
         folder = home / f"ranks-{ranks}"
-        options = {"ckpt_processes": str(ranks)}
+        options = {"ckpt_ranks": str(ranks)}
         make_run(folder, save=0.4 / min(ranks, 2), load=0.2 / ranks, noise=0.01, seed=ranks, options=options)
         made.append(str(folder))
     return made
@@ -55,7 +55,7 @@ def test_network_and_ceiling_bound_what_is_not_determined(project) -> None:
 def grown_run(tmp_path_factory):
     """One run of 8 ranks that grew them: 1, 2, 4 and 8, whose rates end at 2 GB/s; a ceiling of 3 GB/s is stated."""
     folder = tmp_path_factory.mktemp("grown") / "run"
-    options = {"ckpt_processes": "8", "ckpt_suite": "performance,scaling"}
+    options = {"ckpt_ranks": "8", "ckpt_suite": "performance,scaling"}
     rates = {1: 1e9, 2: 1.8e9, 4: 2.0e9, 8: 2.0e9}
     make_run(folder, options=options, change=grown(rates, ceiling=3e9))
     return str(folder)

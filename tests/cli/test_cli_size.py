@@ -45,7 +45,7 @@ def test_it_leads_with_what_the_cluster_demands_by_strategy(rows) -> None:
 
 
 def test_every_figure_is_that_of_a_plan(rows, capsys) -> None:
-    assert main(["plan", "--cluster=100000", "--ckpt-model=llama3-70b", "--ckpt-processes=64", "--json"]) == 0
+    assert main(["plan", "--cluster=100000", "--ckpt-model=llama3-70b", "--ckpt-ranks=64", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     (row,), demand = rows("--cluster=100000", "--model=llama3-70b"), plan["checkpoints"][0]["demand"]
     assert row["save_limit_seconds"] == plan["cluster"]["save_limit_seconds"]
@@ -55,7 +55,7 @@ def test_every_figure_is_that_of_a_plan(rows, capsys) -> None:
 
 
 def test_what_is_kept_makes_capacity_and_drive_writes(rows) -> None:
-    words = ("--retain=2", "--keep-daily=8", "--copies=2", "--erasure-overhead=50%", "--write-amplification=3")
+    words = ("--keep-last=2", "--keep-daily=8", "--copies=2", "--erasure-overhead=50%", "--write-amplification=3")
     (row,) = rows("--model=llama3-8b", *words)
     assert row["capacity_bytes"] == 20 * row["checkpoint_bytes"]
     assert row["raw_capacity_bytes"] == pytest.approx(1.5 * row["capacity_bytes"])
@@ -160,8 +160,8 @@ def test_the_page_has_the_tables_and_a_picture(size, tmp_path) -> None:
         (("--cluster=16000,many",), "many"),
         (("--cluster=" + ",".join(map(str, range(1, 103))),), "102 clusters"),
         (("--model=llama",), "llama"),
-        (("--retain=-1",), "--retain=-1"),
-        (("--retain=0",), "at least 1"),
+        (("--keep-last=-1",), "--keep-last=-1"),
+        (("--keep-last=0",), "at least 1"),
         (("--copies=x",), "a whole number"),
         (("--usable-capacity=5 gb",), "--usable-capacity"),
         (("--write-amplification=nan",), "--write-amplification=nan"),

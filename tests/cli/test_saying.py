@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt import cli
+from pytest_ckpt.cli.console import say
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.cli.saying import say
 
 CLEARS, TURNS = "\x1b[2J", "\N{RIGHT-TO-LEFT OVERRIDE}"
-SMALL = ("--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2", "--ckpt-profile=smoke")
+SMALL = ("--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2", "--ckpt-profile=smoke")
 MODULES = sorted(Path(cli.__file__).parent.glob("*.py"))
 
 
@@ -58,7 +58,7 @@ def test_an_error_quotes_what_steers_a_terminal_without_it(words, capsys):
     ("--ckpt-model", 'name = "mine\\u001b[2J"\nlayers = 2\n'),
     ("--ckpt-hosts", f"node{CLEARS}1 slots=2\n"),
     (
-        "--ckpt-gates",
+        "--ckpt-gate-table",
         'extends = "posix-local"\nname = "x\\u001b[2J"\ntext = "\\u202e"\n[requirements]\nSAVE = { gate = "off" }\n',
     ),
     ("--ckpt-config", 'ckpt_failures = "\\u001b[2J"\n'),

@@ -30,9 +30,9 @@ from tests.support.selection import examples
     ("key", "texts", "value"),
     [
         ("cluster", ["16000", "16,000", "16_000", " 16000 "], 16_000),
-        ("overhead", ["3%", "0.03", "3/100", "3 %"], 0.03),
-        ("restore_budget", ["0.5%", "5e-3", "1/200"], 0.005),
-        ("deadline", ["90", "90s", "1.5min", "90 seconds", "90000ms", "0.025h"], 90.0),
+        ("save_budget", ["3%", "0.03", "3/100", "3 %"], 0.03),
+        ("load_budget", ["0.5%", "5e-3", "1/200"], 0.005),
+        ("io_timeout", ["90", "90s", "1.5min", "90 seconds", "90000ms", "0.025h"], 90.0),
         ("scale", ["1%", "0.01", "1/100"], 0.01),
         ("seed", ["255", "0xff", "0b11111111"], 255),
         ("model", ["llama3-8b,llama3-70b", "llama3-70b, llama3-8b", "llama3-8b,,llama3-70b,llama3-8b"],
@@ -41,8 +41,8 @@ from tests.support.selection import examples
         ("hosts", ["n1:8,n2", "n1:8, n2:1", "n1:8,n2:"],
          (HostSlots(name="n1", slots=8), HostSlots(name="n2", slots=1))),
         ("hosts", ["localhost"], ()),
-        ("keep", ["on", "true", "True"], True),
-        ("keep", ["off", "false"], False),
+        ("keep_files", ["on", "true", "True"], True),
+        ("keep_files", ["off", "false"], False),
     ],
 )  # fmt: skip
 def test_ways_to_write_the_same(key, texts, value):
@@ -57,8 +57,8 @@ def test_hosts_come_from_a_file_of_open_mpi_or_slurm(tmp_path):
 
 
 def test_processes_are_the_slots_of_the_hosts_unless_said():
-    assert settings_of({"hosts": "n1:4,n2:2"}).processes == 6
-    assert settings_of({"hosts": "n1:4,n2:2", "processes": "3"}).processes == 3
+    assert settings_of({"hosts": "n1:4,n2:2"}).ranks == 6
+    assert settings_of({"hosts": "n1:4,n2:2", "ranks": "3"}).ranks == 3
 
 
 def test_scale_and_operations_take_the_place_of_the_profile_s():
@@ -95,7 +95,7 @@ def test_whatever_is_typed_gives_a_plan_or_a_usage_error(option, text):
 
 
 @settings(deadline=None, max_examples=examples(60))
-@given(keys=st.sets(st.sampled_from([k for k in KEYS if k not in {"cluster", "mode", "processes"}])))
+@given(keys=st.sets(st.sampled_from([k for k in KEYS if k not in {"cluster", "mode", "ranks"}])))
 def test_the_words_for_another_command_give_the_same_settings(keys):
     of = settings_of({key: VALUES[key][0] for key in keys})
     words = shlex.split(command_words(of))
@@ -116,7 +116,7 @@ def test_the_words_for_another_command_give_the_same_settings(keys):
 
 @pytest.mark.parametrize(
     ("typo", "meant"),
-    [("--ckpt-targt=x", "--ckpt-target"), ("--ckpt-overhed=3%", "--ckpt-overhead"), ("--clustr=3", "--cluster")],
+    [("--ckpt-targt=x", "--ckpt-target"), ("--ckpt-save-bugdet=3%", "--ckpt-save-budget"), ("--clustr=3", "--cluster")],
 )
 def test_a_typing_error_in_an_option_gets_a_suggestion(front_door, capsys, typo, meant):
     result = front_door(typo)
@@ -137,7 +137,7 @@ def test_an_option_of_another_plugin_that_begins_like_ours_is_its_own(front_door
 @pytest.mark.parametrize(
     ("key", "typo", "meant"),
     [("model", "70b", "llama3-70b"), ("model", "lama3-8b", "llama3-8b"), ("suite", "perf", "performance"),
-     ("engine", "torhc", "torch"), ("profile", "accept", "acceptance"), ("keep", "onn", "on")],
+     ("engine", "torhc", "torch"), ("profile", "accept", "acceptance"), ("keep_files", "onn", "on")],
 )  # fmt: skip
 def test_a_typing_error_in_a_value_gets_a_suggestion(key, typo, meant):
     with pytest.raises(UsageError, match=f"did you mean '{meant}'"):
@@ -161,11 +161,11 @@ def test_slots_may_begin_with_zeros():
 # --- options that an engine cannot serve -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("option", ["break", "during", "snapshot"])
+@pytest.mark.parametrize("option", ["fault_command", "upgrade_command", "snapshot"])
 def test_an_engine_whose_ranks_save_together_is_not_asked_to_let_single_ranks_fail(option):
-    stated = {option: "true", "engine": "torch,dcp"} | ({"mend": "true"} if option == "break" else {})
+    stated = {option: "true", "engine": "torch,dcp"} | ({"repair_command": "true"} if option == "fault_command" else {})
     with pytest.raises(
-        UsageError, match=f"(?s)--ckpt-{option} with --ckpt-engine dcp: .*Take torch or stream"
+        UsageError, match=f"(?s)--ckpt-{option.replace('_', '-')} with --ckpt-engine dcp: .*Take torch or stream"
     ) as caught:
         settings_of(stated)
     assert "save and load together only" in str(caught.value)
@@ -227,17 +227,17 @@ def test_what_is_no_rate_of_a_network_is_refused(given):
 
 
 @pytest.mark.parametrize(
-    ("stated", "ceilings"),
+    ("stated", "vendor_max_rates"),
     [("60GB/s", (6e10, 6e10)), ("60GB/s,120GB/s", (6e10, 1.2e11)), ("1KiB, 2KiB", (1024.0, 2048.0))],
 )
-def test_a_ceiling_is_of_saves_and_of_loads(stated, ceilings):
-    assert resolve({"ckpt_ceiling": stated}, {}).ceilings == ceilings
+def test_a_ceiling_is_of_saves_and_of_loads(stated, vendor_max_rates):
+    assert resolve({"ckpt_vendor_max_rate": stated}, {}).vendor_max_rates == vendor_max_rates
 
 
 @pytest.mark.parametrize("stated", ["0GB/s", "fast", "1GB,2GB,3GB", "1GB,", "-1GB"])
 def test_what_is_no_ceiling_is_refused(stated):
-    with pytest.raises(UsageError, match="--ckpt-ceiling"):
-        resolve({"ckpt_ceiling": stated}, {})
+    with pytest.raises(UsageError, match="--ckpt-vendor-max-rate"):
+        resolve({"ckpt_vendor_max_rate": stated}, {})
 
 
 CODECS = {"zstd": "zstd:1", "zstd:19": "zstd:19", "lz4": "lz4:0", "lz4:012": "lz4:12"}

@@ -20,13 +20,13 @@ from tests.support.said_in_three_places import KEYS, VALUES, settings_of
 CONTRACT = {
     "--ckpt-target": "",
     "--ckpt-cluster": "",
-    "--ckpt-overhead": "5%",
-    "--ckpt-restore-budget": "1%",
+    "--ckpt-save-budget": "5%",
+    "--ckpt-load-budget": "1%",
     "--ckpt-checkpoints-per-failure": "20",
     "--ckpt-failures": "llama3",
     "--ckpt-model": "all",
     "--ckpt-mode": "auto",
-    "--ckpt-processes": "",
+    "--ckpt-ranks": "",
     "--ckpt-hosts": "localhost",
     "--ckpt-launcher": "",
     "--ckpt-engine": "torch",
@@ -34,9 +34,9 @@ CONTRACT = {
     "--ckpt-scale": "",
     "--ckpt-operations": "",
     "--ckpt-drop-caches": "auto",
-    "--ckpt-deadline": "300s",
+    "--ckpt-io-timeout": "300s",
     "--ckpt-seed": "",
-    "--ckpt-keep": "off",
+    "--ckpt-keep-files": "off",
     "--ckpt-report": "ckpt-report",
 }
 
@@ -90,10 +90,10 @@ def test_what_a_certificate_discloses_is_said_by_the_option_s_row():
 def test_without_a_word_the_settings_are_those_of_an_acceptance_run():
     of = settings_of()
     assert (of.target, of.cluster, of.launcher, of.seed) == (None, None, None, None)
-    assert (of.overhead, of.restore_budget, of.checkpoints_per_failure, of.failures) == (0.05, 0.01, 20, "llama3")
-    assert (of.models, of.mode, of.processes, of.hosts) == (tuple(MODELS.values()), "auto", 8, ())
+    assert (of.save_budget, of.load_budget, of.checkpoints_per_failure, of.failures) == (0.05, 0.01, 20, "llama3")
+    assert (of.models, of.mode, of.ranks, of.hosts) == (tuple(MODELS.values()), "auto", 8, ())
     assert (of.engines, of.profile, of.scale, of.operations) == ((BUILT_IN[0],), "acceptance", 1.0, 10)
-    assert (of.drop_caches, of.deadline_seconds, of.keep, of.report) == ("auto", 300.0, False, "ckpt-report")
+    assert (of.drop_caches, of.io_timeout_seconds, of.keep_files, of.report) == ("auto", 300.0, False, "ckpt-report")
     assert {o.source for o in of.origins} == {"default"}
 
 
@@ -131,8 +131,18 @@ def test_an_option_in_a_toml_file(key, tmp_path):
 def test_the_command_line_wins_over_the_file_and_the_file_over_the_configuration(key, tmp_path):
     text, field, value = VALUES[key]
     file = tmp_path / "array.toml"
-    other = {"cluster": "1", "model": "llama3-1t", "hosts": "x:1", "profile": "nightly", "mode": "full", "keep": "off",
-             "failures": "llama3", "deadline": "1s", "scale": "1"}.get(key, "9%" if "%" in text else "9")  # fmt: skip
+    other = {
+        "cluster": "1",
+        "model": "llama3-1t",
+        "hosts": "x:1",
+        "profile": "nightly",
+        "mode": "full",
+        "keep_files": "off",
+        "failures": "llama3",
+        "io_timeout": "1s",
+        "scale": "1",
+    }
+    other = other.get(key, "9%" if "%" in text else "9")
     file.write_text(f'ckpt_{key} = "{text}"\n')
     assert getattr(settings_of(ini={key: other, "config": str(file)}), field) == value
     file.write_text(f'ckpt_{key} = "{other}"\n')
@@ -143,26 +153,26 @@ def test_the_command_line_wins_over_the_file_and_the_file_over_the_configuration
 def test_the_types_of_toml_are_taken_too(tmp_path):
     file = tmp_path / "array.toml"
     file.write_text(
-        "ckpt_cluster = 24_000\nckpt_overhead = 0.03\nckpt_keep = true\n"
+        "ckpt_cluster = 24_000\nckpt_save_budget = 0.03\nckpt_keep_files = true\n"
         'ckpt_model = ["llama3-8b", "llama3-70b"]\nckpt_hosts = ["n1:4", "n2:4"]\n'
     )
     of = settings_of({"config": str(file)})
-    assert (of.cluster, of.overhead, of.keep) == (24_000, 0.03, True)
+    assert (of.cluster, of.save_budget, of.keep_files) == (24_000, 0.03, True)
     assert (of.models, len(of.hosts)) == ((MODELS["llama3-8b"], MODELS["llama3-70b"]), 2)
-    file.write_text("ckpt_keep = false\n")
-    assert settings_of({"config": str(file)}).keep is False
+    file.write_text("ckpt_keep_files = false\n")
+    assert settings_of({"config": str(file)}).keep_files is False
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('ckpt_overhaed = "3%"', ["'ckpt_overhaed' is no option", "did you mean 'ckpt_overhead'?", "ckpt_target"]),
-        ('overhead = "3%"', ["'overhead' is no option", "did you mean 'ckpt_overhead'?"]),
+        ('ckpt_save_budgt = "3%"', ["'ckpt_save_budgt' is no option", "did you mean 'ckpt_save_budget'?"]),
+        ('save_budget = "3%"', ["'save_budget' is no option", "did you mean 'ckpt_save_budget'?"]),
         ('ckpt_config = "other.toml"', ["'ckpt_config' is no option"]),
         ("[ckpt]\noverhead = 3", ["'ckpt' is no option"]),
-        ("ckpt_overhead = ", ["it is not TOML", "ckpt_name = value"]),
-        ("ckpt_overhead = 3", ["--ckpt-overhead 3", "write 3%"]),
-        ('ckpt_overhead = ""', ["--ckpt-overhead has no value"]),
+        ("ckpt_save_budget = ", ["it is not TOML", "ckpt_name = value"]),
+        ("ckpt_save_budget = 3", ["--ckpt-save-budget 3", "write 3%"]),
+        ('ckpt_save_budget = ""', ["--ckpt-save-budget has no value"]),
     ],
 )
 def test_a_toml_file_with_a_mistake_is_named(text, says, tmp_path):
@@ -189,10 +199,10 @@ def test_an_endurance_lasts_no_longer_than_it_can_be_recorded():
 
 def test_a_wrong_value_says_where_it_was_written(tmp_path):
     file = tmp_path / "array.toml"
-    file.write_text('ckpt_overhead = "101%"')
-    with pytest.raises(UsageError, match=r"--ckpt-overhead 101% \(in .*array.toml\)"):
+    file.write_text('ckpt_save_budget = "101%"')
+    with pytest.raises(UsageError, match=r"--ckpt-save-budget 101% \(in .*array.toml\)"):
         settings_of({"config": str(file)})
-    with pytest.raises(UsageError, match=r"--ckpt-overhead 101% \(in pytest configuration\)"):
-        settings_of(ini={"overhead": "101%"})
-    with pytest.raises(UsageError, match=r"--ckpt-overhead 101%: "):
-        settings_of({"overhead": "101%"})
+    with pytest.raises(UsageError, match=r"--ckpt-save-budget 101% \(in pytest configuration\)"):
+        settings_of(ini={"save_budget": "101%"})
+    with pytest.raises(UsageError, match=r"--ckpt-save-budget 101%: "):
+        settings_of({"save_budget": "101%"})

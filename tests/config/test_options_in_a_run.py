@@ -9,7 +9,7 @@ import pytest
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from tests.support.said_in_three_places import settings_of
 
-TINY = "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=1", "--ckpt-profile=smoke"
+TINY = "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=1", "--ckpt-profile=smoke"
 
 
 @pytest.mark.parametrize(
@@ -37,34 +37,34 @@ def test_a_target_in_the_toml_file_is_enough(front_door, pytester):
 
 def test_an_empty_line_of_the_configuration_says_nothing(front_door, pytester):
     pytester.mkdir("target")
-    (pytester.path / "pytest.ini").write_text("[pytest]\nckpt_overhead =\nckpt_target =\n")
+    (pytester.path / "pytest.ini").write_text("[pytest]\nckpt_save_budget =\nckpt_target =\n")
     assert front_door().ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 def test_the_report_says_where_every_value_came_from_and_discloses_what_is_not_usual(front_door, pytester):
     """The ranks are started once, to see their host; no test is run, so nothing is measured."""
     pytester.mkdir("target")
-    (pytester.path / "array.toml").write_text('ckpt_overhead = "3%"\nckpt_restore_budget = "3%"\n')
+    (pytester.path / "array.toml").write_text('ckpt_save_budget = "3%"\nckpt_load_budget = "3%"\n')
     (pytester.path / "pytest.ini").write_text(
-        "[pytest]\nckpt_cluster = 24000\nckpt_overhead = 4%\nckpt_restore_budget = 4%\nckpt_config = array.toml\n"
+        "[pytest]\nckpt_cluster = 24000\nckpt_save_budget = 4%\nckpt_load_budget = 4%\nckpt_config = array.toml\n"
     )
-    result = front_door("-k", "no_test_has_this_name", "--ckpt-target=target", "--ckpt-restore-budget=2%", *TINY)
+    result = front_door("-k", "no_test_has_this_name", "--ckpt-target=target", "--ckpt-load-budget=2%", *TINY)
     assert result.ret == 8
     report = json.loads((pytester.path / "ckpt-report" / "report.json").read_text())
     stated = {s["option"]: (s["value"], s["source"]) for s in report["settings"]}
     assert stated["--ckpt-target"] == ("target", "command line")
     assert stated["--ckpt-cluster"] == ("24000", "pytest configuration")
-    assert stated["--ckpt-overhead"] == ("3%", "array.toml")
-    assert stated["--ckpt-restore-budget"] == ("2%", "command line")
+    assert stated["--ckpt-save-budget"] == ("3%", "array.toml")
+    assert stated["--ckpt-load-budget"] == ("2%", "command line")
     assert stated["--ckpt-failures"] == ("llama3", "default")
-    assert (report["cluster"]["accelerators"], report["cluster"]["overhead"]) == (24_000, 0.03)
-    assert report["cluster"]["restore_budget"] == 0.02
+    assert (report["cluster"]["accelerators"], report["cluster"]["save_budget"]) == (24_000, 0.03)
+    assert report["cluster"]["load_budget"] == 0.02
     assert set(report["disclosures"]) == {
-        "--ckpt-overhead 3% (default 5%; from array.toml)",
-        "--ckpt-restore-budget 2% (default 1%; from command line)",
+        "--ckpt-save-budget 3% (default 5%; from array.toml)",
+        "--ckpt-load-budget 2% (default 1%; from command line)",
         "--ckpt-model llama3-8b (default all; from command line)",
         "--ckpt-mode open (default auto; from command line)",
-        "--ckpt-processes 1 (default none; from command line)",
+        "--ckpt-ranks 1 (default none; from command line)",
         "--ckpt-profile smoke (default acceptance; from command line)",
     }
 
@@ -73,7 +73,7 @@ def test_listing_the_tests_launches_nothing_and_writes_nothing(front_door, pytes
     target = pytester.mkdir("target")
     asked = sum(r.suite == "performance" and r.is_asked(settings_of()) for r in REQUIREMENTS.values())
     result = front_door(
-        "--collect-only", "-q", "--ckpt-target=target", "--cluster=16000", "--ckpt-gates=speed-only", *TINY
+        "--collect-only", "-q", "--ckpt-target=target", "--cluster=16000", "--ckpt-gate-table=speed-only", *TINY
     )
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*::SAVE?llama3-8b-open-1?", f"{asked} tests collected*"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_ckpt.conformance.__main__ import make
-from pytest_ckpt.conformance.context import CheckContext, Findings, NotRun, Watched
-from pytest_ckpt.conformance.process import Teller
+from pytest_ckpt.conformance.context import CheckContext, Findings, NotRun, ObservedRace
+from pytest_ckpt.conformance.process import CallReporter
 from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.event_line import line_of_call
 
@@ -25,7 +25,7 @@ def test_a_race_whose_time_is_over_is_not_called_met(check, tmp_path):
 
 
 def test_what_was_enough_when_the_time_was_over_counts(tmp_path):
-    race = Watched(context=context(tmp_path, race_seconds=0.0), change="rename", look="read", wanted=9, minimum=2)
+    race = ObservedRace(context=context(tmp_path, race_seconds=0.0), change="rename", look="read", wanted=9, minimum=2)
     race.changes, race.looks = 2, 5
     assert not race.goes_on(Findings())
     race.changes = 1
@@ -34,7 +34,7 @@ def test_what_was_enough_when_the_time_was_over_counts(tmp_path):
 
 
 def test_what_went_wrong_is_told_however_few_there_were(tmp_path):
-    race = Watched(context=context(tmp_path, race_seconds=0.0), change="rename", look="read", wanted=9, minimum=2)
+    race = ObservedRace(context=context(tmp_path, race_seconds=0.0), change="rename", look="read", wanted=9, minimum=2)
     race.changes, findings = 1, Findings()
     findings.wrong("name missing", where="file", seen="nothing", expected="the file")
     assert not race.goes_on(findings)
@@ -42,7 +42,7 @@ def test_what_went_wrong_is_told_however_few_there_were(tmp_path):
 
 def test_each_change_is_told_so_that_a_slow_one_is_not_called_hung(tmp_path):
     listed = []
-    race = Watched(
+    race = ObservedRace(
         context=context(tmp_path, tell=lambda *call: listed.append(call)),
         change="renames",
         look="reads",
@@ -57,7 +57,7 @@ def test_each_change_is_told_so_that_a_slow_one_is_not_called_hung(tmp_path):
 def test_the_same_call_is_said_once_a_second_at_most(capsys, monkeypatch):
     now = iter([0.0, 0.2, 0.4, 1.3, 1.4])
     monkeypatch.setattr("pytest_ckpt.conformance.process.time.monotonic", lambda: next(now))
-    tell = Teller()
+    tell = CallReporter()
     for path in ("/a", "/a", "/b", "/b", "/b"):
         tell("rename", path)
     assert capsys.readouterr().err == line_of_call("rename", "/a") + line_of_call("rename", "/b")

@@ -50,7 +50,7 @@ NOT_RUN = {
     "nightly.md": ["python3 -m venv /opt/ckpt"],
     "rfp.md": [
         "pytest-ckpt doctor --ckpt-target=/mnt/array/ckpt --cluster=16000 --ckpt-hosts=@hosts "
-        "--ckpt-gates=rfp-gates.toml",
+        "--ckpt-gate-table=rfp-gates.toml",
         "pytest-ckpt verify vendor-a/ckpt-report --key vendor-a.pub.pem",
     ],
     "object_stores.md": [

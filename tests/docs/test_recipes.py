@@ -24,7 +24,7 @@ TINY = {
     "ckpt_cluster": 8,
     "ckpt_model": "llama3-8b",
     "ckpt_mode": "open",
-    "ckpt_processes": 2,
+    "ckpt_ranks": 2,
     "ckpt_scale": "1/10000",
     "ckpt_operations": 2,
 }

@@ -42,16 +42,16 @@ SECTION_OF = {
     "Chains": "patterns", "Tiers": "patterns", "TierRestore": "patterns", "NodeLoss": "patterns",
     "Preempted": "patterns", "Serving": "patterns", "WeightsLoad": "patterns", "Consolidation": "patterns",
     "Compression": "patterns", "Scaling": "patterns", "ClientCount": "patterns", "ScaledOperation": "patterns",
-    "Failover": "failover", "FailoverTrial": "failover", "TriedOperation": "failover", "CommandRun": "failover",
+    "Failover": "failover", "FailoverTrial": "failover", "OperationTrial": "failover", "CommandRun": "failover",
     "Upgrade": "upgrade", "Snapshots": "snapshots", "SnapshotTrial": "snapshots",
     "Failure": "failure", "OperationRef": "failure", "Observation": "observations", "Anomaly": "observations",
     "BlockedCall": "observations", "ClusterSize": "certified_cluster", "Scope": "scope", "ScopedCheckpoint": "scope",
-    "TrainingRow": "training", "Interval": "training", "AtCluster": "training",
+    "TrainingRow": "training", "Interval": "training", "ClusterGoodput": "training",
     "Forecast": "forecast", "ProjectedRate": "forecast", "ExpectedSlowest": "forecast", "SimulatedMonth": "forecast",
     "FrameworkOverhead": "framework_overhead", "Environment": "environment", "HostFacts": "environment",
     "HostNetwork": "environment", "TargetFacts": "environment", "Capacity": "environment",
     "PluginFacts": "environment", "Section": "sections", "Published": "published", "Figure": "published",
-    "Message": "published", "Start": "starts", "BrokenOff": "starts", "Replaced": "starts",
+    "Message": "published", "Start": "starts", "InterruptedWork": "starts", "RepeatedMeasurement": "starts",
 }  # fmt: skip
 # Objects whose names are not fields: sentences by quantity, facts by what was looked at, and the like.
 FREE = {"facts", "reasons", "kinds", "limits", "versions", "engine_facts", "system", "bases", "client"}
@@ -91,8 +91,8 @@ def folder(make_home: Callable[[str], Path]) -> Path:
     commands = Commands(make_home("results"))
     code, found = commands.run(
         "mkdir target && pytest --ckpt-target=target --cluster=8 --ckpt-model=llama3-8b --ckpt-mode=open "
-        "--ckpt-processes=2 --ckpt-profile=smoke --ckpt-scale=1/10000 --ckpt-engine=stream --ckpt-retain=2 "
-        "--ckpt-data-pairs=1 --ckpt-gates=speed-only --ckpt-history=history"
+        "--ckpt-ranks=2 --ckpt-profile=smoke --ckpt-scale=1/10000 --ckpt-engine=stream --ckpt-keep-last=2 "
+        "--ckpt-data-pairs=1 --ckpt-gate-table=speed-only --ckpt-history=history"
     )
     assert "certificate:" in found, f"{code}: {found}"
     return commands.home

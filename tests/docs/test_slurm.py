@@ -23,10 +23,10 @@ from tests.support.doc_pages import DOCS
 
 RECIPES = DOCS / "recipes"
 # What only the real storage has.
-NOT_HERE = ("ckpt_full_target", "ckpt_power_cut", "ckpt_system", "ckpt_sign")
+NOT_HERE = ("ckpt_small_volume", "ckpt_power_cut", "ckpt_system", "ckpt_sign")
 SMALL = {
     "ckpt_cluster": 8,
-    "ckpt_gates": "speed-only",
+    "ckpt_gate_table": "speed-only",
     "ckpt_model": "llama3-8b",
     "ckpt_mode": "open",
     "ckpt_profile": "smoke",
@@ -106,5 +106,5 @@ def test_the_file_asks_slurm_for_whole_nodes():
 
 def test_the_terms_of_an_acceptance_are_options_that_can_certify():
     settings = resolve({"ckpt_config": str(RECIPES / "acceptance.toml")}, {})
-    assert settings.gates in BUILT_IN
+    assert settings.gate_table in BUILT_IN
     assert (settings.profile, settings.scale, settings.operations) == ("acceptance", 1.0, 10)

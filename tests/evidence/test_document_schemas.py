@@ -61,7 +61,7 @@ DOCUMENTS = {
     },
     "diff": {
         "schema": "pytest-ckpt/diff/1", "before": RUN, "after": RUN | {"exit_code": None},
-        "settings": [{"name": "--ckpt-overhead", "before": "5%", "after": None}], "cluster": [], "system": [],
+        "settings": [{"name": "--ckpt-save-budget", "before": "5%", "after": None}], "cluster": [], "system": [],
         "environment": [], "versions": [], "notices": [],
         "verdicts": [{"id": "SAVE", "subject": "s", "before": None, "after": "failed", "because": "why"}],
         "operations": [{"subject": "s", "kind": "save", "before": TIMES, "after": None, "ratio": None, "low": None,

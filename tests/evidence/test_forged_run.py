@@ -113,7 +113,7 @@ def milder(document):
 
 
 def longest_default(report):
-    next(s for s in report["settings"] if s["option"] == "--ckpt-processes")["default"] = "other"
+    next(s for s in report["settings"] if s["option"] == "--ckpt-ranks")["default"] = "other"
 
 
 def of_another_version(report):
@@ -209,7 +209,7 @@ def test_a_verdict_without_a_measurement_is_not_judged(run, capsys):
 @pytest.fixture
 def two_subjects(tmp_path):
     folder = tmp_path / "run"
-    made_up_run.make_run(folder, options={"ckpt_model": "llama3-8b,llama3-70b", "ckpt_processes": "8"})
+    made_up_run.make_run(folder, options={"ckpt_model": "llama3-8b,llama3-70b", "ckpt_ranks": "8"})
     return folder
 
 

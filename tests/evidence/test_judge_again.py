@@ -15,10 +15,10 @@ pytestmark = pytest.mark.covers(commands=("judge",))
 TINY = (
     "--ckpt-model=llama3-8b",
     "--ckpt-mode=open",
-    "--ckpt-processes=2",
+    "--ckpt-ranks=2",
     "--ckpt-profile=smoke",
     "--ckpt-operations=2",
-    "--ckpt-gates=speed-only",
+    "--ckpt-gate-table=speed-only",
 )
 # numpy is not among them: it makes the forecast, where it is there.
 HEAVY = ("torch", "mpi4py", "psutil", "jinja2")

@@ -14,7 +14,7 @@ from pytest_ckpt.cli.main import main
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import Endurance, Patterns
 from pytest_ckpt.facts.proofs import Fault
-from pytest_ckpt.launching.launch import KeptLog, bytes_of_log
+from pytest_ckpt.launching.launch import BoundedLog, bytes_of_log
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.sizing.record import (
     MAXIMUM_ENDURANCE_SAVES,
@@ -34,7 +34,7 @@ DAYS = 30
 def settings_of(processes, operations, **more):
     return resolve(
         made_up_run.OPTIONS_OF_A_SMALL_RUN
-        | {"ckpt_processes": str(processes), "ckpt_operations": str(operations), "ckpt_suite": "performance,endurance",
+        | {"ckpt_ranks": str(processes), "ckpt_operations": str(operations), "ckpt_suite": "performance,endurance",
            "ckpt_duration": f"{DAYS}d"}
         | more,
         {},
@@ -74,8 +74,8 @@ def with_days_of_saves(found, saves, *, faults=0):
 def made(folder, processes, operations, saves, *, faults=0):
     gates = folder.with_name("gates.toml")
     gates.write_text('name = "lasting"\nextends = "speed-only"\n[requirements]\nENDURE = { gate = "required" }\n')
-    fields = {"ckpt_processes": str(processes), "ckpt_operations": str(operations), "ckpt_duration": f"{DAYS}d",
-            "ckpt_suite": "performance,endurance", "ckpt_gates": str(gates)}  # fmt: skip
+    fields = {"ckpt_ranks": str(processes), "ckpt_operations": str(operations), "ckpt_duration": f"{DAYS}d",
+            "ckpt_suite": "performance,endurance", "ckpt_gate_table": str(gates)}  # fmt: skip
     return made_up_run.make_run(folder, options=fields, change=lambda m: with_days_of_saves(m, saves, faults=faults))
 
 
@@ -140,7 +140,7 @@ def test_what_people_run_is_not_refused(models):
 
 
 def test_a_log_keeps_its_beginning_and_its_end(tmp_path):
-    log = KeptLog(tmp_path / "rank-0.log", 10_000)
+    log = BoundedLog(tmp_path / "rank-0.log", 10_000)
     for number in range(20_000):
         log.write(f'{{"event": "beat", "number": {number}}}')
         log.flush()

@@ -39,7 +39,7 @@ LATER_CHECK = Check(
 )
 KINDS = {
     "speed": {},
-    "behaviour": {"ckpt_gates": "auto", "ckpt_suite": "conformance"},
+    "behaviour": {"ckpt_gate_table": "auto", "ckpt_suite": "conformance"},
 }
 VERDICTS = {"speed": ("LATER", made_up_run.SUBJECT), "behaviour": ("MKDIR", "later")}
 NAMES = {"speed": "LATER", "behaviour": "MKDIR.later"}

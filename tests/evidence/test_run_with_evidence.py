@@ -9,8 +9,8 @@ import sys
 import pytest
 
 SMALLEST = (
-    "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2", "--ckpt-profile=smoke",
-    "--ckpt-operations=2", "--ckpt-scale=1/10000", "--ckpt-engine=stream", "--ckpt-gates=speed-only",
+    "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2", "--ckpt-profile=smoke",
+    "--ckpt-operations=2", "--ckpt-scale=1/10000", "--ckpt-engine=stream", "--ckpt-gate-table=speed-only",
 )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def test_every_field_is_required_at_any_depth_also_one_that_is_renamed(document:
         (("run", "command"), "pytest"),
         (("cluster", "accelerators"), 0),
         (("cluster", "accelerators"), "16000"),
-        (("cluster", "overhead"), 5),
+        (("cluster", "save_budget"), 5),
         (("cluster", "save_limit_seconds"), 0),
         (("checkpoints", 0, "strategy"), "often"),
         (("requirements", 0, "id"), "save"),

@@ -14,7 +14,7 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import LoadPattern, Patterns, with_patterns_of
 from pytest_ckpt.facts.proofs import Integrity
-from pytest_ckpt.facts.starts import BrokenOff, Start, is_interruption
+from pytest_ckpt.facts.starts import InterruptedWork, Start, is_interruption
 from pytest_ckpt.report.starts import start_lines
 from pytest_ckpt.run.close import write_report
 from tests.support import made_up_run
@@ -23,7 +23,7 @@ SUBJECT = made_up_run.SUBJECT
 START = Start(
     number=1, id="first", started=made_up_run.day_of(1), ended=None, end="killed", command=("pytest",),
     suites=("performance",), hosts=("n1",), measured=(),
-    broken_off=(BrokenOff(name=SUBJECT, operation="save 3", operations=2, why="killed"),),
+    broken_off=(InterruptedWork(name=SUBJECT, operation="save 3", operations=2, why="killed"),),
 )  # fmt: skip
 
 

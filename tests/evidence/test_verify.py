@@ -77,7 +77,11 @@ def test_a_signed_folder_that_nobody_touched_is_unchanged(signed):
 
 @pytest.mark.parametrize(
     "options",
-    [{"ckpt_gates": "auto", "ckpt_suite": "performance"}, {"ckpt_operations": "10"}, {"ckpt_overhead": "0.01%"}],
+    [
+        {"ckpt_gate_table": "auto", "ckpt_suite": "performance"},
+        {"ckpt_operations": "10"},
+        {"ckpt_save_budget": "0.01%"},
+    ],
 )
 def test_runs_of_other_kinds_are_unchanged_too(tmp_path, options):
     """Suites that were not chosen, more operations, requirements that failed."""

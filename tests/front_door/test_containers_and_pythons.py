@@ -24,8 +24,8 @@ PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
 CONTAINERFILE = CHECKOUT / "docs" / "recipes" / "Containerfile"
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "constraints-runtime.txt", "pytest_ckpt", "suites", "templates")
-SMALLEST = ("--cluster=8", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2", "--ckpt-profile=smoke",
-            "--ckpt-operations=2", "--ckpt-engine=stream", "--ckpt-gates=speed-only")  # fmt: skip
+SMALLEST = ("--cluster=8", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2", "--ckpt-profile=smoke",
+            "--ckpt-operations=2", "--ckpt-engine=stream", "--ckpt-gate-table=speed-only")  # fmt: skip
 # Other than for a cache that cannot be dropped, as where the temporary folder is in memory.
 ENDED_WELL = (0, 1, 8)
 

@@ -61,7 +61,7 @@ def run(python: Path, *words: str, folder: Path, module: str = "pytest_ckpt.cli.
 
 def start(python: Path, folder: Path, *words: str) -> tuple[int, str]:
     (folder / "target").mkdir(exist_ok=True)
-    options = ("--ckpt-target=target", "--cluster=64", "--ckpt-gates=speed-only", "--ckpt-history=history", *QUICK)
+    options = ("--ckpt-target=target", "--cluster=64", "--ckpt-gate-table=speed-only", "--ckpt-history=history", *QUICK)
     ours = ("-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider")
     return run(python, *ours, *options, *words, folder=folder, module="pytest")
 
@@ -130,7 +130,7 @@ def test_the_engine_torch_ends_with_how_to_install_it(python: Path, tmp_path: Pa
 
 
 def test_doctor_says_what_can_run(python: Path, tmp_path: Path) -> None:
-    code, text = run(python, "doctor", "--json", "--ckpt-processes=1", folder=tmp_path)
+    code, text = run(python, "doctor", "--json", "--ckpt-ranks=1", folder=tmp_path)
     found = {f["name"]: f for f in json.loads(text)["findings"]}
     assert code == 0
     assert (found["torch"]["can"], found["torch"]["needed"]) == (False, False)

@@ -25,9 +25,9 @@ from tests.support.targets.object_server import (
 )
 
 THOROUGH = pytest.mark.thorough
-SPEED = "--ckpt-gates=speed-only"
+SPEED = "--ckpt-gate-table=speed-only"
 # A store may be busy for two fifths of it.
-SOON = ("--ckpt-deadline=20s",)
+SOON = ("--ckpt-io-timeout=20s",)
 
 
 @pytest.fixture
@@ -181,7 +181,9 @@ class Luck:
         id="503 from then on",
     ),
     pytest.param(Luck(request="delete", way="deny", says="AccessDenied", stays=True, code=8), id="locked objects"),
-    pytest.param(Luck(request="part", way="silent", says="no progress", options=("--ckpt-deadline=10s",)), id="silent"),
+    pytest.param(
+        Luck(request="part", way="silent", says="no progress", options=("--ckpt-io-timeout=10s",)), id="silent"
+    ),
 ])  # fmt: skip
 @THOROUGH
 def test_what_goes_wrong_in_the_middle_has_a_clear_end(

@@ -18,7 +18,7 @@ from tests.support import CHECKOUT
 
 TOP = ("pyproject.toml", "README.md", "LICENSE", "conftest.py", "pytest_ckpt", "suites", "templates")
 # For a cluster so small that any disk is fast enough for it.
-SMALLEST = ("--cluster=8", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2",
+SMALLEST = ("--cluster=8", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2",
             "--ckpt-profile=smoke", "--ckpt-operations=2", "--ckpt-engine=stream")  # fmt: skip
 # Met; failed or not run where the temporary folder is in memory, which is never cold.
 PASSED_BUT_FOR_COLD = {0, 1, 8}
@@ -169,7 +169,7 @@ def test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed(
     vendor = Path(shutil.copytree(CHECKOUT / "docs" / "examples" / "acme", home / "the suite of ACME"))
     report = folder / "ckpt-report"
     words = [f"--ckpt-target={folder.with_name('mnt array')}", f"--ckpt-report={report}", *SMALLEST]
-    words += ["--ckpt-gates=speed-only", "-n", workers, "--pyargs", "pytest_ckpt.suites", vendor.name]
+    words += ["--ckpt-gate-table=speed-only", "-n", workers, "--pyargs", "pytest_ckpt.suites", vendor.name]
     try:
         run([python, "-P", "-m", "pytest", *words], cwd=home, exit_codes=PASSED_BUT_FOR_COLD)
     finally:

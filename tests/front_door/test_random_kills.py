@@ -29,7 +29,7 @@ from tests.support.targets.misbehaving import Target, misbehaving
 KILLS, SEED = int(os.environ.get("CKPT_KILLS", "6")), os.environ.get("CKPT_KILLS_SEED", "1")
 MARK = "CKPT_TEST_KILLS"
 OPTIONS = (
-    *TINY, "--ckpt-gates=posix-shared", "--ckpt-suite=performance,conformance",
+    *TINY, "--ckpt-gate-table=posix-shared", "--ckpt-suite=performance,conformance",
     # What has a limit on time fails on a busy machine, whatever was killed.
     "-k", "(SAVE[ or LOAD or INTEGRITY or DURABLE-CALLS or VISIBLE or EXCLUSIVE or NAMES[ or [pointer) and not many",
 )  # fmt: skip

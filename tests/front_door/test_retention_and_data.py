@@ -33,7 +33,7 @@ from tests.support.made_target import mounted
 SMALLEST = (
     "--ckpt-model=llama3-8b",
     "--ckpt-mode=open",
-    "--ckpt-processes=2",
+    "--ckpt-ranks=2",
     "--ckpt-scale=1/1000",
     "--ckpt-operations=3",
 )
@@ -71,14 +71,14 @@ class Watched:
 @pytest.fixture(scope="module")
 def streamed(make_home: Callable[[str], Path]) -> Watched:
     with opened_door(make_home("streamed")) as door:
-        return Watched(door, *SMALLEST, "--ckpt-engine=stream", "--ckpt-retain=2", "--ckpt-data-pairs=1")
+        return Watched(door, *SMALLEST, "--ckpt-engine=stream", "--ckpt-keep-last=2", "--ckpt-data-pairs=1")
 
 
 @pytest.fixture(scope="module")
 def by_torch(make_home: Callable[[str], Path]) -> Watched:
     """With torch, whose loads go through the page cache; and with data that compress."""
     with opened_door(make_home("torch")) as door:
-        options = ("--ckpt-operations=4", "--ckpt-retain=2", "--ckpt-compressible=25%")
+        options = ("--ckpt-operations=4", "--ckpt-keep-last=2", "--ckpt-compressible=25%")
         return Watched(door, *TINY, *options)
 
 
@@ -157,7 +157,7 @@ def test_the_target_is_empty_afterwards(watched: Watched) -> None:
 
 def test_keeping_less_is_disclosed(watched: Watched) -> None:
     disclosed = json.dumps(watched.run.document["disclosures"])
-    assert "--ckpt-retain" in disclosed
+    assert "--ckpt-keep-last" in disclosed
 
 
 def test_data_compares_unique_with_constant_data(streamed: Watched) -> None:
@@ -202,18 +202,18 @@ def planned(**options: str) -> PlannedCheckpoint:
 
 @pytest.mark.parametrize("retain", ["0", "-1", "4", "all"])
 def test_keeping_none_or_more_than_are_saved_is_refused(door: FrontDoor, retain: str) -> None:
-    run = door.run(*SMALLEST, f"--ckpt-retain={retain}")
+    run = door.run(*SMALLEST, f"--ckpt-keep-last={retain}")
     assert run.code == 4
-    assert f"--ckpt-retain {retain}: " in run.text
+    assert f"--ckpt-keep-last {retain}: " in run.text
     assert "Traceback" not in run.text
     assert run.left_on_target == []
 
 
 @given(operations=st.integers(1, 4093), more=st.integers(1, 100))
 def test_more_than_are_saved_cannot_be_kept_whatever_the_count(operations: int, more: int) -> None:
-    assert settled(operations=str(operations), retain=str(operations)).retain == operations
+    assert settled(operations=str(operations), keep_last=str(operations)).keep_last == operations
     with pytest.raises(UsageError, match=f"the run has {operations} saves|at most 4,093"):
-        settled(operations=str(operations), retain=str(operations + more))
+        settled(operations=str(operations), keep_last=str(operations + more))
 
 
 @pytest.mark.parametrize("share", ["0", "100%", "1.5", "-10%", "some"])
@@ -232,8 +232,8 @@ def test_pairs_that_are_none_are_refused(pairs: str) -> None:
     ("options", "says"),
     [
         ({}, "certified"),
-        ({"retain": "2"}, "certified"),
-        ({"retain": "1"}, "rehearsal: One checkpoint is kept"),
+        ({"keep_last": "2"}, "certified"),
+        ({"keep_last": "1"}, "rehearsal: One checkpoint is kept"),
         ({"data_pairs": "3"}, "certified"),
         ({"compressible": "10%"}, "rehearsal: 0.1 of the content is zeros"),
     ],
@@ -251,10 +251,10 @@ def test_the_grade_that_is_possible_follows_from_what_was_asked(options: dict[st
     [
         ({}, 10),
         ({"data_pairs": "2"}, 11),
-        ({"retain": "1"}, 2),
-        ({"retain": "3"}, 4),
-        ({"retain": "10"}, 11),
-        ({"retain": "3", "data_pairs": "2"}, 4),
+        ({"keep_last": "1"}, 2),
+        ({"keep_last": "3"}, 4),
+        ({"keep_last": "10"}, 11),
+        ({"keep_last": "3", "data_pairs": "2"}, 4),
         ({"operations": "2"}, 2),
     ],
 )

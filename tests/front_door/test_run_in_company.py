@@ -31,11 +31,11 @@ ASKED = ("STORM", "SHIFTED", "RESHAPED")
 OPTIONS = (
     "--ckpt-model=llama3-8b",
     "--ckpt-mode=open",
-    f"--ckpt-processes={RANKS}",
+    f"--ckpt-ranks={RANKS}",
     "--ckpt-scale=1/10000",
     "--ckpt-operations=2",
     "--ckpt-suite=performance,contention",
-    "--ckpt-gates=posix-shared",
+    "--ckpt-gate-table=posix-shared",
 )
 
 

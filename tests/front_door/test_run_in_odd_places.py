@@ -73,10 +73,10 @@ def test_a_report_that_exists_is_kept_under_another_name(door: FrontDoor) -> Non
 def test_checkpoints_that_are_kept_are_told_and_can_be_loaded(door: FrontDoor) -> None:
     import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
 
-    run = door.run(*TINY, TORCH, "--ckpt-keep")
+    run = door.run(*TINY, TORCH, "--ckpt-keep-files")
     assert run.code == 0, run.text
     (folder,) = door.target.iterdir()
-    left = f"{folder} stays, as --ckpt-keep asked for"
+    left = f"{folder} stays, as --ckpt-keep-files asked for"
     assert run.document["left_behind"] == [left]
     assert f"left on the target: {left}" in run.text
     assert sorted(p.name for p in (folder / SUBJECT).iterdir()) == ["checkpoint-0001", "checkpoint-0002"]

@@ -47,7 +47,7 @@ def test_a_report_folder_that_is_full_before_the_run_is_refused(door: FrontDoor,
 @pytest.mark.parametrize("suites", ["performance", pytest.param("conformance", marks=pytest.mark.thorough)])
 def test_a_report_folder_that_is_full_in_the_run_is_told_once(door: FrontDoor, place: Path, suites: str) -> None:
     environment = words_of(door, place, "pytest_runtest_setup", but=0)
-    gates = ("--ckpt-gates=posix-local",) if suites == "conformance" else ()
+    gates = ("--ckpt-gate-table=posix-local",) if suites == "conformance" else ()
     started = door.start(
         *TINY, "--ckpt-engine=stream", f"--ckpt-suite={suites}", *gates, "-p", "fills",
         report=place / "report", environment=environment,

@@ -15,7 +15,7 @@ from tests.support.front_door import SUBJECT, TINY, FrontDoor, Run, counted_step
 from tests.support.machine import need_fuse
 from tests.support.targets.misbehaving import misbehaving
 
-LOCAL = ("--ckpt-gates=posix-local", "--ckpt-suite=conformance", *TINY)
+LOCAL = ("--ckpt-gate-table=posix-local", "--ckpt-suite=conformance", *TINY)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_the_terminal_and_the_certificate_tell_how_the_target_behaves(local_run:
 @pytest.mark.thorough
 def test_without_the_suite_of_behaviour_a_run_on_shared_terms_is_incomplete(make_home) -> None:
     with opened_door(make_home("speed")) as door:
-        run = door.run("--ckpt-gates=posix-local", "--ckpt-suite=performance", *TINY)
+        run = door.run("--ckpt-gate-table=posix-local", "--ckpt-suite=performance", *TINY)
     assert run.code == 8
     assert set(run.outcomes().values()) == {"met"}
     assert run.verdict("COMMIT", "file")["outcome"] == "not run"
@@ -81,12 +81,12 @@ def test_without_the_suite_of_behaviour_a_run_on_shared_terms_is_incomplete(make
 
 
 def test_on_shared_terms_a_second_client_a_power_cut_and_a_full_volume_are_missed(door: FrontDoor) -> None:
-    run = door.run("--ckpt-gates=posix-shared", "--ckpt-suite=conformance", "-k", "LIVE or CAPABILITIES", *TINY)
+    run = door.run("--ckpt-gate-table=posix-shared", "--ckpt-suite=conformance", "-k", "LIVE or CAPABILITIES", *TINY)
     assert run.code == 8
     for name, words in (
         ("VISIBLE.read-after-close", "--ckpt-second-mount"),
         ("DURABLE.power-cut", "--ckpt-power-cut"),
-        ("FULL.mid-save", "--ckpt-full-target"),
+        ("FULL.mid-save", "--ckpt-small-volume"),
     ):
         verdict = run.verdict(*name.split("."))
         assert (verdict["outcome"], verdict["severity"]) == ("not run", "required")
@@ -100,7 +100,7 @@ def test_on_shared_terms_a_second_client_a_power_cut_and_a_full_volume_are_misse
 @pytest.mark.thorough
 def test_behaviour_alone_needs_neither_space_for_checkpoints_nor_ranks(door: FrontDoor) -> None:
     """At full size, for which no disk of a test has the space."""
-    run = door.run("--ckpt-gates=posix-local", "--ckpt-suite=conformance", "-k", "CAPABILITIES", cluster=16_000)
+    run = door.run("--ckpt-gate-table=posix-local", "--ckpt-suite=conformance", "-k", "CAPABILITIES", cluster=16_000)
     assert run.code == 8
     assert "no checkpoint is written" in run.text
     assert run.verdict("CAPABILITIES", "names")["outcome"] == "met"
@@ -130,14 +130,14 @@ def test_a_bind_mount_is_no_second_client(door: FrontDoor, mount) -> None:
 
 
 def test_a_folder_that_would_take_too_much_to_fill_is_refused(door: FrontDoor, tmp_path: Path) -> None:
-    assert "is no folder that can be written to" in refused(door, f"--ckpt-full-target={tmp_path / 'nothing'}")
+    assert "is no folder that can be written to" in refused(door, f"--ckpt-small-volume={tmp_path / 'nothing'}")
 
 
 def test_an_unknown_requirement_in_a_table_of_gates_is_named(door: FrontDoor) -> None:
     (door.home / "own.toml").write_text(
         'name = "ours"\nextends = "posix-local"\n[requirements]\nCOMIT = { gate = "off" }\n'
     )
-    text = refused(door, "--ckpt-gates=own.toml")
+    text = refused(door, "--ckpt-gate-table=own.toml")
     assert "'COMIT' is no known requirement (did you mean 'COMMIT'?)" in text
 
 
@@ -146,7 +146,7 @@ def test_a_relaxed_limit_stands_in_the_report_and_the_certificate(door: FrontDoo
     (door.home / "own.toml").write_text(
         'name = "ours"\nextends = "speed-only"\n[requirements]\nREPEAT = { limit = 9 }\n'
     )
-    run = door.run("--ckpt-gates=own.toml", *TINY)
+    run = door.run("--ckpt-gate-table=own.toml", *TINY)
     sentence = "The limit of REPEAT is 9 (speed-only: 0.1)."
     assert run.code == 0
     assert any(sentence in line for line in run.document["disclosures"])
@@ -162,12 +162,12 @@ def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(
     with misbehaving(door.home, second=True) as target, misbehaving(mount("tmpfs", 96)) as small:
         run = door.run(
             *TINY,
-            "--ckpt-gates=posix-shared",
+            "--ckpt-gate-table=posix-shared",
             "--ckpt-suite=conformance",
             f"--ckpt-second-mount={target.second}",
             f"--ckpt-power-cut={shlex.join(target.power_cut_command)}",
             "--ckpt-power-cuts=2",
-            f"--ckpt-full-target={small.path}",
+            f"--ckpt-small-volume={small.path}",
             target=target.path,
             report=mount("tmpfs", 64) / "report",
         )
@@ -217,7 +217,7 @@ def test_a_target_whose_client_dies_is_told_once(door: FrontDoor, make_home) -> 
 
 def test_a_volume_to_fill_of_another_kind_says_nothing_of_the_target(door: FrontDoor, mount) -> None:
     small = mount("tmpfs", 96)
-    words = (*LOCAL, "--ckpt-suite=conformance", f"--ckpt-full-target={small}", "-k", "FULL")
+    words = (*LOCAL, "--ckpt-suite=conformance", f"--ckpt-small-volume={small}", "-k", "FULL")
     run = door.run(*words)
     assert run.code == 8, run.text
     seen = [v for v in of_behaviour(run).values() if v["id"] in ("FULL", "COMMIT-FULL")]
@@ -231,7 +231,12 @@ def test_a_second_mount_that_is_gone_accuses_no_storage(door: FrontDoor, make_ho
     """Unmounted between the checks: what needs it was not run, for that reason."""
     need_fuse()
     with misbehaving(make_home("second"), second=True) as target:
-        words = (*TINY, "--ckpt-gates=posix-shared", "--ckpt-suite=conformance", f"--ckpt-second-mount={target.second}")
+        words = (
+            *TINY,
+            "--ckpt-gate-table=posix-shared",
+            "--ckpt-suite=conformance",
+            f"--ckpt-second-mount={target.second}",
+        )
         started = door.start(*words, "-k", "VISIBLE or STALE", target=target.path)
         started.until((started.report / "session.json").exists, "the run is open")
         subprocess.run(["umount", "--lazy", target.second], check=True)
@@ -246,7 +251,12 @@ def test_a_second_mount_that_is_gone_accuses_no_storage(door: FrontDoor, make_ho
 def test_a_second_mount_of_another_kind_says_nothing_of_the_target(door: FrontDoor, make_home) -> None:
     need_fuse()
     with misbehaving(make_home("over")) as over:
-        words = (*TINY, "--ckpt-gates=posix-shared", "--ckpt-suite=conformance", f"--ckpt-second-mount={over.path}")
+        words = (
+            *TINY,
+            "--ckpt-gate-table=posix-shared",
+            "--ckpt-suite=conformance",
+            f"--ckpt-second-mount={over.path}",
+        )
         run = door.run(*words, "-k", "VISIBLE or STALE", target=over.backing)
     seen = [v for v in of_behaviour(run).values() if v["id"] in ("VISIBLE", "STALE")]
     assert {v["outcome"] for v in seen} == {"not run"}, run.text

@@ -59,9 +59,9 @@ data = 2
 zero = 3
 """
 GONE = "elsewhere.toml"
-BRIEF = (f"--ckpt-model=./{FILE}", "--ckpt-processes=2", "--ckpt-operations=2")
+BRIEF = (f"--ckpt-model=./{FILE}", "--ckpt-ranks=2", "--ckpt-operations=2")
 # At full size, ten of each; behaviour is not asked: a certificate is possible where nothing else is missing.
-WHOLE = (f"--ckpt-model=./{FILE}", "--ckpt-processes=2", "--ckpt-gates=posix-local", "--ckpt-suite=performance")
+WHOLE = (f"--ckpt-model=./{FILE}", "--ckpt-ranks=2", "--ckpt-gate-table=posix-local", "--ckpt-suite=performance")
 
 
 def model_in(door: FrontDoor, text: str = SMALL) -> Path:
@@ -119,7 +119,7 @@ def test_another_definition_is_not_taken_for_the_model(brief: Run, tmp_path: Pat
 
 def test_a_model_with_experts_is_saved_and_loaded(door: FrontDoor) -> None:
     model_in(door, EXPERTS)
-    run = door.run(f"--ckpt-model=./{FILE}", "--ckpt-processes=4", "--ckpt-operations=2")
+    run = door.run(f"--ckpt-model=./{FILE}", "--ckpt-ranks=4", "--ckpt-operations=2")
     assert run.code == 0, run.text
     (planned,) = run.document["checkpoints"]
     assert (planned["processes"], planned["scale"]) == (4, 1.0)
@@ -133,7 +133,7 @@ def test_a_model_with_experts_is_saved_and_loaded(door: FrontDoor) -> None:
 @pytest.mark.parametrize("engine", ["torch", "safetensors", "dcp"])
 def test_every_engine_saves_and_loads_it(door: FrontDoor, engine: str) -> None:
     model_in(door, EXPERTS)
-    run = door.run(f"--ckpt-model=./{FILE}", "--ckpt-processes=4", "--ckpt-operations=2", f"--ckpt-engine={engine}")
+    run = door.run(f"--ckpt-model=./{FILE}", "--ckpt-ranks=4", "--ckpt-operations=2", f"--ckpt-engine={engine}")
     assert run.code == 0, run.text
     assert not broken(run.report)
 
@@ -180,7 +180,11 @@ def test_about_100_m_parameters_at_full_size_are_certified(
         for command in (make, show):
             subprocess.run(command, check=True, capture_output=True)
         run = door.run(
-            f"--ckpt-model=./{FILE}", "--ckpt-processes=2", "--ckpt-gates=posix-local", f"--ckpt-sign={key}", cluster=16
+            f"--ckpt-model=./{FILE}",
+            "--ckpt-ranks=2",
+            "--ckpt-gate-table=posix-local",
+            f"--ckpt-sign={key}",
+            cluster=16,
         )
         assert run.code == 0, run.text
         assert run.document["grade"] == "certified", run.text

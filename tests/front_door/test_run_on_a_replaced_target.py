@@ -45,7 +45,7 @@ def test_what_is_mounted_over_the_runs_folder_is_not_measured(door, mount, kind)
 @pytest.mark.thorough
 def test_checks_do_not_look_at_what_is_mounted_over_the_runs_folder(door, mount):
     target, other = mount("ext4", 96), mount("tmpfs", 96)
-    started = door.start(*TINY, "--ckpt-gates=posix-local", "--ckpt-suite=conformance", target=target)
+    started = door.start(*TINY, "--ckpt-gate-table=posix-local", "--ckpt-suite=conformance", target=target)
     made = started.report / "observations"
     started.until(lambda: made.exists() and len([*made.iterdir()]) > 2, "some checks were made")
     with covered(started.run_folder, other / "copy"):

@@ -40,7 +40,7 @@ def stopped(target) -> Iterator[None]:
 
 
 def deadline() -> str:
-    return f"--ckpt-deadline={patience(SECONDS):.0f}s"
+    return f"--ckpt-io-timeout={patience(SECONDS):.0f}s"
 
 
 def test_silent_before_the_run(door, target):
@@ -55,7 +55,7 @@ def test_silent_before_the_run(door, target):
 @pytest.mark.thorough
 def test_silent_between_the_checks(door, target):
     """One check fails by it; the others are not made, and say since when."""
-    words = (*TINY, deadline(), "--ckpt-gates=posix-local", "--ckpt-suite=conformance")
+    words = (*TINY, deadline(), "--ckpt-gate-table=posix-local", "--ckpt-suite=conformance")
     started = door.start(*words, target=target.path)
     made = started.report / "observations"
     started.until(lambda: made.exists() and len([*made.iterdir()]) > 2, "some checks were made")
@@ -85,7 +85,7 @@ def test_silent_while_the_target_is_cleaned(door, target):
 def test_a_run_on_a_silent_target_says_what_it_waits_for(door, target):
     """Stopped before the run, in saves and loads, in checks and in cleaning, and goes on when that was told."""
     with stopped(target):
-        started = door.start(*SOON, "--ckpt-gates=posix-local", "-k", "DURABLE", target=target.path)
+        started = door.start(*SOON, "--ckpt-gate-table=posix-local", "-k", "DURABLE", target=target.path)
         told_in(started, rf"^preflight: \S+ s; --ckpt-target {target.path} has not answered for \S+ s$")
     started.until((started.report / "events.jsonl").exists, "ranks measure")
     with stopped(target):
@@ -116,7 +116,7 @@ def told_in(started, pattern):
 def test_the_controller_makes_no_call_on_the_target(door):
     log = door.home / "calls"
     around = ("strace", "-e", "trace=file", "-o", str(log))
-    run = door.run(*TINY, "--ckpt-gates=posix-local", "-k", "DURABLE", around=around, python=sys.executable)
+    run = door.run(*TINY, "--ckpt-gate-table=posix-local", "-k", "DURABLE", around=around, python=sys.executable)
     assert run.code in (0, 8), run.text
     calls = [line for line in log.read_text().splitlines() if str(door.target) in line and "execve(" not in line]
     assert calls == []

@@ -28,7 +28,7 @@ def server() -> Iterator[str]:
 def run(request: pytest.FixtureRequest, server: str, make_home: Callable[[str], Path]) -> Run:
     with opened_door(make_home(f"memory-{request.param}")) as door:
         # What a whole table asks of a folder is named, and left out.
-        return start(door, server, f"--ckpt-engine={request.param}", "--ckpt-gates=posix-local").finish()
+        return start(door, server, f"--ckpt-engine={request.param}", "--ckpt-gate-table=posix-local").finish()
 
 
 def start(door: FrontDoor, server: str, *options: str):

@@ -40,7 +40,7 @@ def run_on_nodes(make_home: Callable[[str], Path]) -> Callable[..., Run]:
     [
         ((), "one node a rank", "0 and 1"),
         (("--ckpt-launcher=mpiexec --bind-to core",), "as started", "0 and 1"),
-        (("--ckpt-processes=1",), "as started", "0,1"),
+        (("--ckpt-ranks=1",), "as started", "0,1"),
     ],
     ids=["two ranks", "bound by the launcher", "a rank alone"],
 )

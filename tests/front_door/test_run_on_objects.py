@@ -160,7 +160,7 @@ def test_its_folder_is_judged_again_without_the_store_and_not_by_the_gates_of_a_
     again = json.loads(output.stdout)
     verdicts = [(v["id"], v["subject"], v["outcome"]) for v in run.document["requirements"]]
     assert [(v["id"], v["subject"], v["outcome"]) for v in again["requirements"]] == verdicts
-    weaker = subprocess.run([*command, "--ckpt-gates=posix-shared"], cwd=CHECKOUT, capture_output=True, text=True,
+    weaker = subprocess.run([*command, "--ckpt-gate-table=posix-shared"], cwd=CHECKOUT, capture_output=True, text=True,
                             check=False)  # fmt: skip
     assert weaker.returncode == 4
     assert "is for file systems" in weaker.stderr
@@ -201,12 +201,12 @@ def test_the_server_of_a_killed_controller_is_gone(make_home: Callable[[str], Pa
 @pytest.mark.parametrize(("options", "says"), [
     ((EMBEDDED, "--ckpt-engine=dcp"), "--ckpt-engine dcp needs paths"),
     (("--ckpt-endpoint=http://127.0.0.1:1",), "nothing answers at the endpoint"),
-    pytest.param((EMBEDDED, "--ckpt-keep"), "--ckpt-keep with --ckpt-endpoint embedded", marks=THOROUGH),
+    pytest.param((EMBEDDED, "--ckpt-keep-files"), "--ckpt-keep-files with --ckpt-endpoint embedded", marks=THOROUGH),
     pytest.param((EMBEDDED, "--ckpt-ca-bundle=/dev/null"), "--ckpt-ca-bundle /dev/null", marks=THOROUGH),
     pytest.param(("--ckpt-endpoint=http://me:secret@host:1",), "holds no user and no password", marks=THOROUGH),
     pytest.param((EMBEDDED, "--ckpt-power-cut=true"), "--ckpt-power-cut is for file systems", marks=THOROUGH),
-    pytest.param((EMBEDDED, "--ckpt-gates=posix-local"), "is for file systems", marks=THOROUGH),
-    pytest.param((EMBEDDED, "--ckpt-gates=object"), "is for stores on other hosts", marks=THOROUGH),
+    pytest.param((EMBEDDED, "--ckpt-gate-table=posix-local"), "is for file systems", marks=THOROUGH),
+    pytest.param((EMBEDDED, "--ckpt-gate-table=object"), "is for stores on other hosts", marks=THOROUGH),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused_before_anything_is_written(front_door, pytester, monkeypatch, options, says):
     for name, value in CREDENTIALS.items():
@@ -283,7 +283,7 @@ def test_a_store_that_is_busy_for_a_moment_delays_a_save_and_fails_none(
 ) -> None:
     server.faults.append(Fault(request="put", way="slow down", key=".pt", skip=2, times=2))
     with opened_door(make_home("objects-busy")) as door:
-        run = started(door, f"--ckpt-endpoint={server.endpoint}", "--ckpt-gates=speed-only").finish()
+        run = started(door, f"--ckpt-endpoint={server.endpoint}", "--ckpt-gate-table=speed-only").finish()
     assert run.code == 0, run.text
     assert set(run.outcomes(subject(run)).values()) == {"met"}
     assert {(r["again"], r["busy"]) for r in run.measurement(subject(run))["requests"] if r["kind"] == "put"} == {
@@ -295,7 +295,9 @@ def test_a_store_that_is_busy_for_a_moment_delays_a_save_and_fails_none(
 def test_ranks_are_spread_over_endpoints(server: Misbehaving, make_home: Callable[[str], Path]) -> None:
     with opened_door(make_home("objects-spread")) as door:
         # Both lead to one store, and of two ranks only the second passes what counts.
-        run = started(door, f"--ckpt-endpoint={server.behind},{server.endpoint}", "--ckpt-gates=speed-only").finish()
+        run = started(
+            door, f"--ckpt-endpoint={server.behind},{server.endpoint}", "--ckpt-gate-table=speed-only"
+        ).finish()
     assert run.code == 0, run.text
     files = run.measurement(subject(run))["durability"]["files"]
     assert server.seen["put"] == files / 2 > 0
@@ -316,16 +318,16 @@ def test_an_endpoint_that_breaks_in_the_middle_of_saves_and_loads(
     server.way_when_broken = way
     endpoints = ",".join((server.endpoint, server.behind)[: 1 + spare])
     commands = (
-        f"--ckpt-break={shlex.join(server.command('break'))}",
-        f"--ckpt-mend={shlex.join(server.command('mend'))}",
+        f"--ckpt-fault-command={shlex.join(server.command('break'))}",
+        f"--ckpt-repair-command={shlex.join(server.command('mend'))}",
     )
     with opened_door(make_home("objects-broken")) as door:
         table = door.home / "gates.toml"
         row = 'FAILOVER = { gate = "required", limit = 120 }'
         table.write_text(f'name = "failover"\nextends = "speed-only"\n[requirements]\n{row}\n')
-        run = started(door, f"--ckpt-endpoint={endpoints}", f"--ckpt-gates={table}", *commands, "--ckpt-seed=7",
+        run = started(door, f"--ckpt-endpoint={endpoints}", f"--ckpt-gate-table={table}", *commands, "--ckpt-seed=7",
                       # An error is borne for 40 % of the deadline, and no longer than the storage may be gone.
-                      f"--ckpt-deadline={patience(20):.0f}s", "--ckpt-engine=stream",
+                      f"--ckpt-io-timeout={patience(20):.0f}s", "--ckpt-engine=stream",
                       suite="performance,failover").finish()  # fmt: skip
     verdict = run.verdict("FAILOVER", subject(run))
     assert (verdict["outcome"], verdict["severity"]) == (outcome, "required"), verdict

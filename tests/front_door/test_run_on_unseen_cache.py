@@ -15,7 +15,7 @@ from tests.support.machine import need_fuse
 from tests.support.targets.misbehaving import misbehaving
 
 BLIND = "COLD cannot be proven: no call counts cached pages of the target"
-COMMAND = ("--cluster=1", "--ckpt-gates=speed-only", *(word for word in TINY if not word.startswith("--cluster")))
+COMMAND = ("--cluster=1", "--ckpt-gate-table=speed-only", *(word for word in TINY if not word.startswith("--cluster")))
 
 
 @pytest.fixture

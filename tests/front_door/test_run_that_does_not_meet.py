@@ -123,7 +123,7 @@ def test_what_was_measured_is_judged_although_its_test_was_deselected(door: Fron
 
 
 def test_a_check_that_was_deselected_makes_the_run_incomplete(door: FrontDoor) -> None:
-    run = door.run(*TINY, "--ckpt-gates=posix-local", "-k", "SAVE")
+    run = door.run(*TINY, "--ckpt-gate-table=posix-local", "-k", "SAVE")
     assert run.code == 8, run.text
     (verdict,) = (v for v in run.document["requirements"] if (v["id"], v["subject"]) == ("COMMIT", "file"))
     assert verdict["outcome"] == "not run"
@@ -194,7 +194,7 @@ def test_a_waiver_turns_a_failure_into_what_it_is_and_certifies_nothing(door: Fr
         '[[waive]]\nrequirement = "SAVE"\nsubject = "*"\nreason = "A trial"\nexpires = 2999-12-31\n'
         '[[waive]]\nrequirement = "LOAD"\nsubject = "*"\nreason = "Long ago"\nexpires = 2001-01-01\n'
     )
-    run = door.run(*SMALLEST, "--ckpt-waive=waive.toml", cluster=HUGE)
+    run = door.run(*SMALLEST, "--ckpt-waivers=waive.toml", cluster=HUGE)
     assert run.code == 1
     assert run.verdict("SAVE")["outcome"] == "waived"
     assert "A trial" in run.verdict("SAVE")["because"]
@@ -202,6 +202,6 @@ def test_a_waiver_turns_a_failure_into_what_it_is_and_certifies_nothing(door: Fr
     assert any("ended on 2001-01-01" in reason for reason in run.document["grade_reasons"])
     page = (run.report / "certificate.html").read_text()
     assert "A trial" in page
-    wrong = door.run(*SMALLEST, "--ckpt-waive=nowhere.toml", report=door.home / "other")
+    wrong = door.run(*SMALLEST, "--ckpt-waivers=nowhere.toml", report=door.home / "other")
     assert wrong.code == 4
-    assert "--ckpt-waive nowhere.toml: it cannot be read" in wrong.text
+    assert "--ckpt-waivers nowhere.toml: it cannot be read" in wrong.text

@@ -168,7 +168,7 @@ def test_a_signal_at_any_stage_leaves_a_report_that_can_be_judged_or_nothing(
 ) -> None:
     scratch = door.home / "tmp"
     scratch.mkdir()
-    options = (*TINY, "--ckpt-gates=posix-local", "-k", "SAVE[ or LOAD or COMMIT[")
+    options = (*TINY, "--ckpt-gate-table=posix-local", "-k", "SAVE[ or LOAD or COMMIT[")
     started = door.start(*options, environment={"TMPDIR": str(scratch)})
     eventually(lambda: _STAGES[stage](started) or started.process.poll() is not None, f"it is in this stage: {stage}")
     _signal(started, how)

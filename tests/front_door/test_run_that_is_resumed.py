@@ -229,7 +229,7 @@ def test_patterns_are_added_to_saves_and_loads_that_stay(door: FrontDoor) -> Non
 @pytest.mark.thorough
 def test_what_was_measured_under_other_conditions_is_named_and_measured_again(door: FrontDoor) -> None:
     before = door.run(*_HOPELESS)
-    run = door.run(*_HOPELESS, "--ckpt-depth=4", RESUME)
+    run = door.run(*_HOPELESS, "--ckpt-io-depth=4", RESUME)
     assert run.operations("save") != before.operations("save")
     (replaced,) = _starts(run)[0]["replaced"]
     assert (replaced["name"], replaced["differences"]) == (MEASURED, ["depth: 2, now 4"])
@@ -254,7 +254,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object] | None, tuple[str, ...], str]]
     "another target": (None, ("--ckpt-target=other",), "is of another target (location: "),
     "no run": (None, ("--ckpt-report=nothing",), "nothing contains no run"),
     "a measured subject left out": (
-        None, ("--ckpt-processes=4",), f"has measured {MEASURED}, which these options leave out"),
+        None, ("--ckpt-ranks=4",), f"has measured {MEASURED}, which these options leave out"),
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from tests.support.front_door import (
 )
 
 MEBIBYTES = 200
-OPTIONS = (*TINY, "--ckpt-suite=performance,endurance", "--ckpt-gates=posix-shared")
+OPTIONS = (*TINY, "--ckpt-suite=performance,endurance", "--ckpt-gate-table=posix-shared")
 FILLING = (*OPTIONS, "--ckpt-near-full")
 
 

@@ -77,14 +77,14 @@ def test_nothing_is_left_of_a_run_with_a_killed_rank(killed: Run) -> None:
 @pytest.mark.thorough
 def test_a_stopped_rank_is_named_when_the_deadline_is_over(door: FrontDoor) -> None:
     sabotage, seconds = Sabotage(door.home, "hold", rank=1), round(patience(DEADLINE_SECONDS))
-    started = door.start(*TINY, f"--ckpt-deadline={seconds}s", environment=sabotage.environment)
+    started = door.start(*TINY, f"--ckpt-io-timeout={seconds}s", environment=sabotage.environment)
     os.kill(sabotage.wait_until_held(started), signal.SIGSTOP)
     run = started.finish()
     assert run.code == 8, run.text
     assert run.outcomes() == ONLY_SAVE_FAILED | {"SAVE": "not run"}
     because = run.verdict("SAVE")["because"]
     assert because.startswith(f"Rank 1 on {HOST} hung in {MEASURED} save ")
-    assert f"(--ckpt-deadline {seconds} s)" in because
+    assert f"(--ckpt-io-timeout {seconds} s)" in because
     assert "state T" in run.verdict("SAVE")["detail"]
     assert processes_of(run.run_id) == []
     assert run.left_on_target == []
@@ -93,7 +93,7 @@ def test_a_stopped_rank_is_named_when_the_deadline_is_over(door: FrontDoor) -> N
 @pytest.mark.thorough
 def test_a_rank_that_makes_no_progress_is_named_with_its_phase_and_file(door: FrontDoor) -> None:
     sabotage = Sabotage(door.home, "hold", rank=1)
-    run = door.run(*TINY, f"--ckpt-deadline={patience(DEADLINE_SECONDS):.0f}s", environment=sabotage.environment)
+    run = door.run(*TINY, f"--ckpt-io-timeout={patience(DEADLINE_SECONDS):.0f}s", environment=sabotage.environment)
     assert run.code == 1, run.text
     because = run.verdict("SAVE")["because"]
     assert because.startswith(f"Rank 1 on {HOST} hung in {MEASURED} save 2 write of {MODEL_OF_RANK_1}: no progress")
@@ -110,7 +110,7 @@ def test_a_storage_that_takes_bytes_slowly_and_steadily_is_measured(
     deadline = patience(2)
     with misbehaving(make_home("steady")) as target:
         target.fault("writes trickle", maximum_bytes=1 << 16, bytes_per_second=_BYTES_OF_RANK / (12 * deadline))
-        options = (*TINY, TORCH, "--ckpt-operations=1", f"--ckpt-deadline={deadline:.0f}s")
+        options = (*TINY, TORCH, "--ckpt-operations=1", f"--ckpt-io-timeout={deadline:.0f}s")
         run = door.run(*options, target=target.path, cluster=16_000)
         assert run.left_on_target == []
     assert run.code == 1, run.text
@@ -131,7 +131,7 @@ def test_a_target_that_stops_answering_does_not_hold_the_run(
     target.mkdir()
     sabotage = Sabotage(door.home, "hold", rank=1)
     # One thread a rank: the state that the verdict tells is that of the first.
-    options = (*TINY, TORCH, f"--ckpt-deadline={patience(DEADLINE_SECONDS):.0f}s")
+    options = (*TINY, TORCH, f"--ckpt-io-timeout={patience(DEADLINE_SECONDS):.0f}s")
     started = door.start(*options, target=target, environment=sabotage.environment)
     sabotage.wait_until_held(started)
     with frozen(point):

@@ -65,7 +65,7 @@ def test_its_evidence_verifies(slow_codec: Run) -> None:
 
 @pytest.mark.thorough
 def test_what_else_is_measured_of_saves_passes_the_codec(door: FrontDoor) -> None:
-    more = ("--ckpt-suite=performance,contention,endurance,serving", "--ckpt-retain=1", "--ckpt-data-pairs=1")
+    more = ("--ckpt-suite=performance,contention,endurance,serving", "--ckpt-keep-last=1", "--ckpt-data-pairs=1")
     run = door.run(*TINY, *COMPRESSED[:1], "--ckpt-compress=lz4", *more)
     outcomes = {v["id"]: v["outcome"] for v in run.document["requirements"]}
     measured = ("LOAD", "INTEGRITY", "DURABLE-CALLS", "RETENTION", "STORM", "SHIFTED", "RESHAPED", "NEIGHBOUR", "MIXED")
@@ -94,7 +94,7 @@ def test_bits_that_flip_in_what_is_stored_are_found_and_named(
     ("words", "says"),
     [
         (("--ckpt-engine=dcp",), "past the codec"),
-        (("--ckpt-engine=replay", "--ckpt-pattern=dcp"), "--ckpt-strategy compressed with --ckpt-engine replay"),
+        (("--ckpt-engine=replay", "--ckpt-replay-file=dcp"), "--ckpt-strategy compressed with --ckpt-engine replay"),
         (("--ckpt-compressible=30%",), "Leave --ckpt-compressible out"),
         (("--ckpt-compress=zstd:23",), "zstd:1 to zstd:22 are expected"),
         (("--ckpt-compress=gzip",), "one of zstd, lz4 is expected"),

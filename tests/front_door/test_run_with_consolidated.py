@@ -31,7 +31,7 @@ heads = 4
 [precision]
 weights = "float8"
 """
-OTHERS = {"async": (), "hybrid": ("--ckpt-changed=10%",)}
+OTHERS = {"async": (), "hybrid": ("--ckpt-changed-pages=10%",)}
 
 
 def layout_of(run: Run) -> Layout:
@@ -42,7 +42,7 @@ def layout_of(run: Run) -> Layout:
 @pytest.fixture(scope="module")
 def saved(make_home: Callable[[str], Path]) -> Run:
     with opened_door(make_home("consolidated")) as door:
-        return door.run(*TINY, *CONSOLIDATED, "--ckpt-keep")
+        return door.run(*TINY, *CONSOLIDATED, "--ckpt-keep-files")
 
 
 def test_a_run_meets_all_that_is_required_and_its_evidence_verifies(saved: Run) -> None:

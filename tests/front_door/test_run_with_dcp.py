@@ -109,7 +109,7 @@ def test_its_evidence_verifies(saved: Run, capsys: pytest.CaptureFixture[str]) -
 def kept(make_home: Callable[[str], Path]) -> Run:
     """A run of four ranks whose checkpoints stay."""
     with opened_door(make_home("kept")) as door:
-        return door.run(*TINY, DCP, "--ckpt-processes=4", "--ckpt-keep")
+        return door.run(*TINY, DCP, "--ckpt-ranks=4", "--ckpt-keep-files")
 
 
 @pytest.mark.thorough
@@ -171,7 +171,7 @@ def test_a_rank_that_hangs_is_named_and_not_the_one_that_waits_for_it(
     deadline = patience(3)
     with misbehaving(make_home("hangs")) as target:
         target.fault("hang", operation="write", path="*/__1_0.distcp")
-        run = door.run(*TINY, DCP, f"--ckpt-deadline={deadline:.0f}s", target=target.path)
+        run = door.run(*TINY, DCP, f"--ckpt-io-timeout={deadline:.0f}s", target=target.path)
     assert run.code == 1, run.text
     failure = run.measurement()["failure"]
     assert (failure["kind"], failure["rank"], failure["phase"]) == ("hung", 1, "write")
@@ -227,8 +227,8 @@ def test_a_damaged_file_is_a_fault_and_a_missing_one_an_error(door: FrontDoor, f
 
 @pytest.mark.thorough
 def test_patterns_in_which_single_ranks_load_are_not_run_and_say_why(door: FrontDoor) -> None:
-    words = ("--ckpt-suite=performance,contention", "--ckpt-gates=posix-local")
-    run = door.run(*TINY, DCP, "--ckpt-data-pairs=1", "--ckpt-retain=1", *words)
+    words = ("--ckpt-suite=performance,contention", "--ckpt-gate-table=posix-local")
+    run = door.run(*TINY, DCP, "--ckpt-data-pairs=1", "--ckpt-keep-last=1", *words)
     assert run.left_on_target == []
     patterns = run.measurement()["patterns"]
     for name in ("storm", "shifted", "joined", "split"):

@@ -28,7 +28,7 @@ from tests.support.targets.object_server import (
 
 THOROUGH = pytest.mark.thorough
 CONNECTOR, FSSPEC = ENGINES = ("dcp-s3torchconnector", "dcp-s3fs")
-SPEED = "--ckpt-gates=speed-only"
+SPEED = "--ckpt-gate-table=speed-only"
 OBJECTS = 3
 OPERATIONS = 2
 
@@ -44,7 +44,7 @@ class Saved(NamedTuple):
 @pytest.fixture(scope="module", params=ENGINES)
 def saved(request: pytest.FixtureRequest, make_home: Callable[[str], Path]) -> Iterator[Saved]:
     with object_server() as endpoint, opened_door(make_home(request.param)) as door:
-        options = (f"--ckpt-endpoint={endpoint}", f"--ckpt-engine={request.param}", SPEED, "--ckpt-keep")
+        options = (f"--ckpt-endpoint={endpoint}", f"--ckpt-engine={request.param}", SPEED, "--ckpt-keep-files")
         yield Saved(request.param, started(door, *options).finish(), endpoint)
 
 
@@ -174,7 +174,7 @@ def test_a_store_that_is_silent_in_a_save_is_named_and_nothing_is_left(
 ) -> None:
     """The client would wait; the watchdog ends its rank, and clean-up aborts what that rank had begun."""
     server.faults.append(Fault(request=request_, way="silent", key="__1_0.distcp"))  # type: ignore[arg-type]
-    run = run_on(server, make_home, engine, f"--ckpt-deadline={patience(5):.0f}s")
+    run = run_on(server, make_home, engine, f"--ckpt-io-timeout={patience(5):.0f}s")
     assert run.code == 1, run.text
     failure = run.measurement(subject(run))["failure"]
     assert (failure["kind"], failure["rank"], failure["phase"]) == ("hung", 1, "write")
@@ -200,10 +200,10 @@ def test_a_byte_that_a_store_flips_fails_integrity(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("options", "says"), [
-    (("--ckpt-strategy=tiered", "--ckpt-local=/tmp"), "saves to a folder first"),
-    (("--ckpt-strategy=incremental", "--ckpt-changed=10%"), "saves some checkpoints as pages"),
+    (("--ckpt-strategy=tiered", "--ckpt-local-tier=/tmp"), "saves to a folder first"),
+    (("--ckpt-strategy=incremental", "--ckpt-changed-pages=10%"), "saves some checkpoints as pages"),
     (("--ckpt-strategy=compressed",), "--ckpt-strategy compressed"),
-    (("--ckpt-break=true", "--ckpt-mend=true"), "save and load together only"),
+    (("--ckpt-fault-command=true", "--ckpt-repair-command=true"), "save and load together only"),
 ])  # fmt: skip
 def test_what_the_library_cannot_do_is_refused(front_door, monkeypatch, engine, options, says):
     for name, value in CREDENTIALS.items():

@@ -12,7 +12,7 @@ from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, in_eve
 from tests.support.machine import need_fuse
 from tests.support.targets.misbehaving import misbehaving
 
-INCREMENTAL = ("--ckpt-strategy=incremental", "--ckpt-changed=10%", "--ckpt-operations=3")
+INCREMENTAL = ("--ckpt-strategy=incremental", "--ckpt-changed-pages=10%", "--ckpt-operations=3")
 THREE = (*TINY, *INCREMENTAL)
 OWN = ("CHAIN", "RETAIN-CHAIN")
 DCP = "--ckpt-engine=dcp"
@@ -152,10 +152,10 @@ def test_a_delta_that_is_served_when_it_was_deleted_fails_the_chain(door: FrontD
     ("words", "says"),
     [
         (("--ckpt-strategy=incremental",), "needs the share of the pages that change"),
-        (("--ckpt-strategy=incremental", "--ckpt-changed=0%"), "more than 0 % and less than 100 % is expected"),
-        (("--ckpt-strategy=incremental", "--ckpt-changed=0.5%"), "1 % or more is expected"),
+        (("--ckpt-strategy=incremental", "--ckpt-changed-pages=0%"), "more than 0 % and less than 100 % is expected"),
+        (("--ckpt-strategy=incremental", "--ckpt-changed-pages=0.5%"), "1 % or more is expected"),
         ((*INCREMENTAL, "--ckpt-full-every=1"), "2 or more is expected"),
-        ((*INCREMENTAL, "--ckpt-retain=2"), "a delta is of no use without those before it"),
+        ((*INCREMENTAL, "--ckpt-keep-last=2"), "a delta is of no use without those before it"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(
@@ -166,8 +166,8 @@ def test_what_cannot_be_is_refused_with_what_can(
 
 
 def test_the_plan_says_what_is_written_and_what_a_restore_reads(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--cluster=16000", "--ckpt-model=llama3-405b", "--ckpt-mode=full", "--ckpt-processes=512"]
-    assert main(["plan", *words, "--ckpt-strategy=incremental", "--ckpt-changed=10%"]) == 0
+    words = ["--cluster=16000", "--ckpt-model=llama3-405b", "--ckpt-mode=full", "--ckpt-ranks=512"]
+    assert main(["plan", *words, "--ckpt-strategy=incremental", "--ckpt-changed-pages=10%"]) == 0
     text = capsys.readouterr().out
     assert "a full save, then 9 deltas of 529 GiB; " in text
     assert "1.9 x a checkpoint" in text
@@ -177,7 +177,7 @@ def test_the_plan_says_what_is_written_and_what_a_restore_reads(capsys: pytest.C
 
 @pytest.mark.thorough
 def test_what_is_to_be_kept_is_not_deleted(door: FrontDoor) -> None:
-    run = door.run(*THREE, "--ckpt-keep")
+    run = door.run(*THREE, "--ckpt-keep-files")
     assert run.code == 8, run.text
     assert (of(run)["CHAIN"], of(run)["RETAIN-CHAIN"]) == ("not run", "not run")
-    assert "--ckpt-keep" in run.verdict("RETAIN-CHAIN")["because"]
+    assert "--ckpt-keep-files" in run.verdict("RETAIN-CHAIN")["because"]

@@ -41,8 +41,8 @@ def options(door: FrontDoor, breaks: list[str], mends: list[str], limit: float =
     table = door.home / "gates.toml"
     row = f'FAILOVER = {{ gate = "required", limit = {limit} }}'
     table.write_text(f'name = "failover"\nextends = "speed-only"\n[requirements]\n{row}\n')
-    commands = (f"--ckpt-break={shlex.join(breaks)}", f"--ckpt-mend={shlex.join(mends)}")
-    return (*OPTIONS, f"--ckpt-gates={table}", *commands)
+    commands = (f"--ckpt-fault-command={shlex.join(breaks)}", f"--ckpt-repair-command={shlex.join(mends)}")
+    return (*OPTIONS, f"--ckpt-gate-table={table}", *commands)
 
 
 def untouched(run: Run) -> dict[str, str]:
@@ -164,17 +164,17 @@ def test_a_mend_command_that_fails_is_told(door: FrontDoor, target: Target) -> N
 
 @pytest.mark.thorough
 def test_a_command_that_does_not_end_is_killed(door: FrontDoor, target: Target) -> None:
-    words = (*options(door, ["sleep", "86400"], target.clear_command), "--ckpt-deadline=5s")
+    words = (*options(door, ["sleep", "86400"], target.clear_command), "--ckpt-io-timeout=5s")
     run = door.run(*words, target=target.path)
     verdict = run.verdict("FAILOVER")
     assert (verdict["outcome"], verdict["reason"]) == ("not run", "command failed"), verdict
-    assert "it was killed when it had not ended after 5 s (--ckpt-deadline)" in verdict["because"]
+    assert "it was killed when it had not ended after 5 s (--ckpt-io-timeout)" in verdict["because"]
 
 
 @pytest.mark.thorough
 def test_storage_that_hangs_fails_at_the_deadline_and_is_mended(door: FrontDoor, target: Target) -> None:
     words = options(door, target.fault_command("hang", operation="write"), target.clear_command)
-    run = door.run(*words, "--ckpt-deadline=10s", target=target.path)
+    run = door.run(*words, "--ckpt-io-timeout=10s", target=target.path)
     verdict, found = run.verdict("FAILOVER"), found_in(run)
     assert (verdict["outcome"], verdict["reason"]) == ("failed", "hung"), verdict
     assert found["mended_after"]["exit_code"] == 0
@@ -218,7 +218,7 @@ def test_a_replica_whose_server_is_killed_costs_nothing(make_home: Callable[[str
 
 @pytest.mark.thorough
 def test_what_is_to_be_kept_stays_and_can_be_verified(door: FrontDoor) -> None:
-    run = door.run(*options(door, TRUE, TRUE), "--ckpt-keep")
+    run = door.run(*options(door, TRUE, TRUE), "--ckpt-keep-files")
     assert run.verdict("FAILOVER")["outcome"] == "met"
     kept = sorted(folder.name for folder in run.target.glob("*/*/checkpoint-*"))
     assert kept == ["checkpoint-0001", "checkpoint-0002"]

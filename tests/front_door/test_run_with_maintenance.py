@@ -37,11 +37,11 @@ def options(door: FrontDoor, requirement: str, limit: str = "") -> tuple[str, ..
     more = f", limit = {limit}" if limit else ""
     row = f'{requirement} = {{ gate = "required"{more} }}'
     table.write_text(f'name = "maintenance"\nextends = "speed-only"\n[requirements]\n{row}\n')
-    return (*OPTIONS, f"--ckpt-gates={table}")
+    return (*OPTIONS, f"--ckpt-gate-table={table}")
 
 
 def during(door: FrontDoor, command: list[str]) -> tuple[str, ...]:
-    return (*options(door, "UPGRADE"), f"--ckpt-during={shlex.join(command)}")
+    return (*options(door, "UPGRADE"), f"--ckpt-upgrade-command={shlex.join(command)}")
 
 
 def snapshots(door: FrontDoor, take: list[str], remove: list[str], limit: str = "100.0") -> tuple[str, ...]:
@@ -67,7 +67,12 @@ def test_launches_with_commands_use_no_name_of_each_other(door: FrontDoor) -> No
     made = FoldersMade(door.home)
     rows = 'UPGRADE = { gate = "required" }\nFAILOVER = { gate = "required", limit = 60.0 }'
     (door.home / "both.toml").write_text(f'name = "both"\nextends = "speed-only"\n[requirements]\n{rows}\n')
-    commands = ("--ckpt-during=true", "--ckpt-break=true", "--ckpt-mend=true", f"--ckpt-gates={door.home}/both.toml")
+    commands = (
+        "--ckpt-upgrade-command=true",
+        "--ckpt-fault-command=true",
+        "--ckpt-repair-command=true",
+        f"--ckpt-gate-table={door.home}/both.toml",
+    )
     suites = "--ckpt-suite=performance,maintenance,failover"
     run = door.run(*TINY, suites, *commands, environment=made.environment)
     assert len(run.launches) == 3, run.text
@@ -229,7 +234,7 @@ def test_a_snapshot_that_costs_too_much_fails(door: FrontDoor, target: Target) -
     remove = script(door.home, "remove", f'{clear}\n{usual}\nrm -r "$1"')
     target.fault("slow file", seconds=0.02)
     # Many writes a save, so that some of them come after the moment.
-    run = door.run(*snapshots(door, take, remove, "0.10"), "--ckpt-request=64KiB", target=target.path)
+    run = door.run(*snapshots(door, take, remove, "0.10"), "--ckpt-io-size=64KiB", target=target.path)
     verdict = run.verdict("SNAPSHOT")
     assert (verdict["outcome"], verdict["reason"], verdict["limit"]) == ("failed", "over limit", 0.10), verdict
     assert verdict["measured"] > 0.10

@@ -45,7 +45,7 @@ for path in folder.parent.glob("*/*"):
 def words_in(home: Path) -> tuple[str, ...]:
     """Return the words that replay the pattern of a file in a folder."""
     (home / "job.pattern.json").write_text(TWO_RANKS)
-    return "--ckpt-engine=replay", f"--ckpt-pattern={home}/job.pattern.json"
+    return "--ckpt-engine=replay", f"--ckpt-replay-file={home}/job.pattern.json"
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,9 @@ def test_what_is_not_what_was_saved_turns_the_verdict(
 @pytest.mark.thorough
 def test_a_run_with_the_pauses_of_the_job_says_so(door: FrontDoor, tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(PAUSED)
-    run = door.run(*TINY, "--ckpt-engine=replay", f"--ckpt-pattern={tmp_path}/job.json", "--ckpt-pace=recorded")
+    run = door.run(
+        *TINY, "--ckpt-engine=replay", f"--ckpt-replay-file={tmp_path}/job.json", "--ckpt-replay-timing=recorded"
+    )
     assert run.code == 0, run.text
     (listed,) = [s for s in run.document["disclosures"] if "replays" in s]
     assert listed.endswith(", with the pauses that the job made")
@@ -160,7 +162,7 @@ def test_a_job_is_replayed_while_training_goes_on(
     door: FrontDoor, make_home: Callable[[str], Path], strategy: str
 ) -> None:
     tier = make_home("tier")
-    more = (f"--ckpt-strategy={strategy}", *((f"--ckpt-local={tier}",) if strategy == "tiered" else ()))
+    more = (f"--ckpt-strategy={strategy}", *((f"--ckpt-local-tier={tier}",) if strategy == "tiered" else ()))
     run = door.run(*TINY, *words_in(make_home("job")), *more)
     subject = f"{OWN}/{strategy}"
     # One host cannot be lost.
@@ -186,16 +188,18 @@ def test_a_job_is_replayed_while_training_goes_on(
     ("words", "says"),
     [
         (["--ckpt-engine=replay"], "needs the pattern of a job"),
-        (["--ckpt-pattern=x.json"], "no engine that was chosen replays a job"),
-        (["--ckpt-engine=replay", "--ckpt-pattern=x"], "no pattern is called so"),
-        (["--ckpt-engine=replay", "--ckpt-pattern=./none.json"], "it cannot be read"),
-        (["--ckpt-engine=replay", "--ckpt-pattern={}", "--ckpt-strategy=incremental", "--ckpt-changed=10%"],
+        (["--ckpt-replay-file=x.json"], "no engine that was chosen replays a job"),
+        (["--ckpt-engine=replay", "--ckpt-replay-file=x"], "no pattern is called so"),
+        (["--ckpt-engine=replay", "--ckpt-replay-file=./none.json"], "it cannot be read"),
+        (["--ckpt-engine=replay", "--ckpt-replay-file={}", "--ckpt-strategy=incremental", "--ckpt-changed-pages=10%"],
          "what it would have left out or compressed is not recorded"),
-        (["--ckpt-engine=replay", "--ckpt-pattern={}/bad.json"], "it is no pattern"),
-        (["--ckpt-pace=recorded"], "--ckpt-pace: no engine that was chosen replays a job"),
-        (["--ckpt-engine=replay", "--ckpt-pattern=dcp", "--ckpt-pace=recorded"], "dcp holds no pauses"),
-        (["--ckpt-engine=replay", "--ckpt-pattern=dcp", "--ckpt-pace=slow"], "one of asap, recorded is expected"),
-        (["--ckpt-engine=replay", "--ckpt-pattern={}/slow.json", "--ckpt-pace=recorded"], "is taken for hung"),
+        (["--ckpt-engine=replay", "--ckpt-replay-file={}/bad.json"], "it is no pattern"),
+        (["--ckpt-replay-timing=recorded"], "--ckpt-replay-timing: no engine that was chosen replays a job"),
+        (["--ckpt-engine=replay", "--ckpt-replay-file=dcp", "--ckpt-replay-timing=recorded"], "dcp holds no pauses"),
+        (["--ckpt-engine=replay", "--ckpt-replay-file=dcp", "--ckpt-replay-timing=slow"],
+         "one of asap, recorded is expected"),
+        (["--ckpt-engine=replay", "--ckpt-replay-file={}/slow.json", "--ckpt-replay-timing=recorded"],
+         "is taken for hung"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_replayed_is_refused_before_anything_is_written(

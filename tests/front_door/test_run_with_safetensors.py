@@ -132,7 +132,7 @@ def test_the_plan_names_its_files_at_any_scale(capsys: pytest.CaptureFixture[str
 @pytest.mark.thorough
 def test_the_library_alone_loads_what_a_run_has_saved(make_home: Callable[[str], Path], tmp_path: Path) -> None:
     with opened_door(make_home("kept")) as door:
-        kept = door.run(*TINY, SAFETENSORS, "--ckpt-keep")
+        kept = door.run(*TINY, SAFETENSORS, "--ckpt-keep-files")
     assert kept.code == 0, kept.text
     (folder,) = kept.target.glob("pytest-ckpt-*/*/checkpoint-0002")
     content = Content(content_seed(kept.document["run"]["seed"], OWN))
@@ -213,7 +213,7 @@ def test_a_damaged_file_is_a_fault_and_a_missing_one_an_error(door: FrontDoor, f
 
 @pytest.mark.thorough
 def test_ranks_load_what_others_saved_and_save_in_the_background(door: FrontDoor) -> None:
-    words = ("--ckpt-suite=performance,contention,strategies", "--ckpt-gates=posix-local", "--ckpt-strategy=async")
+    words = ("--ckpt-suite=performance,contention,strategies", "--ckpt-gate-table=posix-local", "--ckpt-strategy=async")
     run = door.run(*TINY, SAFETENSORS, *words, "--ckpt-step-seconds=10ms")
     assert run.left_on_target == []
     assert "Traceback" not in run.text

@@ -13,7 +13,7 @@ SERVING = ("--ckpt-suite=performance,serving", "--ckpt-serving-readers=2")
 
 
 def test_replicas_load_weights_and_one_client_rewrites_them(door: FrontDoor) -> None:
-    run = door.run(*TINY, *SERVING, "--ckpt-processes=4")
+    run = door.run(*TINY, *SERVING, "--ckpt-ranks=4")
     assert run.code == 8, run.text
     subject = "llama3-8b-open-4"
     assert run.verdict("MODEL-LOAD", subject)["outcome"] == "met"

@@ -282,7 +282,7 @@ def test_a_save_that_hangs_in_the_background_is_ended_and_named(
     deadline = patience(3)
     with misbehaving(make_home("hangs")) as target:
         target.fault("hang", operation="fsync", path=FILES)
-        run = door.run(*TINY, TORCH, ASYNC, f"--ckpt-deadline={deadline:.0f}s", target=target.path)
+        run = door.run(*TINY, TORCH, ASYNC, f"--ckpt-io-timeout={deadline:.0f}s", target=target.path)
     assert run.code == 1, run.text
     verdict = run.verdict("BACKGROUND", ASYNC_SUBJECT)
     assert (verdict["outcome"], verdict["reason"]) == ("failed", "hung")
@@ -306,7 +306,7 @@ def test_what_cannot_be_is_refused_with_what_can(
 
 
 def test_the_plan_shows_what_each_strategy_needs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "--cluster=16000", "--ckpt-model=llama3-405b", "--ckpt-mode=full", "--ckpt-processes=512",
+    assert main(["plan", "--cluster=16000", "--ckpt-model=llama3-405b", "--ckpt-mode=full", "--ckpt-ranks=512",
                  "--ckpt-strategy=sync,async"]) == 0  # fmt: skip
     text = capsys.readouterr().out
     sync, both = text.split("llama3-405b-full/torch/async", maxsplit=1)
@@ -318,7 +318,7 @@ def test_the_plan_shows_what_each_strategy_needs(capsys: pytest.CaptureFixture[s
 @pytest.mark.thorough
 def test_a_notice_that_is_too_short_is_told_and_fails_nothing_else(door: FrontDoor) -> None:
     """At this size a second is a ten-thousandth of one, and no fsync returns in that."""
-    run = door.run(*TINY, "--ckpt-strategy=sync", "--ckpt-notice=1s")
+    run = door.run(*TINY, "--ckpt-strategy=sync", "--ckpt-preemption-notice=1s")
     verdict = run.verdict("PREEMPT")
     assert (verdict["outcome"], verdict["reason"]) == ("failed", "over limit")
     assert run.code == 0, run.text
@@ -326,7 +326,7 @@ def test_a_notice_that_is_too_short_is_told_and_fails_nothing_else(door: FrontDo
 
 @pytest.mark.thorough
 def test_plain_saves_are_measured_beside_those_that_the_suite_of_strategies_judges(door: FrontDoor) -> None:
-    run = door.run(*TINY, "--ckpt-suite=strategies", "--ckpt-strategy=sync,async", "--ckpt-gates=speed-only")
+    run = door.run(*TINY, "--ckpt-suite=strategies", "--ckpt-strategy=sync,async", "--ckpt-gate-table=speed-only")
     plain, background = sorted((row["subject"] for row in run.document["training"]), key=len)
     assert background.removeprefix(plain) == "/async"
     assert {run.verdict(name, plain)["outcome"] for name in ("SAVE", "LOAD", "INTEGRITY")} == {"met"}
@@ -337,7 +337,7 @@ def test_plain_saves_are_measured_beside_those_that_the_suite_of_strategies_judg
 @pytest.mark.thorough
 @pytest.mark.parametrize("strategy", ["sync", "async"])
 def test_a_job_that_is_given_notice_saves(door: FrontDoor, strategy: str) -> None:
-    run = door.run(*TINY, f"--ckpt-strategy={strategy}", "--ckpt-notice=30min")
+    run = door.run(*TINY, f"--ckpt-strategy={strategy}", "--ckpt-preemption-notice=30min")
     assert run.code == 0, run.text
     assert run.verdict("PREEMPT")["outcome"] == "met"
     found = run.measurement()["patterns"]["preempt"]

@@ -42,7 +42,7 @@ RANK_BYTES = 100_000_000
 SMALLEST = (
     "--ckpt-model=llama3-8b",
     "--ckpt-mode=open",
-    "--ckpt-processes=2",
+    "--ckpt-ranks=2",
     "--ckpt-scale=1/1000",
     "--ckpt-operations=3",
     "--ckpt-engine=stream",
@@ -169,7 +169,9 @@ def undirected(make_home: Callable[[str], Path]) -> Run:
     """A run on a target without O_DIRECT, whose checkpoints stay."""
     with opened_door(make_home("undirected")) as door:
         environment = in_every_rank(door.home, OTHER_TARGET)
-        return door.run(*TINY, "--ckpt-engine=stream", "--ckpt-keep", "--ckpt-request=64KiB", environment=environment)
+        return door.run(
+            *TINY, "--ckpt-engine=stream", "--ckpt-keep-files", "--ckpt-io-size=64KiB", environment=environment
+        )
 
 
 @pytest.mark.thorough
@@ -202,7 +204,12 @@ def test_a_target_that_fills_up_in_the_middle_of_a_write_fails_the_save_and_name
     target = mount("tmpfs", 64)
     environment = in_every_rank(door.home, FULL_TARGET, FULL_TARGET=str(target))
     run = door.run(
-        *TINY, "--ckpt-engine=stream", "--ckpt-request=64KiB", "--ckpt-depth=4", target=target, environment=environment
+        *TINY,
+        "--ckpt-engine=stream",
+        "--ckpt-io-size=64KiB",
+        "--ckpt-io-depth=4",
+        target=target,
+        environment=environment,
     )
     assert run.code == 1, run.text
     assert run.outcomes() == {"SAVE": "failed"} | dict.fromkeys(REQUIRED[1:], "not run")
@@ -274,28 +281,28 @@ def settled(**options: str) -> Any:
 
 @given(steps=st.integers(1, 256))
 def test_a_request_may_be_any_multiple_of_64_kib_up_to_16_mib(steps: int) -> None:
-    assert settled(request=f"{steps * 64}KiB").request_bytes == steps << 16
+    assert settled(io_size=f"{steps * 64}KiB").io_size_bytes == steps << 16
 
 
 @given(size=st.integers(0, 64 << 20).filter(lambda n: n % (64 << 10) or not 0 < n <= 16 << 20))
 def test_any_other_request_is_refused(size: int) -> None:
     with pytest.raises(UsageError, match="a multiple of 64KiB up to 16MiB is expected"):
-        settled(request=str(size))
+        settled(io_size=str(size))
 
 
 @pytest.mark.parametrize("depth", ["1", "2", "16"])
 def test_up_to_sixteen_requests_may_be_in_flight(depth: str) -> None:
-    assert settled(depth=depth).depth == int(depth)
+    assert settled(io_depth=depth).io_depth == int(depth)
 
 
 @pytest.mark.parametrize("depth", ["0", "-1", "17", "many", "2.5"])
 def test_any_other_depth_is_refused(depth: str) -> None:
-    with pytest.raises(UsageError, match=f"--ckpt-depth {depth}: a whole number"):
-        settled(depth=depth)
+    with pytest.raises(UsageError, match=f"--ckpt-io-depth {depth}: a whole number"):
+        settled(io_depth=depth)
 
 
 @pytest.mark.parametrize(
-    "option", ["--ckpt-request=100KiB", "--ckpt-request=17MiB", "--ckpt-depth=0", "--ckpt-depth=17"]
+    "option", ["--ckpt-io-size=100KiB", "--ckpt-io-size=17MiB", "--ckpt-io-depth=0", "--ckpt-io-depth=17"]
 )
 def test_a_refused_option_ends_the_run_before_it_begins(door: FrontDoor, option: str) -> None:
     run = door.run(*SMALLEST, option)

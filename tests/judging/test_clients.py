@@ -82,7 +82,7 @@ def judged(tmp_path, capsys):
         gates = tmp_path / "ours.toml"
         gates.write_text(GATES.format(json.dumps(demands)))
         make_run(tmp_path / "run", save=0.001, load=0.001)
-        code = main(["judge", str(tmp_path / "run"), f"--ckpt-gates={gates}", "--json"])
+        code = main(["judge", str(tmp_path / "run"), f"--ckpt-gate-table={gates}", "--json"])
         printed = capsys.readouterr()
         return code, json.loads(printed.out) if printed.out else None, printed.err
 

@@ -12,7 +12,7 @@ from pytest_ckpt.evidence.manifest import write_manifest
 from tests.support import made_up_run
 from tests.support.made_scaling import grown
 
-EIGHT = {"ckpt_model": "llama3-70b", "ckpt_processes": "8", "ckpt_profile": "nightly"}
+EIGHT = {"ckpt_model": "llama3-70b", "ckpt_ranks": "8", "ckpt_profile": "nightly"}
 
 
 def test_a_month_is_simulated_for_each_subject_and_is_no_verdict(tmp_path) -> None:

@@ -39,7 +39,7 @@ class TestBoth:
 
     def test_it_is_no_part_of_a_run_that_was_not_asked_for_it(self, requirement, field, found):
         assert not REQUIREMENTS[requirement].is_asked(resolve({}, {}))
-        asked = {"RETENTION": {"ckpt_retain": "2"}, "DATA": {"ckpt_data_pairs": "1"}}
+        asked = {"RETENTION": {"ckpt_keep_last": "2"}, "DATA": {"ckpt_data_pairs": "1"}}
         for name, options in asked.items():
             assert REQUIREMENTS[requirement].is_asked(resolve(options, {})) == (name == requirement)
 

@@ -146,7 +146,7 @@ def test_what_blocks_costs_what_it_takes():
 def test_the_storage_may_take_an_interval_for_a_save_in_the_background():
     assert LIMITS.save_seconds(STRATEGY_OF["sync"]) == LIMITS.save_limit_seconds
     assert LIMITS.save_seconds(STRATEGY_OF["async"]) == pytest.approx(LIMITS.interval_seconds)
-    hard = cluster_limits(16_000, failures=parse_failure_model("llama3"), overhead=0.01)
+    hard = cluster_limits(16_000, failures=parse_failure_model("llama3"), save_budget=0.01)
     # 20 checkpoints a failure and 1 %: the work at risk may be a fifth of an interval.
     assert hard.save_seconds(STRATEGY_OF["async"]) == pytest.approx(0.2 * hard.interval_seconds)
 

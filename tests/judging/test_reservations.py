@@ -37,8 +37,8 @@ def test_a_large_run_of_the_workload_from_several_hosts_has_no_reservation():
     ({"changed": {"hosts": ("n1",)}}, "One host was the only client, for a cluster of 16,000 accelerators."),
     ({"changed": {"size": 2_370_000}}, "was 592 kB a host, less than 1 GB."),
     ({"changed": {"saves": (0.04,)}}, "The slowest save of a checkpoint took 40 ms, less than 1 s."),
-    ({"ckpt_overhead": "99%"}, "The overhead budget of 99 % was set by the operator; usual are 0.5 % to 20 %."),
-    ({"ckpt_restore_budget": "0.1%"}, "The restore budget of 0.1 % was set by the operator; usual are 0.5 % to 20 %."),
+    ({"ckpt_save_budget": "99%"}, "The save budget of 99 % was set by the operator; usual are 0.5 % to 20 %."),
+    ({"ckpt_load_budget": "0.1%"}, "The load budget of 0.1 % was set by the operator; usual are 0.5 % to 20 %."),
     (
         {"ckpt_failures": "mttf:1600000h"},
         "The failure rate 'mttf:1600000h' was stated by the operator: a save may take 15 min.",
@@ -67,10 +67,10 @@ def untried_of(kind="nfs4", *, has_files=True, **asked):
 
 def test_what_was_not_tried_is_named_with_its_option_and_its_risk():
     found = untried_of()
-    for option in ("power-cut", "second-mount", "full-target", "suite=conformance", "suite=contention"):
+    for option in ("power-cut", "second-mount", "small-volume", "suite=conformance", "suite=contention"):
         assert any(f"(--ckpt-{option})" in one and ": " in one for one in found), (option, found)
-    given = untried_of(ckpt_power_cut="cut", ckpt_second_mount="/mnt/b", ckpt_full_target="/mnt/small")
-    assert not any(option in one for one in given for option in ("power-cut", "second-mount", "full-target"))
+    given = untried_of(ckpt_power_cut="cut", ckpt_second_mount="/mnt/b", ckpt_small_volume="/mnt/small")
+    assert not any(option in one for one in given for option in ("power-cut", "second-mount", "small-volume"))
 
 
 def test_of_an_object_store_no_power_cut_and_no_full_volume_is_missed():
@@ -100,8 +100,8 @@ def test_what_shows_that_the_power_was_cut_is_told():
 
 @pytest.mark.parametrize(("asked", "ends"), [
     ({}, "strategy sync"),
-    ({"ckpt_overhead": "99%"}, ", overhead budget 99 %"),
-    ({"ckpt_restore_budget": "0.1%"}, ", restore budget 0.1 %"),
+    ({"ckpt_save_budget": "99%"}, ", save budget 99 %"),
+    ({"ckpt_load_budget": "0.1%"}, ", load budget 0.1 %"),
     ({"ckpt_failures": "mttf:1600000h"}, ", failure rate 'mttf:1600000h'"),
 ])  # fmt: skip
 def test_the_headline_names_unusual_inputs(asked, ends):

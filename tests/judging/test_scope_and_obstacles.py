@@ -49,7 +49,7 @@ def all_met(plan: Plan, settings: Settings, gates: Gates) -> Judgement:
             "checkpoints of llama3-8b only (112 GB), engine stream, strategy sync",
         ),
         (
-            "llama3-8b,llama3-70b", {"ckpt_processes": "64"},
+            "llama3-8b,llama3-70b", {"ckpt_ranks": "64"},
             "checkpoints up to llama3-70b (978 GB), engine torch, strategy sync",
         ),
         (
@@ -61,7 +61,7 @@ def all_met(plan: Plan, settings: Settings, gates: Gates) -> Judgement:
             "checkpoints up to llama3-8b only (112 GB), engine torch, strategy sync",
         ),
         (
-            "llama3-8b", {"ckpt_mode": "open", "ckpt_processes": "2"},
+            "llama3-8b", {"ckpt_mode": "open", "ckpt_ranks": "2"},
             "checkpoints of llama3-8b only (112 GB, spread over 2 ranks), engine torch, strategy sync",
         ),
     ],
@@ -111,7 +111,7 @@ def test_a_rehearsal_may_use_the_models_that_it_likes() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "kind"),
-    [({"ckpt_gates": "posix-shared"}, "ext4"), ({"ckpt_hosts": "a:4,b:4"}, "ext4"), ({}, "nfs4")],
+    [({"ckpt_gate_table": "posix-shared"}, "ext4"), ({"ckpt_hosts": "a:4,b:4"}, "ext4"), ({}, "nfs4")],
     ids=["gates", "hosts", "mount"],
 )
 @pytest.mark.parametrize(("model", "gigabytes_per_second"), [("llama3-405b", 204), ("llama3-1t", 595)])
@@ -171,10 +171,10 @@ def test_where_no_scale_is_enough_the_full_size_is_named() -> None:
 
 
 def test_what_a_run_was_not_given_is_told_with_its_option() -> None:
-    found = obstacles(*run_of("llama3-405b", gates=built_in("posix-shared"), ckpt_processes="512"))
+    found = obstacles(*run_of("llama3-405b", gates=built_in("posix-shared"), ckpt_ranks="512"))
     assert possible_grade(found) == "incomplete"
     assert {o.remedy.partition(",")[0].partition(":")[0] for o in found} == {
-        "--ckpt-second-mount", "--ckpt-power-cut", "--ckpt-full-target"
+        "--ckpt-second-mount", "--ckpt-power-cut", "--ckpt-small-volume"
     }  # fmt: skip
 
 
@@ -228,13 +228,13 @@ def test_a_run_without_obstacles_can_be_certified() -> None:
 GIVEN = {
     "FAILOVER": (
         "failover",
-        {"ckpt_break": "fail-drive 7", "ckpt_mend": "replace-drive 7"},
-        "No command was given that breaks a component (--ckpt-break",
+        {"ckpt_fault_command": "fail-drive 7", "ckpt_repair_command": "replace-drive 7"},
+        "No command was given that breaks a component (--ckpt-fault-command",
     ),
     "UPGRADE": (
         "maintenance",
-        {"ckpt_during": "rolling-restart"},
-        "No command was given that restarts or upgrades the storage (--ckpt-during",
+        {"ckpt_upgrade_command": "rolling-restart"},
+        "No command was given that restarts or upgrades the storage (--ckpt-upgrade-command",
     ),
     "SNAPSHOT": (
         "maintenance",
@@ -283,7 +283,7 @@ PARALLEL = "[parallel]\ntensor = 8\npipeline = 2\ndata = 2\nzero = 1\n"
 
 def test_a_user_s_model_is_named_by_file_size_and_digest(tmp_path) -> None:
     (tmp_path / "mine.toml").write_text(OWN + "layers = 2\n" + PARALLEL)
-    plan, settings, gates = run_of(str(tmp_path / "mine.toml"), ckpt_processes="32")
+    plan, settings, gates = run_of(str(tmp_path / "mine.toml"), ckpt_ranks="32")
     (model,) = settings.models
     text = f"checkpoints of own model mine.toml ({model.parameters:,} parameters, digest {model.digest[:12]}) only ("
     assert scope_of(plan, settings, gates).text.startswith(text)
@@ -301,16 +301,13 @@ def test_a_user_s_model_is_named_by_file_size_and_digest(tmp_path) -> None:
 def test_a_user_s_model_holds_the_place_of_a_smaller_one_in_bytes_too(tmp_path, layers, precision, is_held) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(OWN + f"layers = {layers}\nkey_value_heads = 8\n" + precision + PARALLEL)
-    run = run_of(str(file), ckpt_processes="32", gates=UP_TO_405B)
+    run = run_of(str(file), ckpt_ranks="32", gates=UP_TO_405B)
     assert (unheld_model(*run) is None) is is_held
     if not is_held:
         found = unheld_model(*run)
         assert found
         assert f"--ckpt-certify-up-to={file}" in found.remedy
-        assert (
-            unheld_model(*run_of(str(file), ckpt_processes="32", gates=UP_TO_405B, ckpt_certify_up_to=str(file)))
-            is None
-        )
+        assert unheld_model(*run_of(str(file), ckpt_ranks="32", gates=UP_TO_405B, ckpt_certify_up_to=str(file))) is None
 
 
 def test_a_user_s_model_of_few_ranks_has_no_subset(tmp_path) -> None:
@@ -333,7 +330,7 @@ def test_a_strategy_of_which_the_suites_ask_nothing_is_said_to_be_unmeasured() -
     assert "/stream will not be measured" in sentence
     assert sentence.endswith("Say --ckpt-suite=performance,strategies.")
     # With a notice something is asked of it, and with both suites, and where no suite is named.
-    assert not unmeasured(*run_of("llama3-8b", ckpt_suite="strategies", ckpt_notice="120s", **asked))
+    assert not unmeasured(*run_of("llama3-8b", ckpt_suite="strategies", ckpt_preemption_notice="120s", **asked))
     assert not unmeasured(*run_of("llama3-8b", ckpt_suite="performance,strategies", **asked))
     assert not unmeasured(*run_of("llama3-8b", **asked))
     assert not unmeasured(*run_of("llama3-8b", ckpt_suite="conformance", **asked))

@@ -212,7 +212,7 @@ def test_a_call_that_never_returns_is_named_with_its_stack_while_the_target_stil
         left = processes_of_session(pids[0])
     assert (seen.blocked.host, seen.blocked.call) == (socket.gethostname(), "mkdir")
     assert seen.blocked.path.startswith(f"{point}/LIVE.calls-")
-    assert f"(--ckpt-deadline {seconds} s)" in seen.blocked.message
+    assert f"(--ckpt-io-timeout {seconds} s)" in seen.blocked.message
     assert "state D" in seen.blocked.stack
     assert "system call 83" in seen.blocked.stack or os.uname().machine != "x86_64"
     # Its kernel stack, which root may read.

@@ -32,7 +32,7 @@ STORAGES = {
 FOR_A_MINUTE = Storage(
     is_fuse=True, faults={name: {"seconds": 60} for name in _FAULTS} | {"names dropped in a listing": {}}
 )
-HOSTS = (*TINY, "--ckpt-hosts=h1:1,h2:1", "--ckpt-gates=posix-shared")
+HOSTS = (*TINY, "--ckpt-hosts=h1:1,h2:1", "--ckpt-gate-table=posix-shared")
 OPTIONS = (*HOSTS, "--ckpt-suite=performance,contention")
 NAMES = (*HOSTS, "--ckpt-suite=conformance", "-k", "NAMES[")
 

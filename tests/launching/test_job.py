@@ -24,7 +24,7 @@ def test_a_task_has_the_layout_of_the_plan_and_the_rest_of_the_settings():
         "ckpt_operations": "4",
         "ckpt_engine": "stream",
         "ckpt_suite": "performance,contention",
-        "ckpt_keep": "true",
+        "ckpt_keep_files": "true",
         "ckpt_drop_caches": "never",
     }
     settings = resolve(fields, {})

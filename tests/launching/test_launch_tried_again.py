@@ -60,7 +60,7 @@ def test_a_launch_that_did_not_start_is_tried_again_and_that_is_said(door: Front
 @pytest.mark.thorough  # no deadline of a launch is shorter than a minute
 def test_a_launch_on_this_host_that_stays_silent_is_tried_once_more(door: FrontDoor, launcher: str) -> None:
     (door.home / "plan").write_text("silence start")
-    run = door.run(*TINY, "--ckpt-engine=stream", "--ckpt-deadline=10s", launcher)
+    run = door.run(*TINY, "--ckpt-engine=stream", "--ckpt-io-timeout=10s", launcher)
     assert run.code == 0, run.text
     assert set(run.outcomes().values()) == {"met"}
     assert tries(run.report, "1") == (0, 2)

@@ -115,7 +115,7 @@ def test_the_environment_reaches_ranks_whatever_the_login_shell_though_ssh_hands
     agent.write_text(f'#!/bin/sh\nexec env -i PATH={home}/ssh:/usr/bin:/bin HOME=/root ssh "$@"\n')
     agent.chmod(0o755)
     shells = itertools.product(["/bin/sh", *filter(None, [shutil.which("tcsh")])], repeat=2)
-    options = (*TINY, "--ckpt-engine=stream", "--ckpt-gates=speed-only", "--ckpt-hosts=h2:1,h3:1")
+    options = (*TINY, "--ckpt-engine=stream", "--ckpt-gate-table=speed-only", "--ckpt-hosts=h2:1,h3:1")
     steps = [
         Step(
             options=options,

@@ -13,13 +13,13 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.launching import launch_context
 from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.run.close import _clean
-from pytest_ckpt.run.hosts import Seen
+from pytest_ckpt.run.hosts import HostProbe
 from pytest_ckpt.run.open import open_run, preflight
 from pytest_ckpt.targets.owner import OWNER, owner_of
 from tests.support.made_launch import made_context
 
 SAID = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke", "ckpt_mode": "open",
-        "ckpt_processes": "2", "ckpt_gates": "speed-only"}  # fmt: skip
+        "ckpt_ranks": "2", "ckpt_gate_table": "speed-only"}  # fmt: skip
 SILENT = "h2 does not say that no process of the run is left there, so it may still write"
 WHOLE = {"exit_code": 0, "is_whole": True}
 
@@ -78,7 +78,7 @@ def test_the_run_s_folder_stays_and_is_told_where_something_may_still_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     (tmp_path / "target").mkdir()
-    monkeypatch.setattr(preflight, "_see_hosts", lambda *_: Seen(failure=None))
+    monkeypatch.setattr(preflight, "_see_hosts", lambda *_: HostProbe(failure=None))
     folders = {"ckpt_target": str(tmp_path / "target"), "ckpt_report": str(tmp_path / "report")}
     context = open_run(resolve(SAID | folders, {}), ["pytest"]).context
     (made,) = (tmp_path / "target").iterdir()
@@ -104,7 +104,7 @@ def test_what_is_there_of_another_run_is_told_with_what_can_be_known_of_it(
     there = tmp_path / "target" / "pytest-ckpt-old"
     there.mkdir(parents=True)
     (there / OWNER).write_text(json.dumps(owner_of("old") | {"host": host, "process_began": 1.0}))
-    monkeypatch.setattr(preflight, "_see_hosts", lambda *_: Seen(failure=None))
+    monkeypatch.setattr(preflight, "_see_hosts", lambda *_: HostProbe(failure=None))
     folders = {"ckpt_target": str(tmp_path / "target"), "ckpt_report": str(tmp_path / "report")}
     opened = open_run(resolve(SAID | folders, {}), ["pytest"])
     assert f"{told.format(host=host)}{there}" in opened.notices

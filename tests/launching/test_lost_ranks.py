@@ -145,7 +145,7 @@ def test_a_rank_that_says_nothing_is_told_from_one_that_does_not_move(clock: Clo
     silent = watch.hung()
     assert silent
     assert (silent.kind, silent.host) == ("hung", "h2")
-    assert silent.message.startswith("no word for 11 s (--ckpt-deadline 10 s): the process, its host or its network")
+    assert silent.message.startswith("no word for 11 s (--ckpt-io-timeout 10 s): the process, its host or its network")
 
 
 def test_a_rank_that_speaks_and_does_not_move_hangs_in_its_call(clock: Clock, watch: RankWatchdog) -> None:

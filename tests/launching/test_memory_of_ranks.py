@@ -14,7 +14,7 @@ from tests.support.front_door import SMALLEST, FrontDoor
 RANK_BYTES, CONTROLLER_BYTES = 40_000_000, 300_000_000
 # The same checkpoint for any number of ranks: each has the less to save, the more there are. So often that a tenth of a
 # megabyte that each save and load would leave would show.
-OPTIONS = (*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1", "--ckpt-operations=20", "--ckpt-deadline=120s")
+OPTIONS = (*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1", "--ckpt-operations=20", "--ckpt-io-timeout=120s")
 # Often enough to see what a save takes, and seldom enough to leave the ranks a core.
 _POLL_SECONDS = 0.25
 
@@ -38,7 +38,7 @@ def ranks_of(controller: psutil.Process) -> Iterator[psutil.Process]:
 @pytest.mark.alone
 @pytest.mark.parametrize("ranks", [16, 64])
 def test_a_rank_with_little_to_save_takes_little_however_often_it_saves(door: FrontDoor, ranks: int) -> None:
-    started = door.start(*OPTIONS, f"--ckpt-processes={ranks}")
+    started = door.start(*OPTIONS, f"--ckpt-ranks={ranks}")
     controller = psutil.Process(started.process.pid)
     rounds: list[dict[int, int]] = []
     of_controller = 0

@@ -19,7 +19,7 @@ from tests.support.hosts.reached import (
 )
 
 OPTIONS = (*TINY, "--ckpt-hosts=h2:1,h3:1", "--ckpt-engine=stream")
-NAMES = ("--ckpt-gates=posix-shared", "--ckpt-suite=conformance", "-k", "second-client")
+NAMES = ("--ckpt-gate-table=posix-shared", "--ckpt-suite=conformance", "-k", "second-client")
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
     how = {"python": str(python_of_mpich(home)), "environment": {"PYTHONPATH": f"{home}:{CHECKOUT}"}}
     large = (how["python"], "-m", "tests.support.hosts.large_job", "h2:2", "1000000")
     steps = {
-        "run": Step(options=(*OPTIONS, "--ckpt-gates=speed-only"), **how),
+        "run": Step(options=(*OPTIONS, "--ckpt-gate-table=speed-only"), **how),
         "names": Step(options=(*OPTIONS, *NAMES), **how),
         "large": Step(words=large, environment=how["environment"]),
         **last_words_of(how["python"], environment=how["environment"]),

@@ -12,7 +12,7 @@ from tests.support.front_door import SMALLEST
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.storage import HONEST_FUSE
 
-OPTIONS = (*SMALLEST, "--ckpt-hosts=h1:1,h2:1,h3:1", "--ckpt-processes=3", "--ckpt-scale=1/100000", "--cluster=1")
+OPTIONS = (*SMALLEST, "--ckpt-hosts=h1:1,h2:1,h3:1", "--ckpt-ranks=3", "--ckpt-scale=1/100000", "--cluster=1")
 # Of h1 the controller has the one port that may be had; h1 then calls h2 only.
 ONE_PORT = "--ckpt-ports=21000-21000"
 SLOW = "tc qdisc add dev eth0 root tbf rate 80mbit burst 64kbit latency 400ms"

@@ -16,7 +16,7 @@ from pytest_ckpt.launching.observer import LaunchHooks, Observer
 from tests.support.made_launch import made_context
 
 SAID = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke", "ckpt_mode": "open",
-        "ckpt_processes": "2"}  # fmt: skip
+        "ckpt_ranks": "2"}  # fmt: skip
 
 
 @pytest.fixture

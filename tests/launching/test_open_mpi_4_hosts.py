@@ -14,7 +14,7 @@ from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.open_mpi_4 import installed, need_open_mpi_4, python_without_mpi
 from tests.support.hosts.storage import HONEST_FUSE
 
-OPTIONS = (*TINY, "--ckpt-engine=stream", "--ckpt-gates=speed-only", "--ckpt-launcher=mpirun")
+OPTIONS = (*TINY, "--ckpt-engine=stream", "--ckpt-gate-table=speed-only", "--ckpt-launcher=mpirun")
 FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 
 

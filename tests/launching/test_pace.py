@@ -33,7 +33,7 @@ class Watched:
     """Two ranks that tell what they do every ten seconds; rank 0 is as fast as anybody wants."""
 
     def __init__(self, clock, maximum=MAXIMUM):
-        allowed = Allowance(seconds=maximum, why="50 x --ckpt-deadline 1 min", rank_bytes=(SIZE, SIZE))
+        allowed = Allowance(seconds=maximum, why="50 x --ckpt-io-timeout 1 min", rank_bytes=(SIZE, SIZE))
         self.clock = clock
         self.watch = RankWatchdog(2, DEADLINE, "h", {(SUBJECT, "save"): allowed, (SUBJECT, "load"): allowed})
         for rank in range(2):
@@ -74,7 +74,7 @@ def test_a_trickle_is_ended_after_a_fifth_of_what_an_operation_may_take(watched)
     assert after == MAXIMUM / 5
     assert describe_failure(found) == (
         "Rank 1 on h was far too slow in llama3-8b-full save 2 write of f: it moved 5.86 KiB of 977 KiB in 10 min "
-        "(10 B/s) and would take 27.8 h at that pace; at most 50 min are waited for (50 x --ckpt-deadline 1 min)."
+        "(10 B/s) and would take 27.8 h at that pace; at most 50 min are waited for (50 x --ckpt-io-timeout 1 min)."
     )
 
 
@@ -157,7 +157,7 @@ def test_what_is_no_save_and_no_load_has_no_such_bound(watched):
 
 
 @pytest.mark.parametrize(("limit", "seconds", "why"), [
-    (28.0, 15_000.0, "50 x --ckpt-deadline 5 min"), (7_000.0, 70_000.0, "10 x the limit of 117 min"),
+    (28.0, 15_000.0, "50 x --ckpt-io-timeout 5 min"), (7_000.0, 70_000.0, "10 x the limit of 117 min"),
 ])  # fmt: skip
 def test_the_bound_is_the_longer_of_ten_limits_and_fifty_deadlines(limit, seconds, why):
     area = AreaRef(scheme="", opener="x:y", location="/mnt/array", run_id="r")

@@ -22,7 +22,7 @@ OF_POD = values(
     CKPT_PODS="3",
     CKPT_RANKS="1",
     CKPT_SHARED_MEMORY="64Mi",
-    CKPT_OPTIONS=" ".join((*TINY, "--ckpt-processes=2", "--ckpt-engine=stream", "--ckpt-gates=speed-only")),
+    CKPT_OPTIONS=" ".join((*TINY, "--ckpt-ranks=2", "--ckpt-engine=stream", "--ckpt-gate-table=speed-only")),
     CKPT_CLUSTER="1",
 )
 KEYS = "/home/ckpt/.ssh"

@@ -10,7 +10,7 @@ import pytest
 from tests.support.front_door import TINY
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 
-HOSTS = ("--ckpt-processes=3", "--ckpt-hosts=h1:1,h2:1,h3:1")
+HOSTS = ("--ckpt-ranks=3", "--ckpt-hosts=h1:1,h2:1,h3:1")
 READ_ONLY = 'mount --bind "$TARGET" "$TARGET"; mount -o remount,bind,ro "$TARGET"'
 
 

@@ -25,13 +25,13 @@ SUITES = (
     "--ckpt-step-seconds=20ms",
     "--ckpt-duration=2s",
     "--ckpt-serving-readers=2",
-    "--ckpt-break=true",
-    "--ckpt-mend=true",
+    "--ckpt-fault-command=true",
+    "--ckpt-repair-command=true",
 )
 CONFORMANCE = "--ckpt-suite=conformance"
 MAINTENANCE = "--ckpt-suite=performance,maintenance"
 CONTENTION = "--ckpt-suite=performance,contention"
-SHARED = ("--ckpt-hosts=h1:1,h2:1", "--ckpt-gates=posix-shared")
+SHARED = ("--ckpt-hosts=h1:1,h2:1", "--ckpt-gate-table=posix-shared")
 # What needs commands and folders that this step does not have.
 NOT_RUN = {"DURABLE.power-cut", "ERRORS.full", "FULL.mid-save", "COMMIT-FULL.each-phase"}
 # MooseFS keeps whole seconds.
@@ -63,7 +63,7 @@ def maintaining(array: Path, step: int) -> tuple[str, ...]:
     """Return commands for that step's target: MooseFS takes the snapshots."""
     clone = array / "clone"
     take = f"mfsmakesnapshot {array}/target-{step} {clone} >&2; echo {clone}"
-    return ("--ckpt-during=sleep 0.5", f"--ckpt-snapshot=sh -ec '{take}'", "--ckpt-remove-snapshot=rm -r")
+    return ("--ckpt-upgrade-command=sleep 0.5", f"--ckpt-snapshot=sh -ec '{take}'", "--ckpt-remove-snapshot=rm -r")
 
 
 def test_there_is_a_step_for_every_suite() -> None:
@@ -155,7 +155,7 @@ def test_no_process_on_any_host_shows_the_secret_of_a_launch(done: dict[str, Don
 def test_64_ranks_on_two_cores_come_to_their_end(make_home: Callable[[str], Path]) -> None:
     """No wait spins: the time slices of ranks that wait are not needed by those that work."""
     need_hosts()
-    of_70b = ("--ckpt-model=llama3-70b", "--ckpt-mode=full", "--ckpt-processes=64", "--ckpt-scale=1/10000")
+    of_70b = ("--ckpt-model=llama3-70b", "--ckpt-mode=full", "--ckpt-ranks=64", "--ckpt-scale=1/10000")
     options = (*of_70b, "--ckpt-profile=smoke", "--ckpt-operations=2", "--cluster=1")
     (done,) = on_hosts(make_home("hosts"), 4, Step(options=(*options, "--ckpt-hosts=h1:16,h2:16,h3:16,h4:16")))
     run = done.run

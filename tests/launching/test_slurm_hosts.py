@@ -41,18 +41,18 @@ TWO_NODES = "--nodes=2 --nodelist=h2,h3 --ntasks-per-node=2"
 TWO_COMPONENTS = "--nodes=1 --nodelist=h2 --ntasks-per-node=2 : --nodes=1 --nodelist=h3 --ntasks-per-node=1"
 # A megabyte, for two ranks on another host than rank 0's controller.
 LARGE = ("-m", "tests.support.hosts.large_job", "h2:2", "1000000")
-NAMES = ("--ckpt-gates=posix-shared", "--ckpt-suite=conformance", "-k", "second-client")
+NAMES = ("--ckpt-gate-table=posix-shared", "--ckpt-suite=conformance", "-k", "second-client")
 FACTS = ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS")
 TERMS = """
 ckpt_target = "TARGET"
 ckpt_cluster = 1
-ckpt_gates = "speed-only"
+ckpt_gate_table = "speed-only"
 ckpt_model = "llama3-8b"
 ckpt_mode = "open"
 ckpt_profile = "smoke"
 ckpt_operations = OPERATIONS
 ckpt_scale = "1/10000"
-ckpt_retain = 2
+ckpt_keep_last = 2
 ckpt_engine = "stream"
 """
 
@@ -65,10 +65,8 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
     home = make_home("hosts")
     steps = {
         "placed": Step(options=(*TINY, "--ckpt-hosts=h2:1,h3:1", PLACED)),
-        "crowded": Step(
-            options=(*TINY, "--ckpt-processes=4", "--ckpt-hosts=h2:2,h3:2", f"{SRUN} --nodelist={{nodes}}")
-        ),
-        "uneven": Step(options=(*TINY, "--ckpt-processes=4", "--ckpt-hosts=h2:3,h3:1", PLACED)),
+        "crowded": Step(options=(*TINY, "--ckpt-ranks=4", "--ckpt-hosts=h2:2,h3:2", f"{SRUN} --nodelist={{nodes}}")),
+        "uneven": Step(options=(*TINY, "--ckpt-ranks=4", "--ckpt-hosts=h2:3,h3:1", PLACED)),
         "large": Step(words=(sys.executable, *LARGE, PLACED.partition("=")[2])),
         "names": Step(options=(*TINY, "--ckpt-hosts=h2:1,h3:1", PLACED, *NAMES)),
         **last_words_of(sys.executable, PLACED.partition("=")[2]),

@@ -16,7 +16,7 @@ from tests.support.hosts.storage import HONEST_FUSE
 # /run is a file system that each host has for itself.
 TIER = "/run/ckpt-tier"
 ON_EACH = tuple((host, f"mkdir -p {TIER}") for host in (1, 2, 3))
-TIERED = (*TINY, "--ckpt-operations=2", "--ckpt-strategy=tiered", "--ckpt-hosts=h1:1,h2:1,h3:1", "--ckpt-processes=3")
+TIERED = (*TINY, "--ckpt-operations=2", "--ckpt-strategy=tiered", "--ckpt-hosts=h1:1,h2:1,h3:1", "--ckpt-ranks=3")
 SUBJECT = "llama3-8b-open-3"
 OWN = ("BLOCKING", "LOAD", "INTEGRITY", "TIER-ORDER", "NODE-LOSS")
 
@@ -49,17 +49,17 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
     home = make_home("hosts")
     shared = home / "array" / "shared-tier"
     steps = {
-        "honest": Step(options=(*TIERED, f"--ckpt-local={TIER}"), before=ON_EACH),
+        "honest": Step(options=(*TIERED, f"--ckpt-local-tier={TIER}"), before=ON_EACH),
         "stale": Step(
-            options=(*TIERED, f"--ckpt-local={TIER}"), before=ON_EACH, environment=in_every_rank(home, STALE)
+            options=(*TIERED, f"--ckpt-local-tier={TIER}"), before=ON_EACH, environment=in_every_rank(home, STALE)
         ),
-        "shared": Step(options=(*TIERED, f"--ckpt-local={shared}"), before=((1, f"mkdir -p {shared}"),)),
+        "shared": Step(options=(*TIERED, f"--ckpt-local-tier={shared}"), before=((1, f"mkdir -p {shared}"),)),
         "killed": Step(
-            options=(*TIERED, "--ckpt-operations=6", f"--ckpt-local={TIER}"),
+            options=(*TIERED, "--ckpt-operations=6", f"--ckpt-local-tier={TIER}"),
             before=ON_EACH,
             mishaps=(Mishap(what="rank"),),
         ),
-        "missing": Step(options=(*TIERED, f"--ckpt-local={TIER}-1"), before=((1, f"mkdir -p {TIER}-1"),)),
+        "missing": Step(options=(*TIERED, f"--ckpt-local-tier={TIER}-1"), before=((1, f"mkdir -p {TIER}-1"),)),
     }
     return dict(zip(steps, on_hosts(home, 3, *steps.values(), storage=HONEST_FUSE), strict=True))
 

@@ -79,7 +79,7 @@ def test_hooks_are_called_around_a_launch_with_commands_too(run_with: Callable[.
                     raise RuntimeError("the array is busy")
         """,
         "--ckpt-suite=performance,maintenance",
-        "--ckpt-during=true",
+        "--ckpt-upgrade-command=true",
     )
     assert run.verdict("SAVE")["outcome"] == "met"
     verdict = run.verdict("UPGRADE")
@@ -166,7 +166,7 @@ def test_the_power_is_cut_by_the_command_of_a_hook(door: FrontDoor, mount, worke
             return shlex.join([sys.executable, "-m", "pytest_ckpt.targets.posix.power_cut", settings.target])
         '''
     ))  # fmt: skip
-    gates = ("--ckpt-gates=posix-local", "--ckpt-suite=conformance")
+    gates = ("--ckpt-gate-table=posix-local", "--ckpt-suite=conformance")
     run = door.run(
         *QUICK, *gates, *workers, "-k", "DURABLE and not CALLS", "pytest_ckpt.suites", "vendor", target=place
     )

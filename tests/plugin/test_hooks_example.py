@@ -183,7 +183,7 @@ def test_the_pytest_ini_that_is_shown_runs_both(door: FrontDoor) -> None:
     (door.home / "pytest.ini").write_text(text + "".join(f"{name} = {value}\n" for name, value in more.items()))
     words = [sys.executable, "-m", "pytest", "-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider"]
     path = {"PYTHONPATH": str(CHECKOUT)}
-    speed = ["--ckpt-gates=speed-only"]
+    speed = ["--ckpt-gate-table=speed-only"]
     done = subprocess.run([*words, *speed], cwd=door.home, env=os.environ | path, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout.decode()
     report = json.loads((door.home / "ckpt-report" / "report.json").read_text())
@@ -312,7 +312,7 @@ def test_a_requirement_of_a_plugin_can_be_waived_and_is_then_not_certified(door:
         '[[waive]]\nrequirement = "ACME-DROPPED"\nsubject = "*"\nreason = "We have no such client."\n'
         "expires = 2999-12-31\n"
     )
-    run = door.run(*QUICK, "--ckpt-drop-caches=auto", "--ckpt-waive=waivers.toml", "pytest_ckpt.suites", SUITE)
+    run = door.run(*QUICK, "--ckpt-drop-caches=auto", "--ckpt-waivers=waivers.toml", "pytest_ckpt.suites", SUITE)
     assert run.code == 0, run.text
     verdict = run.verdict("ACME-DROPPED")
     assert verdict["outcome"] == "waived"
@@ -327,7 +327,7 @@ def test_a_table_of_gates_may_name_it_and_what_it_asks_less_is_said(door: FrontD
     (door.home / "mine.toml").write_text(
         'name = "mine"\nextends = "speed-only"\n[requirements]\nACME-DROPPED = { gate = "advisory" }\n'
     )
-    options = ("--ckpt-drop-caches=auto", "--ckpt-gates=mine.toml", "--ckpt-suite=performance")
+    options = ("--ckpt-drop-caches=auto", "--ckpt-gate-table=mine.toml", "--ckpt-suite=performance")
     run = door.run(*QUICK, *options, "pytest_ckpt.suites", SUITE)
     assert run.code == 0, run.text
     relaxed = "relaxed by the gates 'mine': ACME-DROPPED is advisory (speed-only: required)."

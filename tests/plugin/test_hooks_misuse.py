@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.selection import first_few
 
-SMALL = ("--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2", "--ckpt-profile=smoke")
+SMALL = ("--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2", "--ckpt-profile=smoke")
 
 JUDGE = '''
 from pytest_ckpt.vendors import Decision, requirement

@@ -52,7 +52,7 @@ def test_where_nothing_is_measured_a_plugin_s_requirement_is_not_run(door: Front
     folder = door.home / "vendor"
     folder.mkdir()
     (folder / "conftest.py").write_text(JUDGES.replace('"advisory"', '"required"'))
-    options = ("--ckpt-gates=posix-local", "--ckpt-suite=conformance", "-k", "ACME or FULL")
+    options = ("--ckpt-gate-table=posix-local", "--ckpt-suite=conformance", "-k", "ACME or FULL")
     run = door.run(*QUICK, *options, "pytest_ckpt.suites", "vendor")
     assert run.code == 8, run.text
     verdict = run.verdict("ACME-MUTATES")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_ckpt.facts.across_hosts import HostWait, HostWaits, LateHost, added_up
+from pytest_ckpt.facts.across_hosts import DelayedHost, HostWait, HostWaits, added_up
 from pytest_ckpt.facts.events import HostsLooked
 from pytest_ckpt.facts.proofs import Entry
 from pytest_ckpt.facts.subject import Subject
@@ -33,7 +33,7 @@ class TwoHosts:
     def wait(self) -> None: ...
 
     def gather(self, value: Any) -> list[Any]:
-        return [value, self.other if type(value) is type(self.other) or isinstance(self.other, LateHost) else None]
+        return [value, self.other if type(value) is type(self.other) or isinstance(self.other, DelayedHost) else None]
 
     def share(self, value: Any) -> Any:
         return value
@@ -114,7 +114,7 @@ def test_rank_0_makes_the_folder_that_all_wait_for(records: list[Any]) -> None:
 
 
 def test_a_host_that_had_to_wait_is_told_with_its_time(records: list[Any]) -> None:
-    late = LateHost(host="h2", waited_seconds=0.25)
+    late = DelayedHost(host="h2", waited_seconds=0.25)
     waiting(SeesLate(3), records, other=late).end(REF)
     (event,) = records
     assert event.awaited == "name"
@@ -160,7 +160,7 @@ def test_on_one_host_and_in_its_local_tier_nothing_is_made_or_looked_for(
 
 
 def test_waits_are_added_up_by_host_and_by_what_was_awaited() -> None:
-    one, two = LateHost(host="h2", waited_seconds=0.5), LateHost(host="h2", waited_seconds=2.0, is_seen=False)
+    one, two = DelayedHost(host="h2", waited_seconds=0.5), DelayedHost(host="h2", waited_seconds=2.0, is_seen=False)
     found = added_up([("folder", ()), ("folder", (one,)), ("name", (one,)), ("folder", (two,))])
     assert found == HostWaits(
         looks=4,

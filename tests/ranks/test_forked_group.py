@@ -8,13 +8,13 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from pytest_ckpt.ranks.process.forked import Forked
+from pytest_ckpt.ranks.process.forked import ForkedProcess
 from tests.support.machine import patience
 
 HOSTS = ("left", "left", "right")
 
 
-def of_ranks(work: Callable[[Any], object]) -> list[Forked]:
+def of_ranks(work: Callable[[Any], object]) -> list[ForkedProcess]:
     """Fork one process for each of three ranks on two hosts, in this process; each tells what ``work`` returned."""
     children = []
     for rank, host in enumerate(HOSTS):
@@ -27,11 +27,11 @@ def of_ranks(work: Callable[[Any], object]) -> list[Forked]:
             spans_hosts=True,
             ranks_of_host=of_host,
         )
-        children.append(Forked(ranks, lambda tell, _hear, group: tell(json.dumps(work(group)))))
+        children.append(ForkedProcess(ranks, lambda tell, _hear, group: tell(json.dumps(work(group)))))
     return children
 
 
-def until(children: list[Forked], is_over: Callable[[], bool]) -> None:
+def until(children: list[ForkedProcess], is_over: Callable[[], bool]) -> None:
     """Hand on what the processes ask for, as their ranks do together, until it is over."""
     deadline = time.monotonic() + patience(10)
     while not is_over():

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ckpt.facts.targets import CheckpointRef
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache
-from pytest_ckpt.targets.protocol import Resident
+from pytest_ckpt.targets.protocol import CachedBytes
 
 SIZE = 1000
 
@@ -44,8 +44,8 @@ class Counted:
     def find_gauge(self, _subject: str) -> str | None:
         return self._gauge
 
-    def cached(self, ref: CheckpointRef, _names: tuple[str, ...], _gauge: str) -> Resident:
-        return Resident(resident_bytes=self._cached[ref.number], bytes=SIZE)
+    def cached(self, ref: CheckpointRef, _names: tuple[str, ...], _gauge: str) -> CachedBytes:
+        return CachedBytes(resident_bytes=self._cached[ref.number], bytes=SIZE)
 
     def all_files(self) -> list[Files]:
         return [Files(ref=CheckpointRef(subject="subject", number=n), names=("a",)) for n in range(len(self._cached))]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.timing import Own, combine
+from pytest_ckpt.ranks.timing import RankOperation, combine
 
 ROUNDING = 1e-9
 seconds = st.floats(0.001, 1000.0)
@@ -15,7 +15,9 @@ seconds = st.floats(0.001, 1000.0)
 def own(*steps, **facts):
     """One rank's view; its phases add up to its time, as an engine's clock has them."""
     whole = sum(steps)
-    return Own(steps=steps, phases={"open": whole / 4, "read": whole * 3 / 4}, bytes=facts.pop("bytes", 10), **facts)
+    return RankOperation(
+        steps=steps, phases={"open": whole / 4, "read": whole * 3 / 4}, bytes=facts.pop("bytes", 10), **facts
+    )
 
 
 def loads_of(steps_of_ranks):

@@ -101,7 +101,7 @@ def test_what_a_check_was_not_given_is_named_with_its_option():
     lacking = [verdict(*name.split("."), outcome="not run", reason="not given") for name in names]
     points = front.open_points(document(*lacking, verdict("FAILOVER", outcome="not run", reason="not given")))
     assert [point.ids for point in points] == [("STALE", "VISIBLE"), ("DURABLE",), ("ERRORS",), ("FAILOVER",)]
-    options = ("--ckpt-second-mount", "--ckpt-power-cut", "--ckpt-full-target", "names")
+    options = ("--ckpt-second-mount", "--ckpt-power-cut", "--ckpt-small-volume", "names")
     assert all(option in point.next_step for option, point in zip(options, points, strict=True))
 
 
@@ -164,7 +164,7 @@ def test_exceptions_stand_before_everything_else():
 @pytest.mark.skipif(not browser.CHROMIUM, reason="Chromium is not installed")
 @pytest.mark.parametrize(("save", "sheets"), [(0.001, 3), (0.3, 4)], ids=["passes", "fails"])
 def test_a_smoke_run_takes_few_sheets(tmp_path, save, sheets):
-    made_up_run.make_run(tmp_path / "run", options={"ckpt_gates": "auto", "ckpt_cluster": "16000"}, save=save)
+    made_up_run.make_run(tmp_path / "run", options={"ckpt_gate_table": "auto", "ckpt_cluster": "16000"}, save=save)
     printed = tmp_path / "run.pdf"
     browser.print_pdf(tmp_path / "run" / "certificate.html", printed)
     output = subprocess.run(["pdfinfo", printed], capture_output=True, text=True, check=True).stdout

@@ -10,7 +10,7 @@ from pytest_ckpt.run import certify
 from tests.support import made_up_run
 from tests.support.forging import edit
 
-CLOSING = certify.Closing(folder="", exit_code=0, is_final=False, pdf=False)
+CLOSING = certify.CertifyRequest(folder="", exit_code=0, is_final=False, pdf=False)
 DRAFT = {"grade_reasons": []}
 
 
@@ -36,7 +36,7 @@ def test_no_variable_of_python_or_the_loader_reaches_the_isolated_process(monkey
 
 def test_a_process_that_was_killed_is_named_with_the_command_that_judges_again(monkeypatch, tmp_path):
     monkeypatch.setattr(certify, "_START", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    closing = certify.Closing(folder=str(tmp_path), exit_code=0, is_final=False, pdf=False)
+    closing = certify.CertifyRequest(folder=str(tmp_path), exit_code=0, is_final=False, pdf=False)
     with pytest.raises(certify.NotCertifiedError) as ended:
         certify.certified(DRAFT, closing)
     assert "was killed by signal 9 (SIGKILL)" in str(ended.value)

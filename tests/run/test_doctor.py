@@ -17,7 +17,7 @@ from tests.support.machine import file_system_of
 
 pytestmark = pytest.mark.covers(commands=("doctor",))
 
-TWO = ("--ckpt-processes=2", "--ckpt-mode=open", "--ckpt-model=llama3-8b", "--ckpt-profile=smoke", "--cluster=64")
+TWO = ("--ckpt-ranks=2", "--ckpt-mode=open", "--ckpt-model=llama3-8b", "--ckpt-profile=smoke", "--cluster=64")
 
 
 def doctor(capsys, *words):
@@ -47,7 +47,7 @@ def test_a_machine_that_can_run_is_told_so(capsys, tmp_path, monkeypatch):
 
 
 def test_what_will_not_run_for_want_of_a_command_is_said_before_the_run(capsys, tmp_path):
-    words = [f"--ckpt-target={tmp_path}", *TWO, "--ckpt-gates=posix-shared", "--json"]
+    words = [f"--ckpt-target={tmp_path}", *TWO, "--ckpt-gate-table=posix-shared", "--json"]
     main(["doctor", *words])
     findings = json.loads(capsys.readouterr().out)["findings"]
     listed = [f for f in findings if f["name"] == "not given"]
@@ -102,7 +102,7 @@ def test_a_target_in_memory_cannot_be_certified_and_is_told_so(capsys):
 
 @pytest.mark.thorough
 def test_a_launcher_that_fails_is_told_and_no_secret_of_it(capsys, tmp_path):
-    code, found = doctor(capsys, "--ckpt-launcher=false --token=planted-secret", "--ckpt-processes=2")
+    code, found = doctor(capsys, "--ckpt-launcher=false --token=planted-secret", "--ckpt-ranks=2")
     assert code == 4
     assert not found["MPI launch"]["can"]
     assert "planted-secret" not in json.dumps(found)
@@ -112,14 +112,14 @@ def test_a_launcher_that_fails_is_told_and_no_secret_of_it(capsys, tmp_path):
 def test_a_run_that_does_not_fit_is_told_before_it_is_tried(capsys, tmp_path):
     code, found = doctor(
         capsys, f"--ckpt-target={tmp_path}", "--cluster=64", "--ckpt-model=llama3-8b", "--ckpt-mode=open",
-        "--ckpt-processes=2", "--ckpt-operations=4000",
+        "--ckpt-ranks=2", "--ckpt-operations=4000",
     )  # fmt: skip
     assert code == 4
     assert not found["space"]["can"]
     assert "Too little space" in found["space"]["description"]
     code, found = doctor(
         capsys, f"--ckpt-target={tmp_path}", "--cluster=64", "--ckpt-model=llama3-1t", "--ckpt-mode=open",
-        "--ckpt-processes=2",
+        "--ckpt-ranks=2",
     )  # fmt: skip
     assert code == 4
     assert "fit no layout" in found["plan"]["description"]
@@ -128,7 +128,7 @@ def test_a_run_that_does_not_fit_is_told_before_it_is_tried(capsys, tmp_path):
 @pytest.mark.parametrize("gates", ["posix-shared", "speed-only"])
 def test_it_needs_the_space_that_plan_and_run_need(capsys, tmp_path, gates):
     """What contention saves beside the checkpoints, too, where the gates ask for it and nobody named a suite."""
-    words = [f"--ckpt-target={tmp_path}", f"--ckpt-gates={gates}", *TWO, "--ckpt-launcher=no-such-launcher"]
+    words = [f"--ckpt-target={tmp_path}", f"--ckpt-gate-table={gates}", *TWO, "--ckpt-launcher=no-such-launcher"]
     main(["plan", *words, "--json"])
     planned = json.loads(capsys.readouterr().out)["checkpoints"]
     needed = format_bytes(max(checkpoint["space_bytes"] for checkpoint in planned))
@@ -137,7 +137,7 @@ def test_it_needs_the_space_that_plan_and_run_need(capsys, tmp_path, gates):
 
 
 def test_gates_that_cannot_be_read_are_named_and_the_rest_is_still_looked_at(capsys, tmp_path):
-    words = [f"--ckpt-target={tmp_path}", "--ckpt-gates=no-such-table", *TWO, "--ckpt-launcher=no-such-launcher"]
+    words = [f"--ckpt-target={tmp_path}", "--ckpt-gate-table=no-such-table", *TWO, "--ckpt-launcher=no-such-launcher"]
     code, found = doctor(capsys, *words)
     assert code == 4
     assert not found["gates"]["can"]
@@ -149,7 +149,7 @@ def test_gates_that_cannot_be_read_are_named_and_the_rest_is_still_looked_at(cap
 def test_a_library_that_cannot_be_imported_is_named(capsys, tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object file')\n")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    code, found = doctor(capsys, "--ckpt-processes=2")
+    code, found = doctor(capsys, "--ckpt-ranks=2")
     assert code == 4
     assert "libcudart" in found["torch"]["description"]
     assert "pip install" in found["torch"]["remedy"]
@@ -166,7 +166,7 @@ def test_a_target_that_cannot_be_used_hides_neither_the_plan_nor_what_a_certific
 
 
 def test_for_people_each_line_says_ok_or_what_to_do(capsys, tmp_path):
-    assert main(["doctor", "--ckpt-processes=2", "--ckpt-launcher=no-such-launcher"]) == 4
+    assert main(["doctor", "--ckpt-ranks=2", "--ckpt-launcher=no-such-launcher"]) == 4
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:2] == ["torch", "ok"]
     at = next(n for n, line in enumerate(lines) if line.startswith("MPI launch    cannot"))

@@ -14,16 +14,16 @@ from pytest_ckpt.run.open import open_run
 from pytest_ckpt.support.errors import UsageError
 
 PATHS = (
-    "target", "gates", "system", "waive", "report", "history", "second_mount", "full_target", "sign", "config", "local",
-    "ca_bundle",
+    "target", "gate_table", "system", "waivers", "report", "history", "second_mount", "small_volume", "sign", "config",
+    "local_tier", "ca_bundle",
 )  # fmt: skip
-READ = ("gates", "system", "waive", "config", "sign", "hosts", "ca_bundle")
+READ = ("gate_table", "system", "waivers", "config", "sign", "hosts", "ca_bundle")
 # Without these an option is refused before its value is looked at.
 WITH = {
-    "local": {"ckpt_strategy": "tiered"},
+    "local_tier": {"ckpt_strategy": "tiered"},
     "ca_bundle": {"ckpt_target": "s3://bucket/prefix", "ckpt_endpoint": "https://127.0.0.1:9"},
 }
-TOML = ("gates", "system", "waive", "config")
+TOML = ("gate_table", "system", "waivers", "config")
 
 Refused = Callable[..., str]
 
@@ -38,7 +38,7 @@ def refused(tmp_path: Path) -> Refused:
         before = sorted(tmp_path.rglob("*"))
         fields = {
             "ckpt_target": str(target), "ckpt_cluster": "64", "ckpt_profile": "smoke", "ckpt_model": "llama3-8b",
-            "ckpt_mode": "open", "ckpt_processes": "2", "ckpt_report": str(tmp_path / "report"),
+            "ckpt_mode": "open", "ckpt_ranks": "2", "ckpt_report": str(tmp_path / "report"),
         }  # fmt: skip
         with pytest.raises(UsageError) as error:
             open_run(resolve(fields | WITH.get(option, {}) | {f"ckpt_{option}": value}, {}), ["pytest"])
@@ -65,7 +65,7 @@ def test_a_nul_byte(option: str, refused: Refused) -> None:
     assert "NUL" in refused(option, "/tmp/a\0b.toml")
 
 
-@pytest.mark.parametrize("option", ["target", "report", "history", "second_mount", "local", "ca_bundle"])
+@pytest.mark.parametrize("option", ["target", "report", "history", "second_mount", "local_tier", "ca_bundle"])
 def test_a_link_to_itself(option: str, refused: Refused, tmp_path: Path) -> None:
     link = tmp_path / "circle"
     link.symlink_to(link)
@@ -73,7 +73,7 @@ def test_a_link_to_itself(option: str, refused: Refused, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE, errno.ENOTCONN], ids=errno.errorcode.get)
-@pytest.mark.parametrize("option", ["report", "history", "local", "second_mount", "full_target"])
+@pytest.mark.parametrize("option", ["report", "history", "local_tier", "second_mount", "small_volume"])
 @pytest.mark.parametrize("below", ["", "/new"])
 def test_a_folder_on_a_mount_that_answers_with_an_error(
     option: str,

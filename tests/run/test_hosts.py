@@ -8,14 +8,14 @@ import pytest
 
 from pytest_ckpt import __version__
 from pytest_ckpt.config.parsers import read_hosts
-from pytest_ckpt.facts.across_hosts import MountSeen, Sight, Sign
+from pytest_ckpt.facts.across_hosts import HostMount, Marker, TargetView
 from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts
 from pytest_ckpt.facts.targets import MOUNTED, TargetFacts
 from pytest_ckpt.launching.launcher import Launcher
 from pytest_ckpt.run.hosts import alike, clocks_apart, differences, placed_otherwise
-from pytest_ckpt.targets.posix.sighting import Sighting
+from pytest_ckpt.targets.posix.area_view import PosixAreaView
 
-SIGN = Sign(name=".sign", word="what it says")
+SIGN = Marker(name=".sign", word="what it says")
 HERE = TargetFacts(
     location="/mnt/array",
     kind="nfs4",
@@ -26,10 +26,10 @@ HERE = TargetFacts(
     source="array:/ckpt",
     options="rw,relatime,vers=4.2,clientaddr=10.0.0.1,addr=10.0.9.1",
 )
-ALIKE = Sight(
+ALIKE = TargetView(
     host="n2",
     package=__version__,
-    mount=MountSeen(kind=HERE.kind, source=HERE.source, options=HERE.options),
+    mount=HostMount(kind=HERE.kind, source=HERE.source, options=HERE.options),
 )
 
 
@@ -141,7 +141,7 @@ def test_ranks_that_are_elsewhere_are_told_with_what_to_do():
 
 @pytest.fixture
 def here(tmp_path):
-    return Sighting(tmp_path)
+    return PosixAreaView(tmp_path)
 
 
 def test_a_sign_is_found_where_it_is_and_gone_afterwards(here, tmp_path):
@@ -149,10 +149,10 @@ def test_a_sign_is_found_where_it_is_and_gone_afterwards(here, tmp_path):
         assert why == ""
         assert here.instead_of(SIGN, 0.0) == ""
         assert here.instead_of(SIGN.of_rank(3), 0.0) == "No such file or directory"
-        assert here.instead_of(Sign(name=".sign", word="another"), 0.0) == "another text in it"
+        assert here.instead_of(Marker(name=".sign", word="another"), 0.0) == "another text in it"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_why_no_sign_can_be_made_is_told(tmp_path):
-    with Sighting(tmp_path / "nowhere").shown(SIGN) as why:
+    with PosixAreaView(tmp_path / "nowhere").shown(SIGN) as why:
         assert why == "No such file or directory"

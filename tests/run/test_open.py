@@ -13,7 +13,7 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.run import open as opening
 from pytest_ckpt.run.context import unpack
 from pytest_ckpt.run.crash import Crash
-from pytest_ckpt.run.hosts import Seen
+from pytest_ckpt.run.hosts import HostProbe
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.target import PosixTarget
 
@@ -21,9 +21,9 @@ TINY = {
     "ckpt_cluster": "64",
     "ckpt_model": "llama3-8b",
     "ckpt_mode": "open",
-    "ckpt_processes": "2",
+    "ckpt_ranks": "2",
     "ckpt_profile": "smoke",
-    "ckpt_gates": "speed-only",
+    "ckpt_gate_table": "speed-only",
 }
 
 
@@ -33,7 +33,7 @@ def settings(tmp_path, monkeypatch):
     for name in ("target", "scratch"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
-    monkeypatch.setattr(opening.preflight, "_see_hosts", lambda *_: Seen(failure=None))
+    monkeypatch.setattr(opening.preflight, "_see_hosts", lambda *_: HostProbe(failure=None))
     folders = {"ckpt_target": str(tmp_path / "target"), "ckpt_report": str(tmp_path / "report")}
     return resolve(TINY | folders, {})
 
@@ -55,7 +55,7 @@ def test_an_error_while_a_run_is_opened_leaves_its_traceback_alone(settings, tmp
     assert names(tmp_path / "target") == names(tmp_path / "scratch") == []
     assert names(tmp_path / "report") == ["crash.txt"]
     monkeypatch.undo()
-    monkeypatch.setattr(opening.preflight, "_see_hosts", lambda *_: Seen(failure=None))
+    monkeypatch.setattr(opening.preflight, "_see_hosts", lambda *_: HostProbe(failure=None))
     # What a crash left is no obstacle for the next run.
     run = opening.open_run(settings, ["pytest"])
     assert names(run.context.folder) == ["measurements", "plan.json", "session.json"]
@@ -66,7 +66,7 @@ def test_too_little_space_and_too_little_memory_are_told_at_once(settings, monke
         host="n1", ranks=(0, 1), cpu="", cores=2, memory_bytes=1 << 20, memory_available_bytes=1 << 20, kernel="",
         os="", python="", target_is_reached=True,
     )  # fmt: skip
-    monkeypatch.setattr(opening.preflight, "_see_hosts", lambda *_: Seen(failure=None, hosts=(host,)))
+    monkeypatch.setattr(opening.preflight, "_see_hosts", lambda *_: HostProbe(failure=None, hosts=(host,)))
     full = os.statvfs_result((4096, 4096, 10**6, 10, 10, 10**6, 10**6, 10**6, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: full)
     with pytest.raises(UsageError) as refused:

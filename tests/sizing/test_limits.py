@@ -83,15 +83,15 @@ def test_published_traffic(ours: float, figure: float, tolerance: float):
 def test_the_load_limit_is_a_hundredth_of_the_time_between_failures():
     limits = _limits(16_000)
     assert limits.load_limit_seconds == pytest.approx(111.4, rel=0.001)
-    assert _limits(16_000, restore_budget=0.02).load_limit_seconds == pytest.approx(2 * limits.load_limit_seconds)
+    assert _limits(16_000, load_budget=0.02).load_limit_seconds == pytest.approx(2 * limits.load_limit_seconds)
 
 
 def test_plain_form_holds_what_scripts_rely_on():
     limits = _limits(16_000)
     plain = json.loads(json.dumps(limits.to_plain()))
     assert set(plain) == {
-        "accelerators", "failures_per_day", "mttf_seconds", "checkpoints_per_failure", "interval_seconds", "overhead",
-        "restore_budget", "save_limit_seconds", "load_limit_seconds",
+        "accelerators", "failures_per_day", "mttf_seconds", "checkpoints_per_failure", "interval_seconds",
+        "save_budget", "load_budget", "save_limit_seconds", "load_limit_seconds",
         "failure_model", "checkpoints_per_day", "failures_per_day_in_slots", "reasons",
     }  # fmt: skip
     assert plain["accelerators"] == 16_000
@@ -133,10 +133,10 @@ def test_the_other_form_of_the_model_stands_beside_the_first_and_decides_nothing
     [
         (0, {}, "a cluster of 0"),
         (-5, {}, "a cluster of -5"),
-        (16_000, {"overhead": 0.0}, "overhead of 0 %"),
-        (16_000, {"overhead": 5.0}, "overhead of 500 %"),
-        (16_000, {"overhead": float("nan")}, "overhead of nan %"),
-        (16_000, {"restore_budget": -0.1}, "restore budget of -10 %"),
+        (16_000, {"save_budget": 0.0}, "save budget of 0 %"),
+        (16_000, {"save_budget": 5.0}, "save budget of 500 %"),
+        (16_000, {"save_budget": float("nan")}, "save budget of nan %"),
+        (16_000, {"load_budget": -0.1}, "load budget of -10 %"),
         (16_000, {"checkpoints_per_failure": 0}, "0 checkpoints per failure"),
     ],
 )
@@ -159,13 +159,13 @@ def test_limits_fall_as_the_cluster_grows(sizes: list[int]):
 
 @given(
     accelerators=clusters,
-    overhead=st.floats(min_value=0.001, max_value=1),
+    save_budget=st.floats(min_value=0.001, max_value=1),
     restore=st.floats(min_value=0.001, max_value=1),
     per_failure=st.integers(min_value=1, max_value=1000),
 )
 @settings(deadline=None)
-def test_the_largest_cluster_inverts_the_limit(accelerators: int, overhead: float, restore: float, per_failure: int):
-    limits = _limits(accelerators, overhead=overhead, restore_budget=restore, checkpoints_per_failure=per_failure)
+def test_the_largest_cluster_inverts_the_limit(accelerators: int, save_budget: float, restore: float, per_failure: int):
+    limits = _limits(accelerators, save_budget=save_budget, load_budget=restore, checkpoints_per_failure=per_failure)
     assert sizing.largest_cluster_for_save(limits.save_limit_seconds, limits) == accelerators
     assert sizing.largest_cluster_for_load(limits.load_limit_seconds, limits) == accelerators
     just_over = math.nextafter(limits.save_limit_seconds, math.inf)

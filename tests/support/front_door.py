@@ -30,7 +30,7 @@ SUBJECT = "llama3-8b-open-2"
 SMALLEST = (
     "--ckpt-model=llama3-8b",
     "--ckpt-mode=open",
-    "--ckpt-processes=2",
+    "--ckpt-ranks=2",
     "--ckpt-profile=smoke",
     "--ckpt-operations=2",
 )
@@ -225,9 +225,9 @@ class FrontDoor:
             words.append(f"--cluster={_CLUSTER}")
         if report:
             words.append(f"--ckpt-report={report}")
-        if not any(option.startswith(("--ckpt-gates", "--ckpt-suite")) for option in options):
+        if not any(option.startswith(("--ckpt-gate-table", "--ckpt-suite")) for option in options):
             # Behaviour of the target is asked where a test is about that.
-            words.append("--ckpt-gates=speed-only")
+            words.append("--ckpt-gate-table=speed-only")
         if python == sys.executable and str(CHECKOUT) in (environment or {}).get("PYTHONPATH", str(CHECKOUT)):
             words += _KEPT
         output = self.home / f"output-{len(self._started) + 1}.txt"

@@ -90,7 +90,7 @@ CASES_OF_STRATEGIES = {
         "wrong bytes": of_chains(patterns=Patterns(chains=outlived(fault_count=1, faults=(FAULT,)))),
         "bytes are missing": of_chains(patterns=Patterns(chains=outlived(checked=1))),
         "an error in it": of_chains(patterns=None, failure=failed_in(at("load", 131, scenario="chains"))),
-        "kept": of_chains(patterns=Patterns(not_run={"chains": "Checkpoints were to be kept (--ckpt-keep)."})),
+        "kept": of_chains(patterns=Patterns(not_run={"chains": "Checkpoints were to be kept (--ckpt-keep-files)."})),
         "the run ended before": of_chains(patterns=None, failure=ENDED),
     },
     "DRAIN": {

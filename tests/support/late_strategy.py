@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from pytest_ckpt.ranks.engines.protocol import Clock
-from pytest_ckpt.ranks.strategies.protocol import Saved, save_and_commit
+from pytest_ckpt.ranks.strategies.protocol import RankSave, save_and_commit
 
 LANE = "background"
 
@@ -28,7 +28,7 @@ class LateStrategy:
         pending.returned = time.perf_counter() - start
         return pending
 
-    def _save(self, ref, start) -> Saved:
+    def _save(self, ref, start) -> RankSave:
         clock = Clock(activity=self._lane)
         saved = save_and_commit(self.engine, self._store, self._group, ref, clock, start=start, takes_part=True)
         end = time.perf_counter() - start
@@ -43,12 +43,12 @@ class LateStrategy:
 
 
 class Late:
-    def __init__(self, work: Future[Saved]) -> None:
+    def __init__(self, work: Future[RankSave]) -> None:
         self._work, self.returned = work, 0.0
 
-    def poll(self) -> Saved | None:
+    def poll(self) -> RankSave | None:
         return self.wait() if self._work.done() else None
 
-    def wait(self) -> Saved:
+    def wait(self) -> RankSave:
         saved = self._work.result()
         return replace(saved, timing=replace(saved.timing, returned=self.returned))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_ckpt.facts.commands import BREAKS, CommandRun, Failover, FailoverTrial, TriedOperation
+from pytest_ckpt.facts.commands import BREAKS, CommandRun, Failover, FailoverTrial, OperationTrial
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.proofs import Integrity
 from tests.support.made_measurement import FULL, measurement
@@ -13,7 +13,7 @@ REFUSED = CommandRun(command="break", seconds=0.5, exit_code=3, output="no such 
 
 
 def done(kind, *, seconds=10.0, quiet=0.5, error=""):
-    return TriedOperation(kind=kind, seconds=seconds, quiet_seconds=quiet, quiet_rank=2, error=error)
+    return OperationTrial(kind=kind, seconds=seconds, quiet_seconds=quiet, quiet_rank=2, error=error)
 
 
 def trial(kind="save", **changes):

@@ -49,8 +49,8 @@ def cluster(accelerators: int = 16_000) -> Document:
         "checkpoints_per_day": 20 * failures,
         "interval_seconds": interval,
         "failures_per_day_in_slots": -math.expm1(-1 / 20) * 20 * failures,
-        "overhead": 0.05,
-        "restore_budget": 0.01,
+        "save_budget": 0.05,
+        "load_budget": 0.01,
         "save_limit_seconds": 0.05 * interval,
         "load_limit_seconds": 0.01 * mttf,
         "reasons": {
@@ -227,7 +227,7 @@ def document(
         "settings": [
             {"option": "--ckpt-target", "value": f"/mnt/array one/ü{text}", "default": "", "source": "command line"},
             {"option": "--cluster", "value": str(accelerators), "default": "", "source": "command line"},
-            {"option": "--ckpt-overhead", "value": "5%", "default": "5%", "source": "default"},
+            {"option": "--ckpt-save-budget", "value": "5%", "default": "5%", "source": "default"},
             {
                 "option": "--ckpt-profile",
                 "value": "acceptance" if scale == 1 else "smoke",

@@ -53,9 +53,9 @@ OPTIONS_OF_A_SMALL_RUN = {
     "ckpt_cluster": "64",
     "ckpt_model": "llama3-8b",
     "ckpt_mode": "open",
-    "ckpt_processes": "2",
+    "ckpt_ranks": "2",
     "ckpt_profile": "smoke",
-    "ckpt_gates": "speed-only",
+    "ckpt_gate_table": "speed-only",
 }
 
 
@@ -97,7 +97,7 @@ def make_run(
         change(_measurement(rng, c, save, load, noise, seed=seed, is_first=number == 0))
         for number, c in enumerate(planned)
     ]
-    gates = load_gates(settings.gates, MADE_UP.gate_kind)
+    gates = load_gates(settings.gate_table, MADE_UP.gate_kind)
     catalogue = offered(REQUIREMENTS, MADE_UP.capabilities)
     chosen = {"performance", *settings.suites} if settings.suites == ("auto",) else set(settings.suites)
     asked = [r for r in asked_requirements(settings, gates, catalogue) if r.is_measured and r.suite in chosen]

@@ -15,14 +15,14 @@ CATALOGUE = [
         "required",
         "Every save, from the barrier until the slowest rank is done and the checkpoint is committed, takes no longer "
         "than the save limit of the cluster. One slow save stops the whole cluster, so each of the ten counts.",
-        "the overhead budget over the checkpoint interval",
+        "the save budget over the checkpoint interval",
     ),
     (
         "LOAD",
         "cold restore meets the budget",
         "required",
         "Every load, from the barrier until the slowest rank holds its state, takes no longer than the load limit.",
-        "the restore budget over the mean time between failures",
+        "the load budget over the mean time between failures",
     ),
     (
         "INTEGRITY",

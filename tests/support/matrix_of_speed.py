@@ -33,7 +33,7 @@ class SpeedRow:
 EVENLY = frozenset(("STRAGGLER", "REPEAT"))  # advisory: a machine with other work beside it is uneven
 
 # One rank whose checkpoint holds ten parts of 64 MiB.
-OF_CANARIES = ("--ckpt-processes=1", "--ckpt-scale=1/148", "--ckpt-operations=1", "--ckpt-request=1MiB")
+OF_CANARIES = ("--ckpt-ranks=1", "--ckpt-scale=1/148", "--ckpt-operations=1", "--ckpt-io-size=1MiB")
 
 OF_SPEED = (
     SpeedRow(title="honest", fault="", fails=frozenset(), may_fail=EVENLY),
@@ -49,7 +49,7 @@ OF_SPEED = (
     SpeedRow(
         title="writes trickle",
         fault="writes trickle",
-        options=("--ckpt-engine=torch", "--ckpt-deadline=3s"),
+        options=("--ckpt-engine=torch", "--ckpt-io-timeout=3s"),
         cluster=16_000,
         # Elsewhere the kernel itself goes on with what is left of a large write.
         without_gauge=True,
@@ -60,7 +60,7 @@ OF_SPEED = (
         title="slow file",
         fault="slow file",
         parameters={"path": "*rank_2_*", "seconds": 0.02},
-        options=("--ckpt-processes=4",),
+        options=("--ckpt-ranks=4",),
         fails=frozenset(("STRAGGLER",)),
         says={"STRAGGLER": "rank 2"},
         may_fail=frozenset(("REPEAT", "SAVE", "LOAD")),

@@ -97,7 +97,7 @@ def thousand_ranks() -> dict[str, Any]:
 
 def incomplete() -> dict[str, Any]:
     """Return that of a run without a second client, a power cut and a volume to fill, on too few ranks."""
-    fields = {**_shared(8, "llama3-8b,llama3-70b"), "ckpt_power_cut": None, "ckpt_full_target": None}
+    fields = {**_shared(8, "llama3-8b,llama3-70b"), "ckpt_power_cut": None, "ckpt_small_volume": None}
     return run(_steady(0.72, 0.45), fields)
 
 
@@ -135,7 +135,7 @@ def run(
             total_bytes=4_600_000_000_000_000, used_bytes=500_000_000_000_000, free_bytes=4_100_000_000_000_000
         ),
     )
-    gates = load_gates(settings.gates, target.gate_kind)
+    gates = load_gates(settings.gate_table, target.gate_kind)
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates))
     plan = plan_run(settings, target)
     rng = random.Random(seed)
@@ -202,7 +202,7 @@ def _shared(processes: int, models: str) -> dict[str, str | None]:
         "ckpt_hosts": ",".join(f"node{n + 1:03}:{_HOST_RANKS}" for n in range(hosts)),
         "ckpt_engine": "stream",
         "ckpt_power_cut": "/usr/local/bin/cut-power",
-        "ckpt_full_target": "/mnt/made-up-small",
+        "ckpt_small_volume": "/mnt/made-up-small",
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Engine
 from pytest_ckpt.ranks.process.activity import Activity
-from pytest_ckpt.targets.posix.direct_io import DirectWay
+from pytest_ckpt.targets.posix.direct_io import DirectSupport
 from pytest_ckpt.targets.posix.draft import PosixDraft
 from pytest_ckpt.targets.posix.source import PosixCommitted
 
@@ -19,14 +19,14 @@ def clock_of(activity: Activity | None = None) -> Clock:
     return Clock(activity=activity or Activity())
 
 
-def draft_in(folder: Path, clock: Clock | None = None, way: DirectWay | None = None) -> PosixDraft:
+def draft_in(folder: Path, clock: Clock | None = None, way: DirectSupport | None = None) -> PosixDraft:
     """Return a draft whose files go into the folder."""
-    return PosixDraft(folder, way or DirectWay(), clock or clock_of(), lambda _: CommitProof(method="rename"))
+    return PosixDraft(folder, way or DirectSupport(), clock or clock_of(), lambda _: CommitProof(method="rename"))
 
 
-def committed_in(folder: Path, clock: Clock | None = None, way: DirectWay | None = None) -> PosixCommitted:
+def committed_in(folder: Path, clock: Clock | None = None, way: DirectSupport | None = None) -> PosixCommitted:
     """Return the folder as a committed checkpoint."""
-    return PosixCommitted(folder, way or DirectWay(), clock or clock_of())
+    return PosixCommitted(folder, way or DirectSupport(), clock or clock_of())
 
 
 def save(engine: Engine, folder: Path, number: int = CHECKPOINT) -> tuple[Sequence[Entry], DurabilityProof, Clock]:

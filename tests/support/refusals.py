@@ -6,7 +6,7 @@ import subprocess
 
 USAGE = 4
 INSIDE_MPI = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MPI_LOCALRANKID")
-SMALL = ("--ckpt-profile=smoke", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2")
+SMALL = ("--ckpt-profile=smoke", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2")
 
 
 def is_refusal(exit_code, stderr, says):

@@ -11,13 +11,13 @@ from pytest_ckpt.sizing.architectures import MODELS
 VALUES = {
     "target": ("/mnt/array", "target", "/mnt/array"),
     "cluster": ("24000", "cluster", 24_000),
-    "overhead": ("3%", "overhead", 0.03),
-    "restore_budget": ("2%", "restore_budget", 0.02),
+    "save_budget": ("3%", "save_budget", 0.03),
+    "load_budget": ("2%", "load_budget", 0.02),
     "checkpoints_per_failure": ("10", "checkpoints_per_failure", 10),
     "failures": ("mttf:50000h", "failures", "mttf:50000h"),
     "model": ("llama3-8b", "models", (MODELS["llama3-8b"],)),
     "mode": ("open", "mode", "open"),
-    "processes": ("16", "processes", 16),
+    "ranks": ("16", "ranks", 16),
     "hosts": ("n1:4,n2:4", "hosts", (HostSlots(name="n1", slots=4), HostSlots(name="n2", slots=4))),
     "launcher": ("srun --mpi=pmix", "launcher", "srun --mpi=pmix"),
     "engine": ("stream", "engines", (BUILT_IN[1],)),
@@ -25,9 +25,9 @@ VALUES = {
     "scale": ("1/8", "scale", 0.125),
     "operations": ("7", "operations", 7),
     "drop_caches": ("never", "drop_caches", "never"),
-    "deadline": ("2min", "deadline_seconds", 120.0),
+    "io_timeout": ("2min", "io_timeout_seconds", 120.0),
     "seed": ("42", "seed", 42),
-    "keep": ("on", "keep", True),
+    "keep_files": ("on", "keep_files", True),
     "report": ("/var/tmp/r", "report", "/var/tmp/r"),
 }
 KEYS = list(VALUES)

@@ -21,11 +21,11 @@ from pytest_ckpt.ranks.engines.stream.engine import StreamEngine
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.models import RankLayout, ShardFile, Tensor
-from pytest_ckpt.targets.posix.direct_io import DirectWay
+from pytest_ckpt.targets.posix.direct_io import DirectSupport
 from tests.support.posix_files import clock_of, committed_in, draft_in
 
 # What was found out about direct requests holds for all that an engine does in a test.
-WAYS: weakref.WeakKeyDictionary[object, DirectWay] = weakref.WeakKeyDictionary()
+WAYS: weakref.WeakKeyDictionary[object, DirectSupport] = weakref.WeakKeyDictionary()
 CONTENT = Content(7)
 # Small requests, so that small files have many.
 REQUEST = 64 << 10
@@ -67,7 +67,7 @@ def save(engine, folder, checkpoint=1):
     """Save into a folder; return what the draft counted, and the clock."""
     engine.fill(checkpoint)
     clock = clock_of()
-    draft = draft_in(folder, clock, WAYS.setdefault(engine, DirectWay()))
+    draft = draft_in(folder, clock, WAYS.setdefault(engine, DirectSupport()))
     engine.save(draft, clock)
     return draft.seal()[1], clock
 
@@ -75,7 +75,7 @@ def save(engine, folder, checkpoint=1):
 def load(engine, folder, checkpoint=1):
     """Load in steps and compare after each; return loaded bytes, compared bytes, and all faults."""
     clock = clock_of()
-    committed = committed_in(folder, clock, WAYS.setdefault(engine, DirectWay()))
+    committed = committed_in(folder, clock, WAYS.setdefault(engine, DirectSupport()))
     loaded, checks = 0, []
     for step in range(engine.load_steps()):
         loaded += engine.load(committed, step, clock)

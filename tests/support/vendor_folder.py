@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.support.front_door import TINY
 
 # Limits of which a busy machine stays short: none of these tests is about a time.
-QUICK = (*TINY, "--ckpt-checkpoints-per-failure=1", "--ckpt-overhead=50%", "--ckpt-restore-budget=50%")
+QUICK = (*TINY, "--ckpt-checkpoints-per-failure=1", "--ckpt-save-budget=50%", "--ckpt-load-budget=50%")
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "acme"
 SUITE = "the suite of ACME"
 

@@ -12,7 +12,7 @@ import pytest
 from pytest_ckpt.conformance.posix.checkpoints import read_past_caches
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.process.activity import Activity
-from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED, DirectFile, DirectWay
+from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED, DirectFile, DirectSupport
 from tests.support.made_check import kinds, made
 
 REFUSALS = [errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS]
@@ -39,7 +39,7 @@ def test_ranks_and_checks_go_on_without_direct_io_where_it_is_not_offered(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     direct_open_answers(monkeypatch, number)
-    way = DirectWay()
+    way = DirectSupport()
     file = DirectFile(tmp_path / "file", os.O_CREAT | os.O_WRONLY, way, Clock(activity=Activity()))
     assert not file.direct
     assert os.strerror(number) in way.refused
@@ -52,7 +52,7 @@ def test_ranks_and_checks_go_on_without_direct_io_where_it_is_not_offered(
 def test_another_error_is_none(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     direct_open_answers(monkeypatch, number)
     with pytest.raises(OSError, match=os.strerror(number)):
-        DirectFile(tmp_path / "file", os.O_CREAT | os.O_WRONLY, DirectWay(), Clock(activity=Activity()))
+        DirectFile(tmp_path / "file", os.O_CREAT | os.O_WRONLY, DirectSupport(), Clock(activity=Activity()))
 
 
 @pytest.mark.parametrize("name", ["EINVAL", "EOPNOTSUPP", "ENOSYS"])

@@ -13,14 +13,14 @@ from tests.support.by_the_library import faults
 from tests.support.machine import eventually, patience
 
 # No rank is started: what they do on a target that hangs is tested elsewhere.
-WORDS = ("--ckpt-processes=2", "--ckpt-launcher=no-such-launcher", "--cluster=64")
+WORDS = ("--ckpt-ranks=2", "--ckpt-launcher=no-such-launcher", "--cluster=64")
 DEADLINE_SECONDS = 2
 AFTER = ["cores", "memory", "memory limit"]
 
 
 def doctor(target, capsys, seconds=None):
     seconds = seconds or round(patience(DEADLINE_SECONDS))
-    code = main(["doctor", "--json", f"--ckpt-target={target.path}", f"--ckpt-deadline={seconds}s", *WORDS])
+    code = main(["doctor", "--json", f"--ckpt-target={target.path}", f"--ckpt-io-timeout={seconds}s", *WORDS])
     document = json.loads(capsys.readouterr().out)
     assert not faults(document, "doctor")
     assert code == 4

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from pytest_ckpt.wire.frames import Forged, Seal, Unframed, framed, seals
+from pytest_ckpt.wire.frames import ForgedMessage, FrameReader, Seal, framed, seals
 
 SECRET, NONCES = bytes(32), bytes(range(32))
 MESSAGES = [{"job": "x" * 1_000_000}, None, "end", [1, "ä"], {}]
@@ -20,7 +20,7 @@ def both_sides() -> tuple[Seal, Seal]:
 def test_messages_arrive_whole_in_whatever_pieces(piece: int) -> None:
     sending, receiving = both_sides()
     stream = b"".join(framed(sending, message) for message in MESSAGES)
-    unframed, found = Unframed(receiving), []
+    unframed, found = FrameReader(receiving), []
     for at in range(0, len(stream), piece):
         unframed.take(stream[at : at + piece])
         while unframed.is_whole():
@@ -42,18 +42,18 @@ def test_a_message_that_was_changed_repeated_or_left_out_is_not_believed() -> No
         lambda first, second: b"",
     ):
         sending, receiving = both_sides()
-        with pytest.raises(Forged):
+        with pytest.raises(ForgedMessage):
             receiving.open(spoil(sending.seal(b"first"), sending.seal(b"second")))
     sending, receiving = both_sides()
     first = sending.seal(b"first")
     assert receiving.open(first) == b"first"
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedMessage):
         receiving.open(first)
 
 
 def test_what_one_side_said_is_not_believed_from_the_other_nor_on_another_connection() -> None:
     from_caller, to_caller = seals(SECRET, NONCES)
     for other in (to_caller, seals(SECRET, os.urandom(32))[0], seals(os.urandom(32), NONCES)[0]):
-        with pytest.raises(Forged):
+        with pytest.raises(ForgedMessage):
             other.open(from_caller.seal(b"words"))
         from_caller = seals(SECRET, NONCES)[0]

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.wire import streams
-from pytest_ckpt.wire.streams import STREAMS, Meeting, both_ways, closing, connected
+from pytest_ckpt.wire.streams import STREAMS, StreamListener, both_ways, closing, connected
 
 TOKEN, OTHER = b"t" * 32, b"o" * 32
 HERE = ("127.0.0.1",)
@@ -19,15 +19,17 @@ SECONDS = 0.2
 
 
 @contextlib.contextmanager
-def meeting(ports: tuple[int, int] | None = None) -> Iterator[Meeting]:
-    made = Meeting(TOKEN, ports)
+def meeting(ports: tuple[int, int] | None = None) -> Iterator[StreamListener]:
+    made = StreamListener(TOKEN, ports)
     try:
         yield made
     finally:
         made.close()
 
 
-def met(place: Meeting, token: bytes = TOKEN, seconds: float = 5.0) -> tuple[list[socket.socket], list[socket.socket]]:
+def met(
+    place: StreamListener, token: bytes = TOKEN, seconds: float = 5.0
+) -> tuple[list[socket.socket], list[socket.socket]]:
     """Return the streams of who calls, and of who is called."""
     called: list[socket.socket] = []
     answering = threading.Thread(target=lambda: called.extend(place.accepted(seconds)))
@@ -86,6 +88,6 @@ def test_only_the_ports_that_may_be_used_are_listened_at() -> None:
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"--ckpt-ports {port}-{port}"):
-            Meeting(TOKEN, (port, port))
+            StreamListener(TOKEN, (port, port))
     with meeting((port, port)) as place:
         assert place.port == port

@@ -10,8 +10,8 @@ import sys
 
 from pytest_ckpt.conformance.client import SAFE_PATH, Client
 from pytest_ckpt.conformance.context import Findings
-from pytest_ckpt.conformance.objects.session import Asked, ObjectContext, Session
-from pytest_ckpt.conformance.process import Teller, exit_code, observe, parser_of, run, show
+from pytest_ckpt.conformance.objects.session import ObjectContext, Session, SessionSpec
+from pytest_ckpt.conformance.process import CallReporter, exit_code, observe, parser_of, run, show
 from pytest_ckpt.facts.checks import BY_NAME, Check
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.observation import Observation
@@ -26,14 +26,14 @@ _REQUEST_SECONDS = 300.0
 def main() -> int:
     """Make the check; exit 0 when nothing was wrong, 1 when something was, 8 when it could not be made."""
     asked = _parser().parse_args()
-    check, tell = BY_NAME[asked.check], Teller()
+    check, tell = BY_NAME[asked.check], CallReporter()
     place = read_url(asked.target)
     access = Access(
         endpoints=tuple(filter(None, asked.endpoint.split(","))),
         ca_bundle=asked.ca_bundle,
         embedded="by hand" if asked.embedded else "",
     )
-    first = Asked(
+    first = SessionSpec(
         bucket=place.bucket,
         prefix=f"{place.below}{check.name}-{os.getpid()}",
         access=access,

@@ -1,7 +1,7 @@
 """``python -m pytest_ckpt.conformance.objects.agent PLACE``: the second client of a check of an object store.
 
-PLACE is an `Asked` as JSON. What is asked of it is a function ``module:function`` of this package, which takes its
-session, a name and the request's details.
+PLACE is a `SessionSpec` as JSON. A request names a function ``module:function`` of this package. The function takes the
+session, a name and the details of the request.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_ckpt.conformance.agent import answer_requests
-from pytest_ckpt.conformance.objects.session import Asked, Session
+from pytest_ckpt.conformance.objects.session import Session, SessionSpec
 from pytest_ckpt.facts.codec import from_plain
 
 
 def main() -> int:
     """Do what is asked until there is no more."""
-    session = Session(from_plain(Asked, json.loads(sys.argv[1])))
+    session = Session(from_plain(SessionSpec, json.loads(sys.argv[1])))
 
     def found(action: str) -> Callable[..., Any]:
         module, _, function = action.partition(":")

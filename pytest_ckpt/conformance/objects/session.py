@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pytest_ckpt.conformance.content import random_bytes
 from pytest_ckpt.conformance.context import Effort
 from pytest_ckpt.facts.targets import Access
-from pytest_ckpt.targets.objects.asking import open_wire
 from pytest_ckpt.targets.objects.errors import StoreError, fields_in, fields_of, local_name
 from pytest_ckpt.targets.objects.keys import BucketPrefix
+from pytest_ckpt.targets.objects.s3_requests import open_wire
 from pytest_ckpt.targets.objects.wire import Patience
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ _XML = {"Content-Type": "application/xml"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class SessionSpec:
     """What both clients of a check are told: the place of its objects, how it is reached, and the seed of content."""
 
     bucket: str
@@ -85,7 +85,7 @@ class Reply:
 class Session:
     """A client: names are keys below the check's prefix. Safe from several threads; it remembers what it made."""
 
-    def __init__(self, asked: Asked, tell: Callable[[str, str], None] = lambda _call, _path: None) -> None:
+    def __init__(self, asked: SessionSpec, tell: Callable[[str, str], None] = lambda _call, _path: None) -> None:
         self.seed = asked.seed
         self._place = BucketPrefix(bucket=asked.bucket, prefix=asked.prefix, scheme=asked.scheme)
         patience = Patience(connect_seconds=_CONNECT_SECONDS, silent_seconds=asked.patience_seconds, attempts=_ATTEMPTS)

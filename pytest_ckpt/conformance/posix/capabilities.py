@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pytest_ckpt.conformance.context import CheckContext, Findings
-    from pytest_ckpt.conformance.workers import Ended, Talk
+    from pytest_ckpt.conformance.workers import WorkerChannel, WorkerEnd
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _ROUNDS = 20
@@ -508,7 +508,7 @@ def flock_second(context: CheckContext, findings: Findings) -> None:
         findings.trials += 2
 
 
-def _hold(path: Path, mode: int, talk: Talk) -> None:
+def _hold(path: Path, mode: int, talk: WorkerChannel) -> None:
     talk.at("open", path)
     descriptor = os.open(path, os.O_RDWR)
     talk.at("flock", path)
@@ -549,7 +549,7 @@ def _count_up(context: CheckContext, findings: Findings) -> None:
     path.write_text("0")
     additions = context.count(_ADDITIONS, minimum=25)
     with working([partial(_add, path, additions) for _ in range(_PROCESSES)]) as workers:
-        ends: Iterable[Ended] = gather(workers, context.tell)
+        ends: Iterable[WorkerEnd] = gather(workers, context.tell)
     for end in ends:
         if end.error or end.signal:
             _not_held(findings, end)
@@ -565,7 +565,7 @@ def _count_up(context: CheckContext, findings: Findings) -> None:
         )
 
 
-def _add(path: Path, additions: int, talk: Talk) -> None:
+def _add(path: Path, additions: int, talk: WorkerChannel) -> None:
     with opened(path, os.O_RDWR) as descriptor:
         for _ in range(additions):
             talk.at("flock", path)
@@ -579,6 +579,6 @@ def _both(findings: Findings, path: Path, what: str) -> None:
     findings.wrong("exclusive lock given twice", where=str(path), seen=f"flock gave {what}", expected="it is refused")
 
 
-def _not_held(findings: Findings, end: Ended | None) -> None:
+def _not_held(findings: Findings, end: WorkerEnd | None) -> None:
     assert end
     findings.wrong("flock refused", where=end.where, seen=end.error or end.signal, expected="a lock on a free file")

@@ -38,7 +38,7 @@ class Calls:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wrong:
+class CheckpointFault:
     """What is wrong with something that should be there; ``is_name`` when it is the name that is missing."""
 
     where: str
@@ -86,7 +86,7 @@ class Checkpoint:
         partial.rename(final)
         sync_folder(folder, doing)
 
-    def wrongs(self, folder: Path, doing: Doing) -> list[Wrong]:
+    def wrongs(self, folder: Path, doing: Doing) -> list[CheckpointFault]:
         """Return what is wrong with the committed checkpoint, read past the caches; nothing when it is bit-exact.
 
         The files are read before the directory is listed: a listing makes some clients update what they remember.
@@ -101,7 +101,7 @@ class Checkpoint:
         if not wrongs and there != sorted(self.contents()):
             names = ", ".join(there)
             expected = ", ".join(sorted(self.contents()))
-            wrongs.append(Wrong(where=str(folder / self.name), seen=names, expected=expected, is_name=True))
+            wrongs.append(CheckpointFault(where=str(folder / self.name), seen=names, expected=expected, is_name=True))
         return wrongs
 
 
@@ -162,7 +162,7 @@ def sync_folder(folder: Path, doing: Doing) -> None:
         os.fsync(descriptor)
 
 
-def wrong_bytes(path: Path, data: bytes, doing: Doing) -> Wrong | None:
+def wrong_bytes(path: Path, data: bytes, doing: Doing) -> CheckpointFault | None:
     """Return what is wrong with a file's bytes as the target has them, None when they are right."""
     doing("read", path)
     try:
@@ -172,7 +172,9 @@ def wrong_bytes(path: Path, data: bytes, doing: Doing) -> Wrong | None:
     found = difference(seen, data)
     if not found:
         return None
-    return Wrong(where=f"{path} at byte {found.at:,}", seen=f"{found.kind}: {found.seen}", expected=found.expected)
+    return CheckpointFault(
+        where=f"{path} at byte {found.at:,}", seen=f"{found.kind}: {found.seen}", expected=found.expected
+    )
 
 
 def read_past_caches(path: Path) -> bytes:
@@ -205,15 +207,17 @@ def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def missing(path: Path) -> Wrong:
+def missing(path: Path) -> CheckpointFault:
     """Return the words for a name that should be there, with what is there beside it."""
     beside = names_in(path.parent) if path.parent.is_dir() else []
     names = ", ".join(beside[:8]) + (" …" if len(beside) > 8 else "") or "nothing"
-    return Wrong(where=str(path), seen=f"no such name; beside it: {names}", expected="the name is there", is_name=True)
+    return CheckpointFault(
+        where=str(path), seen=f"no such name; beside it: {names}", expected="the name is there", is_name=True
+    )
 
 
-def _unreadable(path: Path, error: OSError) -> Wrong:
+def _unreadable(path: Path, error: OSError) -> CheckpointFault:
     if error.errno == errno.ENOENT:
         return missing(path)
     name = errno.errorcode.get(error.errno or 0, "")
-    return Wrong(where=str(path), seen=f"{name}: {error.strerror}", expected="it can be read")
+    return CheckpointFault(where=str(path), seen=f"{name}: {error.strerror}", expected="it can be read")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.conformance.client import Client
 from pytest_ckpt.conformance.content import PAGE, page_fault, page_of, pages_of, read_at, read_file, version_of
-from pytest_ckpt.conformance.context import Findings, NotRun, Watched
+from pytest_ckpt.conformance.context import Findings, NotRun, ObservedRace
 from pytest_ckpt.conformance.posix.checkpoints import Calls, sync_folder, write_durably
 from pytest_ckpt.facts.checks import BY_NAME
 
@@ -64,7 +64,7 @@ def rename_folder_second(context: CheckContext, findings: Findings) -> None:
 
 
 def _replace_file(context: CheckContext, findings: Findings, watcher: Client, folder: str) -> None:
-    race = Watched(
+    race = ObservedRace(
         context=context,
         change="rename",
         look="complete read",
@@ -172,7 +172,7 @@ def _version(seed: int, version: int) -> bytes:
 
 def _rename_folder(context: CheckContext, findings: Findings, watcher: Client, folder: str) -> None:
     files, wanted = context.count(_FILES, minimum=100), context.count(_RENAMES, minimum=_MINIMUM_RENAMES)
-    race = Watched(context=context, change="rename", look="listing", wanted=wanted, minimum=_MINIMUM_RENAMES)
+    race = ObservedRace(context=context, change="rename", look="listing", wanted=wanted, minimum=_MINIMUM_RENAMES)
     both = [context.folder / "step.tmp", context.folder / "step"]
     both[0].mkdir()
     for name in _names(files):

@@ -28,7 +28,7 @@ from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.conformance.posix.checkpoints import (
     Calls,
     Checkpoint,
-    Wrong,
+    CheckpointFault,
     missing,
     names_in,
     saved_right,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_ckpt.conformance.context import CheckContext, Findings
-    from pytest_ckpt.conformance.workers import Talk
+    from pytest_ckpt.conformance.workers import WorkerChannel
 
 _KILLS = 60
 _TIMED_SAVES = 5
@@ -119,7 +119,7 @@ def _save_until_killed(
     Return the checkpoint that it was saving, None when a call of it failed, and those that it had acknowledged.
     """
 
-    def saves(talk: Talk) -> None:
+    def saves(talk: WorkerChannel) -> None:
         number = first
         while True:
             talk.say(f"begins {number}")
@@ -160,7 +160,7 @@ FILE_BYTES = 100_000
 _SECTOR_BYTES = 512
 
 
-class Witness:
+class WriteWitness:
     """A file elsewhere that holds every acknowledged file: its path, how its bytes are made, their digest."""
 
     def __init__(self, path: Path) -> None:
@@ -178,9 +178,9 @@ class Witness:
             os.fsync(out.fileno())
         self.count += len(files)
 
-    def wrongs(self, calls: Calls) -> list[Wrong]:
+    def wrongs(self, calls: Calls) -> list[CheckpointFault]:
         """Return what is wrong with what was acknowledged; of a folder that is gone, only the folder."""
-        found: list[Wrong] = []
+        found: list[CheckpointFault] = []
         gone: set[Path] = set()
         for line in self._path.read_text().splitlines():
             noted = json.loads(line)
@@ -198,7 +198,7 @@ class Witness:
 
 
 @dataclass(slots=True)
-class Reported:
+class UnsyncedNames:
     """Names that no fsync of a folder has made durable: many file systems keep them, none has to."""
 
     trials: int = 0
@@ -245,7 +245,7 @@ class Canary:
         write_durably(self._created, self._new, calls, sync=False)
         self._folder.mkdir()
 
-    def wrong(self, calls: Calls) -> Wrong | None:
+    def wrong(self, calls: Calls) -> CheckpointFault | None:
         """Return what is wrong with the file whose bytes were written over: its name and its length are durable.
 
         Each piece of it is as it was before or after; a command that removes what was never fsynced removes it, too.
@@ -327,8 +327,8 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         # Whoever works in a file system keeps it from being unmounted.
         os.chdir("/")
     calls = Calls(context.tell)
-    witness = Witness(context.witness / f"acknowledged-{os.getpid()}.jsonl")
-    reported, evidence = Reported(), Evidence()
+    witness = WriteWitness(context.witness / f"acknowledged-{os.getpid()}.jsonl")
+    reported, evidence = UnsyncedNames(), Evidence()
     root = _sync_up_to_the_mount(context.folder, calls)
     # What goes wrong without a power cut is not to be blamed on one. Only this one checkpoint is read before a cut:
     # reading past the caches writes back what an fsync has left out.
@@ -375,7 +375,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
     findings.facts |= {EVIDENCE_OF_CUTS: evidence.describe()} | reported.facts()
 
 
-def _save_and_overwrite(folder: Path, seed: int, cut: int, witness: Witness, calls: Calls) -> None:
+def _save_and_overwrite(folder: Path, seed: int, cut: int, witness: WriteWitness, calls: Calls) -> None:
     """Save checkpoints as ranks do; beside them, rewrite a durable file in place, and replace one by rename."""
     for number in range(_SAVES_OF_A_CUT):
         checkpoint = Checkpoint(number=cut * _SAVES_OF_A_CUT + number, seed=seed)
@@ -397,7 +397,7 @@ def _save_and_overwrite(folder: Path, seed: int, cut: int, witness: Witness, cal
     witness.acknowledge({replaced: (FILE_BYTES, words)})
 
 
-def _tell(wrongs: Sequence[Wrong], findings: Findings, cut: int, cuts: int) -> None:
+def _tell(wrongs: Sequence[CheckpointFault], findings: Findings, cut: int, cuts: int) -> None:
     for wrong in wrongs:
         what, how = ("name", "fsync of its folder") if wrong.is_name else ("bytes", "fsync of the file")
         findings.wrong(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
     from pytest_ckpt.conformance.context import CheckContext
-    from pytest_ckpt.conformance.workers import Talk
+    from pytest_ckpt.conformance.workers import WorkerChannel
 
 _THREADS = 8
 _LISTINGS = 3
@@ -272,7 +272,7 @@ def _clear_folder(context: CheckContext) -> None:
         path.unlink(missing_ok=True)
 
 
-def _read_late(files: Mapping[Path, bytes], talk: Talk) -> list[tuple[str, str, str, str]]:
+def _read_late(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
     """Open all, read little, and read the rest when the files are gone."""
     wrong = []
     descriptors = {}
@@ -289,7 +289,7 @@ def _read_late(files: Mapping[Path, bytes], talk: Talk) -> list[tuple[str, str, 
     return wrong
 
 
-def _read_mapped(files: Mapping[Path, bytes], talk: Talk) -> list[tuple[str, str, str, str]]:
+def _read_mapped(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
     """Map all, touch the last page, and read the rest when the files are gone."""
     wrong = []
     maps = {}
@@ -307,7 +307,7 @@ def _read_mapped(files: Mapping[Path, bytes], talk: Talk) -> list[tuple[str, str
     return wrong
 
 
-def _keep_reading(files: Mapping[Path, bytes], talk: Talk) -> list[tuple[str, str, str, str]]:
+def _keep_reading(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
     """Open all and read them over and over while they are removed, and once afterwards."""
     descriptors = {}
     for path in files:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pytest_ckpt.conformance.actions import encoded
 from pytest_ckpt.conformance.client import Client
 from pytest_ckpt.conformance.content import compare, random_bytes, read_file
-from pytest_ckpt.conformance.context import Findings, Watched
+from pytest_ckpt.conformance.context import Findings, ObservedRace
 from pytest_ckpt.conformance.posix import visible
 from pytest_ckpt.conformance.posix.visible import ASKED_ANEW_SECONDS
 from pytest_ckpt.conformance.workers import gather, working
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_ckpt.conformance.context import CheckContext
-    from pytest_ckpt.conformance.workers import Talk
+    from pytest_ckpt.conformance.workers import WorkerChannel
 
 _OVERWRITES, _MINIMUM = 10_000, 200
 _AT_ONCE = 250
@@ -68,7 +68,7 @@ def in_place_second(context: CheckContext, findings: Findings) -> None:
 
 def _overwrite(context: CheckContext, findings: Findings, reader: Client, folder: str) -> None:
     wanted = context.count(_OVERWRITES, minimum=_MINIMUM)
-    race = Watched(context=context, change="overwrite", look="read", wanted=wanted, minimum=_MINIMUM)
+    race = ObservedRace(context=context, change="overwrite", look="read", wanted=wanted, minimum=_MINIMUM)
     path = context.folder / "latest"
     path.write_bytes(_text(0))
     if not reader.sees(f"{folder}/latest"):
@@ -112,7 +112,7 @@ def _grow(context: CheckContext, findings: Findings, reader: Client, folder: str
     its file system again.
     """
     names = [f"growing-{number}" for number in range(context.count(_GROWING_FILES, minimum=3))]
-    pointers = [_Growing(context, findings, reader, context.folder / name, f"{folder}/{name}") for name in names]
+    pointers = [_GrowingFile(context, findings, reader, context.folder / name, f"{folder}/{name}") for name in names]
     long_before = pointers[:_READ_LONG_BEFORE] if may_be_late else []
     for pointer in long_before:
         if not pointer.begins():
@@ -133,7 +133,7 @@ def _grow(context: CheckContext, findings: Findings, reader: Client, folder: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Growing:
+class _GrowingFile:
     """A file that is overwritten by longer texts; ``theirs`` is its path on the reader's client."""
 
     context: CheckContext
@@ -259,7 +259,7 @@ def truncate_at_once(context: CheckContext, findings: Findings) -> None:
         compare(findings, read_file(path), content, path=path, when="written once more after all had closed it")
 
 
-def _rewrite(path: Path, times: int, seed: int, number: int, talk: Talk) -> dict[str, object]:
+def _rewrite(path: Path, times: int, seed: int, number: int, talk: WorkerChannel) -> dict[str, object]:
     content = random_bytes(_BYTES, seed, number)
     slowest = {"open": 0.0, "write": 0.0, "fsync": 0.0, "close": 0.0}
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pytest_ckpt.conformance.context import CheckContext, Findings
-    from pytest_ckpt.conformance.workers import Ended, Talk
+    from pytest_ckpt.conformance.workers import WorkerChannel, WorkerEnd
 
 _SMALL, _LARGE = 512, 4096
 _BULK_BYTES = 1 << 20
@@ -213,10 +213,10 @@ def _mapped_files(context: CheckContext) -> dict[Path, bytes]:
     return made
 
 
-def _reader(files: Mapping[Path, bytes], seed: int, access: int) -> Callable[[Talk], list[list[str]]]:
+def _reader(files: Mapping[Path, bytes], seed: int, access: int) -> Callable[[WorkerChannel], list[list[str]]]:
     """Return what a worker does: touch every page of each file in an order of its own and tell what was wrong."""
 
-    def read(talk: Talk) -> list[list[str]]:
+    def read(talk: WorkerChannel) -> list[list[str]]:
         wrong = []
         chance = random.Random(seed)
         for path in chance.sample(list(files), len(files)):
@@ -255,7 +255,7 @@ def _judge_readers(
     context: CheckContext,
     findings: Findings,
     files: Mapping[Path, bytes],
-    readers: list[Callable[[Talk], list[list[str]]]],
+    readers: list[Callable[[WorkerChannel], list[list[str]]]],
     *,
     changing: bool = False,
 ) -> None:
@@ -271,7 +271,7 @@ def _judge_readers(
             _note_reader(findings, end)
 
 
-def _note_reader(findings: Findings, end: Ended) -> None:
+def _note_reader(findings: Findings, end: WorkerEnd) -> None:
     if end.signal:
         findings.wrong(
             f"{end.signal} while reading a mapping",

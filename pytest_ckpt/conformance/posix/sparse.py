@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pytest_ckpt.conformance.context import CheckContext, Findings
-    from pytest_ckpt.conformance.workers import Ended, Talk
+    from pytest_ckpt.conformance.workers import WorkerChannel, WorkerEnd
 
 _FILES = 60
 _FILE_BYTES = 2 << 20
@@ -116,7 +116,9 @@ def write_odd_stripes(path: str, *, words: list[object], stripe: int) -> None:
     _write_stripes(Path(path), random_bytes(stripe * _STRIPES, *words), stripe, range(1, _STRIPES, 2))
 
 
-def _write_stripes(path: Path, content: bytes, stripe: int, numbers: Iterable[int], talk: Talk | None = None) -> None:
+def _write_stripes(
+    path: Path, content: bytes, stripe: int, numbers: Iterable[int], talk: WorkerChannel | None = None
+) -> None:
     def at(call: str) -> None:
         if talk:
             talk.at(call, path)
@@ -144,7 +146,7 @@ def _read_twice(findings: Findings, path: Path, content: bytes, when: str, *, un
             compare(findings, seen, content, path=path, when=f"{when}, past the cache", unit_bytes=unit_bytes)
 
 
-def _fine(findings: Findings, ends: Iterable[Ended]) -> None:
+def _fine(findings: Findings, ends: Iterable[WorkerEnd]) -> None:
     for end in ends:
         if end.error or end.signal:
             findings.wrong(

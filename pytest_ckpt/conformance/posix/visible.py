@@ -126,7 +126,7 @@ def append(context: CheckContext, findings: Findings) -> None:
     """
     clients = _Clients(context, findings, *context.second())
     later = _appended_later(clients)
-    logs = [_Log(clients, f"log-{n}") for n in range(context.count(_LOGS, minimum=4))]
+    logs = [_SharedLog(clients, f"log-{n}") for n in range(context.count(_LOGS, minimum=4))]
     for number, log in enumerate(logs):
         _fill(log, other_begins=number // 2 % 2 == 1, reads_between=number % 2 == 0)
     findings.trials = sum(len(log.records) for log in (*logs, *later))
@@ -134,9 +134,9 @@ def append(context: CheckContext, findings: Findings) -> None:
     findings.facts["reads to the end"] = f"{sum(log.reads for log in (*logs, *later)):,}"
 
 
-def _appended_later(clients: _Clients) -> list[_Log]:
+def _appended_later(clients: _Clients) -> list[_SharedLog]:
     """Append on each client to a file that the other client read a while ago; return the files, which are removed."""
-    logs = [_Log(clients, f"read-before-{number}") for number in range(2)]
+    logs = [_SharedLog(clients, f"read-before-{number}") for number in range(2)]
     for seconds in (0.0, ASKED_ANEW_SECONDS):
         time.sleep(seconds)
         for number, log in enumerate(logs):
@@ -147,7 +147,7 @@ def _appended_later(clients: _Clients) -> list[_Log]:
     return logs
 
 
-def _fill(log: _Log, *, other_begins: bool, reads_between: bool) -> None:
+def _fill(log: _SharedLog, *, other_begins: bool, reads_between: bool) -> None:
     """Append to one file from both clients in turn and read it, until something is wrong with it."""
     for turn in range(_RECORDS):
         by_other = (turn % 2 == 1) != other_begins
@@ -161,7 +161,7 @@ def _fill(log: _Log, *, other_begins: bool, reads_between: bool) -> None:
 
 
 @dataclass(slots=True)
-class _Log:
+class _SharedLog:
     """A file to which both clients append."""
 
     clients: _Clients

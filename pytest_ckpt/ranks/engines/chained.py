@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.sizing.deltas import DeltaRule, Run
     from pytest_ckpt.sizing.models import RankLayout
-    from pytest_ckpt.targets.protocol import Committed, Draft, ReadableFile, Source
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, ReadableFile, Source
 
 _HEAD = struct.Struct("<8sQQQ")
 _MAGIC = b"CKPTDLTA"
@@ -42,7 +42,7 @@ class Chain:
     ``numbers`` are those of the checkpoints.
     """
 
-    links: tuple[Committed, ...]
+    links: tuple[CommittedCheckpoint, ...]
     numbers: tuple[int, ...]
 
     def entries(self) -> Sequence[Entry]:
@@ -152,7 +152,7 @@ class ChainedEngine:
         self._room(self._rule.largest_file_bytes(self._shard))
         return self._engine.load_steps() + max(self._rule.deltas, len(self._rule.own_chain) - 1)
 
-    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+    def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read what belongs to a step: of the full save, or one delta; where the chain is shorter, nothing."""
         links = committed.links if isinstance(committed, Chain) else (committed,)
         delta = step - self._engine.load_steps() + 1

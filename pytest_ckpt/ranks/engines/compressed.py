@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
     from pytest_ckpt.ranks.content import Bytes
     from pytest_ckpt.ranks.engines.protocol import Engine
-    from pytest_ckpt.targets.protocol import Buffer, Committed, Draft, ReadableFile, Sink
+    from pytest_ckpt.targets.protocol import Buffer, CommittedCheckpoint, Draft, ReadableFile, Sink
 
 _MAXIMUM_FAULTS = 20
 _TAIL = struct.Struct("<8sQQQL4x")
@@ -79,7 +79,7 @@ class CompressedEngine:
         """Return the engine's steps."""
         return self._engine.load_steps()
 
-    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+    def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read what belongs to a step, through the codec."""
         return self._engine.load(DecompressingCheckpoint(committed, self._codec, self._note), step, clock)
 
@@ -224,7 +224,9 @@ class CompressingSink:
 class DecompressingCheckpoint:
     """A committed checkpoint whose files are compressed; ``damaged`` learns where a file could not be decompressed."""
 
-    def __init__(self, committed: Committed, codec: CodecInUse, damaged: Callable[[str, int, int, str], None]) -> None:
+    def __init__(
+        self, committed: CommittedCheckpoint, codec: CodecInUse, damaged: Callable[[str, int, int, str], None]
+    ) -> None:
         self._committed, self._codec, self._damaged = committed, codec, damaged
 
     def entries(self) -> Sequence[Entry]:

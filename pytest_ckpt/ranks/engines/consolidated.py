@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.sizing.files import WholeFile
     from pytest_ckpt.sizing.models import RankLayout
-    from pytest_ckpt.targets.protocol import Committed
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint
 
 (INDEX,) = CONSOLIDATED_FILES.shared
 _MICROSECONDS = 1_000_000
@@ -89,7 +89,7 @@ class ConsolidatedEngine(DcpEngine):
     def _know_longest(self) -> None:
         self._longest_seconds = max(self._longest_seconds, self._saved_by.seconds if self._saved_by else 0.0)
 
-    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+    def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read the index, then this rank's rows, file after file; what cannot be understood becomes a fault."""
         self._arrived, self._faults, self._file_of = frozenset(), [], {}
         files = WatchedFiles(clock, self._summed)

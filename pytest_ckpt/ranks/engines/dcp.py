@@ -61,12 +61,12 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.file_rules import FileRule
     from pytest_ckpt.facts.proofs import CommitProof, Entry, FaultKind
     from pytest_ckpt.ranks.content import Bytes, Content
-    from pytest_ckpt.ranks.engines.dcp_watch import Watch
+    from pytest_ckpt.ranks.engines.dcp_watch import LibraryOperation
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.sizing.models import RankLayout, Tensor
-    from pytest_ckpt.targets.protocol import Committed, Draft
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft
 
 METADATA = ".metadata"
 _MAXIMUM_FAULTS = 20
@@ -187,7 +187,7 @@ class DcpEngine:
         self._ready().clear()
         return 1
 
-    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+    def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Let the library load; what it cannot read becomes a fault, not an error."""
         self._arrived, self._faults = frozenset(), []
         arrivals, state = Arrivals(), self._ready()
@@ -235,33 +235,33 @@ class DcpEngine:
         self._state = self._copy = None
         self._ranks.leave()
 
-    def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, Watch]:
+    def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, LibraryOperation]:
         """Return the library's writer of a checkpoint, and what watches its calls."""
         files, folder = WatchedFiles(clock, self._summed), draft.location()
         writer = self._writer(folder, files)
         self._write_before(folder, files)
         return writer, files
 
-    def _end_save(self, draft: Draft, files: Watch) -> None:
+    def _end_save(self, draft: Draft, files: LibraryOperation) -> None:
         """Write what there is when the library has saved."""
         assert isinstance(files, WatchedFiles), "made above"
         self._write_behind(draft.location(), files)
 
-    def _committed_as(self, entries: Sequence[Entry], files: Watch) -> CommitProof | None:
+    def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
         """Return how the library has committed the checkpoint: not at all."""
         del entries, files
         return None
 
-    def _begin_load(self, committed: Committed, clock: Clock) -> tuple[FileSystemReader, Watch]:
+    def _begin_load(self, committed: CommittedCheckpoint, clock: Clock) -> tuple[FileSystemReader, LibraryOperation]:
         """Return the library's reader of a checkpoint, and what watches its calls."""
         files = WatchedFiles(clock, self._summed)
         folder = str(Path(committed.local_path(METADATA) or "").parent)
-        reader = OneMetadataReader(folder)
+        reader = SharedMetadataReader(folder)
         reader.fs = files
         self._read_small(folder, files)
         return reader, files
 
-    def _look_at_sizes(self, committed: Committed, files: Watch) -> None:
+    def _look_at_sizes(self, committed: CommittedCheckpoint, files: LibraryOperation) -> None:
         """Look how large the rank's files are, where opening them did not tell."""
 
     def _writer(self, folder: str, files: WatchedFiles) -> FileSystemWriter:
@@ -329,7 +329,7 @@ def make(*, shard: RankLayout, content: Content, group: Group, activity: Activit
     return DcpEngine(shard, content, group, activity, options)
 
 
-class OneMetadataReader(FileSystemReader):
+class SharedMetadataReader(FileSystemReader):
     """Reads one `.metadata` for all ranks. The library would then look for one of each rank, which nobody wrote."""
 
     def read_metadata(self) -> Metadata:
@@ -366,7 +366,9 @@ class Arrivals(DefaultLoadPlanner):
         """Return in which file this rank's part of each tensor stands."""
         return {item.dest_index.fqn: places[item.storage_index].relative_path for item in self._planned}
 
-    def fault(self, why: str, places: dict[Any, Any], state: ShardedState, files: Watch) -> LocalFault | None:
+    def fault(
+        self, why: str, places: dict[Any, Any], state: ShardedState, files: LibraryOperation
+    ) -> LocalFault | None:
         """Return what stopped the load as a fault of the file that was read; None where no tensor was.
 
         ``places`` goes from the index of a part in the storage to where it stands, as `.metadata` has it.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import ObjectPlace
 
 
-class OneMetadataReader(of_torch.FsspecReader):
+class SharedMetadataReader(of_torch.FsspecReader):
     """Reads one `.metadata` for all ranks. The library would then look for one of each rank, which nobody wrote."""
 
     def read_metadata(self) -> Metadata:
@@ -46,7 +46,7 @@ class FsspecEngine(ObjectsDcpEngine):
 
     def new_reader(self, place: ObjectPlace) -> FileSystemReader:
         """Return the reader of a place."""
-        reader = OneMetadataReader(place.url, **_words(place))
+        reader = SharedMetadataReader(place.url, **_words(place))
         reader.fs.fs.invalidate_cache()  # type: ignore[attr-defined]
         return reader
 

@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemBase
 from pytest_ckpt.facts.file_rules import DCP_OBJECTS
 from pytest_ckpt.facts.proofs import CommitProof
 from pytest_ckpt.ranks.engines.dcp import METADATA, DcpEngine, of_other_size
-from pytest_ckpt.ranks.engines.dcp_watch import Watch
+from pytest_ckpt.ranks.engines.dcp_watch import LibraryOperation
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Generator, Iterator, Sequence
@@ -39,7 +39,14 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.sizing.models import RankLayout
-    from pytest_ckpt.targets.protocol import Buffer, Committed, CommittedObjects, Draft, DraftOfObjects, ObjectPlace
+    from pytest_ckpt.targets.protocol import (
+        Buffer,
+        CommittedCheckpoint,
+        CommittedObjects,
+        Draft,
+        DraftOfObjects,
+        ObjectPlace,
+    )
 
     Path = str | os.PathLike[str]
 
@@ -95,17 +102,17 @@ class ObjectsDcpEngine(DcpEngine):
         """Return the client's reader of a checkpoint."""
         raise NotImplementedError
 
-    def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, Watch]:
+    def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, LibraryOperation]:
         objects = cast("DraftOfObjects", draft)
         writer = self.new_writer(objects.place())
         watch = WatchedObjects(clock, self._summed, writer.fs, self.client, objects.in_our_words)
         writer.fs = watch  # type: ignore[assignment]
         return writer, watch
 
-    def _end_save(self, draft: Draft, files: Watch) -> None:
+    def _end_save(self, draft: Draft, files: LibraryOperation) -> None:
         """The library has written all that there is."""
 
-    def _committed_as(self, entries: Sequence[Entry], files: Watch) -> CommitProof | None:
+    def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
         """Compare what the store acknowledges with what was handed over. Raises OSError where it is other bytes."""
         for entry in entries:
             if (sent := files.sizes.get(entry.name)) != entry.bytes:
@@ -113,14 +120,14 @@ class ObjectsDcpEngine(DcpEngine):
                 raise OSError(errno.EIO, what, entry.name)
         return CommitProof(method="copy") if self._group.rank == 0 else None
 
-    def _begin_load(self, committed: Committed, clock: Clock) -> tuple[FileSystemReader, Watch]:
+    def _begin_load(self, committed: CommittedCheckpoint, clock: Clock) -> tuple[FileSystemReader, LibraryOperation]:
         self._loaded = cast("CommittedObjects", committed)
         reader = self.new_reader(self._loaded.place())
         watch = WatchedObjects(clock, self._summed, reader.fs, self.client, self._loaded.in_our_words)
         reader.fs = watch  # type: ignore[assignment]
         return reader, watch
 
-    def _look_at_sizes(self, committed: Committed, files: Watch) -> None:
+    def _look_at_sizes(self, committed: CommittedCheckpoint, files: LibraryOperation) -> None:
         files.sizes |= cast("CommittedObjects", committed).sizes([*self._own_files, METADATA])
 
 
@@ -135,7 +142,7 @@ InOurWords = Callable[[BaseException, str, str, str], Exception]
 """As of `pytest_ckpt.targets.protocol.DraftOfObjects`."""
 
 
-class WatchedObjects(Watch, FileSystemBase):
+class WatchedObjects(LibraryOperation, FileSystemBase):
     """The objects of one save or load of one rank, which ``inner`` asks for.
 
     Of an object that is written, ``sizes`` has the bytes that were handed over.

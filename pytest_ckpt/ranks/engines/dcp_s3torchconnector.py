@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import ObjectPlace
 
 
-class OneMetadataReader(S3StorageReader):
+class SharedMetadataReader(S3StorageReader):
     """Reads one `.metadata` for all ranks. The library would then look for one of each rank, which nobody wrote."""
 
     def read_metadata(self) -> Metadata:
@@ -49,7 +49,7 @@ class ConnectorEngine(ObjectsDcpEngine):
     def new_reader(self, place: ObjectPlace) -> FileSystemReader:
         """Return the reader, whose client asks this place."""
         ranges = S3ReaderConstructor.dcp_optimized()
-        reader = OneMetadataReader(place.region, place.url, reader_constructor=ranges)
+        reader = SharedMetadataReader(place.region, place.url, reader_constructor=ranges)
         reader.fs = S3FileSystem(place.region, s3_client=_client(place), reader_constructor=ranges)
         return reader
 

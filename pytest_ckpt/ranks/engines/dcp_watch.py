@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 64 << 20
 
 
-class Watch:
+class LibraryOperation:
     """One save or load of one rank. Between its calls the rank waits for the others, as the library has it.
 
     ``error`` is the first OSError that a call met: torch turns what its file raises into errors of its own. ``sizes``
@@ -88,7 +88,7 @@ class Watch:
                     self._piece.close()
 
 
-class WatchedFiles(Watch, FileSystem):
+class WatchedFiles(LibraryOperation, FileSystem):
     """The files of one save or load of one rank."""
 
     @contextmanager

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.content import Bytes, Content, Finding
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.sizing.models import RankLayout
-    from pytest_ckpt.targets.protocol import Committed, Draft, Sink
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, Sink
 
 _STAND_IN_BYTES = 1 << 20
 
@@ -90,7 +90,7 @@ class Loader(Protocol):
     def load_steps(self) -> int:
         """Return in how many steps this rank loads a checkpoint; between steps the clock stops, on all ranks."""
 
-    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+    def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read what belongs to ``step`` (from 0) of a checkpoint; return how many tensor bytes arrived."""
 
     def verify(self, checkpoint: int) -> Comparison:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.sizing.models import RankLayout
-    from pytest_ckpt.targets.protocol import Committed, Draft, ReplayDraft, ReplayedCalls
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, ReplayDraft, ReplayedCalls
 
 _READ_BYTES = 4 << 20
 _MAXIMUM_FAULTS = 20
@@ -129,7 +129,7 @@ class ReplayEngine:
         """Everything is loaded before anything is compared."""
         return 1
 
-    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+    def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read the rank's files one after the other."""
         self.release()
         arrived = 0
@@ -204,7 +204,7 @@ class ReplayEngine:
     def _place(self, checkpoint: int, number: int) -> TensorKey:
         return TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=list(self._files).index(number))
 
-    def _read(self, committed: Committed, number: int, clock: Clock) -> Bytes | LocalFault:
+    def _read(self, committed: CommittedCheckpoint, number: int, clock: Clock) -> Bytes | LocalFault:
         """Read a file in reads of the size that the job read by; return what is wrong with its length."""
         file = self._files[number]
         piece = self._pattern.read_bytes or _READ_BYTES

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.sizing.models import RankLayout, ShardFile, Tensor
-    from pytest_ckpt.targets.protocol import Committed, Draft, ReadableFile, Sink
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, ReadableFile, Sink
 
     Array = NDArray[Any]
 
@@ -116,7 +116,7 @@ class SafetensorsEngine:
         self._know_index()
         return 1
 
-    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+    def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read the index, then the files one after the other; what cannot be read becomes a fault, not an error.
 
         Without an index that places this rank's tensors in its files, a job finds none of them: nothing is loaded.

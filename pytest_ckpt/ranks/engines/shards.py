@@ -9,7 +9,7 @@ from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_ckpt.targets.protocol import Committed
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint
 
 
 class ShardsInTurn:
@@ -30,7 +30,7 @@ class ShardsInTurn:
         """Return the steps of all shards."""
         return len(self._steps)
 
-    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+    def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Load what belongs to a step; a rank with fewer shards has nothing to do in the last ones."""
         self._done = step if step < len(self._steps) else None
         if self._done is None or self._loader is None:

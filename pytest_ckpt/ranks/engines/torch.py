@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.sizing.models import RankLayout, ShardFile, Tensor
-    from pytest_ckpt.targets.protocol import Committed, Draft, ReadableFile, Sink
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, ReadableFile, Sink
 
 
-class _Out:
+class _Output:
     """What torch.save writes to: torch turns what its file raises into errors of its own, at times without cause."""
 
     def __init__(self, sink: Sink) -> None:
@@ -86,7 +86,7 @@ class TorchEngine:
         """Everything is loaded before anything is compared."""
         return 1
 
-    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+    def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Load the files one after the other; one that torch cannot read becomes a fault, not an error."""
         self.release()
         self._loaded = load_files(self._files, committed, clock, self._tensors_of)
@@ -102,7 +102,7 @@ class TorchEngine:
         self._loaded = {}
 
     def _write(self, file: ShardFile, sink: Sink) -> None:
-        out: Any = _Out(sink)
+        out: Any = _Output(sink)
         try:
             torch.save(self._whole.to_save()[file.name], out)
         except Exception as error:

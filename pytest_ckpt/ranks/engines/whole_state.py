@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.protocol import Clock
     from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.sizing.models import ShardFile, Tensor
-    from pytest_ckpt.targets.protocol import Committed, ReadableFile
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint, ReadableFile
 
 MAXIMUM_FAULTS = 20
 
@@ -99,7 +99,7 @@ Loaded = dict[str, "Mapping[str, Bytes] | LocalFault"]
 
 def load_files(
     files: Sequence[ShardFile],
-    committed: Committed,
+    committed: CommittedCheckpoint,
     clock: Clock,
     read: Callable[[ShardFile, ReadableFile], Mapping[str, Bytes] | LocalFault],
 ) -> Loaded:

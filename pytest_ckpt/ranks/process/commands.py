@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.controller import Controller
 
 
-class Asked:
+class RequestedCommand:
     """A command that the controller was asked to run; times are of this rank's monotonic clock."""
 
     def __init__(self, controller: Controller, subject: Subject, command: Command) -> None:
@@ -42,7 +42,7 @@ class Asked:
             self.heard_at = time.perf_counter()
 
 
-class AskLater(threading.Thread):
+class DelayedRequest(threading.Thread):
     """Asks for a command ``seconds`` from now, unless the operation is over before.
 
     The clock runs from when it is started. ``asked`` is None where it was not asked for; ``seconds_into`` says when it
@@ -55,17 +55,17 @@ class AskLater(threading.Thread):
         self._subject, self._command = subject, command
         self._seconds = seconds
         self._over = threading.Event()
-        self.asked: Asked | None = None
+        self.asked: RequestedCommand | None = None
         self.seconds_into = 0.0
 
     def run(self) -> None:
         """Wait, then ask."""
         began = time.perf_counter()
         if not self._over.wait(self._seconds):
-            self.asked = Asked(self._controller, self._subject, self._command)
+            self.asked = RequestedCommand(self._controller, self._subject, self._command)
             self.seconds_into = self.asked.at - began
 
-    def finish(self) -> Asked | None:
+    def finish(self) -> RequestedCommand | None:
         """Say that the operation is over; return what was asked in it."""
         self._over.set()
         if self.ident is not None:

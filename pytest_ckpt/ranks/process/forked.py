@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import Buffer
 
 
-class Forked:
+class ForkedProcess:
     """Runs ``work(tell, hear, group)`` in a child; ``sent`` is what the child has told so far.
 
     ``tell(letter)`` reaches the parent, ``hear()`` waits for a letter of it. ``group`` is the child's among those of
@@ -113,7 +113,7 @@ def _write(descriptor: int, text: str) -> None:
     os.write(descriptor, text.encode())
 
 
-def hand_on(group: Group, child: Forked) -> None:
+def hand_on(group: Group, child: ForkedProcess) -> None:
     """Answer the processes of all ranks, where each of them has asked; called by all ranks together."""
     if not group.any_of(not child.asks()):
         child.answer(group.share(group.gather(child.take())))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import StorageStack
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
-    from pytest_ckpt.targets.protocol import Sighting, Store
+    from pytest_ckpt.targets.protocol import AreaView, Store
 
 _COMMAND_SECONDS = 600
 
@@ -41,7 +41,7 @@ class HostCache:
         self._policy = policy
         sighting = getattr(store, "sighting", None)
         # What lies below the target on this host; None for one without a path.
-        self.storage: StorageStack | None = cast("Sighting", sighting()).storage if sighting else None
+        self.storage: StorageStack | None = cast("AreaView", sighting()).storage if sighting else None
         # Whether names and attributes were dropped before every load so far; None before the first.
         self.names_dropped: bool | None = None
         gauge: str | None = None
@@ -139,7 +139,7 @@ class HostCache:
 def _kind(store: Store) -> str:
     """Return the kind of file system of the mount that a store is on; of one without paths there is none."""
     sighting = getattr(store, "sighting", None)
-    return cast("Sighting", sighting()).mount.kind if sighting else ""
+    return cast("AreaView", sighting()).mount.kind if sighting else ""
 
 
 def cache_facts(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.across_hosts import Sign
+from pytest_ckpt.facts.across_hosts import Marker
 from pytest_ckpt.facts.codec import shared
 from pytest_ckpt.facts.environment import Streams
 from pytest_ckpt.facts.file_rules import OF_LAYOUT, FileRule
@@ -149,12 +149,15 @@ class Task:
             "blocks": planned.strategy.blocks,
             "stages": planned.strategy.stages,
             "seed": seed,
+            "keep": settings.keep_files,
+            "retain": settings.keep_last,
+            "ceilings": settings.vendor_max_rates,
             "contention": settings.asks_contention,
             "kills": kills_of(planned.strategy, settings),
             "deltas": planned.deltas,
             "deletes_chain": planned.deltas is not None and settings.asks_strategies,
             "tiers": planned.strategy.tiers,
-            "notice_seconds": settings.notice_seconds if settings.asks_notice else 0.0,
+            "notice_seconds": settings.preemption_notice_seconds if settings.asks_notice else 0.0,
             "serving_readers": settings.serving_readers if serves(planned, settings) else 0,
             "codec": settings.compress if planned.strategy.compresses else "",
             "compares_codec": planned.strategy.compresses and settings.asks_strategies,
@@ -185,8 +188,8 @@ class Job:
     options: EngineOptions = EngineOptions()
     second: AreaRef | None = None
     local: AreaRef | None = None
-    sign: Sign | None = None
-    tier_sign: Sign | None = None
+    sign: Marker | None = None
+    tier_sign: Marker | None = None
     libraries: tuple[str, ...] = ()
     streams: Streams | None = None
     is_followed: bool = False

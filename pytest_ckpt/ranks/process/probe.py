@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pytest_ckpt import __version__
-from pytest_ckpt.facts.across_hosts import Sight, Sign, TierSight
+from pytest_ckpt.facts.across_hosts import Marker, TargetView, TierView
 from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts, HostNetwork
 from pytest_ckpt.facts.events import HostsSeen
 from pytest_ckpt.support.client_state import (
@@ -30,7 +30,7 @@ from pytest_ckpt.support.client_state import (
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.memory_limits import memory_available_bytes, memory_of_host
 from pytest_ckpt.support.references import load
-from pytest_ckpt.wire.streams import Meeting, both_ways, closing, connected
+from pytest_ckpt.wire.streams import StreamListener, both_ways, closing, connected
 
 if TYPE_CHECKING:
     import socket
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import Job
-    from pytest_ckpt.targets.protocol import Sighting, Store, StoreOfPaths
+    from pytest_ckpt.targets.protocol import AreaView, Store, StoreOfPaths
 
 # A name that a client has never asked for is no cache's to hide; longer than this a folder's list is seldom remembered.
 _PATIENCE_SECONDS = 15.0
@@ -58,11 +58,11 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
     answers = group.gather(replace(own, client={**own.client, **bound}))
     clocks = _clocks(group) if group.spans_hosts else {}
     lacking = group.gather((group.host, tuple(name for name in job.libraries if find_spec(name) is None)))
-    sights: list[Sight] = []
+    sights: list[TargetView] = []
     if job.sign:
         here = cast("StoreOfPaths", store).sighting()
         sights = _see_each_other(group, here, job.sign, min(_PATIENCE_SECONDS, job.deadline_seconds / 4))
-    tiers: list[TierSight] = []
+    tiers: list[TierView] = []
     if job.local and job.tier_sign:
         tier = cast("StoreOfPaths", load(job.local.opener)(job.local)).sighting()
         tiers = _see_tiers(group, tier, job.tier_sign)
@@ -108,7 +108,7 @@ def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str
     return found
 
 
-def _see_each_other(group: Group, here: Sighting, sign: Sign, seconds: float) -> list[Sight]:
+def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) -> list[TargetView]:
     """Return on rank 0 whether each host finds the file of the controller, and that of the host behind it."""
     leads = group.leads_host
     with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
@@ -124,7 +124,7 @@ def _see_each_other(group: Group, here: Sighting, sign: Sign, seconds: float) ->
         return [sight for sight in group.gather(sight) if sight]
 
 
-def _see_tiers(group: Group, here: Sighting, sign: Sign) -> list[TierSight]:
+def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
     """Return on rank 0 what each host has of a local tier, and whose files it shows there."""
     leads = group.leads_host
     with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
@@ -132,7 +132,7 @@ def _see_tiers(group: Group, here: Sighting, sign: Sign) -> list[TierSight]:
         makers: list[tuple[int, str]] = group.share([maker for maker in group.gather(maker) if maker])
         seen = None
         if leads:
-            seen = TierSight(
+            seen = TierView(
                 host=group.host,
                 free_bytes=here.free_bytes,
                 why_not=why,
@@ -152,8 +152,8 @@ def _behind(rank: int, makers: list[tuple[int, str]]) -> tuple[int, str] | None:
     return next((maker for maker in others if maker[0] > rank), others[0] if others else None)
 
 
-def _sight(group: Group, here: Sighting, misses: str, why: str) -> Sight:
-    return Sight(
+def _sight(group: Group, here: AreaView, misses: str, why: str) -> TargetView:
+    return TargetView(
         host=group.host,
         package=__version__,
         mount=here.mount,
@@ -184,7 +184,7 @@ def _client(store: Store) -> dict[str, str]:
     """Return what this host is as a client of the target; of one without paths there is no mount."""
     found = host_state()
     if sighting := getattr(store, "sighting", None):
-        here = cast("Sighting", sighting())
+        here = cast("AreaView", sighting())
         with contextlib.suppress(OSError):
             mount = here.mount
             found |= mount_state(mount.kind, mount.options) | version_state(mount.kind)
@@ -207,7 +207,7 @@ def _os_name() -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Offer:
+class _ListenAddress:
     """Where the host of a leading rank listens; port 0: nowhere, for the reason ``why_not``."""
 
     host: str
@@ -232,7 +232,7 @@ def measured_networks(group: Group, activity: Activity, streams: Streams) -> dic
     Called by all ranks together; it ends within seconds, whatever the network does.
     """
     meeting, offer = _meeting(group.host, streams) if group.leads_host else (None, None)
-    offers: list[_Offer] = group.share([offer for offer in group.gather(offer) if offer])
+    offers: list[_ListenAddress] = group.share([offer for offer in group.gather(offer) if offer])
     flows: list[_Flow] = []
     if offer and len(offers) > 1:
         # Ranks that wait for others are not the ones to blame, and this one moves no byte of the target.
@@ -245,15 +245,17 @@ def measured_networks(group: Group, activity: Activity, streams: Streams) -> dic
     return {offer.host: _network_of(offer, every) for offer in offers} if group.rank == 0 else {}
 
 
-def _meeting(host: str, streams: Streams) -> tuple[Meeting | None, _Offer]:
+def _meeting(host: str, streams: Streams) -> tuple[StreamListener | None, _ListenAddress]:
     try:
-        meeting = Meeting(bytes.fromhex(streams.token), streams.ports)
+        meeting = StreamListener(bytes.fromhex(streams.token), streams.ports)
     except (UsageError, OSError) as error:
-        return None, _Offer(host=host, why_not=getattr(error, "what", "") or str(error))
-    return meeting, _Offer(host=host, addresses=meeting.addresses, port=meeting.port)
+        return None, _ListenAddress(host=host, why_not=getattr(error, "what", "") or str(error))
+    return meeting, _ListenAddress(host=host, addresses=meeting.addresses, port=meeting.port)
 
 
-def _streamed(offers: list[_Offer], place: int, meeting: Meeting | None, streams: Streams) -> list[_Flow]:
+def _streamed(
+    offers: list[_ListenAddress], place: int, meeting: StreamListener | None, streams: Streams
+) -> list[_Flow]:
     """Stream with the next host as the one who calls, and with the one before as the one who is called."""
     before, here, behind = offers[place - 1], offers[place], offers[(place + 1) % len(offers)]
     token = bytes.fromhex(streams.token)
@@ -264,7 +266,7 @@ def _streamed(offers: list[_Offer], place: int, meeting: Meeting | None, streams
     answering.join()
     flows: list[_Flow] = []
 
-    def stream(links: list[socket.socket], other: _Offer, *, calls: bool) -> None:
+    def stream(links: list[socket.socket], other: _ListenAddress, *, calls: bool) -> None:
         # Once the other side has closed it, a stream has no peer any more.
         ends = (links[0].getsockname()[0], links[0].getpeername()[0])
         rate = both_ways(links, streams.seconds, sends_first=calls)
@@ -284,7 +286,7 @@ def _streamed(offers: list[_Offer], place: int, meeting: Meeting | None, streams
     return flows
 
 
-def _network_of(offer: _Offer, flows: list[_Flow]) -> HostNetwork:
+def _network_of(offer: _ListenAddress, flows: list[_Flow]) -> HostNetwork:
     """Return the most that a host was seen to send, and to receive."""
     sends = [flow.bytes_per_second for flow in flows if flow.sender == offer.host and flow.bytes_per_second]
     receives = [flow.bytes_per_second for flow in flows if flow.receiver == offer.host and flow.bytes_per_second]

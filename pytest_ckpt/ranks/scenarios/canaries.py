@@ -137,7 +137,7 @@ class Canaries:
         if minimum and wanted <= self.maximum:
             return wanted, ""
         if not self.maximum:
-            return 0, "the checkpoints stay (--ckpt-keep), and there may be no room for more"
+            return 0, "the checkpoints stay (--ckpt-keep-files), and there may be no room for more"
         mib = CANARY_BYTES >> 20
         return 0, (
             f"{MINIMUM_CANARIES} parts of {mib} MiB on each host are needed for timed reads, and {self.maximum} "

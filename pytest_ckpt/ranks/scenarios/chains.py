@@ -43,7 +43,7 @@ def measure_chains(
     """Save a chain, delete all that is older, load the chain; delete a delta of it, and look for that one."""
     rule = task.deltas
     if rule is None or task.keep:
-        why = "Checkpoints were to be kept (--ckpt-keep), and this deletes them."
+        why = "Checkpoints were to be kept (--ckpt-keep-files), and this deletes them."
         do.send(PatternMeasured(subject=task.subject, name="chains", not_run=why))
         return
     start = time.perf_counter()

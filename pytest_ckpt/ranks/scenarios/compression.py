@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import Task
-    from pytest_ckpt.ranks.scenarios.in_turns import InTurns
+    from pytest_ckpt.ranks.scenarios.alternating_pairs import AlternatingPairs
 
 
 class _Counts:
@@ -40,7 +40,7 @@ class _Counts:
             self.stored_bytes = sum(stored for _, stored in found)
 
 
-def measure_compression(group: Group, do: Operations, task: Task, turns: InTurns, *, whole_bytes: int) -> None:
+def measure_compression(group: Group, do: Operations, task: Task, turns: AlternatingPairs, *, whole_bytes: int) -> None:
     """Tell what came of all pairs, of which the second way goes through the codec."""
     counts = _Counts(group)
     timed = replace(turns, looked_at=counts.look_at).measure(PAIRS)

@@ -23,11 +23,11 @@ from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.strategy_results import Crashes, Kill, Reached
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.engines.protocol import Clock, staging
-from pytest_ckpt.ranks.operations import Beside, Operations
+from pytest_ckpt.ranks.operations import BackgroundThread, Operations
 from pytest_ckpt.ranks.process.activity import Activity
-from pytest_ckpt.ranks.process.forked import Forked, hand_on
+from pytest_ckpt.ranks.process.forked import ForkedProcess, hand_on
 from pytest_ckpt.ranks.process.job import OF_CRASHES
-from pytest_ckpt.ranks.scenarios.operations_that_may_fail import Compared
+from pytest_ckpt.ranks.scenarios.failing_operations import ComparisonTotals
 from pytest_ckpt.ranks.strategies.protocol import write_files
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.ranks.strategies.tiered import Copies
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
     from pytest_ckpt.ranks.process.job import EngineOptions, Task
-    from pytest_ckpt.ranks.strategies.protocol import Saved
+    from pytest_ckpt.ranks.strategies.protocol import RankSave
     from pytest_ckpt.targets.protocol import Store
 
 _BY_LIST = "The target commits by a list of all ranks' objects, which killed processes cannot hand on."
@@ -148,7 +148,7 @@ class CrashScenario:
     bytes: int
     planned: int
     passing: Sequence[str] = ()
-    _compared: Compared = field(default_factory=Compared)
+    _compared: ComparisonTotals = field(default_factory=ComparisonTotals)
     _usual: float = math.inf
 
     def measure(self) -> None:
@@ -205,8 +205,8 @@ class CrashScenario:
         at = self.do.one("crashes", "save", ref.number)
         self.way.before(ref, at)
         with self.do.stage("crashes", at):
-            child = Forked(self.group, lambda tell, hear, group: self._child(ref, tell, hear, group))
-            retention = Beside(lambda _over: self._delete_own(older)) if older else None
+            child = ForkedProcess(self.group, lambda tell, hear, group: self._child(ref, tell, hear, group))
+            retention = BackgroundThread(lambda _over: self._delete_own(older)) if older else None
             try:
                 self._until_copied(child)
                 # All begin to write at once: some would be done when the last had copied.
@@ -232,13 +232,13 @@ class CrashScenario:
     def _pause(self) -> None:
         time.sleep(min(_LONGEST_POLL_SECONDS, max(_SHORTEST_POLL_SECONDS, self._usual / _POLLS_OF_A_SAVE)))
 
-    def _until_copied(self, child: Forked) -> None:
+    def _until_copied(self, child: ForkedProcess) -> None:
         while self.group.any_of(COPIED not in child.poll()):
             self._raise_error(child)
             hand_on(self.group, child)
             self._pause()
 
-    def _until_over(self, child: Forked, moment: float | None) -> tuple[float, float]:
+    def _until_over(self, child: ForkedProcess, moment: float | None) -> tuple[float, float]:
         """Let the checkpoint be committed when all have written; return when the save is to end, and was committed.
 
         What one rank sees is decided on by all of them together.
@@ -276,7 +276,7 @@ class CrashScenario:
         # Whoever has saved trains on until he is killed.
         hear()
 
-    def _raise_error(self, child: Forked) -> None:
+    def _raise_error(self, child: ForkedProcess) -> None:
         if child.error:
             raise OSError(0, f"a save in a process of its own failed: {child.error}")
 
@@ -334,7 +334,7 @@ class InBackground(Protocol):
     def before(self, ref: CheckpointRef, at: OperationRef) -> None:
         """Do, on all ranks together, what a job waits for before that process is there."""
 
-    def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], Saved]:
+    def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
         """Do, in that process, what a job waits for; return what writes this rank's files to ``store``.
 
         ``group`` are the processes of all ranks.
@@ -356,7 +356,7 @@ class ByCopy:
     def before(self, ref: CheckpointRef, at: OperationRef) -> None:
         """Nothing: each process has a state of its own."""
 
-    def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], Saved]:
+    def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
         """Copy the state, and begin to change it."""
         engine = self.make(group)
         state = staging(engine)
@@ -392,7 +392,7 @@ class ByDrain:
         engine.release()
         self._names = self.do.own_names(ref.number)
 
-    def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], Saved]:
+    def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
         """Return what drains this rank's files."""
         copies = Copies(store, self.attach())
         return lambda: copies.copy(ref, self._names, clock)

@@ -27,7 +27,7 @@ _TOGETHER = "The ranks of this engine save and load together: none of them can b
 
 
 @dataclass(slots=True)
-class _OfCount:
+class _CountResults:
     """What came of one count of clients so far; rank 0 fills it."""
 
     ranks: int
@@ -59,7 +59,7 @@ class ScalingScenario:
             self.do.send(PatternMeasured(subject=self.do.subject, name="scaling", not_run=why))
             return
         strategy = self.strategy()
-        found = {count: _OfCount(sum(client < count for client in clients)) for count in counts}
+        found = {count: _CountResults(sum(client < count for client in clients)) for count in counts}
         checked, expected, fault_count, index = 0, 0, 0, 0
         faults: list[Fault] = []
         for turn in range(TURNS_OF_A_COUNT):
@@ -86,7 +86,7 @@ class ScalingScenario:
         )
         self.do.send(PatternMeasured(subject=self.do.subject, name="scaling", found=result))
 
-    def _one(self, strategy: Strategy, index: int, of: _OfCount, *, takes_part: bool) -> Integrity:
+    def _one(self, strategy: Strategy, index: int, of: _CountResults, *, takes_part: bool) -> Integrity:
         """Save, load and delete one checkpoint; return on rank 0 what was compared."""
         do, number = self.do, self.task.operations + OF_SCALING + index
         at = do.one("scaling", "save", index)

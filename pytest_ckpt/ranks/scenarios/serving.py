@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
     from pytest_ckpt.ranks.process.job import Task
     from pytest_ckpt.sizing.serving import Weights
-    from pytest_ckpt.targets.protocol import Committed, Draft, ReadableFile, Sink, Store
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, ReadableFile, Sink, Store
 
 # Between windows the clock stops and what was read is compared.
 _WINDOW_BYTES = 32 << 20
@@ -167,7 +167,7 @@ class WeightsEngine:
         self.fill(self._number)
         return len(self._windows)
 
-    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+    def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read a window, all of it or up to the end of the file; a file that is not there is an error."""
         self._loaded = None
         if step >= len(self._windows):
@@ -208,7 +208,7 @@ class WeightsEngine:
             self._content.fill(window, place, start)
             sink.write(window)
 
-    def _opened(self, committed: Committed, file: int, clock: Clock) -> ReadableFile | Bytes:
+    def _opened(self, committed: CommittedCheckpoint, file: int, clock: Clock) -> ReadableFile | Bytes:
         if self._file is None or self._file[0] != file:
             self._close()
             name = self._weights.names[file]
@@ -246,7 +246,9 @@ def _mapped(path: str) -> Bytes:
 class Consolidator(WeightsEngine):
     """Rank 0 reads the files of a committed checkpoint and writes them again; the other ranks only wait."""
 
-    def __init__(self, weights: Weights, rank: int, content: Content, number: int, written: Committed) -> None:
+    def __init__(
+        self, weights: Weights, rank: int, content: Content, number: int, written: CommittedCheckpoint
+    ) -> None:
         super().__init__(weights, rank, content, number, "reads")
         self._written = written
 

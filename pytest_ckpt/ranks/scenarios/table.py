@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.targets import AreaRef
     from pytest_ckpt.ranks.engines.protocol import Engine, Loader
-    from pytest_ckpt.ranks.loop import Found
+    from pytest_ckpt.ranks.loop import LoopResults
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bench:
+class ScenarioContext:
     """A subject whose own saves and loads are done, and what can be made for it.
 
     ``own`` are its saves that are still on the target, ``found`` takes what is no pattern. ``strategy`` makes what
@@ -53,7 +53,7 @@ class Bench:
     local: AreaRef | None
     tier: Store | None
     own: SavesRetained
-    found: Found
+    found: LoopResults
     strategy: Callable[..., Strategy]
     engine: Callable[..., Engine]
     loader: Callable[[RankLayout, EngineOptions], Loader]
@@ -65,13 +65,13 @@ class Row(NamedTuple):
     """What is measured where a task asks for it."""
 
     is_asked: Callable[[Task], object]
-    measure: Callable[[Bench], None]
+    measure: Callable[[ScenarioContext], None]
 
 
-def _data(at: Bench) -> None:
-    from pytest_ckpt.ranks.scenarios.in_turns import InTurns, measure_data  # noqa: PLC0415
+def _data(at: ScenarioContext) -> None:
+    from pytest_ckpt.ranks.scenarios.alternating_pairs import AlternatingPairs, measure_data  # noqa: PLC0415
 
-    turns = InTurns(
+    turns = AlternatingPairs(
         do=at.do,
         cache=at.cache,
         number=at.task.operations + OF_DATA,
@@ -83,11 +83,11 @@ def _data(at: Bench) -> None:
     at.found.data = measure_data(turns, at.task.data_pairs)
 
 
-def _compression(at: Bench) -> None:
+def _compression(at: ScenarioContext) -> None:
+    from pytest_ckpt.ranks.scenarios.alternating_pairs import AlternatingPairs  # noqa: PLC0415
     from pytest_ckpt.ranks.scenarios.compression import measure_compression  # noqa: PLC0415
-    from pytest_ckpt.ranks.scenarios.in_turns import InTurns  # noqa: PLC0415
 
-    turns = InTurns(
+    turns = AlternatingPairs(
         do=at.do,
         cache=at.cache,
         number=at.task.operations + OF_COMPRESSION,
@@ -99,13 +99,13 @@ def _compression(at: Bench) -> None:
     measure_compression(at.group, at.do, at.task, turns, whole_bytes=at.layout.bytes)
 
 
-def _crashes(at: Bench) -> None:
+def _crashes(at: ScenarioContext) -> None:
     from pytest_ckpt.ranks.scenarios.crashes import measure_crashes  # noqa: PLC0415
 
     measure_crashes(at.group, at.activity, at.task, at.area, at.options, at.cache, at.drop, at.local)
 
 
-def _restores(at: Bench) -> None:
+def _restores(at: ScenarioContext) -> None:
     from pytest_ckpt.ranks.scenarios.restore_patterns import LoadPatterns  # noqa: PLC0415
 
     LoadPatterns(
@@ -119,7 +119,7 @@ def _restores(at: Bench) -> None:
     ).measure(at.own.newest_full)
 
 
-def _interference(at: Bench) -> None:
+def _interference(at: ScenarioContext) -> None:
     from pytest_ckpt.ranks.scenarios.interference import InterferenceScenario  # noqa: PLC0415
 
     InterferenceScenario(
@@ -136,7 +136,7 @@ def _interference(at: Bench) -> None:
     ).measure(at.own.kept, at.own.usual_seconds)
 
 
-def _tiers(at: Bench) -> None:
+def _tiers(at: ScenarioContext) -> None:
     from pytest_ckpt.ranks.scenarios.tiers import TierScenario  # noqa: PLC0415
 
     assert at.tier is not None
@@ -155,21 +155,21 @@ def _tiers(at: Bench) -> None:
     ).measure()
 
 
-def _notice(at: Bench) -> None:
+def _notice(at: ScenarioContext) -> None:
     from pytest_ckpt.ranks.scenarios.notice import measure_notice  # noqa: PLC0415
 
     strategy = at.strategy(aside="notice")
     measure_notice(at.group, at.activity, at.do, strategy, at.task, whole_bytes=at.layout.bytes)
 
 
-def _chains(at: Bench) -> None:
+def _chains(at: ScenarioContext) -> None:
     from pytest_ckpt.ranks.scenarios.chains import measure_chains  # noqa: PLC0415
 
     strategy = at.strategy(aside="chains")
     measure_chains(at.group, at.activity, at.do, at.store, strategy, at.cache, at.drop, at.task, at.own)
 
 
-def _serving(at: Bench) -> None:
+def _serving(at: ScenarioContext) -> None:
     from pytest_ckpt.ranks.scenarios.serving import ServingScenario  # noqa: PLC0415
 
     task = at.task
@@ -186,7 +186,7 @@ def _serving(at: Bench) -> None:
     ).measure()
 
 
-def _scaling(at: Bench) -> None:
+def _scaling(at: ScenarioContext) -> None:
     from pytest_ckpt.ranks.scenarios.scaling import ScalingScenario  # noqa: PLC0415
 
     ScalingScenario(

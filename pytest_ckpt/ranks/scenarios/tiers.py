@@ -228,7 +228,7 @@ class _Piece(NamedTuple):
     length: int
 
 
-class Way(NamedTuple):
+class PartnerTransfer(NamedTuple):
     """The files of rank ``whose`` go from one rank to another, which is on another host."""
 
     whose: int
@@ -254,10 +254,10 @@ class Hosts:
             names[leader] = name
         return cls(names=tuple(names.values()), ranks=tuple(map(tuple, by_leader.values())))
 
-    def to_partners(self) -> list[Way]:
+    def to_partners(self) -> list[PartnerTransfer]:
         """Return where each rank's files go."""
         return [
-            Way(whose=owner, source=owner, to=partners[place % len(partners)])
+            PartnerTransfer(whose=owner, source=owner, to=partners[place % len(partners)])
             for owners, partners in zip(self.ranks, (*self.ranks[1:], self.ranks[0]), strict=True)
             for place, owner in enumerate(owners)
         ]
@@ -280,7 +280,7 @@ class PartnerScenario:
     bytes: int
     _hosts: Hosts = field(init=False)
     _sizes: tuple[FileSizes, ...] = ()
-    _buffers: dict[Way, Bytes] = field(default_factory=dict)
+    _buffers: dict[PartnerTransfer, Bytes] = field(default_factory=dict)
 
     def measure(self) -> NodeLoss:
         """Save and copy twice, lose a host, bring its files back, load, and remove all of it."""
@@ -297,7 +297,7 @@ class PartnerScenario:
         self._delete_held(copies, older)
         lost = self._hosts.ranks[-1]
         self._lose(lost, copies, newest)
-        back = [Way(whose=way.whose, source=way.to, to=way.source) for way in copies if way.whose in lost]
+        back = [PartnerTransfer(whose=way.whose, source=way.to, to=way.source) for way in copies if way.whose in lost]
         missing = self._missing(back, newest + _TO_COPY)
         returned, load_seconds, integrity = 0.0, 0.0, None
         if not missing:
@@ -328,7 +328,7 @@ class PartnerScenario:
         own = [(name, size_of_file(self.tier, ref, name, self.activity) or 0) for name in self.do.own_names(number)]
         return tuple(self.group.share(self.group.gather(tuple(own))))
 
-    def _move(self, ways: Sequence[Way], number: int, new: int) -> float:
+    def _move(self, ways: Sequence[PartnerTransfer], number: int, new: int) -> float:
         """Send files of checkpoint ``number``, and commit what arrives as ``new``; return rank 0's seconds."""
         mine, group = self.group.rank, self.group
         self._buffers.clear()
@@ -360,7 +360,7 @@ class PartnerScenario:
         group.wait()
         return time.perf_counter() - start
 
-    def _read(self, way: Way, number: int, clock: Clock) -> Iterator[tuple[int, Bytes]]:
+    def _read(self, way: PartnerTransfer, number: int, clock: Clock) -> Iterator[tuple[int, Bytes]]:
         """Give the pieces of files, one after the other, and to whom each goes."""
         store, buffer = self.tier, self._buffer(way)
         committed = store.open(self.do.ref(number), clock)
@@ -378,7 +378,7 @@ class PartnerScenario:
             if source:
                 source.close()
 
-    def _write(self, way: Way, draft: Draft, clock: Clock) -> Iterator[None]:
+    def _write(self, way: PartnerTransfer, draft: Draft, clock: Clock) -> Iterator[None]:
         """Write a piece whenever its bytes have arrived in the buffer; give before the first and after each."""
         buffer, sink = self._buffer(way), None
         yield
@@ -398,13 +398,13 @@ class PartnerScenario:
             for offset in range(0, size, DRAIN_BUFFER_BYTES)
         ]
 
-    def _buffer(self, way: Way) -> Bytes:
+    def _buffer(self, way: PartnerTransfer) -> Bytes:
         """Return the memory for what goes this way."""
         if way not in self._buffers:
             self._buffers[way] = Buffers(1, DRAIN_BUFFER_BYTES).slots[0]
         return self._buffers[way]
 
-    def _missing(self, back: Sequence[Way], number: int) -> int:
+    def _missing(self, back: Sequence[PartnerTransfer], number: int) -> int:
         """Return, on all ranks, how many files are not there for those who are to send them, as they had been."""
         ref = self.do.ref(number)
         wrong = sum(
@@ -415,14 +415,14 @@ class PartnerScenario:
         )
         return sum(self.group.share(self.group.gather(wrong)))
 
-    def _lose(self, lost: Sequence[int], copies: Sequence[Way], newest: int) -> None:
+    def _lose(self, lost: Sequence[int], copies: Sequence[PartnerTransfer], newest: int) -> None:
         """Delete all that a host holds: its ranks' files, and the copies of another host's."""
         if self.group.rank in lost:
             self.do.delete_own(newest)
         self._delete_held([way for way in copies if way.to in lost], newest)
         self._remove_folder(newest, on=lost)
 
-    def _delete_held(self, copies: Sequence[Way], number: int) -> None:
+    def _delete_held(self, copies: Sequence[PartnerTransfer], number: int) -> None:
         """Delete copies where they are held."""
         ref = self.do.ref(number + _TO_COPY)
         for way in copies:
@@ -441,12 +441,12 @@ class PartnerScenario:
         """Return whether one of these ranks is on this host."""
         return any(set(ranks) & set(of_host) for of_host in self._hosts.ranks if self.group.rank in of_host)
 
-    def _clean(self, copies: Sequence[Way], lost: Sequence[int], newest: int, *, came_back: bool) -> None:
+    def _clean(self, copies: Sequence[PartnerTransfer], lost: Sequence[int], newest: int, *, came_back: bool) -> None:
         there = [rank for rank in range(self.group.size) if came_back or rank not in lost]
         if self.group.rank in there:
             self.do.delete_own(newest)
         self._remove_folder(newest, on=there)
         self._delete_held([way for way in copies if way.to not in lost], newest)
 
-    def _bytes_of(self, ways: Sequence[Way]) -> int:
+    def _bytes_of(self, ways: Sequence[PartnerTransfer]) -> int:
         return sum(size for way in ways for _, size in self._sizes[way.whose])

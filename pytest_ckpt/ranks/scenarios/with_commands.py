@@ -22,15 +22,15 @@ from pytest_ckpt.facts.commands import BREAKS, PAIRS, Failover, FailoverTrial, S
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.operations import Operations
-from pytest_ckpt.ranks.process.commands import Asked, AskLater
+from pytest_ckpt.ranks.process.commands import DelayedRequest, RequestedCommand
 from pytest_ckpt.ranks.process.host_cache import HostCache
 from pytest_ckpt.ranks.process.job import BESIDE_COMMANDS
-from pytest_ckpt.ranks.scenarios.operations_that_may_fail import OperationsThatMayFail, Tried
+from pytest_ckpt.ranks.scenarios.failing_operations import OperationsThatMayFail, TrialResult
 from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.commands import Command, CommandRun, TriedKind, TriedOperation
+    from pytest_ckpt.facts.commands import Command, CommandRun, OperationTrial, TriedKind
     from pytest_ckpt.facts.subject import OperationRef, OwnPattern
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.controller import Controller
@@ -111,17 +111,17 @@ class RunWithCommands(ABC):
         """Return a random share of an operation, the same on all ranks."""
         return self._random.uniform(_EARLIEST, _LATEST)
 
-    def _later(self, command: Command, seconds: float) -> AskLater | None:
-        return AskLater(self._controller, self._task.subject, command, seconds) if self._leads else None
+    def _later(self, command: Command, seconds: float) -> DelayedRequest | None:
+        return DelayedRequest(self._controller, self._task.subject, command, seconds) if self._leads else None
 
-    def _save(self, later: AskLater | None = None) -> Tried:
+    def _save(self, later: DelayedRequest | None = None) -> TrialResult:
         """Save under the number that is free; where that succeeds, what was whole before is free."""
         tried = self._try.save(self._free, self._next("save"), later)
         if not tried.failed:
             self._free, self._whole = self._whole, self._free
         return tried
 
-    def _load_whole(self, later: AskLater | None = None) -> Tried:
+    def _load_whole(self, later: DelayedRequest | None = None) -> TrialResult:
         """Load the newest checkpoint that was committed, and compare it."""
         return self._try.load(self._whole, self._next("load"), later)
 
@@ -129,7 +129,7 @@ class RunWithCommands(ABC):
         self._count += 1
         return self._do.one(self._name, action, self._count)
 
-    def _hold(self, tried: Tried) -> Tried:
+    def _hold(self, tried: TrialResult) -> TrialResult:
         """Return an operation in which nothing was changed. Raises its error."""
         if tried.failed:
             raise OSError(0, f"nothing was broken, and a {tried.operation.kind} failed: {tried.operation.error}")
@@ -139,7 +139,7 @@ class RunWithCommands(ABC):
         """Return on all ranks what rank 0 has seen."""
         return bool(self._group.share(seen))
 
-    def _heard(self, asked: Asked | None) -> CommandRun:
+    def _heard(self, asked: RequestedCommand | None) -> CommandRun:
         """Return on all ranks what came of a command that rank 0 has asked for, when it has ended."""
         with self._activity.wait():
             run = asked.wait() if asked else None
@@ -147,7 +147,7 @@ class RunWithCommands(ABC):
         return shared
 
     def _run_command(self, command: Command) -> CommandRun:
-        return self._heard(Asked(self._controller, self._task.subject, command) if self._leads else None)
+        return self._heard(RequestedCommand(self._controller, self._task.subject, command) if self._leads else None)
 
 
 class FailoverRun(RunWithCommands):
@@ -169,9 +169,9 @@ class FailoverRun(RunWithCommands):
     def _broken(self, kind: TriedKind, usual_seconds: float) -> str:
         """Break something in one operation of a kind, mend it and save; return why there is no use in going on."""
         share = self._share()
-        listed: list[TriedOperation] = []
-        asked: Asked | None = None
-        later: AskLater | None = None
+        listed: list[OperationTrial] = []
+        asked: RequestedCommand | None = None
+        later: DelayedRequest | None = None
         moment = 0.0
         pending = False
         while True:
@@ -220,10 +220,10 @@ class FailoverRun(RunWithCommands):
         kind: TriedKind,
         moment: float,
         broke: CommandRun,
-        stated: list[TriedOperation],
+        stated: list[OperationTrial],
         mended: CommandRun,
         *,
-        after: TriedOperation | None = None,
+        after: OperationTrial | None = None,
         in_error: bool = False,
         lost: str = "",
     ) -> None:
@@ -262,8 +262,8 @@ class UpgradeRun(RunWithCommands):
         """Save and load undisturbed, then beside the command until it has returned, or an operation has failed."""
         saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
         share, moment = self._share(), 0.0
-        listed: list[TriedOperation] = []
-        asked: Asked | None = None
+        listed: list[OperationTrial] = []
+        asked: RequestedCommand | None = None
         while True:
             is_save = len(listed) % 2 == 0
             later = None if asked else self._later("upgrade", share * saved.operation.seconds)
@@ -369,7 +369,7 @@ class SnapshotRun(RunWithCommands):
             return None, f"What the snapshot command printed, {taken.output!r}, {shared}."
         return clone, ""
 
-    def _look(self, clone: Store, before: int, beside: Tried) -> tuple[bool, str]:
+    def _look(self, clone: Store, before: int, beside: TrialResult) -> tuple[bool, str]:
         """Return whether the clone shows the save as committed, and what is wrong with what it shows so."""
         # Where the save failed it is under the number that is free, and what was before it is still the whole one.
         number = self._free if beside.failed else self._whole

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.ranks.engines.protocol import Clock, staging
 from pytest_ckpt.ranks.strategies.background import Background
-from pytest_ckpt.ranks.strategies.protocol import Saved, save_and_commit
+from pytest_ckpt.ranks.strategies.protocol import RankSave, save_and_commit
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class AsyncStrategy:
                 staged_bytes = self._state.stage()
         staged = time.perf_counter() - start
 
-        def write() -> Saved:
+        def write() -> RankSave:
             saved = self._write(ref, start, clock.phases, takes_part=takes_part)
             timing = replace(saved.timing, staged=staged, waited_for_previous=waited, staged_bytes=staged_bytes)
             return replace(saved, timing=timing)
@@ -68,7 +68,7 @@ class AsyncStrategy:
         """Wait for the save in flight, and let the thread end."""
         self._background.release()
 
-    def _write(self, ref: CheckpointRef, start: float, phases: dict[str, float], *, takes_part: bool) -> Saved:
+    def _write(self, ref: CheckpointRef, start: float, phases: dict[str, float], *, takes_part: bool) -> RankSave:
         clock, group = Clock(activity=self._background.lane, phases=dict(phases)), self._background.group
         return save_and_commit(self.engine, self._store, group, ref, clock, start=start, takes_part=takes_part)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
-    from pytest_ckpt.ranks.strategies.protocol import Saved
+    from pytest_ckpt.ranks.strategies.protocol import RankSave
 
 
 class Background:
@@ -36,11 +36,11 @@ class Background:
                 self._in_flight.wait()
         return time.perf_counter() - start
 
-    def begin(self, work: Callable[[], Saved], start: float) -> InFlight:
+    def begin(self, work: Callable[[], RankSave], start: float) -> InFlight:
         """Begin work of a save that began at ``start``; when it is over for one rank, it is for all."""
         self.lane.begin(self._activity.operation)
 
-        def go_on() -> Saved:
+        def go_on() -> RankSave:
             saved = work()
             # Nobody's save is over before the checkpoint is one: until then the next may not take its place.
             self.group.wait()
@@ -59,14 +59,14 @@ class Background:
 class InFlight:
     """A save that goes on in a thread. ``returned`` are the seconds after which the job could go on."""
 
-    def __init__(self, work: Future[Saved], returned: float) -> None:
+    def __init__(self, work: Future[RankSave], returned: float) -> None:
         self._work, self._returned = work, returned
 
-    def poll(self) -> Saved | None:
+    def poll(self) -> RankSave | None:
         """Return what came of it; None while it goes on. Raises what the save met."""
         return self.wait() if self._work.done() else None
 
-    def wait(self) -> Saved:
+    def wait(self) -> RankSave:
         """Wait for its end and return what came of it. Raises what the save met."""
         saved = self._work.result()
         return replace(saved, timing=replace(saved.timing, returned=self._returned))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Saved:
+class RankSave:
     """A save that this rank has ended: when what was reached, this rank's files, and what made them durable.
 
     ``durability`` is None on a rank that took no part, ``commit`` on all ranks but 0.
@@ -34,10 +34,10 @@ class Saved:
 class Pending(Protocol):
     """A save that may still go on."""
 
-    def poll(self) -> Saved | None:
+    def poll(self) -> RankSave | None:
         """Return what came of it; None while it goes on. Raises what the save met."""
 
-    def wait(self) -> Saved:
+    def wait(self) -> RankSave:
         """Wait for its end and return what came of it. Raises what the save met."""
 
 
@@ -73,17 +73,17 @@ def strategy_of(reference: str) -> MakeStrategy:
     return cast("MakeStrategy", load(reference))
 
 
-def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) -> Saved:
+def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) -> RankSave:
     """Write this rank's files of a checkpoint and make them durable; an engine may have committed, too."""
     draft = store.begin(ref, clock)
     return sealed(draft, clock, engine.save(draft, clock))
 
 
-def sealed(draft: Draft, clock: Clock, commit: CommitProof | None = None) -> Saved:
+def sealed(draft: Draft, clock: Clock, commit: CommitProof | None = None) -> RankSave:
     """Make the names of what was written durable; return this rank's part of the save."""
     entries, durability = draft.seal()
     timing = SaveTiming(returned=None, staged=None, stored=None, committed=None, phases=clock.phases)
-    return Saved(timing=timing, entries=tuple(entries), durability=durability, commit=commit)
+    return RankSave(timing=timing, entries=tuple(entries), durability=durability, commit=commit)
 
 
 def leads(group: Group, store: Store) -> bool:
@@ -93,17 +93,17 @@ def leads(group: Group, store: Store) -> bool:
 
 def save_and_commit(
     engine: Engine, store: Store, group: Group, ref: CheckpointRef, clock: Clock, *, start: float, takes_part: bool
-) -> Saved:
+) -> RankSave:
     """Write this rank's files, wait for all ranks, commit; return when what was reached since ``start``."""
 
-    def write() -> Saved:
+    def write() -> RankSave:
         return write_files(engine, store, ref, clock)
 
     return store_and_commit(write, store, group, ref, clock, start=start, takes_part=takes_part)
 
 
 def store_and_commit(
-    write: Callable[[], Saved],
+    write: Callable[[], RankSave],
     store: Store,
     group: Group,
     ref: CheckpointRef,
@@ -111,10 +111,10 @@ def store_and_commit(
     *,
     start: float,
     takes_part: bool,
-) -> Saved:
+) -> RankSave:
     """Have ``write`` make this rank's files durable, wait for all ranks, commit where it did not."""
     nothing = SaveTiming(returned=None, staged=None, stored=None, committed=None, phases=clock.phases)
-    saved = write() if takes_part else Saved(timing=nothing)
+    saved = write() if takes_part else RankSave(timing=nothing)
     stored = time.perf_counter() - start
     entries = all_have_written(group, store, saved.entries)
     commit_start = time.perf_counter()

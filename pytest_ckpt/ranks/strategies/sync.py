@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.targets import CheckpointRef
 from pytest_ckpt.ranks.engines.protocol import Clock
-from pytest_ckpt.ranks.strategies.protocol import Pending, Saved, save_and_commit
+from pytest_ckpt.ranks.strategies.protocol import Pending, RankSave, save_and_commit
 
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.protocol import Engine
@@ -32,7 +32,7 @@ class SyncStrategy:
         clock, start = Clock(activity=self._activity), time.perf_counter()
         saved = save_and_commit(self.engine, self._store, self._group, ref, clock, start=start, takes_part=takes_part)
         ended = time.perf_counter() - start
-        return Done(replace(saved, timing=replace(saved.timing, returned=ended, staged=ended)))
+        return CompletedSave(replace(saved, timing=replace(saved.timing, returned=ended, staged=ended)))
 
     def may_change_state(self, pending: Pending) -> bool:
         """Return True: nothing goes on."""
@@ -42,16 +42,16 @@ class SyncStrategy:
         """Nothing goes on."""
 
 
-class Done:
+class CompletedSave:
     """A save that is over."""
 
-    def __init__(self, saved: Saved) -> None:
+    def __init__(self, saved: RankSave) -> None:
         self._saved = saved
 
-    def poll(self) -> Saved:
+    def poll(self) -> RankSave:
         """Return what came of it."""
         return self._saved
 
-    def wait(self) -> Saved:
+    def wait(self) -> RankSave:
         """Return what came of it."""
         return self._saved

@@ -16,7 +16,7 @@ from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.strategies.background import Background
-from pytest_ckpt.ranks.strategies.protocol import Saved, leads, save_and_commit, sealed, store_and_commit
+from pytest_ckpt.ranks.strategies.protocol import RankSave, leads, save_and_commit, sealed, store_and_commit
 from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.strategies.background import InFlight
-    from pytest_ckpt.targets.protocol import Committed, Draft, Sink, Source, Store
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, Sink, Source, Store
 
 
 def read_piece(source: Source, offset: int, data: Bytes, name: str, clock: Clock) -> None:
@@ -53,7 +53,7 @@ class Copies:
         self._store, self._tier = store, tier
         self._data: Bytes = Buffers(1, DRAIN_BUFFER_BYTES).slots[0]
 
-    def copy(self, ref: CheckpointRef, names: Sequence[str], clock: Clock) -> Saved:
+    def copy(self, ref: CheckpointRef, names: Sequence[str], clock: Clock) -> RankSave:
         """Copy files of a checkpoint that is committed in the local tier, and make them durable."""
         store = self._tier
         draft, copy = self._store.begin(ref, clock), store.open(ref, clock)
@@ -61,7 +61,7 @@ class Copies:
             self._copy_file(copy, draft, name, clock)
         return sealed(draft, clock)
 
-    def _copy_file(self, copy: Committed, draft: Draft, name: str, clock: Clock) -> None:
+    def _copy_file(self, copy: CommittedCheckpoint, draft: Draft, name: str, clock: Clock) -> None:
         """Read a file of the local tier in pieces, and write each to the target."""
         source = copy.source(name)
         try:
@@ -102,7 +102,7 @@ class Drains:
         The save began at ``start``; ``waited`` of the ``local_seconds`` until now it waited for the drain before.
         """
 
-        def drain() -> Saved:
+        def drain() -> RankSave:
             lane = self._background.lane
             clock = Clock(activity=lane, phases={"stage": local_seconds - waited} if local_seconds else {})
             saved = store_and_commit(

@@ -20,7 +20,7 @@ from pytest_ckpt.targets.objects.azure_account import DialectOfAzure
 from pytest_ckpt.targets.objects.checksums import MD5
 from pytest_ckpt.targets.objects.errors import StoreError, fields_in, local_name
 from pytest_ckpt.targets.objects.keys import BucketPrefix
-from pytest_ckpt.targets.objects.other_words import AskingInOtherWords, md5_of
+from pytest_ckpt.targets.objects.s3_adapter import S3Adapter, md5_of
 from pytest_ckpt.targets.objects.wire import Answer, Patience, Wire
 from pytest_ckpt.targets.objects.xml_answers import added, answer_of, element
 
@@ -30,7 +30,7 @@ _BLOCK_LIST = [("comp", "blocklist")]
 _BLOB = {"x-ms-blob-type": "BlockBlob"}
 
 
-class AskingAzure(AskingInOtherWords):
+class AskingAzure(S3Adapter):
     """A container."""
 
     not_copied = "a block is not copied from another blob here"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 
-class Running(Protocol):
+class RunningChecksum(Protocol):
     """A checksum that takes in bytes piece by piece."""
 
     def update(self, data: bytes, /) -> None:
@@ -62,7 +62,7 @@ def _table(polynomial: int) -> tuple[int, ...]:
 
 
 MD5 = "content-md5"
-ALGORITHMS: Mapping[str, Callable[[], Running]] = {
+ALGORITHMS: Mapping[str, Callable[[], RunningChecksum]] = {
     MD5: lambda: hashlib.md5(usedforsecurity=False),
     "x-amz-checksum-crc32": _Crc32,
     "x-amz-checksum-crc32c": lambda: _Crc(0x82F63B78, 4),
@@ -80,6 +80,6 @@ def checksum(header: str, data: bytes) -> str:
     return encoded(running)
 
 
-def encoded(running: Running) -> str:
+def encoded(running: RunningChecksum) -> str:
     """Return a checksum as S3 writes it."""
     return base64.b64encode(running.digest()).decode()

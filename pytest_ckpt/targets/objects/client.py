@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects import parts
-from pytest_ckpt.targets.objects.asking import open_wire
 from pytest_ckpt.targets.objects.errors import StoreError, fields_in, fields_of, local_name
 from pytest_ckpt.targets.objects.keys import BucketPrefix
+from pytest_ckpt.targets.objects.s3_requests import open_wire
 from pytest_ckpt.targets.objects.wire import OF_RANKS, Answer, Patience
 from pytest_ckpt.targets.protocol import Buffer
 
@@ -26,7 +26,7 @@ _XML = {"Content-Type": "application/xml"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class ObjectState:
     """What a store says of an object: its bytes, its ETag, and its CRC-32 where it keeps one (without "-parts")."""
 
     bytes: int
@@ -111,14 +111,14 @@ class Bucket:
         """Return a small object."""
         return self._wire.ask("get", "GET", self.url(key), key=key).data
 
-    def head(self, key: str) -> Seen:
+    def head(self, key: str) -> ObjectState:
         """Return what the store says of an object. Raises FileNotFoundError where there is none."""
         answer = self._wire.ask("head", "HEAD", self.url(key), key=key, headers={"x-amz-checksum-mode": "ENABLED"})
         etag = answer.headers.get("etag", "").strip('"')
         # A checksum of all bytes of an object of parts is none that was computed here.
         is_ours = answer.headers.get("x-amz-checksum-type", "COMPOSITE") == "COMPOSITE" or "-" not in etag
         checksum = answer.headers.get("x-amz-checksum-crc32", "").partition("-")[0] if is_ours else ""
-        return Seen(bytes=int(answer.headers.get("content-length", -1)), etag=etag, crc32=checksum)
+        return ObjectState(bytes=int(answer.headers.get("content-length", -1)), etag=etag, crc32=checksum)
 
     def is_there(self, key: str) -> bool:
         """Return whether there is an object."""

@@ -26,7 +26,7 @@ from pytest_ckpt.targets.objects.google_account import DialectOfGoogle
 from pytest_ckpt.targets.objects.google_answers import Page, object_of, parsed
 from pytest_ckpt.targets.objects.google_names import below_upload, joined_key, part_key, piece_of
 from pytest_ckpt.targets.objects.keys import BucketPrefix
-from pytest_ckpt.targets.objects.other_words import AskingInOtherWords, md5_of
+from pytest_ckpt.targets.objects.s3_adapter import S3Adapter, md5_of
 from pytest_ckpt.targets.objects.wire import Answer, Patience, Wire
 from pytest_ckpt.targets.objects.xml_answers import added, answer_of, element, not_implemented
 
@@ -38,7 +38,7 @@ _JSON = {"Content-Type": "application/json"}
 _PROJECT = "GOOGLE_CLOUD_PROJECT"
 
 
-class AskingGoogle(AskingInOtherWords):
+class AskingGoogle(S3Adapter):
     """A bucket of Google."""
 
     not_copied = "a part is not copied from another object here"

@@ -13,7 +13,7 @@ _PIECE = re.compile(r"(?P<key>.+)\.upload-(?P<upload>[0-9a-f]{16})/(?:(?P<name>[
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
+class ComposedPart:
     """A part, or several that were made one, or (``name`` empty) the folder of all, by its own key."""
 
     key: str
@@ -36,7 +36,7 @@ def joined_key(key: str, upload: str, level: int, number: int) -> str:
     return f"{below_upload(key, upload)}joined-{level}-{number:05d}"
 
 
-def piece_of(key: str) -> Piece | None:
+def piece_of(key: str) -> ComposedPart | None:
     """Return what a key is a piece of; None for an object of its own."""
     found = _PIECE.fullmatch(key)
-    return Piece(key=found["key"], upload=found["upload"], name=found["name"] or "") if found else None
+    return ComposedPart(key=found["key"], upload=found["upload"], name=found["name"] or "") if found else None

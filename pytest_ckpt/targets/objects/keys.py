@@ -107,7 +107,7 @@ def checkpoint_number(name: str) -> int | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sorted:
+class PrefixKeys:
     """The keys below a run's prefix: those that the run made, and those that it did not."""
 
     own: tuple[str, ...]
@@ -116,7 +116,7 @@ class Sorted:
 
 def sort_out(
     keys: Iterable[str], files: Mapping[str, Sequence[str]], beside: Mapping[str, Sequence[str]], folders: Sequence[str]
-) -> Sorted:
+) -> PrefixKeys:
     """Tell a run's own keys (below its prefix) from others, by the names that it may have made.
 
     The marker of a checkpoint is its own only where nothing else in that checkpoint is strange: what somebody put there
@@ -141,4 +141,6 @@ def sort_out(
             strange.append(key)
     kept = {key.rpartition("/")[0] for key in strange}
     # A checkpoint whose objects go must not look committed meanwhile.
-    return Sorted(own=(*(key for key in markers if key.rpartition("/")[0] not in kept), *own), strange=tuple(strange))
+    return PrefixKeys(
+        own=(*(key for key in markers if key.rpartition("/")[0] not in kept), *own), strange=tuple(strange)
+    )

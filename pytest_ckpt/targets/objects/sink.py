@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from pytest_ckpt.facts.proofs import Entry
 from pytest_ckpt.targets.objects import parts
-from pytest_ckpt.targets.objects.client import Bucket, Seen
+from pytest_ckpt.targets.objects.client import Bucket, ObjectState
 from pytest_ckpt.targets.objects.errors import StoreError
 from pytest_ckpt.targets.protocol import Buffer, Phases
 
@@ -124,7 +124,7 @@ class ObjectSink:
             self._sent[number] = (len(view), etag, checksum)
         self._phases.moved(len(view))
 
-    def _acknowledged(self, seen: Seen, size: int, own: str) -> Entry:
+    def _acknowledged(self, seen: ObjectState, size: int, own: str) -> Entry:
         place = self._bucket.url(self._key)
         if seen.bytes != size:
             raise StoreError(errno.EIO, f"the store acknowledges {seen.bytes} bytes, and {size} were sent", place)

@@ -25,7 +25,7 @@ something else is not hidden: what is then done without direct I/O meets it agai
 
 
 @dataclass(slots=True)
-class DirectWay:
+class DirectSupport:
     """Whether a target takes direct requests. What it ``refused`` once is not tried again with other files."""
 
     refused: str = ""
@@ -39,7 +39,7 @@ class DirectWay:
 class DirectFile:
     """A file that is open: direct, or not since the target refused it."""
 
-    def __init__(self, path: Path, flags: int, way: DirectWay, phases: Phases) -> None:
+    def __init__(self, path: Path, flags: int, way: DirectSupport, phases: Phases) -> None:
         self._path, self._flags = path, flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
         self._way = way
         self._phases = phases

@@ -18,7 +18,7 @@ from pytest_ckpt.facts.across_hosts import SEEN_WITHIN_SECONDS
 from pytest_ckpt.facts.pattern import Step
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.sizing.files import ReplayedFile
-from pytest_ckpt.targets.posix.direct_io import BLOCK_BYTES, NOT_OFFERED, DirectFile, DirectWay
+from pytest_ckpt.targets.posix.direct_io import BLOCK_BYTES, NOT_OFFERED, DirectFile, DirectSupport
 from pytest_ckpt.targets.protocol import Buffer, Phases, Sink
 
 # Large enough to cost nothing, small enough that a slow target is seen to make progress.
@@ -76,7 +76,7 @@ class SinkAtOffsets:
     alignment = BLOCK_BYTES
     part_bytes: int | None = None
 
-    def __init__(self, path: Path, size: int, way: DirectWay, phases: Phases, finished: Finished) -> None:
+    def __init__(self, path: Path, size: int, way: DirectSupport, phases: Phases, finished: Finished) -> None:
         self._name, self._size, self._phases, self._finished = path.name, size, phases, finished
         self._end = 0
         with phases.phase("open", path.name):
@@ -264,7 +264,7 @@ class PosixDraft:
     """This rank's files in ``folder``; ``publish`` commits the checkpoint from the entries of all ranks."""
 
     def __init__(
-        self, folder: Path, way: DirectWay, phases: Phases, publish: Callable[[Sequence[Entry]], CommitProof]
+        self, folder: Path, way: DirectSupport, phases: Phases, publish: Callable[[Sequence[Entry]], CommitProof]
     ) -> None:
         self._folder, self._way, self._phases, self._publish = folder, way, phases, publish
         self._names: list[str] = []

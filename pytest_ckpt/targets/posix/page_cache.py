@@ -326,14 +326,14 @@ def _cached_pages(path: Path) -> int:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
-class _Loop:
+class _LoopDevice:
     """Where a loop device begins in its file, in bytes; ``is_direct``: it reads and writes around the page cache."""
 
     offset: int
     is_direct: bool
 
 
-def _loop(device: str, path: Path) -> _Loop:
+def _loop(device: str, path: Path) -> _LoopDevice:
     """Return the state of a loop device; the file of that path has to be the one that the kernel has."""
     descriptor = os.open(device, os.O_RDONLY)
     try:
@@ -345,7 +345,7 @@ def _loop(device: str, path: Path) -> _Loop:
     seen = path.stat()
     if (seen.st_ino, seen.st_dev) != (inode, number):
         raise OSError(errno.ESTALE, "another file has its name here", str(path))
-    return _Loop(offset=int(offset), is_direct=bool(flags & _LO_FLAGS_DIRECT_IO))
+    return _LoopDevice(offset=int(offset), is_direct=bool(flags & _LO_FLAGS_DIRECT_IO))
 
 
 def _extents(descriptor: int) -> Iterator[tuple[int | None, int]]:

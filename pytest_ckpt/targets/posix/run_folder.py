@@ -23,8 +23,8 @@ from pytest_ckpt.facts.targets import AreaRef, Names, TargetFacts
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.own_names import OWN_NAME, own_name
 from pytest_ckpt.targets.owner import OWNER, host_elsewhere, is_alive, owner_of
+from pytest_ckpt.targets.posix.area_view import SIGN_PREFIX
 from pytest_ckpt.targets.posix.names import is_of_a_checkpoint
-from pytest_ckpt.targets.posix.sighting import SIGN_PREFIX
 from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError, call_in_time, watched
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _NO_FILE = "."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OfEarlierRun:
+class EarlierRunEntry:
     """A folder of an earlier run, or a file by which its hosts were to know the target; its controller is gone.
 
     Where ``elsewhere`` names the host of that, nobody here can see whether it is.
@@ -81,7 +81,7 @@ def keep_a_file(folder: Path) -> None:
             file.unlink()
 
 
-def find_leftovers(target: Path) -> list[OfEarlierRun]:
+def find_leftovers(target: Path) -> list[EarlierRunEntry]:
     """Return what is on the target of runs whose controller does not run on this host: it is gone, or elsewhere."""
     words = [(entry, entry / OWNER) for entry in sorted(target.glob(f"{PREFIX}*"))]
     words += [(entry, entry) for entry in sorted(target.glob(f"{SIGN_PREFIX}*"))]
@@ -96,7 +96,7 @@ def find_leftovers(target: Path) -> list[OfEarlierRun]:
             continue
         if entry.is_symlink() or alive:
             continue
-        found.append(OfEarlierRun(path=entry, run_id=str(run_id), host=str(host), elsewhere=elsewhere))
+        found.append(EarlierRunEntry(path=entry, run_id=str(run_id), host=str(host), elsewhere=elsewhere))
     return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_ckpt.facts.proofs import Entry
-from pytest_ckpt.targets.posix.direct_io import DirectFile, DirectWay
+from pytest_ckpt.targets.posix.direct_io import DirectFile, DirectSupport
 from pytest_ckpt.targets.protocol import Buffer, Phases
 
 # Large enough to cost nothing, small enough that a slow target is seen to make progress.
@@ -18,7 +18,7 @@ _PIECE_BYTES = 64 << 20
 class PosixCommitted:
     """The files in a folder, read in the phases of whoever opened them."""
 
-    def __init__(self, folder: Path, way: DirectWay, phases: Phases) -> None:
+    def __init__(self, folder: Path, way: DirectSupport, phases: Phases) -> None:
         self._folder, self._way, self._phases = folder, way, phases
 
     def entries(self) -> Sequence[Entry]:
@@ -45,7 +45,7 @@ class PosixCommitted:
 class SourceAtOffsets:
     """A file that is open for reads at offsets."""
 
-    def __init__(self, path: Path, way: DirectWay, phases: Phases) -> None:
+    def __init__(self, path: Path, way: DirectSupport, phases: Phases) -> None:
         self._name, self._phases = path.name, phases
         with phases.phase("open", path.name):
             self._file = DirectFile(path, os.O_RDONLY, way, phases)
@@ -87,7 +87,7 @@ class SourceAtOffsets:
 class FreshSource(SourceAtOffsets):
     """A file whose bytes come from the storage again each time: the page cache is asked to drop what it took."""
 
-    def __init__(self, path: Path, way: DirectWay, phases: Phases) -> None:
+    def __init__(self, path: Path, way: DirectSupport, phases: Phases) -> None:
         super().__init__(path, way, phases)
         if not self.is_direct:
             os.posix_fadvise(self._file.descriptor, 0, 0, os.POSIX_FADV_RANDOM)

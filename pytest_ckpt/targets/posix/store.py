@@ -22,7 +22,14 @@ from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.sizing.near_full import Volume
 from pytest_ckpt.support.own_names import own_name
-from pytest_ckpt.targets.posix.direct_io import DirectWay
+from pytest_ckpt.targets.posix.area_view import (
+    DirectoryIdentity,
+    PosixAreaView,
+    describe_change,
+    is_of_area,
+    standing_of,
+)
+from pytest_ckpt.targets.posix.direct_io import DirectSupport
 from pytest_ckpt.targets.posix.draft import FolderSyncs, PosixDraft, make_folder, sync_folder, unlink, until_seen
 from pytest_ckpt.targets.posix.fsync_effect import fsync_counts
 from pytest_ckpt.targets.posix.names import checkpoint_name, checkpoint_number, partial_name
@@ -36,9 +43,8 @@ from pytest_ckpt.targets.posix.page_cache import (
     resident_bytes,
 )
 from pytest_ckpt.targets.posix.run_folder import PREFIX, RunFolder, remove
-from pytest_ckpt.targets.posix.sighting import Sighting, Standing, describe_change, is_of_area, standing_of
 from pytest_ckpt.targets.posix.source import PosixCommitted
-from pytest_ckpt.targets.protocol import Buffer, Phases, Resident
+from pytest_ckpt.targets.protocol import Buffer, CachedBytes, Phases
 
 _SYNC_BYTES = 256 << 20
 
@@ -126,8 +132,8 @@ class PosixStore:
     def __init__(self, folder: Path, area: AreaRef | None = None) -> None:
         self._folder = folder
         self._area = area
-        self._standing: Standing | None = None
-        self._way = DirectWay()
+        self._standing: DirectoryIdentity | None = None
+        self._way = DirectSupport()
         self._below: FileBelow | None = None
         self._has_looked_below = False
 
@@ -144,9 +150,9 @@ class PosixStore:
                 return f"the run made folder number {self._area.identity[1]}; this is {now.describe()}"
         return describe_change(self._standing, now)
 
-    def sighting(self) -> Sighting:
+    def sighting(self) -> PosixAreaView:
         """Return the folder as this host sees it."""
-        return Sighting(self._folder)
+        return PosixAreaView(self._folder)
 
     def prepare(self, subject: str) -> None:
         """Make the subject's folder, which another rank may have made."""
@@ -255,13 +261,13 @@ class PosixStore:
         """Find a call that tells the truth about the page cache, by a file that is written and read."""
         return find_gauge_to_the_end(self._folder / subject)
 
-    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> Resident:
+    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> CachedBytes:
         """Count the pages of files that this host's page cache holds."""
         counts = [(path, *resident_bytes(path, cast("Gauge", gauge))) for path in (self._final(ref) / n for n in names)]
         below = self._file_below()
         cached = below.cached_bytes([(path, size) for path, _, size in counts]) if below else 0
         resident = max(cached, sum(of_file for _, of_file, _ in counts))
-        return Resident(resident_bytes=resident, bytes=sum(size for _, _, size in counts))
+        return CachedBytes(resident_bytes=resident, bytes=sum(size for _, _, size in counts))
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
         """Advise the page cache to drop files."""

@@ -30,11 +30,11 @@ def plan_json(plan):
 
 
 def test_the_document_has_the_shape_that_scripts_rely_on(plan_json):
-    document = plan_json("--ckpt-processes=1024")
+    document = plan_json("--ckpt-ranks=1024")
     assert document["schema"] == "pytest-ckpt/plan/1"
     assert set(document["cluster"]) >= {
-        "accelerators", "failures_per_day", "mttf_seconds", "checkpoints_per_failure", "interval_seconds", "overhead",
-        "restore_budget", "save_limit_seconds", "load_limit_seconds",
+        "accelerators", "failures_per_day", "mttf_seconds", "checkpoints_per_failure", "interval_seconds",
+        "save_budget", "load_budget", "save_limit_seconds", "load_limit_seconds",
     }  # fmt: skip
     assert [c["subject"] for c in document["checkpoints"]] == [f"{name}-full" for name in MODELS]
     for checkpoint in document["checkpoints"]:
@@ -54,13 +54,13 @@ def test_the_limits_of_a_cluster_of_16000(plan_json):
     assert cluster["mttf_seconds"] == pytest.approx(mttf)
     assert cluster["checkpoints_per_failure"] == 20
     assert cluster["interval_seconds"] == pytest.approx(mttf / 20)
-    assert (cluster["overhead"], cluster["restore_budget"]) == (0.05, 0.01)
+    assert (cluster["save_budget"], cluster["load_budget"]) == (0.05, 0.01)
     assert cluster["save_limit_seconds"] == pytest.approx(27.84, abs=0.005)
     assert cluster["load_limit_seconds"] == pytest.approx(111.35, abs=0.005)
 
 
 def test_sizes_files_and_rates_of_every_full_model(plan_json):
-    document = plan_json("--ckpt-processes=1024", f"--ckpt-model={','.join(FULL)}")
+    document = plan_json("--ckpt-ranks=1024", f"--ckpt-model={','.join(FULL)}")
     limits = document["cluster"]
     for checkpoint in document["checkpoints"]:
         processes, size, files, published = FULL[checkpoint["model"]]
@@ -73,9 +73,9 @@ def test_sizes_files_and_rates_of_every_full_model(plan_json):
         assert checkpoint["memory_bytes"]["largest_host"] > size
 
 
-@pytest.mark.parametrize("arguments", [("--ckpt-processes=1024",), ("--ckpt-processes=8",),
-                                       ("--ckpt-mode=open", "--ckpt-processes=512"),
-                                       ("--ckpt-engine=dcp", "--ckpt-processes=8"),
+@pytest.mark.parametrize("arguments", [("--ckpt-ranks=1024",), ("--ckpt-ranks=8",),
+                                       ("--ckpt-mode=open", "--ckpt-ranks=512"),
+                                       ("--ckpt-engine=dcp", "--ckpt-ranks=8"),
                                        ("--ckpt-profile=smoke",)])  # fmt: skip
 def test_the_files_of_all_ranks_add_up_to_the_checkpoint(plan_json, arguments):
     for checkpoint in plan_json("--ranks", *arguments)["checkpoints"]:
@@ -96,7 +96,7 @@ def test_subsets_have_the_published_bytes(plan_json):
 def test_a_table_of_ones_own_is_planned_as_the_one_that_it_extends(plan_json, tmp_path, extends):
     gates = tmp_path / "ours.toml"
     gates.write_text(f'name = "ours"\nextends = "{extends}"\n')
-    (planned,) = plan_json("--ckpt-model=llama3-405b", f"--ckpt-gates={gates}")["checkpoints"]
+    (planned,) = plan_json("--ckpt-model=llama3-405b", f"--ckpt-gate-table={gates}")["checkpoints"]
     assert planned["mode"] == ("full" if extends == "posix-shared" else "subset")
 
 
@@ -121,7 +121,7 @@ def test_profiles(plan_json, profile, scale, operations):
 
 
 def test_the_text_tells_a_person_limits_sizes_and_needs(plan):
-    text = plan("--ckpt-processes=1024")
+    text = plan("--ckpt-ranks=1024")
     for words in (
         "cluster of 16,000 accelerators",
         "Llama 3 405B had 419 unexpected interruptions in 54 days on 16,000 accelerators",
@@ -145,7 +145,7 @@ def test_the_text_tells_a_person_limits_sizes_and_needs(plan):
 def test_on_an_object_store_the_text_tells_keys_parts_and_requests(capsys, engine, says):
     words = ("--ckpt-target=s3://test/ckpt", "--ckpt-endpoint=embedded", "--cluster=16000", f"--ckpt-engine={engine}")
     # Whether this host has the memory for it is another question.
-    main(["plan", *words, "--ckpt-model=llama3-1t", "--ckpt-processes=1024"])
+    main(["plan", *words, "--ckpt-model=llama3-1t", "--ckpt-ranks=1024"])
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  keys ")]
     assert "below s3://test/ckpt/pytest-ckpt-…/llama3-1t-full" in line
     assert not [words for words in says if words not in line], line

@@ -21,7 +21,7 @@ from tests.support import CHECKOUT
 
 pytestmark = pytest.mark.covers(commands=("plan",))
 HEAVY = ("torch", "mpi4py", "jinja2", "numpy", "psutil", "pytest")
-SMALL = ("--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2", "--ckpt-profile=smoke")
+SMALL = ("--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2", "--ckpt-profile=smoke")
 
 
 def command(*arguments, **how):
@@ -33,7 +33,7 @@ def command(*arguments, **how):
 
 
 def test_what_cannot_run_is_said_with_its_reason(plan):
-    text = plan("--ckpt-mode=full", "--ckpt-processes=64")
+    text = plan("--ckpt-mode=full", "--ckpt-ranks=64")
     assert text.count("not run:") == 2
     assert "not run: llama3-405b in full has 512 ranks" in text
 
@@ -44,7 +44,7 @@ def test_what_cannot_run_is_said_with_its_reason(plan):
 def test_planning_imports_nothing_heavy():
     code = (
         "import sys; from pytest_ckpt.cli.main import main; "
-        "main(['plan', '--cluster=16000', '--ckpt-target=/tmp', '--json', '--ranks', '--ckpt-processes=1024']); "
+        "main(['plan', '--cluster=16000', '--ckpt-target=/tmp', '--json', '--ranks', '--ckpt-ranks=1024']); "
         "print(*sys.modules, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=True)
@@ -103,7 +103,7 @@ def test_a_target_in_memory_is_an_obstacle(plan, form, monkeypatch):
 
 
 def test_space_and_memory_are_obstacles_beside_all_others_each_with_its_remedy(capsys, tmp_path):
-    words = ["--ckpt-model=llama3-1t", "--ckpt-mode=full", "--ckpt-processes=1024", "--ckpt-operations=2"]
+    words = ["--ckpt-model=llama3-1t", "--ckpt-mode=full", "--ckpt-ranks=1024", "--ckpt-operations=2"]
     assert main(["plan", "--cluster=64", f"--ckpt-target={tmp_path}", *words]) == 4
     output = capsys.readouterr().out.partition("grade possible: none")[2].splitlines()
     for says, remedy in (
@@ -119,7 +119,7 @@ def test_space_and_memory_are_obstacles_beside_all_others_each_with_its_remedy(c
 
 @pytest.mark.parametrize("word", ["--ckpt-hosts=n1:512,n2:512", "--ckpt-launcher=srun"])
 def test_the_memory_of_other_hosts_is_not_guessed(capsys, tmp_path, word):
-    words = ["--ckpt-model=llama3-1t", "--ckpt-mode=full", "--ckpt-processes=1024", word]
+    words = ["--ckpt-model=llama3-1t", "--ckpt-mode=full", "--ckpt-ranks=1024", word]
     main(["plan", "--cluster=64", f"--ckpt-target={tmp_path}", *words])
     output = capsys.readouterr().out
     assert "Too little space" in output
@@ -134,9 +134,9 @@ def test_the_memory_of_other_hosts_is_not_guessed(capsys, tmp_path, word):
     [
         (["plan"], "--cluster is missing"),
         (["plan", "--cluster=0"], "--ckpt-cluster 0"),
-        (["plan", "--cluster=16000", "--ckpt-overhead=100%"], "--ckpt-overhead 100%"),
+        (["plan", "--cluster=16000", "--ckpt-save-budget=100%"], "--ckpt-save-budget 100%"),
         (["plan", "--cluster=16000", "--ckpt-model=lama3-8b"], "did you mean 'llama3-8b'?"),
-        (["plan", "--cluster=16000", "--ckpt-processes=3"], "3 processes fit no layout"),
+        (["plan", "--cluster=16000", "--ckpt-ranks=3"], "3 processes fit no layout"),
         (["plan", "--cluster=16000", "--ckpt-failures=mttf:x"], "--ckpt-failures mttf:x"),
         (["plan", "--cluster=16000", "--ckpt-config=/nonexistent.toml"], "it cannot be read"),
         (["plan", "--cluster=16000", "--no-such-option"], "--no-such-option"),
@@ -162,7 +162,7 @@ def test_a_reader_that_leaves_early_sees_no_traceback():
         "plan",
         "--cluster=16000",
         "--ranks",
-        "--ckpt-processes=1024",
+        "--ckpt-ranks=1024",
     ]
     with subprocess.Popen(words, cwd=CHECKOUT, stdout=writing, stderr=subprocess.PIPE, text=True) as process:
         os.close(writing)

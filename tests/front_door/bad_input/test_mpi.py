@@ -100,7 +100,7 @@ def test_every_mpi_is_recognised_from_within(monkeypatch, name):
 
 def test_pytest_inside_mpi_is_refused_with_the_right_command(refused, monkeypatch, target):
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
-    right = f"--ckpt-target={target} --cluster=16000 --ckpt-processes=N"
+    right = f"--ckpt-target={target} --cluster=16000 --ckpt-ranks=N"
     refused(says=["started under an MPI launcher", "Start pytest alone", right, "--ckpt-launcher"])
 
 

@@ -18,7 +18,7 @@ from tests.support.refusals import is_refusal
 
 
 def test_too_little_space_is_refused_with_what_is_needed_and_what_there_is(refused):
-    message = refused("--ckpt-model=llama3-1t", "--ckpt-processes=1024", "--ckpt-operations=4000",
+    message = refused("--ckpt-model=llama3-1t", "--ckpt-ranks=1024", "--ckpt-operations=4000",
                    says=["Too little space", "4,000 checkpoints of llama3-1t-full", "GiB are free"])  # fmt: skip
     assert "need 61,7" in message
 
@@ -48,10 +48,10 @@ def test_the_models_that_fit_the_space_are_offered():
     profile=st.sampled_from(["acceptance", "nightly", "smoke"]),
     model=st.sampled_from(["all", "llama3-8b", "llama3-1t"]),
     processes=st.sampled_from(["8", "64", "1024"]),
-    retain=st.sampled_from([{}, {"ckpt_retain": "2"}]),
+    retain=st.sampled_from([{}, {"ckpt_keep_last": "2"}]),
 )
 def test_what_the_refusal_proposes_does_fit(free, profile, model, processes, retain):
-    fields = {"ckpt_profile": profile, "ckpt_model": model, "ckpt_processes": processes, **retain}
+    fields = {"ckpt_profile": profile, "ckpt_model": model, "ckpt_ranks": processes, **retain}
     asked, plan = planned(**fields)
     try:
         check_space(plan, asked, free)
@@ -70,7 +70,7 @@ def test_too_little_memory_is_refused_before_anything_is_written(mounted, pytest
     maximum = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if maximum > 900 << 30:
         pytest.skip("this machine has the memory")
-    found = mounted("size=20t", "--ckpt-model=llama3-70b", "--ckpt-mode=open", "--ckpt-processes=8")
+    found = mounted("size=20t", "--ckpt-model=llama3-70b", "--ckpt-mode=open", "--ckpt-ranks=8")
     is_refusal(found.returncode, found.stderr, ["Too little memory on", "8 ranks", "llama3-70b-open-8",
                                               "need 914 GiB", "are available", "--ckpt-scale=1/"])  # fmt: skip
     assert found.stdout.endswith("left:\n")

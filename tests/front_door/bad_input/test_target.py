@@ -19,13 +19,13 @@ def test_a_cluster_without_a_target_is_refused(front_door):
 
 
 def test_a_value_that_steers_a_terminal_is_printed_as_text(refused):
-    message = refused("--ckpt-processes=\x1b[2J\u202e8", says=["--ckpt-processes", "a whole number is expected"])
+    message = refused("--ckpt-ranks=\x1b[2J\u202e8", says=["--ckpt-ranks", "a whole number is expected"])
     assert not {"\x1b", "\u202e"} & set(message)
 
 
 def test_every_option_without_a_target_is_named(front_door):
-    result = front_door("--ckpt-overhead=3%", "--ckpt-keep")
-    is_refusal(result.ret, result.stderr.str(), ["--ckpt-overhead", "--ckpt-keep", "without --ckpt-target"])
+    result = front_door("--ckpt-save-budget=3%", "--ckpt-keep-files")
+    is_refusal(result.ret, result.stderr.str(), ["--ckpt-save-budget", "--ckpt-keep-files", "without --ckpt-target"])
 
 
 def test_the_suites_without_a_target_are_refused(front_door):
@@ -49,12 +49,15 @@ def test_a_marker_of_the_same_name_belongs_to_whoever_uses_it(front_door, pytest
 
 
 def test_what_nothing_mends_is_not_broken(refused):
-    refused("--ckpt-break=true", says=["--ckpt-break is given and --ckpt-mend is not", "Give both, or neither"])
-    refused("--ckpt-mend=true", says=["--ckpt-mend is given and --ckpt-break is not"])
+    refused(
+        "--ckpt-fault-command=true",
+        says=["--ckpt-fault-command is given and --ckpt-repair-command is not", "Give both, or neither"],
+    )
+    refused("--ckpt-repair-command=true", says=["--ckpt-repair-command is given and --ckpt-fault-command is not"])
 
 
 def test_a_break_command_without_its_suite_is_refused(refused):
-    both = ("--ckpt-break=true", "--ckpt-mend=true")
+    both = ("--ckpt-fault-command=true", "--ckpt-repair-command=true")
     refused(
         *both, "--ckpt-suite=performance", says=["belongs to the suite failover", "--ckpt-suite=performance,failover"]
     )
@@ -65,7 +68,7 @@ def test_a_break_command_without_its_suite_is_refused(refused):
     [
         ("--ckpt-serving-limit=60s", "serving"),
         ("--ckpt-consolidate-limit=2h", "serving"),
-        ("--ckpt-notice=60s", "strategies"),
+        ("--ckpt-preemption-notice=60s", "strategies"),
     ],
 )
 def test_an_option_of_a_suite_that_is_not_run_is_refused(refused, option, suite):
@@ -82,7 +85,9 @@ def test_a_snapshot_that_nothing_removes_is_not_taken(refused):
     refused("--ckpt-remove-snapshot=true", says=["--ckpt-remove-snapshot is given and --ckpt-snapshot is not"])
 
 
-@pytest.mark.parametrize("given", [["--ckpt-during=true"], ["--ckpt-snapshot=true", "--ckpt-remove-snapshot=true"]])
+@pytest.mark.parametrize(
+    "given", [["--ckpt-upgrade-command=true"], ["--ckpt-snapshot=true", "--ckpt-remove-snapshot=true"]]
+)
 def test_a_command_of_maintenance_without_its_suite_is_refused(refused, given):
     says = ["belongs to the suite maintenance", "--ckpt-suite=performance,maintenance"]
     refused(*given, "--ckpt-suite=performance", says=says)

@@ -54,14 +54,14 @@ WRONG = [
     ("--cluster", "many", ["a whole number is expected, such as 16000"]),
     ("--cluster", "1.5", ["a whole number is expected"]),
     ("--cluster", "9" * 400, ["at most 1,000,000,000"]),
-    ("--ckpt-overhead", "0", ["more than 0 % and less than 100 %"]),
-    ("--ckpt-overhead", "0%", ["more than 0 % and less than 100 %"]),
-    ("--ckpt-overhead", "100%", ["less than 100 %", "such as 5%"]),
-    ("--ckpt-overhead", "150%", ["more than the whole"]),
-    ("--ckpt-overhead", "5", ["write 5%"]),
-    ("--ckpt-overhead", "-5%", ["such as 5%"]),
-    ("--ckpt-overhead", "little", ["such as 5%"]),
-    ("--ckpt-restore-budget", "100%", ["less than 100 %"]),
+    ("--ckpt-save-budget", "0", ["more than 0 % and less than 100 %"]),
+    ("--ckpt-save-budget", "0%", ["more than 0 % and less than 100 %"]),
+    ("--ckpt-save-budget", "100%", ["less than 100 %", "such as 5%"]),
+    ("--ckpt-save-budget", "150%", ["more than the whole"]),
+    ("--ckpt-save-budget", "5", ["write 5%"]),
+    ("--ckpt-save-budget", "-5%", ["such as 5%"]),
+    ("--ckpt-save-budget", "little", ["such as 5%"]),
+    ("--ckpt-load-budget", "100%", ["less than 100 %"]),
     ("--ckpt-checkpoints-per-failure", "0", ["at least 1"]),
     ("--ckpt-failures", "lama3", ["did you mean 'llama3'?", "mttf:50000h", "node-days:6.5", "observed:419/54d@16000"]),
     ("--ckpt-failures", "mttf:soon", ["50000h"]),
@@ -72,8 +72,8 @@ WRONG = [
     ("--ckpt-model", "llama3-80b", ["did you mean 'llama3-8b'?", "llama3-1t"]),
     ("--ckpt-model", "llama3-8b,llama3-404b", ["'llama3-404b'", "did you mean 'llama3-405b'?"]),
     ("--ckpt-mode", "fulll", ["did you mean 'full'?", "auto, full, subset, open"]),
-    ("--ckpt-processes", "0", ["at least 1"]),
-    ("--ckpt-processes", "20000", ["at most 16,384"]),
+    ("--ckpt-ranks", "0", ["at least 1"]),
+    ("--ckpt-ranks", "20000", ["at most 16,384"]),
     ("--ckpt-hosts", "node1:0", ["node1:8"]),
     ("--ckpt-hosts", "@/nonexistent/hosts", ["cannot be read"]),
     ("--ckpt-engine", "tork", ["did you mean 'torch'?"]),
@@ -81,8 +81,8 @@ WRONG = [
     ("--ckpt-scale", "2", ["such as 5%, 0.05 or 1/1000"]),
     ("--ckpt-scale", "0", ["at most 1"]),
     ("--ckpt-operations", "5000", ["at most 4,0"]),
-    ("--ckpt-deadline", "0s", ["such as 300s"]),
-    ("--ckpt-deadline", "5m", ["'min' for minutes"]),
+    ("--ckpt-io-timeout", "0s", ["such as 300s"]),
+    ("--ckpt-io-timeout", "5m", ["'min' for minutes"]),
     ("--ckpt-seed", "-1", ["2^63 - 1"]),
     ("--ckpt-drop-caches", "sync '", ["a command is expected"]),
 ]
@@ -106,7 +106,7 @@ def test_a_wrong_cluster_is_refused(refused, value):
 
 @pytest.mark.parametrize("value", first_few(["0", "100%", "150%"]))
 def test_a_wrong_overhead_is_refused(refused, value):
-    refused(f"--ckpt-overhead={value}", says=["--ckpt-overhead", value, "5%", "share of training time"])
+    refused(f"--ckpt-save-budget={value}", says=["--ckpt-save-budget", value, "5%", "share of training time"])
 
 
 def test_an_unknown_model_is_refused_with_the_nearest_name(refused):
@@ -118,7 +118,7 @@ def test_a_failure_model_that_cannot_be_read_is_refused(refused):
 
 
 def test_an_empty_value_is_refused_and_not_taken_as_the_default(refused):
-    refused("--ckpt-overhead=", says=["--ckpt-overhead has no value"])
+    refused("--ckpt-save-budget=", says=["--ckpt-save-budget has no value"])
 
 
 def test_a_target_without_a_cluster_is_refused(front_door, target):
@@ -128,19 +128,19 @@ def test_a_target_without_a_cluster_is_refused(front_door, target):
 
 
 def test_processes_that_fit_no_layout_are_refused_with_those_that_do(refused):
-    says = ["3 processes fit no layout", "--ckpt-processes=8", "llama3-70b: 64", "--ckpt-mode=open"]
-    refused("--ckpt-processes=3", says=says)
+    says = ["3 processes fit no layout", "--ckpt-ranks=8", "llama3-70b: 64", "--ckpt-mode=open"]
+    refused("--ckpt-ranks=3", says=says)
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     first_few(
         [
-            (("--ckpt-mode=open", "--ckpt-processes=12", "--ckpt-model=llama3-405b"), "needs a multiple of 256 ranks"),
-            (("--ckpt-mode=full", "--ckpt-processes=8", "--ckpt-model=llama3-70b"), "llama3-70b in full has 64 ranks"),
-            (("--ckpt-mode=subset", "--ckpt-processes=7"), "its subset 8"),
+            (("--ckpt-mode=open", "--ckpt-ranks=12", "--ckpt-model=llama3-405b"), "needs a multiple of 256 ranks"),
+            (("--ckpt-mode=full", "--ckpt-ranks=8", "--ckpt-model=llama3-70b"), "llama3-70b in full has 64 ranks"),
+            (("--ckpt-mode=subset", "--ckpt-ranks=7"), "its subset 8"),
         ]
     ),
 )
 def test_processes_that_do_not_fit_the_mode_are_refused(refused, arguments, says):
-    refused(*arguments, says=[says, "--ckpt-processes"])
+    refused(*arguments, says=[says, "--ckpt-ranks"])

@@ -68,17 +68,17 @@ def test_no_table_of_gates_makes_a_certificate_of_it(judge, tmp_path):
     speed_only = Path(resources.folder("templates") / "gates" / "speed-only.toml")
     assert "certifies = false" in speed_only.read_text()
     folder = MadeRun().write(tmp_path / "run")
-    assert judge(folder, f"--ckpt-gates={gates}")[1]["grade"] == "rehearsal"
+    assert judge(folder, f"--ckpt-gate-table={gates}")[1]["grade"] == "rehearsal"
     asked = {r.id for r in REQUIREMENTS.values() if r.suite in ("conformance", "contention", "endurance")}
     off += "\n" + "\n".join(f'{name} = {{ gate = "off" }}' for name in asked)
     gates.write_text(f'name = "nothing"\nextends = "posix-shared"\n[requirements]\n{off}\n')
-    code, document, _ = judge(folder, f"--ckpt-gates={gates}")
+    code, document, _ = judge(folder, f"--ckpt-gate-table={gates}")
     assert (code, document["grade"]) == (0, "rehearsal")
     assert "weaker than a certificate needs" in document["grade_reasons"][0]
 
 
 def test_other_gates_name_what_was_not_tested(judge, tmp_path):
-    _, document, _ = judge(MadeRun().write(tmp_path / "run"), "--ckpt-gates=posix-shared")
+    _, document, _ = judge(MadeRun().write(tmp_path / "run"), "--ckpt-gate-table=posix-shared")
     assert because(document, "COMMIT") == "DLIO does not test this."
     assert document["grade"] == "incomplete"
 

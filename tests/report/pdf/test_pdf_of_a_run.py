@@ -154,7 +154,7 @@ def test_judge_and_doctor_say_the_same(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (4, "")
     assert "libpango" in done.stderr
     done = run_with_broken_printer(
-        tmp_path, code, "-m", "pytest_ckpt.cli.main", "doctor", "--ckpt-pdf", "--ckpt-processes=2", "--json"
+        tmp_path, code, "-m", "pytest_ckpt.cli.main", "doctor", "--ckpt-pdf", "--ckpt-ranks=2", "--json"
     )
     assert done.returncode == 4
     assert next(f for f in json.loads(done.stdout)["findings"] if f["name"] == "PDF")["remedy"].startswith("Install")

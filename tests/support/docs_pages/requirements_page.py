@@ -52,7 +52,7 @@ SUITES = {
     ),
     "scaling": (
         "More clients",
-        "Part of a run where `--ckpt-suite` names `scaling`, or where `--ckpt-ceiling` is given. "
+        "Part of a run where `--ckpt-suite` names `scaling`, or where `--ckpt-vendor-max-rate` is given. "
         "[two_clients.md](two_clients.md) says how it is measured, and what follows for a cluster.",
     ),
     "failover": (

@@ -87,12 +87,12 @@ def _environment() -> dict[str, str]:
 def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
     """Make a run with all checks, and then show each failure without our code."""
     options = [*SMALLEST, "--ckpt-scale=1/10000", "--cluster=1", "--ckpt-suite=performance,conformance"]
-    options.append(f"--ckpt-gates={row.gates or (_SHARED if place.second else _LOCAL)}")
+    options.append(f"--ckpt-gate-table={row.gates or (_SHARED if place.second else _LOCAL)}")
     target = made(place.first / "target")
     if place.second:
         options.append(f"--ckpt-second-mount={place.second / 'target'}")
     if place.small:
-        options.append(f"--ckpt-full-target={made(place.small / 'full')}")
+        options.append(f"--ckpt-small-volume={made(place.small / 'full')}")
     with opened_door(home) as door:
         done = door.run(*options, target=target)
         left = sorted(entry.name for entry in target.iterdir())
@@ -117,7 +117,7 @@ def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
 
 def _cold(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
     """Save and load a checkpoint that is large enough for timed reads: no count of pages tells what is cached here."""
-    options = [*SMALLEST, *OF_CANARIES, "--cluster=1", "--ckpt-suite=performance", "--ckpt-gates=speed-only"]
+    options = [*SMALLEST, *OF_CANARIES, "--cluster=1", "--ckpt-suite=performance", "--ckpt-gate-table=speed-only"]
     if place.second:
         options.append(f"--ckpt-second-mount={place.second / 'target'}")
     target = made(place.first / "target")
@@ -143,7 +143,7 @@ def _enough(row: FileSystem) -> int:
 
 def _moved(row: FileSystem, place: Mounted, home: Path, operations: int) -> dict[str, Any]:
     options = [*SMALLEST, f"--ckpt-scale={_OF_VOLUME}", f"--ckpt-operations={operations}", "--ckpt-client-cache=none"]
-    options += ["--cluster=1", "--ckpt-suite=performance", "--ckpt-gates=speed-only"]
+    options += ["--cluster=1", "--ckpt-suite=performance", "--ckpt-gate-table=speed-only"]
     target = made(place.first / "target")
     with opened_door(home) as door:
         done = door.run(*options, target=target)
@@ -179,7 +179,7 @@ def _break(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
     assert place.kill_server
     target = made(place.first / "target")
     with opened_door(home) as door:
-        words = (*SMALLEST, "--ckpt-operations=6", "--cluster=1", f"--ckpt-deadline={_DEADLINE_SECONDS}s")
+        words = (*SMALLEST, "--ckpt-operations=6", "--cluster=1", f"--ckpt-io-timeout={_DEADLINE_SECONDS}s")
         started = door.start(*words, target=target)
         started.until(lambda: any(map(_is_second_save, read_events(started.report))), "the second save has begun")
         run_id = started.run_id

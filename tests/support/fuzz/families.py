@@ -257,7 +257,7 @@ class Exports(RunFolders):
 
     def prepare(self, originals: Path) -> None:
         """Make runs at full size: what the format has a place for."""
-        full = {"ckpt_mode": "full", "ckpt_processes": "8", "ckpt_profile": "acceptance", "ckpt_operations": "3"}
+        full = {"ckpt_mode": "full", "ckpt_ranks": "8", "ckpt_profile": "acceptance", "ckpt_operations": "3"}
         make_run(originals / "full", options=full, save=5.0, load=4.0)
         make_run(originals / "late", options=full, save=400.0, load=400.0)
         self.originals = sorted(originals.iterdir())

@@ -17,13 +17,13 @@ from tests.support.fuzz.said_options import changed_line, made_places, value_of
 _SIZE = {
     "--cluster": "1000,16000", "--ckpt-model": "llama3-8b,llama3-405b", "--retain": "3", "--keep-daily": "30",
     "--copies": "2", "--usable-capacity": "500TB", "--write-amplification": "1.5", "--erasure-overhead": "25%",
-    "--save-time": "30s", "--load-time": "60s", "--table": "superpod-h100", "--ckpt-overhead": "5%",
-    "--ckpt-restore-budget": "1h", "--ckpt-checkpoints-per-failure": "20", "--ckpt-failures": "llama3",
+    "--save-time": "30s", "--load-time": "60s", "--table": "superpod-h100", "--ckpt-save-budget": "5%",
+    "--ckpt-load-budget": "1h", "--ckpt-checkpoints-per-failure": "20", "--ckpt-failures": "llama3",
     "--ckpt-drain-every": "10", "--ckpt-target-share": "10%", "--ckpt-parallel": "tp=8,pp=4,dp=2", "--html": "page",
 }  # fmt: skip
 _SIMULATE = {
     "--cluster": "1000,16000", "--days": "3", "--runs": "5", "--seed": "7", "--restart-time": "30s",
-    "--interval": "10min", "--arrivals": "weibull:0.7", "--ckpt-overhead": "5%", "--ckpt-failures": "llama3",
+    "--interval": "10min", "--arrivals": "weibull:0.7", "--ckpt-save-budget": "5%", "--ckpt-failures": "llama3",
     "--html": "page",
 }  # fmt: skip
 _PROJECT = {"--clients": "128", "--client-rate": "12.5GB", "--ceiling": "1TB"}
@@ -43,7 +43,7 @@ class FigureOptions(Family):
         self.folders = []
         for ranks in (1, 2, 4, 8):
             folder = originals / f"ranks-{ranks}"
-            options = {"ckpt_processes": str(ranks)}
+            options = {"ckpt_ranks": str(ranks)}
             made_up_run.make_run(folder, save=0.4 / ranks, load=0.2 / ranks, noise=0.01, seed=ranks, options=options)
             self.folders.append(folder)
 
@@ -153,7 +153,13 @@ class DescribedFiles(Family):
             "table.toml": [["size", f"--table={file}"]],
             "pattern.json": [
                 ["show", str(file)],
-                ["plan", "--cluster=64", "--ckpt-engine=replay", f"--ckpt-pattern={file}", "--ckpt-model=llama3-8b"],
+                [
+                    "plan",
+                    "--cluster=64",
+                    "--ckpt-engine=replay",
+                    f"--ckpt-replay-file={file}",
+                    "--ckpt-model=llama3-8b",
+                ],
             ],
         }[name]
         asked = rng.choice(words)

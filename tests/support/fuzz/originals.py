@@ -29,9 +29,7 @@ def make_runs(home: Path) -> None:
     made_up_run.make_run(home / "late", save=100.0, load=100.0)
     made_up_run.make_run(home / "unproven", change=unproven)
     made_up_run.make_run(home / "one-late", change=one_late)
-    made_up_run.make_run(
-        home / "two", options={"ckpt_model": "llama3-8b,llama3-70b", "ckpt_processes": "8"}, save=100.0
-    )
+    made_up_run.make_run(home / "two", options={"ckpt_model": "llama3-8b,llama3-70b", "ckpt_ranks": "8"}, save=100.0)
     made_up_run.make_run(home / "signed", signer=Signer(key=KEY), options={"ckpt_sign": "/keys/key.pem"}, save=100.0)
     killed = home / "killed"
     made_up_run.make_run(killed, save=100.0)

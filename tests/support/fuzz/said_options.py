@@ -51,10 +51,10 @@ expires = "2031-01-31"
 """,
     "config.toml": """ckpt_cluster = 16000
 ckpt_model = ["llama3-8b", "llama3-70b"]
-ckpt_overhead = "5%"
-ckpt_keep = true
+ckpt_save_budget = "5%"
+ckpt_keep_files = true
 ckpt_failures = "llama3"
-ckpt_processes = 8
+ckpt_ranks = 8
 ckpt_scale = 0.001
 """,
     "hosts": "node1 slots=8  # the first\nnode2:8\n\nnode3\n",
@@ -62,7 +62,7 @@ ckpt_scale = 0.001
     "key.pem": "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAA6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=\n"
     "-----END PUBLIC KEY-----\n",
 }  # fmt: skip
-_SMALL = ("--ckpt-profile=smoke", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-processes=2")
+_SMALL = ("--ckpt-profile=smoke", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2")
 _VALUES = ("inf", "nan", "-1", "0", "1e400", "9" * 30, '""', "[]", "{}", "true", "1979-05-27", "07:32:00", '"off"',
            '"\\u0000"', "[[[]]]", "{ a = { b = 1 } }", "'''x'''", '"\\ud800"', "0x7fffffffffffffffffff", "0.5",
            "[1, 'a']", '"llama3-8b"')  # fmt: skip
@@ -215,7 +215,7 @@ class InputFiles(Family):
         """Give the file to what reads it; return what is said about it."""
         if name == "gates.toml":
             outcome = self.command(
-                ["judge", str(self.late), f"--ckpt-gates={file}", "--json"], home, (0, 1, 4, 8), found
+                ["judge", str(self.late), f"--ckpt-gate-table={file}", "--json"], home, (0, 1, 4, 8), found
             )
             if outcome.code == 0 and not outcome.faults:
                 self._hold_gates(outcome.out, found)

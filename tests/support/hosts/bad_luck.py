@@ -23,14 +23,14 @@ LAST: tuple[Luck, ...] = ("slow", "host", "full disk", "cut")
 _ENDS_BY_ITSELF: tuple[Luck, ...] = ("cut for 5 s", "slow")
 _HAPPENS_BEFORE: tuple[Luck, ...] = ("clocks", "full disk")
 _HELD: Luck = "controller killed while ranks wait"
-_OF_3 = ("--ckpt-hosts=h1:1,h2:1,h3:1", "--ckpt-processes=3")
-_OF_2 = ("--ckpt-hosts=h1:1,h3:1", "--ckpt-processes=2")
+_OF_3 = ("--ckpt-hosts=h1:1,h2:1,h3:1", "--ckpt-ranks=3")
+_OF_2 = ("--ckpt-hosts=h1:1,h3:1", "--ckpt-ranks=2")
 _OPTIONS = (
     *SMALLEST,
-    "--ckpt-deadline=10s",
+    "--ckpt-io-timeout=10s",
     "--ckpt-scale=1/100000",
     "--cluster=1",
-    "--ckpt-retain=2",
+    "--ckpt-keep-last=2",
 )
 # Until it is ended; so many that something happens in the middle of them; and where nothing has to.
 _MANY, _SOME, _FEW = ("--ckpt-operations=1000",), ("--ckpt-operations=40",), ()

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from pytest_ckpt.targets.objects.server.held import Held, HeldPart, Object, Refused
+from pytest_ckpt.targets.objects.server.bucket_store import BucketStore, Object, RequestRefused, StoredPart
 from pytest_ckpt.targets.objects.server.http import Handler, Server
 from tests.support.targets.object_server import BUCKET
 
@@ -27,7 +27,7 @@ FAULTS: dict[str, type[Store]] = {}
 MAXIMUM_CHANGED_BYTES = 1 << 30
 
 
-class Store(Held):
+class Store(BucketStore):
     """What is kept in memory, and by which handler it is served."""
 
     handler: ClassVar[type[Handler]] = Handler
@@ -56,7 +56,7 @@ class Store(Held):
 
     def keys_now(self, bucket: str) -> list[tuple[str, Object]]:
         """Return all that is there, as it is."""
-        return Held.keys(self, bucket, "")
+        return BucketStore.keys(self, bucket, "")
 
     def changed(self, key: str, before: Object | None) -> None:
         """Remember what was there."""
@@ -116,7 +116,7 @@ def _of_command(command: str) -> type[Handler]:
             if self.command == command and self._key:
                 found = self._held.late(self._bucket, self._key)
                 if found is None:
-                    raise Refused(404, "NoSuchKey", "The specified key does not exist.")
+                    raise RequestRefused(404, "NoSuchKey", "The specified key does not exist.")
                 self._get(found)
             else:
                 super()._done()
@@ -282,6 +282,6 @@ def bytes_of(found: Object) -> bytes:
 
 def of_bytes(found: Object, data: bytes) -> Object:
     """Return an object with other bytes."""
-    piece = HeldPart(found.pieces[0].space, len(data), found.etag)
+    piece = StoredPart(found.pieces[0].space, len(data), found.etag)
     piece.space.write(piece.offset, data)
     return replace(found, pieces=(piece,))

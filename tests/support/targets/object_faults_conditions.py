@@ -6,10 +6,10 @@ import contextlib
 import threading
 from collections.abc import Sequence
 
-from pytest_ckpt.targets.objects.server.held import Condition, HeldPart, Object
+from pytest_ckpt.targets.objects.server.bucket_store import Condition, Object, StoredPart
 from tests.support.targets.object_faults import Requests, Store
 
-HeldParts = tuple[HeldPart, ...]
+HeldParts = tuple[StoredPart, ...]
 
 
 class _Conditions(Store):
@@ -17,7 +17,7 @@ class _Conditions(Store):
         """Return what is made of a condition."""
         return condition
 
-    def put(self, bucket: str, key: str, piece: HeldPart, condition: Condition) -> Object:
+    def put(self, bucket: str, key: str, piece: StoredPart, condition: Condition) -> Object:
         return super().put(bucket, key, piece, self.loosened(condition))
 
     def end_upload(

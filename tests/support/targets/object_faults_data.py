@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_ckpt.targets.objects import parts
-from pytest_ckpt.targets.objects.server.held import Condition, Held, HeldPart, Object, Refused
+from pytest_ckpt.targets.objects.server.bucket_store import BucketStore, Condition, Object, RequestRefused, StoredPart
 from tests.support.targets.object_faults import (
     MAXIMUM_CHANGED_BYTES,
     Requests,
@@ -27,10 +27,10 @@ Wanted = Sequence[tuple[int, str, str]]
 class EarlyParts(Store, fault="early visible multipart", fails="MULTIPART.hidden CREATE.multipart", says="upload seen"):
     """A part that was sent is seen as an object before the end of its upload."""
 
-    def put_part(self, bucket: str, upload: str, number: int, piece: HeldPart) -> None:
+    def put_part(self, bucket: str, upload: str, number: int, piece: StoredPart) -> None:
         super().put_part(bucket, upload, number, piece)
         key = self._uploads[bucket, upload].key
-        Held._publish(self, bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, Condition())
+        BucketStore._publish(self, bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, Condition())
 
 
 class LostPart(
@@ -38,7 +38,7 @@ class LostPart(
 ):
     """An object of three parts and more is acknowledged without one of them."""
 
-    def _publish(self, bucket: str, key: str, pieces: tuple[HeldPart, ...], *words: Any) -> Object:
+    def _publish(self, bucket: str, key: str, pieces: tuple[StoredPart, ...], *words: Any) -> Object:
         return super()._publish(bucket, key, pieces[:1] + pieces[2:] if len(pieces) > 2 else pieces, *words)
 
 
@@ -50,7 +50,7 @@ class PartsAsTheyCame(
 ):
     """An object has its parts in the order in which they came."""
 
-    def _publish(self, bucket: str, key: str, pieces: tuple[HeldPart, ...], *words: Any) -> Object:
+    def _publish(self, bucket: str, key: str, pieces: tuple[StoredPart, ...], *words: Any) -> Object:
         return super()._publish(bucket, key, tuple(sorted(pieces, key=lambda piece: piece.etag)), *words)
 
 
@@ -62,7 +62,7 @@ class AllParts(Store, fault="parts that were not named", fails="MULTIPART.parts"
         made = super().end_upload(bucket, upload, wanted, condition)
         if len(found.pieces) > len(wanted):
             every = tuple(piece for _, piece in sorted(found.pieces.items()))
-            Held._publish(self, bucket, found.key, every, made.crc32, made.etag, Condition())
+            BucketStore._publish(self, bucket, found.key, every, made.crc32, made.etag, Condition())
         return made
 
 
@@ -90,7 +90,7 @@ class SmallParts(Store, fault="small parts accepted", fails="LIMITS.parts", says
     def end_upload(self, bucket: str, upload: str, wanted: Wanted, condition: Condition) -> Object:
         try:
             return super().end_upload(bucket, upload, wanted, condition)
-        except Refused as refused:
+        except RequestRefused as refused:
             if refused.code != "EntityTooSmall":
                 raise
         found = self._uploads.pop((bucket, upload))
@@ -101,9 +101,9 @@ class SmallParts(Store, fault="small parts accepted", fails="LIMITS.parts", says
 class FewParts(Store, fault="1,000 parts at most", fails="LIMITS.parts LIMITS.many", says="part refused"):
     """A part number above 1,000 is refused."""
 
-    def put_part(self, bucket: str, upload: str, number: int, piece: HeldPart) -> None:
+    def put_part(self, bucket: str, upload: str, number: int, piece: StoredPart) -> None:
         if number > 1000:
-            raise Refused(400, "InvalidArgument", "Part number must be an integer between 1 and 1000")
+            raise RequestRefused(400, "InvalidArgument", "Part number must be an integer between 1 and 1000")
         super().put_part(bucket, upload, number, piece)
 
 
@@ -142,13 +142,13 @@ class RefusedAndKept(Store, fault="refused and kept", fails="DIGEST.object", say
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _put(self, upload: str, number: str) -> None:
-            self.wrong: Refused | None = None
+            self.wrong: RequestRefused | None = None
             super()._put(upload, number)
 
         def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
             try:
                 super()._check_digests(expected_text, computed)
-            except Refused as refused:
+            except RequestRefused as refused:
                 if "uploadId" in self._query:
                     raise
                 self.wrong = refused
@@ -292,5 +292,5 @@ class CleanedKeys(Store, fault="keys cleaned like paths", fails="LIST.names", sa
     class handler(Requests):  # noqa: N801 - an attribute
         def _done(self) -> None:
             if "//" in self._key:
-                raise Refused(400, "XMinioInvalidObjectName", "Object name contains unsupported characters.")
+                raise RequestRefused(400, "XMinioInvalidObjectName", "Object name contains unsupported characters.")
             super()._done()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from pytest_ckpt.targets.objects.keys import MARKER
-from pytest_ckpt.targets.objects.server.held import Condition, Object, Refused
+from pytest_ckpt.targets.objects.server.bucket_store import Condition, Object, RequestRefused
 from pytest_ckpt.targets.objects.server.http import Handler
 from tests.support.targets.object_faults import Requests, Store
 
@@ -36,7 +36,7 @@ class NoLargeObjects(Store, fault="5 GiB at most", fails="LARGE.ranges", says="l
         self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
     ) -> Object:
         if sum(piece.bytes for piece in self._upload(bucket, upload).pieces.values()) > 5 << 30:
-            raise Refused(400, "EntityTooLarge", "Your proposed upload exceeds the maximum allowed size")
+            raise RequestRefused(400, "EntityTooLarge", "Your proposed upload exceeds the maximum allowed size")
         return super().end_upload(bucket, upload, wanted, condition)
 
 
@@ -47,7 +47,7 @@ class FewPartsNamed(Store, fault="1,000 parts named at most", fails="LIMITS.many
         self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
     ) -> Object:
         if len(wanted) > 1000:
-            raise Refused(400, "MalformedXML", "The XML you provided was not well-formed")
+            raise RequestRefused(400, "MalformedXML", "The XML you provided was not well-formed")
         return super().end_upload(bucket, upload, wanted, condition)
 
 
@@ -86,7 +86,7 @@ class BusyForCrowds(_Crowded, fault="busy for a crowd", fails="CROWD.marker", sa
     class handler(_Crowded.handler):  # noqa: N801 - an attribute
         def _done(self) -> None:
             if self.command in ("GET", "HEAD") and self.is_late:
-                raise Refused(503, "SlowDown", "Please reduce your request rate.")
+                raise RequestRefused(503, "SlowDown", "Please reduce your request rate.")
             super()._done()
 
 
@@ -96,7 +96,7 @@ class LessForCrowds(_Crowded, fault="less for a crowd", fails="CROWD.marker", sa
     class handler(_Crowded.handler):  # noqa: N801 - an attribute
         def _done(self) -> None:
             if self.command == "GET" and self.is_late and self._key:
-                raise Refused(404, "NoSuchKey", "The specified key does not exist.")
+                raise RequestRefused(404, "NoSuchKey", "The specified key does not exist.")
             super()._done()
 
 

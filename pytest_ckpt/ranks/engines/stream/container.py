@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
+class _ByteRange:
     """Bytes ``start`` .. ``stop`` of the file: a tensor's (``number`` in the file) or a piece's (-1)."""
 
     start: int
@@ -108,13 +108,15 @@ class FileImage:
     def _place(self, number: int) -> TensorKey:
         return TensorKey(checkpoint=self._checkpoint, rank=self._rank, tensor=self._first_tensor + number)
 
-    def _cut(self) -> list[_Stretch]:
-        stretches = [_Stretch(r.offset, r.offset + r.bytes, number) for number, r in enumerate(self._container.records)]
+    def _cut(self) -> list[_ByteRange]:
+        stretches = [
+            _ByteRange(r.offset, r.offset + r.bytes, number) for number, r in enumerate(self._container.records)
+        ]
         for piece in self._container.pieces:
-            stretches.append(_Stretch(piece.offset, piece.offset + len(self._pieces[piece.offset]), -1))
+            stretches.append(_ByteRange(piece.offset, piece.offset + len(self._pieces[piece.offset]), -1))
         return sorted((s for s in stretches if s.stop > s.start), key=lambda s: s.start)
 
-    def _parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, _Stretch, int]]:
+    def _parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, _ByteRange, int]]:
         end = offset + len(data)
         for stretch in self._stretches:
             start, stop = max(offset, stretch.start), min(end, stretch.stop)

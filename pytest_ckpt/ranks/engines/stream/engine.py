@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.sizing.models import RankLayout, ShardFile
-    from pytest_ckpt.targets.protocol import Committed, Draft, Sink, Source
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, Sink, Source
 
 _WINDOW_BYTES = 32 << 20
 _BLOCK_BYTES = 4096
@@ -131,7 +131,7 @@ class StreamEngine:
         """One step a window."""
         return len(self._windows)
 
-    def load(self, committed: Committed, step: int, clock: Clock) -> int:
+    def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
         """Read the requests of one window; a rank with fewer windows has nothing to do in the last ones."""
         window = self._windows[step] if step < len(self._windows) else ()
         for number in sorted({r.file for r in window} - set(self._open)):

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 
-from pytest_ckpt.targets.objects.server.held import Held
+from pytest_ckpt.targets.objects.server.bucket_store import BucketStore
 from pytest_ckpt.targets.objects.server.http import serve
 
 
 def main() -> None:
     """Serve until somebody ends this process."""
-    server = serve(Held())
+    server = serve(BucketStore())
     print(json.dumps({"url": f"http://127.0.0.1:{server.server_address[1]}"}), flush=True)
     server.serve_forever()
 

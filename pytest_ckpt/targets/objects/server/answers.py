@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from pytest_ckpt.targets.objects.server.held import Object
+from pytest_ckpt.targets.objects.server.bucket_store import Object
 
 _MAXIMUM_KEYS = 1000
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"

@@ -17,7 +17,14 @@ from typing import Any
 from pytest_ckpt.targets.objects import checksums, parts
 from pytest_ckpt.targets.objects.errors import local_name
 from pytest_ckpt.targets.objects.server.answers import add, answered, listing, moment
-from pytest_ckpt.targets.objects.server.held import Condition, Held, HeldPart, Object, Refused, ranges
+from pytest_ckpt.targets.objects.server.bucket_store import (
+    BucketStore,
+    Condition,
+    Object,
+    RequestRefused,
+    StoredPart,
+    ranges,
+)
 
 _READ_BYTES = 1 << 20
 _MAXIMUM_TEXT_BYTES = 4 << 20
@@ -25,7 +32,7 @@ _CRC32 = "x-amz-checksum-crc32"
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
-def serve(held: Held) -> ThreadingHTTPServer:
+def serve(held: BucketStore) -> ThreadingHTTPServer:
     """Return a server of what is held, on a free port of the loopback interface; ``serve_forever`` runs it."""
     return Server(("127.0.0.1", 0), functools.partial(Handler, held))
 
@@ -46,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
     # An answer is sent in two pieces; the second must not wait for the first to be confirmed.
     disable_nagle_algorithm = True
 
-    def __init__(self, held: Held, *words: Any) -> None:
+    def __init__(self, held: BucketStore, *words: Any) -> None:
         self._held = held
         super().__init__(*words)
 
@@ -61,13 +68,13 @@ class Handler(BaseHTTPRequestHandler):
         self._unread = int(self.headers.get("Content-Length") or 0)
         try:
             self._done()
-        except Refused as refused:
+        except RequestRefused as refused:
             self._refuse(refused)
         except OSError as error:
             if error.errno not in _FULL:
                 self.close_connection = True
                 raise
-            self._refuse(Refused(507, "InsufficientStorage", "The disk of this server is full"))
+            self._refuse(RequestRefused(507, "InsufficientStorage", "The disk of this server is full"))
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = answer  # noqa: N815
 
@@ -101,7 +108,7 @@ class Handler(BaseHTTPRequestHandler):
             case "GET" | "HEAD":
                 self._about_bucket()
             case _:
-                raise Refused(501, "NotImplemented", "This server does not do that")
+                raise RequestRefused(501, "NotImplemented", "This server does not do that")
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
@@ -117,16 +124,20 @@ class Handler(BaseHTTPRequestHandler):
         """Make an object of another one's bytes, or a part of an upload: both hold the same pieces."""
         bucket, _, key = urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
         if any(name.lower().startswith("x-amz-copy-source-") for name in self.headers):
-            raise Refused(501, "NotImplemented", "This server copies whole objects, without conditions of their own")
+            raise RequestRefused(
+                501, "NotImplemented", "This server copies whole objects, without conditions of their own"
+            )
         found = self._held.get(bucket, key)
         if not upload:
             if (bucket, key) == (self._bucket, self._key):
-                raise Refused(400, "InvalidRequest", "It is illegal to copy an object to itself without a change")
+                raise RequestRefused(
+                    400, "InvalidRequest", "It is illegal to copy an object to itself without a change"
+                )
             made = self._held.copy(found, self._bucket, self._key, self._condition())
             self._say(200, answered("CopyObjectResult", ETag=f'"{made.etag}"', LastModified=moment(made.modified)))
             return
         if len(found.pieces) > 1:
-            raise Refused(501, "NotImplemented", "This server copies objects of one piece, as parts")
+            raise RequestRefused(501, "NotImplemented", "This server copies objects of one piece, as parts")
         self._held.put_part(self._bucket, upload, _part_number(number), found.pieces[0])
         self._say(200, answered("CopyPartResult", ETag=f'"{found.pieces[0].etag}"'))
 
@@ -143,11 +154,11 @@ class Handler(BaseHTTPRequestHandler):
                     add(said, "Deleted", Key=key)
         self._say(200, said)
 
-    def _received(self) -> HeldPart:
+    def _received(self) -> StoredPart:
         """Take in the body. Raises Refused where it is not what its checksum says."""
         for name in self.headers:
             if name.lower() == "content-encoding" and "aws-chunked" in self.headers[name]:
-                raise Refused(501, "NotImplemented", "This server takes no bodies in signed chunks")
+                raise RequestRefused(501, "NotImplemented", "This server takes no bodies in signed chunks")
         piece, done = self._held.new_piece(self._unread), 0
         fields = {name: value for name in checksums.ALGORITHMS if (value := self.headers.get(name))}
         # The CRC-32 is computed of every body.
@@ -167,7 +178,7 @@ class Handler(BaseHTTPRequestHandler):
     def _check_digests(self, stated: Mapping[str, str], computed: Mapping[str, str]) -> None:
         for name, value in stated.items():
             if value != computed[name]:
-                raise Refused(400, "BadDigest", f"The {name} you specified did not match what was received.")
+                raise RequestRefused(400, "BadDigest", f"The {name} you specified did not match what was received.")
 
     def _get(self, held: Object) -> None:
         Condition(etag=self.headers.get("If-Match", "").strip('"')).check(held)
@@ -178,7 +189,7 @@ class Handler(BaseHTTPRequestHandler):
             first = int(asked[1]) if asked[1] else max(0, size - int(asked[2]))
             stop = min(size, int(asked[2]) + 1) if asked[1] and asked[2] else size
             if first >= stop:
-                raise Refused(416, "InvalidRange", "The requested range is not satisfiable")
+                raise RequestRefused(416, "InvalidRange", "The requested range is not satisfiable")
         self.send_response(206 if asked else 200)
         if asked:
             self.send_header("Content-Range", f"bytes {first}-{stop - 1}/{size}")
@@ -233,13 +244,13 @@ class Handler(BaseHTTPRequestHandler):
         data = self.rfile.read1(min(maximum, self._unread))
         if not data:
             self.close_connection = True
-            raise Refused(400, "IncompleteBody", "You did not provide the number of bytes specified")
+            raise RequestRefused(400, "IncompleteBody", "You did not provide the number of bytes specified")
         self._unread -= len(data)
         return bytes(data)
 
     def _read_text(self) -> bytes:
         if self._unread > _MAXIMUM_TEXT_BYTES:
-            raise Refused(400, "MaxMessageLengthExceeded", "Your request was too large.")
+            raise RequestRefused(400, "MaxMessageLengthExceeded", "Your request was too large.")
         return b"".join(iter(lambda: self._read(_READ_BYTES) if self._unread else b"", b""))
 
     def _read_xml(self, *, is_digested: bool = False) -> ET.Element:
@@ -251,15 +262,15 @@ class Handler(BaseHTTPRequestHandler):
         try:
             return ET.fromstring(text)
         except ET.ParseError:
-            raise Refused(400, "MalformedXML", "The XML you provided was not well-formed") from None
+            raise RequestRefused(400, "MalformedXML", "The XML you provided was not well-formed") from None
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: RequestRefused) -> None:
         self._say(refused.status, answered("Error", Code=refused.code, Message=str(refused)))
 
     def _say(self, status: int, body: ET.Element | None = None, *, etag: str = "", crc32: str = "") -> None:
         while self._unread and not self.close_connection:
             # What was not looked at would be taken for the next request.
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(RequestRefused):
                 self._read(_READ_BYTES)
         data = b"" if body is None else ET.tostring(body, encoding="utf-8", xml_declaration=True)
         self.send_response(status)
@@ -282,5 +293,5 @@ class Handler(BaseHTTPRequestHandler):
 
 def _part_number(stated: str) -> int:
     if not stated.isdecimal() or not 1 <= int(stated) <= parts.MAXIMUM_PARTS:
-        raise Refused(400, "InvalidArgument", "Part number must be an integer between 1 and 10000")
+        raise RequestRefused(400, "InvalidArgument", "Part number must be an integer between 1 and 10000")
     return int(stated)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(kw_only=True, slots=True)
-class Timed:
+class PairTimes:
     """Seconds of each kind of operation, by whether it was of the second way; faults in what all loads brought."""
 
     seconds: dict[tuple[OperationKind, bool], tuple[float, ...]] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class Timed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class InTurns:
+class AlternatingPairs:
     """Measures pairs, each of a checkpoint that is none of the subject's own, saved under ``number``.
 
     ``strategy`` makes what saves, in the second way where it is told so; ``drop`` empties the caches of files.
@@ -46,9 +46,9 @@ class InTurns:
     drop: Callable[[Sequence[Files]], None]
     looked_at: Callable[[Engine, OperationKind], None] = lambda _engine, _kind: None
 
-    def measure(self, pairs: int) -> Timed:
+    def measure(self, pairs: int) -> PairTimes:
         """Return what came of all pairs; rank 0 knows the seconds."""
-        timed, steps = Timed(), 0
+        timed, steps = PairTimes(), 0
         for pair in range(pairs):
             # Who goes first takes turns.
             for second in (bool(pair % 2), not pair % 2):
@@ -58,7 +58,7 @@ class InTurns:
                     timed.seconds[kind, second] = (*timed.seconds.get((kind, second), ()), seconds)
         return timed
 
-    def _save_and_load(self, timed: Timed, *, second: bool) -> list[tuple[OperationKind, float]]:
+    def _save_and_load(self, timed: PairTimes, *, second: bool) -> list[tuple[OperationKind, float]]:
         do, strategy = self.do, self.strategy(second)
         engine = strategy.engine
         saved = do.save(strategy, self.number, role=self.role)
@@ -74,7 +74,7 @@ class InTurns:
         return [(o.kind, o.seconds) for o in (saved, loaded.operation) if o]
 
 
-def measure_data(turns: InTurns, pairs: int) -> DataEffect | None:
+def measure_data(turns: AlternatingPairs, pairs: int) -> DataEffect | None:
     """Return what came of all pairs, of which the second way saves constant data; rank 0 knows it."""
     timed = turns.measure(pairs)
     seconds = timed.seconds

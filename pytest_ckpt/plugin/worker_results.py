@@ -18,7 +18,7 @@ _ATTRIBUTE = "pytest_ckpt"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Timed:
+class SubjectTimes:
     """Seconds of each save, or load, of a subject, and the bytes of one."""
 
     subject: str
@@ -28,23 +28,23 @@ class Timed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Carried:
+class TestResult:
     """What one test decided; ``timed`` is None where no times were judged.
 
     ``crash`` is the sentence of an error of our own; there is no verdict then.
     """
 
     verdict: Verdict | None = None
-    timed: Timed | None = None
+    timed: SubjectTimes | None = None
     crash: str = ""
 
 
-def hang(carried: Carried, report: pytest.TestReport) -> None:
+def hang(carried: TestResult, report: pytest.TestReport) -> None:
     """Hang what a test decided on its report."""
     setattr(report, _ATTRIBUTE, json.dumps(to_plain(carried)))
 
 
-def carried_by(report: pytest.TestReport) -> Carried | None:
+def carried_by(report: pytest.TestReport) -> TestResult | None:
     """Return what a test decided, None for a report of another test or phase."""
     text = getattr(report, _ATTRIBUTE, None)
-    return from_plain(Carried, json.loads(text)) if text and report.when == "call" else None
+    return from_plain(TestResult, json.loads(text)) if text and report.when == "call" else None

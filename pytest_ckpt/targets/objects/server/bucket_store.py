@@ -16,7 +16,7 @@ from pytest_ckpt.targets.objects import parts
 from pytest_ckpt.targets.objects.server.space import Space
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer
+class RequestRefused(Exception):  # noqa: N818 - it is an answer
     """A request that the server does not do: S3's code for it and the status of the answer."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
@@ -24,7 +24,7 @@ class Refused(Exception):  # noqa: N818 - it is an answer
         self.status, self.code = status, code
 
 
-class HeldPart:
+class StoredPart:
     """Bytes that were received, with their CRC-32 once all are there, and what else was sent to guard them."""
 
     def __init__(self, space: Space, size: int, etag: str) -> None:
@@ -45,7 +45,7 @@ class Object:
     seconds since 1970; ``checksums`` are others that were sent with it, by their headers.
     """
 
-    pieces: tuple[HeldPart, ...]
+    pieces: tuple[StoredPart, ...]
     etag: str
     crc32: str
     modified: float
@@ -60,7 +60,7 @@ class Object:
 @dataclass(kw_only=True, slots=True)
 class _Upload:
     key: str
-    pieces: dict[int, HeldPart] = field(default_factory=dict)
+    pieces: dict[int, StoredPart] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,10 +73,12 @@ class Condition:
     def check(self, found: Object | None) -> None:
         """Raise Refused where it does not hold."""
         if (self.absent and found) or (self.etag and (found is None or found.etag != self.etag)):
-            raise Refused(412, "PreconditionFailed", "At least one of the preconditions you specified did not hold")
+            raise RequestRefused(
+                412, "PreconditionFailed", "At least one of the preconditions you specified did not hold"
+            )
 
 
-class Held:
+class BucketStore:
     """All buckets; safe from several threads. Every object is whole for everybody, or not there."""
 
     def __init__(self) -> None:
@@ -86,9 +88,9 @@ class Held:
         self._buckets: dict[str, dict[str, Object]] = {}
         self._uploads: dict[tuple[str, str], _Upload] = {}
 
-    def new_piece(self, size: int) -> HeldPart:
+    def new_piece(self, size: int) -> StoredPart:
         """Return the room for so many bytes, which nobody sees."""
-        return HeldPart(self._space, size, self._new_etag())
+        return StoredPart(self._space, size, self._new_etag())
 
     def _new_etag(self) -> str:
         return f"{next(self._numbers):032x}"
@@ -120,10 +122,10 @@ class Held:
         with self._lock:
             found = self._of(bucket).get(key)
         if found is None:
-            raise Refused(404, "NoSuchKey", "The specified key does not exist.")
+            raise RequestRefused(404, "NoSuchKey", "The specified key does not exist.")
         return found
 
-    def put(self, bucket: str, key: str, piece: HeldPart, condition: Condition) -> Object:
+    def put(self, bucket: str, key: str, piece: StoredPart, condition: Condition) -> Object:
         """Make an object of one piece, in place of one that is there."""
         return self._publish(bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, condition)
 
@@ -147,7 +149,7 @@ class Held:
             self._uploads[bucket, name] = _Upload(key=key)
         return name
 
-    def put_part(self, bucket: str, upload: str, number: int, piece: HeldPart) -> None:
+    def put_part(self, bucket: str, upload: str, number: int, piece: StoredPart) -> None:
         """Add a piece to an upload, in place of one of that number."""
         with self._lock:
             self._upload(bucket, upload).pieces[number] = piece
@@ -174,16 +176,16 @@ class Held:
 
     def _of(self, bucket: str) -> dict[str, Object]:
         if bucket not in self._buckets:
-            raise Refused(404, "NoSuchBucket", "The specified bucket does not exist")
+            raise RequestRefused(404, "NoSuchBucket", "The specified bucket does not exist")
         return self._buckets[bucket]
 
     def _upload(self, bucket: str, upload: str) -> _Upload:
         if (bucket, upload) not in self._uploads:
-            raise Refused(404, "NoSuchUpload", "The specified upload does not exist.")
+            raise RequestRefused(404, "NoSuchUpload", "The specified upload does not exist.")
         return self._uploads[bucket, upload]
 
     def _publish(
-        self, bucket: str, key: str, pieces: tuple[HeldPart, ...], crc32: str, etag: str, condition: Condition
+        self, bucket: str, key: str, pieces: tuple[StoredPart, ...], crc32: str, etag: str, condition: Condition
     ) -> Object:
         sent = pieces[0].checksums if len(pieces) == 1 and "-" not in crc32 else {}
         made = Object(pieces=pieces, etag=etag, crc32=crc32, modified=time.time(), checksums=sent)
@@ -194,7 +196,7 @@ class Held:
         return made
 
 
-def ranges(held: Object, first: int, stop: int) -> Iterator[tuple[HeldPart, int, int]]:
+def ranges(held: Object, first: int, stop: int) -> Iterator[tuple[StoredPart, int, int]]:
     """Yield each piece that has some of an object's bytes from ``first`` up to ``stop``, and which of its bytes."""
     begin = 0
     for piece in held.pieces:
@@ -204,15 +206,15 @@ def ranges(held: Object, first: int, stop: int) -> Iterator[tuple[HeldPart, int,
         begin += piece.bytes
 
 
-def _chosen(pieces: dict[int, HeldPart], wanted: Sequence[tuple[int, str, str]]) -> Iterator[HeldPart]:
+def _chosen(pieces: dict[int, StoredPart], wanted: Sequence[tuple[int, str, str]]) -> Iterator[StoredPart]:
     if not wanted:
-        raise Refused(400, "MalformedXML", "You must specify at least one part")
+        raise RequestRefused(400, "MalformedXML", "You must specify at least one part")
     if [number for number, _, _ in wanted] != sorted({number for number, _, _ in wanted}):
-        raise Refused(400, "InvalidPartOrder", "The list of parts was not in ascending order.")
+        raise RequestRefused(400, "InvalidPartOrder", "The list of parts was not in ascending order.")
     for place, (number, etag, crc32) in enumerate(wanted, 1):
         piece = pieces.get(number)
         if piece is None or piece.etag != etag or crc32 not in ("", parts.encoded(piece.crc32)):
-            raise Refused(400, "InvalidPart", "One or more of the specified parts could not be found.")
+            raise RequestRefused(400, "InvalidPart", "One or more of the specified parts could not be found.")
         if piece.bytes < parts.MINIMUM_PART_BYTES and place < len(wanted):
-            raise Refused(400, "EntityTooSmall", "Your proposed upload is smaller than the minimum allowed size")
+            raise RequestRefused(400, "EntityTooSmall", "Your proposed upload is smaller than the minimum allowed size")
         yield piece

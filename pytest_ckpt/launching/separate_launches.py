@@ -74,7 +74,7 @@ OWN_LAUNCHES: Mapping[OwnPattern, OwnLaunch] = {
             fields={"command": "upgrade"},
             after="ran_after",
             is_asked=lambda settings: settings.asks_upgrade,
-            words=lambda s: {"upgrade": s.during_command},
+            words=lambda s: {"upgrade": s.upgrade_command},
         ),
         # Last: the storage may rebuild for long.
         OwnLaunch(
@@ -83,7 +83,7 @@ OWN_LAUNCHES: Mapping[OwnPattern, OwnLaunch] = {
             fields={"break_command": "break", "mend_command": "mend"},
             after="mended_after",
             is_asked=lambda settings: settings.asks_failover,
-            words=lambda s: {"break": s.break_command, "mend": s.mend_command},
+            words=lambda s: {"break": s.fault_command, "mend": s.repair_command},
         ),
     )
 }
@@ -120,16 +120,16 @@ class LaunchWithCommands:
             endurance=False,
         )
         job = Job(
-            options=EngineOptions(request_bytes=settings.request_bytes, depth=settings.depth),
+            options=EngineOptions(request_bytes=settings.io_size_bytes, depth=settings.io_depth),
             processes=self._planned.layout.processes,
             area=context.own_area,
-            deadline_seconds=settings.deadline_seconds,
+            deadline_seconds=settings.io_timeout_seconds,
             tasks=(task,),
         )
         self._launch = Launch(context.launcher, context.run_id, self._folder, context.redactor)
         self._folder.parent.mkdir(exist_ok=True)
         log = context.folder / f"{self._folder.name}-{COMMAND_LOG}"
-        self._keeper = CommandKeeper(self._commands, settings.deadline_seconds, log)
+        self._keeper = CommandKeeper(self._commands, settings.io_timeout_seconds, log)
         os.set_blocking(self._keeper.descriptor, False)
         self._observer.begin([self._planned])
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")

@@ -17,7 +17,7 @@ DONE = Answer(headers={}, data=b"", status=204)
 """The answer to a deletion."""
 
 
-class AskingInOtherWords(ABC):
+class S3Adapter(ABC):
     """A bucket, asked as one of S3 is; safe from several threads. Each body carries its MD5."""
 
     digests: tuple[str, ...] = (MD5,)

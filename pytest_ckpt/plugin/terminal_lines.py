@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pytest
 
 
-class BetweenLines:
+class TerminalLines:
     """Writes to pytest's terminal; ``is_shown`` is False where there is none (workers of xdist)."""
 
     def __init__(self, config: pytest.Config) -> None:

@@ -13,7 +13,7 @@ from pytest_ckpt.support.units import format_percent, format_seconds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ckpt.facts.commands import Failover, TriedOperation, Upgrade
+    from pytest_ckpt.facts.commands import Failover, OperationTrial, Upgrade
     from pytest_ckpt.facts.failure import Failure
     from pytest_ckpt.facts.proofs import CacheFacts
     from pytest_ckpt.facts.subject import Pattern
@@ -57,7 +57,7 @@ def ended_by(failure: Failure | None, pattern: Pattern, detail: Sequence[str]) -
     return replace(failed, detail=(*failed.detail, *detail))
 
 
-def describe_undisturbed(operations: Sequence[TriedOperation]) -> Iterator[str]:
+def describe_undisturbed(operations: Sequence[OperationTrial]) -> Iterator[str]:
     """Yield what was measured before anything was changed."""
     for operation in operations:
         yield (

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.across_hosts import MountSeen, Sign
+from pytest_ckpt.facts.across_hosts import HostMount, Marker
 from pytest_ckpt.facts.targets import AreaRef, StorageStack
 from pytest_ckpt.targets.owner import owner_of
 from pytest_ckpt.targets.posix.page_cache import seen_storage
@@ -47,7 +47,7 @@ _POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class DirectoryIdentity:
     """The mount that a folder is on, and the folder's number on it; 0 where clients may give it another one.
 
     ``is_there``: the folder is, on whatever mount. ``covered`` names mounts inside it: a run makes none.
@@ -73,14 +73,14 @@ class Standing:
         source = _LOOP if self.source.startswith(_LOOP) else self.source
         return self.mount_point, self.file_system, source
 
-    def is_same(self, other: Standing) -> bool:
+    def is_same(self, other: DirectoryIdentity) -> bool:
         """Whether both are one folder: on one mount, with the same mounts inside, and one number if both have it."""
         is_known = self.number and other.number
         is_other = bool(is_known) and self.number != other.number
         return (self._mount, self.covered) == (other._mount, other.covered) and not is_other
 
 
-def standing_of(folder: Path) -> Standing:
+def standing_of(folder: Path) -> DirectoryIdentity:
     """Return where a folder stands, whether it is there or not."""
     mounts = all_mounts()
     mount = mount_among(mounts, folder)
@@ -88,7 +88,7 @@ def standing_of(folder: Path) -> Standing:
         number, is_there = folder.stat().st_ino, True
     except OSError:
         number, is_there = 0, False
-    return Standing(
+    return DirectoryIdentity(
         folder=str(folder),
         mount_point=mount.mount_point,
         file_system=mount.file_system,
@@ -116,13 +116,13 @@ def _image_below(mount: Mount) -> str:
     return file_of_loop((_DEVICES / Path(mount.source).name).resolve())
 
 
-def is_of_area(standing: Standing, area: AreaRef) -> bool:
+def is_of_area(standing: DirectoryIdentity, area: AreaRef) -> bool:
     """Whether a folder is the one that was made for a run, as far as its number and its mount tell."""
     made = area.identity[1] if len(area.identity) > 1 else ""
     return not standing.number or not made or str(standing.number) == made
 
 
-def describe_change(before: Standing, now: Standing) -> str:
+def describe_change(before: DirectoryIdentity, now: DirectoryIdentity) -> str:
     """Return what has taken the place of a folder, for an error; empty if it stands where it stood.
 
     A folder that is gone was not replaced, be it that its mount is gone: that is told by the calls of whoever needs it.
@@ -132,13 +132,13 @@ def describe_change(before: Standing, now: Standing) -> str:
     return f"the run's folder was {before.describe()}; now it is {now.describe()}"
 
 
-def sign_of(run_id: str, what: str) -> Sign:
+def sign_of(run_id: str, what: str) -> Marker:
     """Return a file that nobody else makes, for hosts to find: it says whose it is, should its controller be killed."""
     owner = owner_of(run_id) | {"word": secrets.token_hex(16)}
-    return Sign(name=f"{SIGN_PREFIX}{run_id}.{what}", word=json.dumps(owner))
+    return Marker(name=f"{SIGN_PREFIX}{run_id}.{what}", word=json.dumps(owner))
 
 
-class Sighting:
+class PosixAreaView:
     """The folder of an area, as this host sees it."""
 
     def __init__(self, folder: Path) -> None:
@@ -150,12 +150,12 @@ class Sighting:
         return self._folder.is_dir()
 
     @property
-    def mount(self) -> MountSeen:
+    def mount(self) -> HostMount:
         """The mount that the folder is on; the folder is touched first, for an automounter."""
         with contextlib.suppress(OSError):
             os.statvfs(self._folder)
         mount = mount_of(self._folder.resolve())
-        return MountSeen(kind=mount.file_system, source=mount.source, options=mount.options)
+        return HostMount(kind=mount.file_system, source=mount.source, options=mount.options)
 
     @property
     def storage(self) -> StorageStack:
@@ -177,7 +177,7 @@ class Sighting:
         return device_number(self._folder.stat())
 
     @contextlib.contextmanager
-    def shown(self, sign: Sign) -> Iterator[str]:
+    def shown(self, sign: Marker) -> Iterator[str]:
         """Make a file for other hosts, and remove it; give why that cannot be done, empty where it is done."""
         try:
             yield self._why_not_made(sign)
@@ -185,7 +185,7 @@ class Sighting:
             with contextlib.suppress(OSError):
                 (self._folder / sign.name).unlink(missing_ok=True)
 
-    def instead_of(self, sign: Sign, seconds: float) -> str:
+    def instead_of(self, sign: Marker, seconds: float) -> str:
         """Look for a file that another host made, for so long; return what was there instead, empty if it is found.
 
         On a file system that only this host can see nothing will appear: there one look is enough.
@@ -202,7 +202,7 @@ class Sighting:
                 return seen
             time.sleep(_POLL_SECONDS)
 
-    def _why_not_made(self, sign: Sign) -> str:
+    def _why_not_made(self, sign: Marker) -> str:
         try:
             with (self._folder / sign.name).open("x") as file:
                 file.write(sign.word)

@@ -14,10 +14,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from pytest_ckpt.facts.commands import TriedKind, TriedOperation
+from pytest_ckpt.facts.commands import OperationTrial, TriedKind
 from pytest_ckpt.facts.proofs import Fault, Integrity
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison
-from pytest_ckpt.ranks.process.commands import AskLater
+from pytest_ckpt.ranks.process.commands import DelayedRequest
 from pytest_ckpt.ranks.strategies.protocol import all_have_written, write_files
 
 if TYPE_CHECKING:
@@ -40,13 +40,13 @@ _QUIET_POLL_SECONDS = 0.02
 
 
 @dataclass(slots=True)
-class Tried:
+class TrialResult:
     """What came of an operation; the figures are those of all ranks, the same on each.
 
     ``ended`` and ``written`` are of this rank's clock; the latter is when a save was about to be committed.
     """
 
-    operation: TriedOperation
+    operation: OperationTrial
     ended: float
     written: float = 0.0
 
@@ -57,7 +57,7 @@ class Tried:
 
 
 @dataclass(slots=True)
-class Compared:
+class ComparisonTotals:
     """What was compared so far; on rank 0 of all ranks."""
 
     expected: int = 0
@@ -100,9 +100,9 @@ class OperationsThatMayFail:
         self._refs: dict[int, CheckpointRef] = {}
         self._contents: dict[int, int] = {}
         self._content = 0
-        self.compared = Compared()
+        self.compared = ComparisonTotals()
 
-    def save(self, number: int, at: OperationRef, later: AskLater | None = None) -> Tried:
+    def save(self, number: int, at: OperationRef, later: DelayedRequest | None = None) -> TrialResult:
         """Save a checkpoint under a number with content that was not saved before; the one of that number goes first.
 
         ``later`` is started with the clock, on rank 0.
@@ -110,12 +110,12 @@ class OperationsThatMayFail:
         self._content += 1
         error = self.discard(number, at)
         if error:
-            return self._tried("save", error, 0.0, QuietTime(self._activity))
+            return self._tried("save", error, 0.0, SilenceWatch(self._activity))
         with self._do.stage("content", at.at("content")):
             self._engine.fill(self._content)
         ref = self._refs[number] = self._do.new_ref(number, self._role)
         self._contents[number] = self._content
-        clock, quiet = Clock(activity=self._activity), QuietTime(self._activity)
+        clock, quiet = Clock(activity=self._activity), SilenceWatch(self._activity)
         saved: list[Any] = []
         written = 0.0
         self._activity.begin(at)
@@ -139,12 +139,12 @@ class OperationsThatMayFail:
         return tried
 
     def load(
-        self, number: int, at: OperationRef, later: AskLater | None = None, *, clone: Store | None = None
-    ) -> Tried:
+        self, number: int, at: OperationRef, later: DelayedRequest | None = None, *, clone: Store | None = None
+    ) -> TrialResult:
         """Load a checkpoint that caches do not hold, and compare every byte of it; of the target or a clone of it."""
         store = clone or self._store
         ref, content = self._refs[number], self._contents[number]
-        quiet, seconds = QuietTime(self._activity), 0.0
+        quiet, seconds = SilenceWatch(self._activity), 0.0
         resident: tuple[int, int] | None = None
         with self._do.stage("drop caches", at.at("drop caches")):
             files = self._do.files(number)
@@ -234,20 +234,20 @@ class OperationsThatMayFail:
             return f"rank {self._group.rank} on {self._group.host}: {where}{what}"
         return ""
 
-    def _tried(self, kind: TriedKind, error: str, seconds: float, quiet: QuietTime) -> Tried:
+    def _tried(self, kind: TriedKind, error: str, seconds: float, quiet: SilenceWatch) -> TrialResult:
         """Agree on what came of an operation; times of hosts are not compared, but each rank's own are."""
         gathered = self._group.gather((error, seconds, quiet.longest))
         operation = None
         if self._group.rank == 0:
             quietest = max(range(len(gathered)), key=lambda rank: gathered[rank][2])
-            operation = TriedOperation(
+            operation = OperationTrial(
                 kind=kind,
                 seconds=max(of_rank[1] for of_rank in gathered),
                 quiet_seconds=gathered[quietest][2],
                 quiet_rank=quietest,
                 error=next((e for e, _, _ in gathered if e and e != _ELSEWHERE), ""),
             )
-        return Tried(operation=cast("TriedOperation", self._group.share(operation)), ended=time.perf_counter())
+        return TrialResult(operation=cast("OperationTrial", self._group.share(operation)), ended=time.perf_counter())
 
     def _take_in(
         self, checks: list[Comparison], number: int, resident: tuple[int, int] | None, *, is_whole: bool
@@ -269,7 +269,7 @@ class OperationsThatMayFail:
             found.resident = max(found.resident or 0.0, share) if is_seen else None
 
 
-class QuietTime:
+class SilenceWatch:
     """Watches this rank's activity while it is entered; ``longest`` is the longest quiet time, in seconds.
 
     A rank that waits for the others is not quiet: one of them is. It may be entered again, once for each step of a
@@ -282,7 +282,7 @@ class QuietTime:
         self._thread: threading.Thread | None = None
         self.longest = 0.0
 
-    def __enter__(self) -> QuietTime:
+    def __enter__(self) -> SilenceWatch:
         """Begin to watch."""
         self._over.clear()
         self._thread = threading.Thread(target=self._watch, name="quiet time", daemon=True)

@@ -15,7 +15,7 @@ from pytest_ckpt.targets.objects.wire import Answer, Patience, Wire
 _NOT_ASKED = "x-amz-checksum-sha1"
 
 
-class Asking(Protocol):
+class S3Requests(Protocol):
     """Requests of S3 to a store that understands them, or that has them in other words.
 
     ``digests`` are the headers by which it can be told the checksum of a body; those of ``kept`` it returns with HEAD.
@@ -61,7 +61,7 @@ class AskingS3(Wire):
     kept = tuple(header for header in digests if header != MD5)
 
 
-def open_wire(place: BucketPrefix, access: Access, patience: Patience) -> Asking:
+def open_wire(place: BucketPrefix, access: Access, patience: Patience) -> S3Requests:
     """Return how requests go to the bucket of a place. Raises StoreError where there are no credentials."""
     if place.scheme == "az":
         from pytest_ckpt.targets.objects.azure import AskingAzure  # noqa: PLC0415 - where it is asked for
