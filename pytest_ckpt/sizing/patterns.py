@@ -15,8 +15,7 @@ from pytest_ckpt.facts.commands import BREAKS, PAIRS
 from pytest_ckpt.facts.compression import PAIRS as CODEC_PAIRS
 from pytest_ckpt.sizing.deltas import OF_CHAIN
 from pytest_ckpt.sizing.near_full import LEVELS, Volume, ballast_name
-from pytest_ckpt.sizing.reading import storm
-from pytest_ckpt.sizing.serving import weights_of
+from pytest_ckpt.sizing.reading import storm, weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

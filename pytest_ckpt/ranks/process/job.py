@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.across_hosts import Marker
 from pytest_ckpt.facts.environment import Streams
 from pytest_ckpt.facts.file_rules import FileRule
-from pytest_ckpt.facts.models import Model
+from pytest_ckpt.facts.models import Mode, Model
 from pytest_ckpt.facts.subject import Pattern, Subject
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.sizing.deltas import DeltaRule
@@ -100,7 +100,7 @@ class Task:
     subject: Subject
     model: str
     definition: Model | None
-    mode: str
+    mode: Mode
     processes: int
     scale: float
     operations: int

@@ -17,7 +17,7 @@ from pytest_ckpt.ranks.content import Content, TensorKey, compare, content_seed
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, write_in_order
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.sizing.patterns import PATTERNS
-from pytest_ckpt.sizing.serving import weights_of
+from pytest_ckpt.sizing.reading import weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
     from pytest_ckpt.ranks.process.job import Task
     from pytest_ckpt.ranks.scenarios.context import ScenarioContext
-    from pytest_ckpt.sizing.serving import Weights
+    from pytest_ckpt.sizing.reading import Weights
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, ReadableFile, Sink, Store
 
 # Between windows the clock stops and what was read is compared.
