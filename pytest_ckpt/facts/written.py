@@ -92,7 +92,7 @@ def _object(kind: Any, required: tuple[str, ...] | None = None) -> Any:
     if required is not None:
         fields = {name: hint if name in required else NotRequired[hint] for name, hint in fields.items()}
     made: Any = TypedDict(kind.__name__, fields)  # type: ignore[misc]
-    made.__doc__ = inspect.cleandoc(kind.__doc__)
+    made.__doc__ = inspect.cleandoc(kind.__doc__ or "")
     return made
 
 
