@@ -67,9 +67,8 @@ def engine_of(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
     from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
+    from pytest_ckpt.targets.posix.checkpoint import PosixCommitted, PosixDraft  # noqa: PLC0415
     from pytest_ckpt.targets.posix.direct_io import DirectSupport  # noqa: PLC0415
-    from pytest_ckpt.targets.posix.draft import PosixDraft  # noqa: PLC0415
-    from pytest_ckpt.targets.posix.source import PosixCommitted  # noqa: PLC0415
 
     if engine_name == "torch":
         from pytest_ckpt.ranks.engines.torch import TorchEngine as Engine  # noqa: PLC0415

@@ -18,8 +18,7 @@ from pytest_ckpt.facts.models import Bias, Model, OwnModel, Precision, named
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.strict_json import parse
-from pytest_ckpt.support.toml import parse_toml
-from pytest_ckpt.support.user_files import read_user_bytes, user_path
+from pytest_ckpt.support.user_files import parse_toml, read_user_bytes, user_path
 
 MODEL, UP_TO = "--ckpt-model", "--ckpt-certify-up-to"
 

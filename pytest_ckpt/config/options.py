@@ -16,8 +16,7 @@ from pytest_ckpt.facts.options import GROUPS, OPTIONS, Option, declaration
 from pytest_ckpt.facts.settings import PROFILES, Origin, Settings
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.support.errors import UsageError, nearest
-from pytest_ckpt.support.toml import parse_toml
-from pytest_ckpt.support.user_files import read_user_text, user_path
+from pytest_ckpt.support.user_files import parse_toml, read_user_text, user_path
 
 if TYPE_CHECKING:
     import argparse

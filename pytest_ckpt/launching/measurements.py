@@ -32,7 +32,7 @@ from pytest_ckpt.sizing.deltas import delta_name
 from pytest_ckpt.sizing.files import names_of
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
-from pytest_ckpt.sizing.serving import weights_of
+from pytest_ckpt.sizing.reading import weights_of
 from pytest_ckpt.support import waits
 from pytest_ckpt.targets.posix.second_mount import through_second_mount
 

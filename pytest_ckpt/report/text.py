@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.report import view
 from pytest_ckpt.report.quantity import NONE, margin_text, quantities, quantity, three_digits
-from pytest_ckpt.report.starts import start_lines
 from pytest_ckpt.report.svg import printable
+from pytest_ckpt.report.view import start_lines
 from pytest_ckpt.support import units
 from pytest_ckpt.support.units import counted
 

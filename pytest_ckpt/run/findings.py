@@ -21,7 +21,7 @@ from pytest_ckpt.judging.cures import known_of, remedy_of
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.launching.second_client import agent_on, is_elsewhere
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.memory_limits import memory_limit_bytes
+from pytest_ckpt.support.host_state import memory_limit_bytes
 from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import counted, format_bytes

@@ -19,8 +19,8 @@ from pytest_ckpt.sizing.limits import (
     limits_of,
 )
 from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.sizing.reading import BYTES_A_PARAMETER
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
-from pytest_ckpt.sizing.serving import BYTES_A_PARAMETER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,8 +10,7 @@ from pytest_ckpt.facts.commands import BREAKS, PAIRS
 from pytest_ckpt.facts.compression import PAIRS as CODEC_PAIRS
 from pytest_ckpt.facts.events import StepKind
 from pytest_ckpt.sizing.near_full import LEVELS, Volume
-from pytest_ckpt.sizing.reading import storm
-from pytest_ckpt.sizing.serving import weights_of
+from pytest_ckpt.sizing.reading import storm, weights_of
 from pytest_ckpt.support.units import format_seconds
 
 if TYPE_CHECKING:

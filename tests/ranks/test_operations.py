@@ -15,7 +15,7 @@ from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
-from pytest_ckpt.targets.posix.draft import FolderSyncs
+from pytest_ckpt.targets.posix.checkpoint import FolderSyncs
 from pytest_ckpt.targets.posix.store import PosixStore
 from tests.support.made_measurement import measurement, outcome
 from tests.support.own_files_engine import FILES, OwnFilesEngine

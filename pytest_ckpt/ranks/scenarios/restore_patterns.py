@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.measurement import LoadPattern, Operation
 from pytest_ckpt.facts.proofs import Fault, Integrity
-from pytest_ckpt.ranks.engines.shards import ShardsInTurn
+from pytest_ckpt.ranks.engines.factory import ShardsInTurn
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.reading import Reading, joined, shifted, split, storm
 from pytest_ckpt.sizing.record import MAXIMUM_FAULTS

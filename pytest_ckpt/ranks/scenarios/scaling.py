@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.measurement import ClientCount, ScaledOperation, Scaling
 from pytest_ckpt.facts.proofs import Fault, Integrity
-from pytest_ckpt.ranks.engines.shards import ShardsInTurn
+from pytest_ckpt.ranks.engines.factory import ShardsInTurn
 from pytest_ckpt.ranks.process.job import OF_SCALING
 from pytest_ckpt.sizing.record import MAXIMUM_FAULTS
 from pytest_ckpt.sizing.steps import TURNS_OF_A_COUNT, client_counts, clients_of

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
     from pytest_ckpt.ranks.process.job import Task
-    from pytest_ckpt.sizing.serving import Weights
+    from pytest_ckpt.sizing.reading import Weights
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, ReadableFile, Sink, Store
 
 # Between windows the clock stops and what was read is compared.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_ckpt.ranks.content import Content, content_seed
 from pytest_ckpt.ranks.process.job import OF_COMPRESSION, OF_DATA
-from pytest_ckpt.sizing.serving import weights_of
+from pytest_ckpt.sizing.reading import weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files
     from pytest_ckpt.ranks.process.job import Task
-    from pytest_ckpt.ranks.strategies.background import InFlight
+    from pytest_ckpt.ranks.strategies.asynchronous import InFlight
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Draft, Store
 

@@ -22,7 +22,7 @@ from pytest_ckpt.facts.commands import BREAKS, PAIRS, Failover, FailoverTrial, S
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.operations import Operations
-from pytest_ckpt.ranks.process.commands import DelayedRequest, RequestedCommand
+from pytest_ckpt.ranks.process.controller import DelayedRequest, RequestedCommand
 from pytest_ckpt.ranks.process.host_cache import HostCache
 from pytest_ckpt.ranks.process.job import BESIDE_COMMANDS
 from pytest_ckpt.ranks.scenarios.failing_operations import OperationsThatMayFail, TrialResult
