@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.bounds import Count, NotNegative
+
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import ClientUnit, Measurement, OperationKind, Scaling
 
@@ -81,10 +83,10 @@ class Projection:
     ``leave_one_out_error`` is the root mean square of the logarithms by which the model misses a count left out.
     """
 
-    clients: int
+    clients: Count
     why_not: str
     model: str
-    median: float | None
-    low: float
-    high: float
-    leave_one_out_error: float
+    median: NotNegative | None
+    low: NotNegative
+    high: NotNegative
+    leave_one_out_error: NotNegative

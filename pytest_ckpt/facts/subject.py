@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from pytest_ckpt.facts.bounds import Count, Share
+
 DEFAULT_ENGINE = "torch"
 DEFAULT_STRATEGY = "sync"
 
@@ -103,9 +105,9 @@ class OperationRef:
     subject: Subject
     scenario: Scenario = ""
     action: Action = ""
-    index: int | None = None
+    index: Count | None = None
     stage: Stage = "operation"
-    level: float = 0.0
+    level: Share = 0.0
 
     def __str__(self) -> str:
         """Return the text for a person: ``llama3-8b-full save 2``, ``llama3-8b-full load 3: residency``."""

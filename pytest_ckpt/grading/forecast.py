@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.analysis.client_counts import MINIMUM_COUNTS, Projection, rates_of
 from pytest_ckpt.analysis.statistics import slowest_of
+from pytest_ckpt.facts.bounds import AtMostOne, Count, NotNegative, Text
 from pytest_ckpt.facts.measurement import ClientUnit, OperationKind
 from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
 
@@ -39,8 +40,8 @@ class ProjectedRate(Projection):
 
     kind: OperationKind
     unit: ClientUnit
-    cluster_low: int
-    cluster_high: int
+    cluster_low: Count
+    cluster_high: Count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,11 +53,11 @@ class ExpectedSlowest:
     """
 
     kind: OperationKind
-    ranks: int
-    measured_ranks: int
-    seconds: float
-    low_seconds: float
-    high_seconds: float
+    ranks: Count
+    measured_ranks: Count
+    seconds: NotNegative
+    low_seconds: NotNegative
+    high_seconds: NotNegative
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,22 +67,22 @@ class SimulatedMonth:
     Saves are ``interval_seconds`` apart: as the rule has it, and no closer than they take.
     """
 
-    accelerators: int
-    interval_seconds: float
-    goodput: float
-    goodput_low: float
-    goodput_high: float
-    saving_hours: float
+    accelerators: Count
+    interval_seconds: NotNegative
+    goodput: AtMostOne
+    goodput_low: AtMostOne
+    goodput_high: AtMostOne
+    saving_hours: NotNegative
     lost_work_hours: float
-    restoring_hours: float
-    failures: float
+    restoring_hours: NotNegative
+    failures: NotNegative
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
     """What would be of one subject on the whole cluster. ``month`` is None where failures are too many to simulate."""
 
-    subject: str
+    subject: Text
     projected: tuple[ProjectedRate, ...]
     slowest: tuple[ExpectedSlowest, ...]
     month: SimulatedMonth | None

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.config.engines import OPTION, is_installed, missing_packages
+from pytest_ckpt.facts.bounds import Text
 from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT
 from pytest_ckpt.facts.targets import Access, TargetSpec
 from pytest_ckpt.judging.cures import known_of, remedy_of
@@ -59,10 +60,10 @@ class Finding:
     Without what is ``needed`` no run is possible; the rest limits what a run can prove.
     """
 
-    name: str
+    name: Text
     can: bool
     needed: bool
-    description: str
+    description: Text
     remedy: str = ""
 
 

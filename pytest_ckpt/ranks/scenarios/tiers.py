@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.strategy_results import NodeLoss, Tier, TierRestore, Tiers
@@ -167,7 +167,9 @@ class TierScenario:
         self.store.delete(self.do.ref(number), tuple(self._sizes[number]))
         self.do.finish_delete([number])
 
-    def _restore(self, index: int, expected_tier: Tier, expected: int, near: HostCache) -> TierRestore:
+    def _restore(
+        self, index: int, expected_tier: Literal["local", "target"], expected: int, near: HostCache
+    ) -> TierRestore:
         """Choose the newest checkpoint that is whole; load it where it is the one that it should be."""
         self.activity.begin(self.do.one("tiers", "load", index))
         tier, number = self._newest_whole()
