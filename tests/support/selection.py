@@ -60,6 +60,7 @@ LABS = (
     *SPREAD,
     *LONG,
     "tests/conformance/test_other_servers.py",
+    "tests/evidence/test_longest_run.py",
     "tests/front_door/test_random_kills.py",
     "tests/front_door/test_run_in_company.py",
     "tests/front_door/test_run_of_own_model.py",
