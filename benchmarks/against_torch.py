@@ -41,9 +41,8 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
     from pytest_ckpt.ranks.engines.torch import TorchEngine  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
+    from pytest_ckpt.targets.posix.checkpoint import PosixCommitted, PosixDraft  # noqa: PLC0415
     from pytest_ckpt.targets.posix.direct_io import DirectSupport  # noqa: PLC0415
-    from pytest_ckpt.targets.posix.draft import PosixDraft  # noqa: PLC0415
-    from pytest_ckpt.targets.posix.source import PosixCommitted  # noqa: PLC0415
 
     shard, activity, content = layout_of(asked).rank(rank), Activity(), Content(1)
     options = EngineOptions()

@@ -41,9 +41,9 @@ from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import Launcher
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.recorder import Recorder
+from pytest_ckpt.ranks.operations import RankOperation, combine
 from pytest_ckpt.ranks.process.controller import END
 from pytest_ckpt.ranks.process.job import Job
-from pytest_ckpt.ranks.timing import RankOperation, combine
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.wire.caller import Caller, call
 from pytest_ckpt.wire.frames import framed, seals

@@ -1,11 +1,11 @@
 """What the way to a file costs, before and now: ``python benchmarks/store_cost.py BEFORE NOW --folder FOLDER``.
 
-BEFORE and NOW are checkouts, each with ``:PYTHON`` behind it where another Python is to run it; 0.1.0 is known, too. In
-alternating pairs one process of each saves and loads the files of one rank several times; content is made and compared
-outside the clock, as far as the engine lets it. Prints for each engine the ratio now ÷ before, pair by pair: user and
-system CPU seconds of all threads (the median must not be above 1.02) and wall time with the 95 % interval of the mean
-of its logarithms (it fails only where all of that lies above 1.02). Exit code 1 where one fails. The folder should be
-on tmpfs: there no device hides what the code costs.
+BEFORE and NOW are checkouts, each with ``:PYTHON`` behind it where another Python is to run it. In alternating pairs
+one process of each saves and loads the files of one rank several times; content is made and compared outside the clock,
+as far as the engine lets it. Prints for each engine the ratio now ÷ before, pair by pair: user and system CPU seconds
+of all threads (the median must not be above 1.02) and wall time with the 95 % interval of the mean of its logarithms
+(it fails only where all of that lies above 1.02). Exit code 1 where one fails. The folder should be on tmpfs: there no
+device hides what the code costs.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ def child(engine_name: str, folder: Path, rounds: int) -> None:
     from pytest_ckpt.sizing.models import layout  # noqa: PLC0415 - of the checkout that is measured
 
     shard = layout("llama3-8b", mode="open", processes=2, scale=1 / 300).rank(0)
-    make = before if (Path(sys.path[0]) / "pytest_ckpt" / "ranks" / "activity.py").exists() else now
-    engine, save, load = make(engine_name, shard)
+    engine, save, load = engine_of(engine_name, shard)
     found: dict[str, list[tuple[float, float]]] = {"save": [], "load": []}
     for number in range(1, rounds + 2):
         place = folder / f"round-{number}"
@@ -63,15 +62,15 @@ def measured(act: Any) -> tuple[float, float]:
     return time.process_time() - cpu, time.perf_counter() - start
 
 
-def now(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
+def engine_of(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
+    """Return an engine, and what saves and loads by it in a folder."""
     from pytest_ckpt.facts.proofs import CommitProof  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415
     from pytest_ckpt.ranks.process.job import EngineOptions  # noqa: PLC0415
+    from pytest_ckpt.targets.posix.checkpoint import PosixCommitted, PosixDraft  # noqa: PLC0415
     from pytest_ckpt.targets.posix.direct_io import DirectSupport  # noqa: PLC0415
-    from pytest_ckpt.targets.posix.draft import PosixDraft  # noqa: PLC0415
-    from pytest_ckpt.targets.posix.source import PosixCommitted  # noqa: PLC0415
 
     if engine_name == "torch":
         from pytest_ckpt.ranks.engines.torch import TorchEngine as Engine  # noqa: PLC0415
@@ -92,32 +91,6 @@ def now(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
         engine.load(committed.setdefault(folder, PosixCommitted(folder, way, clock)), step, clock)
 
     return engine, save, load
-
-
-def before(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
-    """Do the same with 0.1.0, whose operations made the folder and its fsync themselves."""
-    from pytest_ckpt.ranks.activity import Activity  # noqa: PLC0415
-    from pytest_ckpt.ranks.job import EngineOptions  # noqa: PLC0415
-
-    from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
-    from pytest_ckpt.ranks.engines import Clock, engine_class  # noqa: PLC0415
-    from pytest_ckpt.ranks.operations import _sync_directory, make_folder  # noqa: PLC0415
-
-    options = EngineOptions()
-    if engine_name == "stream":
-        from pytest_ckpt.ranks.engines.lay_out import lay_out  # noqa: PLC0415
-
-        with tempfile.TemporaryDirectory() as scratch:
-            options = EngineOptions(containers=tuple(lay_out(f.tensors, scratch) for f in shard.files))
-    activity = Activity()
-    engine = engine_class(engine_name)(shard, Content(1), activity, options)
-
-    def save(folder: Path) -> None:
-        make_folder(folder)
-        engine.save(folder, Clock(activity=activity))
-        _sync_directory(folder)
-
-    return engine, save, lambda folder, step: engine.load(folder, step, Clock(activity=activity))
 
 
 def run(checkout: str, engine: str, folder: Path, rounds: int) -> dict[str, Any]:

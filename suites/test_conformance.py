@@ -56,6 +56,7 @@ def test_what_was_closed_is_read_elsewhere(observation: Observation, maximum: fl
 @requirement(
     "PUBLISH",
     title="Who sees a checkpoint finds all of it",
+    severity="advisory",
     source="our limit: 10 s from the commit; close-to-open consistency (NFS)",
     needs=("paths",),
     next_step=_CLIENTS,
@@ -74,6 +75,7 @@ def test_who_sees_a_checkpoint_finds_all_of_it(observation: Observation, maximum
 @requirement(
     "STALE",
     title="No client works with old names or attributes",
+    severity="advisory",
     source="our limit: 1 s; storage acceptance list of NVIDIA, HSS17 and N-011",
     needs=("paths",),
     next_step=_CLIENTS,
@@ -92,6 +94,7 @@ def test_no_client_works_with_old_names(observation: Observation, maximum: float
 @requirement(
     "EXCLUSIVE",
     title="One creator wins",
+    severity="advisory",
     source="POSIX open(O_CREAT | O_EXCL); relied on by NVRx",
     needs=("paths",),
     next_step=_REPRODUCE,
@@ -157,6 +160,7 @@ def test_a_small_file_is_overwritten_without_garbage(observation: Observation, m
 @requirement(
     "SPARSE",
     title="Several writers fill one file",
+    severity="advisory",
     source="POSIX pwrite(); relied on by DataStates",
     needs=("paths",),
     next_step=_REPRODUCE,
@@ -192,6 +196,7 @@ def test_a_copy_of_a_new_file_is_complete(observation: Observation, maximum: flo
 @requirement(
     "TRUNCATE",
     title="Concurrent truncation does not hang",
+    severity="advisory",
     source="seen on NFS: a truncating open that hung for 35 h; our limit: 30 s",
     needs=("paths",),
     next_step=_REPRODUCE,

@@ -54,6 +54,7 @@ def test_a_change_is_seen_at_once_everywhere(observation: Observation, maximum: 
 @requirement(
     "OBJECT-CREATE",
     title="One creator of an object wins",
+    severity="advisory",
     source="S3: conditional writes (If-None-Match: *)",
     needs=("objects",),
     next_step="Keep locks and pointers elsewhere, or ask for a version of the store that heeds If-None-Match.",
@@ -71,6 +72,7 @@ def test_one_creator_of_an_object_wins(observation: Observation, maximum: float 
 @requirement(
     "OBJECT-UPDATE",
     title="One update of an object wins",
+    severity="advisory",
     source="S3: conditional writes (If-Match)",
     needs=("objects",),
     next_step="Keep locks and pointers elsewhere, or ask for a version of the store that heeds If-Match.",

@@ -42,6 +42,7 @@ _MINIMUM_READS = 100
 @requirement(
     "STORM",
     title="All replicas restore at once",
+    severity="advisory",
     maximum=1.5,
     units=("s", "slowest / median"),
     figure="the slowest load; the ranks' times for a byte, where these were uneven",
@@ -134,6 +135,7 @@ def test_the_checkpoint_is_loaded_by_another_number_of_ranks(
 @requirement(
     "NEIGHBOUR",
     title="A second job does not slow a save",
+    severity="advisory",
     maximum=1.25,
     units=("beside / alone",),
     figure="the median time of a save",
@@ -171,6 +173,7 @@ def test_a_second_job_does_not_hold_up_a_save(neighbour: NoisyNeighbour, maximum
 @requirement(
     "MIXED",
     title="Saves and data loading coexist",
+    severity="advisory",
     maximum=2.0,
     units=("during saves / alone", "s"),
     figure="the 99th percentile of reading a sample; the slowest save, where that was late",

@@ -29,6 +29,7 @@ _MINIMUM_SAVES_OF_A_QUARTER = 2
 @requirement(
     "ENDURE",
     title="Saves stay fast for hours",
+    severity="advisory",
     maximum=0.10,
     units=("fraction",),
     figure="how much of the first quarter's rate the last quarter lost",
@@ -119,6 +120,7 @@ def test_saves_reach_a_steady_state(measurement: Measurement) -> Decision:
 @requirement(
     "NEARFULL",
     title="A nearly full volume stays fast",
+    severity="advisory",
     units=("fraction",),
     figure="how much of the rate was lost",
     limit=", ".join(f"{loss:g} at {level:.0%}" for level, loss in MAXIMUM_NEAR_FULL_LOSS.items()),

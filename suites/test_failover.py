@@ -51,7 +51,7 @@ def test_a_broken_component_costs_no_byte_and_little_time(
     """
     limit = save_limit_seconds(measurement, limits) * MAXIMUM_NEXT_SAVE
     detail = tuple(_detail(failover, limit))
-    if wrong := _wrong(failover, detail) or _too_slow(failover, limit, maximum, detail):
+    if wrong := _wrong(failover, detail) or _failed_after(failover, detail):
         return wrong
     if decided := ended_by(failover.failure, "failover", detail):
         return decided
@@ -60,6 +60,9 @@ def test_a_broken_component_costs_no_byte_and_little_time(
     if len(failover.trials) < len(BREAKS) or not failover.integrity:
         because = f"Something was broken in {len(failover.trials)} of {len(BREAKS)} operations only."
         return not_decided("not measured", because, detail)
+    # The last of all: a longer time alone does not decide, so it must not hide what does.
+    if slow := _too_slow(failover, limit, maximum, detail):
+        return slow
     stall, where = _longest_stall(failover)
     broken = " and ".join(counted(BREAKS.count(kind), kind) for kind in dict.fromkeys(BREAKS))
     errors = sum(bool(o.error) for t in failover.trials for o in t.operations)
@@ -104,17 +107,22 @@ def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
     return missing_bytes(found.integrity, detail)
 
 
+def _failed_after(found: Failover, detail: tuple[str, ...]) -> Decision | None:
+    """Decide where a save failed although the component had been mended."""
+    for number, trial in enumerate(found.trials, start=1):
+        if trial.after and trial.after.error:
+            because = f"The save after break {number} was mended failed: {trial.after.error}."
+            return Decision(outcome="failed", reason="error", because=because, detail=detail)
+    return None
+
+
 def _too_slow(found: Failover, limit: float, maximum: float, detail: tuple[str, ...]) -> Decision | None:
-    """Decide where a rank stood still for too long, or the save while the storage rebuilds was late or failed."""
+    """Decide where a rank stood still for too long, or the save while the storage rebuilds was late."""
     stall, where = _longest_stall(found)
     if stall > maximum:
         took, allowed = compared(stall, maximum)
         because = f"Longest stall: {took} in {where}; limit {allowed}."
         return measured_as("over limit", stall, maximum, "s", because, detail)
-    for number, trial in enumerate(found.trials, start=1):
-        if trial.after and trial.after.error:
-            because = f"The save after break {number} was mended failed: {trial.after.error}."
-            return Decision(outcome="failed", reason="error", because=because, detail=detail)
     slowest = max(((t.after.seconds, n) for n, t in enumerate(found.trials, start=1) if t.after), default=(0.0, 0))
     if slowest[0] > limit:
         took, allowed = compared(slowest[0], limit)

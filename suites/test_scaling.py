@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.analysis.client_counts import rates_of
+from pytest_ckpt.analysis.client_counts import KINDS, rates_of
 from pytest_ckpt.judging.decision import Decision, measured_as
 from pytest_ckpt.judging.loads import missing_bytes, not_cold, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
-from pytest_ckpt.sizing.steps import saves_whole
+from pytest_ckpt.sizing.patterns import saves_whole
 from pytest_ckpt.support.units import counted, format_bytes, format_percent, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_ckpt.facts.measurement import ClientCount, Measurement, OperationKind, Scaling
+    from pytest_ckpt.sizing.limits import ClusterLimits, StatedLimits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +61,7 @@ class Growth:
     help="SCALING: twice the clients do not get twice as much",
 )
 def test_twice_the_clients_get_nearly_twice_as_much(
-    scaling: Scaling, measurement: Measurement, maximum: float
+    scaling: Scaling, measurement: Measurement, limits: ClusterLimits, maximum: float
 ) -> Decision:
     """Twice the clients save and load at least 1.8 times as much a second, until the storage gives what is stated.
 
@@ -70,7 +71,7 @@ def test_twice_the_clients_get_nearly_twice_as_much(
     every byte is compared. Advisory: what all clients get together decides about a cluster; the growth shows what more
     clients would get.
     """
-    detail = tuple(_described(scaling))
+    detail = tuple(_described(scaling, limits.stated))
     if wrong := wrong_bytes(scaling.integrity, detail) or missing_bytes(scaling.integrity, detail):
         return wrong
     for count in scaling.counts:
@@ -78,7 +79,7 @@ def test_twice_the_clients_get_nearly_twice_as_much(
             which = f"a load by {_clients(scaling, count)}"
             if unproven := not_cold(which, load.resident_bytes, load.mapped_bytes, detail, measurement.cache):
                 return unproven
-    worst = max(growths(scaling), key=lambda growth: growth.lost)
+    worst = max(growths(scaling, limits.stated), key=lambda growth: growth.lost)
     needed = math.pow(2 * (1 - maximum), math.log2(worst.more / worst.fewer))
     because = (
         f"From {worst.fewer} to {counted(worst.more, scaling.unit[:-1])} {worst.kind}s grew "
@@ -91,10 +92,10 @@ def test_twice_the_clients_get_nearly_twice_as_much(
     )
 
 
-def growths(found: Scaling) -> Iterator[Growth]:
+def growths(found: Scaling, stated: StatedLimits) -> Iterator[Growth]:
     """Yield every step from one count of clients to the next, of saves and of loads."""
-    ceilings: dict[OperationKind, float] = {"save": found.save_ceiling, "load": found.load_ceiling}
-    for kind, ceiling in ceilings.items():
+    for kind in KINDS:
+        ceiling = stated.bytes_per_second(kind)
         middles = {clients: median(rates) for clients, rates in rates_of(found, kind).items() if rates}
         for (fewer, before), (more, after) in itertools.pairwise(middles.items()):
             yield Growth(kind=kind, fewer=fewer, more=more, before=before, after=after, ceiling=ceiling)
@@ -104,7 +105,7 @@ def _clients(found: Scaling, count: ClientCount) -> str:
     return counted(count.clients, found.unit[:-1])
 
 
-def _described(found: Scaling) -> Iterator[str]:
+def _described(found: Scaling, stated: StatedLimits) -> Iterator[str]:
     saves, loads = rates_of(found, "save"), rates_of(found, "load")
     for count in found.counts:
         ranks = f" ({counted(count.ranks, 'rank')})" if found.unit == "hosts" else ""
@@ -112,8 +113,8 @@ def _described(found: Scaling) -> Iterator[str]:
             f"{_clients(found, count)}{ranks}: {format_bytes(count.bytes)} in {counted(len(count.saves), 'save')} and "
             f"as many loads; medians {_middle(saves[count.clients])} saved, {_middle(loads[count.clients])} loaded"
         )
-    stated = {"saves": found.save_ceiling, "loads": found.load_ceiling}
-    listed = [f"{format_rate(ceiling)} for {kinds}" for kinds, ceiling in stated.items() if ceiling]
+    ceilings = {f"{kind}s": stated.bytes_per_second(kind) for kind in KINDS}
+    listed = [f"{format_rate(ceiling)} for {kinds}" for kinds, ceiling in ceilings.items() if ceiling]
     yield f"ceiling that the vendor states: {' and '.join(listed) or 'none'}"
 
 

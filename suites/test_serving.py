@@ -39,7 +39,7 @@ def test_serving_replicas_load_a_model_in_time(
     The figure is the slowest cold load; every byte is compared. Advisory: it is no part of training.
     """
     share = serving.bytes / serving.full_bytes
-    limit = (serving.limit_seconds or limits.load_limit_seconds) * share
+    limit = (limits.stated.serving_seconds or limits.load_limit_seconds) * share
     detail = _described(serving)
     for load in serving.loads:
         if wrong := wrong_bytes(load.integrity, detail) or missing_bytes(load.integrity, detail):
@@ -50,9 +50,8 @@ def test_serving_replicas_load_a_model_in_time(
         if unproven := not_cold(which, load.resident_bytes, load.mapped_bytes, detail, measurement.cache):
             return unproven
     slowest = max(cold, key=lambda load: load.seconds)
-    origin = (
-        "The limit is that of --ckpt-serving-limit." if serving.limit_seconds else limits.reason("load_limit_seconds")
-    )
+    is_stated = bool(limits.stated.serving_seconds)
+    origin = "The limit is that of --ckpt-serving-limit." if is_stated else limits.reason("load_limit_seconds")
     detail = (*detail, origin, *_part(share))
     rate = format_rate(serving.bytes * serving.replicas / slowest.seconds) if slowest.seconds else "no time"
     took, allowed = compared(slowest.seconds, limit)
@@ -76,14 +75,14 @@ def test_serving_replicas_load_a_model_in_time(
     next_step="Ask what one client of this storage can read and write at most, and consolidate from several.",
     help="Another kind of load is too slow",
 )
-def test_one_client_consolidates_the_weights_in_time(consolidation: Consolidation) -> Decision:
+def test_one_client_consolidates_the_weights_in_time(consolidation: Consolidation, limits: ClusterLimits) -> Decision:
     """One client reads the weights that all ranks wrote, writes them again, durable, and is done within the limit.
 
     So libraries do that bring a distributed checkpoint into files that others can load: rank 0 reads every shard and
     rewrites it while the other ranks wait. Caches are dropped before; every byte of the copy is compared.
     """
     share = consolidation.bytes / consolidation.full_bytes
-    limit = consolidation.limit_seconds * share
+    limit = limits.stated.consolidate_seconds * share
     rate = format_rate(consolidation.bytes / consolidation.seconds) if consolidation.seconds else "no time"
     read = (
         f"{format_bytes(consolidation.bytes)} read and written by rank 0 alone, 2 MiB at a time, caches dropped before"

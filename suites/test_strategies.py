@@ -287,14 +287,16 @@ def test_compressed_saves_are_not_slower_than_plain_ones(compression: Compressio
     next_step="Look at the phase that took longest, and whether a save in the background was waited for.",
     help="A save in the background costs too much",
 )
-def test_a_job_that_is_given_notice_saves_in_time(preempt: Preempted, measurement: Measurement) -> Decision:
+def test_a_job_that_is_given_notice_saves_in_time(
+    preempt: Preempted, measurement: Measurement, limits: ClusterLimits
+) -> Decision:
     """What a job saves when it is told that it will be ended is committed before its end.
 
     Schedulers and clouds give a job notice, often two minutes. Rank 0 tells all ranks, which save what they hold; the
     clock runs until that is committed on the target. Where saves go on in the background, one had just begun. No signal
     is sent, and nothing is loaded. Asked with --ckpt-preemption-notice. Advisory: the notice is the user's.
     """
-    limit, slowest = preempt.notice_seconds * measurement.share, max(preempt.committed_seconds)
+    limit, slowest = limits.stated.notice_seconds * measurement.share, max(preempt.committed_seconds)
     detail = [
         f"{format_bytes(preempt.bytes)} each; from the notice until the commit: "
         f"{', '.join(map(format_seconds, preempt.committed_seconds))}"

@@ -1,4 +1,6 @@
-"""A requirement, check, model, engine and option are one row each: added to a copy, where ARCHITECTURE.md says.
+"""A requirement, check, pattern, model, engine and option are one row each: added to a copy.
+
+They are added where ARCHITECTURE.md says.
 
 Nothing else of the tree is changed: whatever lists them by name elsewhere fails here.
 """
@@ -18,8 +20,9 @@ from tests.support.machine import need_fuse
 from tests.support.new_rows import THINGS, add
 from tests.support.vendor_folder import QUICK
 
+# A count on a page is changed by hand, as ARCHITECTURE.md says of models and engines; of two copies none is added to.
+OF_THE_WHOLE_TREE = ("tests/docs/test_counts_on_pages.py", "tests/test_one_row_a_thing.py")
 # What knows requirements, checks, models, engines or options: judges, sizes, settings, pages, the plan, a run's tests.
-# A count on a page is changed by hand, as ARCHITECTURE.md says of models and engines.
 RELEVANT = (
     "tests/judging", "tests/sizing", "tests/config", "tests/cli/plan/test_cli_plan.py",
     "tests/docs/test_generated_pages.py", "tests/file_systems",
@@ -37,6 +40,19 @@ from tests.support.targets.object_faults import faulty_store
 for fault in ("", "empty prefixes list all"):
     with faulty_store(fault) as endpoint:
         assert set(failed(endpoint, ["OBJECT-LIST.empty"])) == {row.fails[0] for row in MATRIX if row.fault == fault}
+"""
+PLANS_A_PATTERN = """
+from pytest_ckpt.config.options import resolve
+from pytest_ckpt.ranks.process.job import Task
+from pytest_ckpt.sizing.plan import plan_run
+from pytest_ckpt.sizing.steps import planned_steps
+from tests.support.made_target import mounted
+words = {"ckpt_cluster": "64", "ckpt_model": "toy-2b", "ckpt_suite": "performance,contention"}
+settings = resolve(words, {})
+(planned,) = plan_run(settings, mounted("ext4")).checkpoints
+assert "again" in Task.of(planned, settings, 1).patterns
+(steps,) = (s for s in planned_steps(planned, settings, None) if s.kind == "again")
+print(steps.count, steps.label(1).partition(" ")[2])
 """
 NOT_COPIED = shutil.ignore_patterns(
     ".git", ".venv*", ".*_cache", ".hypothesis", "__pycache__", "*.egg-info", "build", "dist", "ckpt-*"
@@ -94,6 +110,26 @@ def test_the_new_requirement_is_part_of_a_run(tree, tmp_path):
     assert "TOTAL[toy-2b-open-2]" in listed.stdout
 
 
+def test_the_new_pattern_is_part_of_the_plan_and_of_the_tasks_of_ranks(tree):
+    planned = python(tree, "-c", PLANS_A_PATTERN)
+    assert planned.returncode == 0, planned.stderr
+    assert planned.stdout.split() == ["1", "load", "that", "is", "made", "again"]
+
+
+@pytest.mark.thorough
+def test_the_new_pattern_is_measured_and_judged(tree, tmp_path):
+    target, report = tmp_path / "target", tmp_path / "report"
+    target.mkdir()
+    done = python(tree, "-m", "pytest", "-p", "pytest_ckpt.plugin.session_hooks", "-q", f"--ckpt-target={target}",
+                  f"--ckpt-report={report}", *QUICK, "--ckpt-suite=performance,contention", "--ckpt-engine=stream",
+                  f"--rootdir={tmp_path}", "-c", os.devnull)  # fmt: skip
+    assert done.returncode in (0, 8), done.stdout + done.stderr
+    (measurement,) = (json.loads(file.read_text()) for file in (report / "measurements").iterdir())
+    assert measurement["patterns"]["again"]["seconds"] > 0
+    verdicts = {v["id"]: v for v in json.loads((report / "report.json").read_text())["requirements"]}
+    assert verdicts["AGAIN"]["measured"] == measurement["patterns"]["again"]["seconds"]
+
+
 @pytest.mark.thorough
 def test_the_new_checks_are_met_and_find_their_faults(tree, tmp_path):
     made = python(tree, "-m", "pytest_ckpt.conformance", "CAPABILITIES.modes", f"--folder={tmp_path}")
@@ -126,6 +162,15 @@ def test_the_new_engine_saves_and_loads(tree, tmp_path):
 
 
 @pytest.mark.thorough
-def test_the_tests_pass_with_one_more_of_each(tree):
+@pytest.mark.timeout(2 * PATIENCE_SECONDS)
+def test_every_fast_test_passes_with_one_more_of_each(tree):
+    """Also one that nobody thought of as one that knows them."""
+    left_out = [f"--deselect={test}" for test in OF_THE_WHOLE_TREE]
+    found = python(tree, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *left_out)
+    assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]
+
+
+@pytest.mark.thorough
+def test_the_tests_that_know_them_pass_with_one_more_of_each(tree):
     found = python(tree, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *RELEVANT)
     assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]

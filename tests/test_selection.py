@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import CHECKOUT
 from tests.support.machine import patience
-from tests.support.selection import LABS, NOT_LABS, beside_others
+from tests.support.selection import LABS, MATRICES, NOT_LABS, beside_others
 
 LOADED = 'pytest_plugins = ["tests.support.selection"]\n'
 # Thirty cases; the test that is added behind them is thorough, too.
@@ -70,8 +70,24 @@ def test_a_thorough_test_that_needs_a_lab_is_chosen_by_its_mark(front_door, pyte
     front_door("--all", "-m", "lab").assert_outcomes(passed=1, deselected=3)
 
 
+def test_of_a_matrix_one_case_in_so_many_runs_on_each_change_and_a_lab_has_the_others(front_door, pytester):
+    pytester.makeconftest(LOADED)
+    matrix = "tests/targets/test_faults_of_bytes.py::test_an_honest_target_passes"
+    place, _, name = matrix.partition("::")
+    (pytester.mkdir("tests") / "targets").mkdir()
+    (pytester.path / place).write_text(CASES.replace("test_case", name) + "def test_other(): pass\n")
+    shown = front_door("--all", "-v", "-m", "thorough and not lab").stdout.str()
+    kept = [str(case) for case in range(0, 30, MATRICES[matrix])]
+    assert re.findall(r"\[(\d+)\] PASSED", shown) == kept
+    assert "::test_other PASSED" in shown
+    front_door("--all", "-m", "lab").assert_outcomes(passed=30 - len(kept), deselected=1 + len(kept))
+
+
 def test_every_place_of_labs_is_there():
-    assert [place for place in LABS if not (CHECKOUT / place).exists()] == []
+    for place in (*LABS, *MATRICES):
+        file, _, name = place.partition("::")
+        assert (CHECKOUT / file).exists(), place
+        assert f"def {name}" in (CHECKOUT / file).read_text() if name else True, place
     assert all(place.startswith(LABS) for place in NOT_LABS)
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.bounds import Count, NotNegative
+
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import ClientUnit, Measurement, OperationKind, Scaling
 
@@ -19,7 +21,7 @@ MINIMUM_COUNTS = 4
 class CountedRates:
     """Rates in bytes a second, one each operation, by count of clients (``unit``), for one way to save or load.
 
-    ``ceiling`` is what the vendor states as the most, in bytes a second; 0: nothing is stated.
+    ``ceiling`` is the maximum that the vendor declares, in bytes a second; 0: none is declared.
     """
 
     name: str
@@ -39,7 +41,7 @@ def rates_of(found: Scaling, kind: OperationKind) -> dict[int, tuple[float, ...]
     }
 
 
-def counted_rates(measurements: Iterable[Measurement]) -> list[CountedRates]:
+def counted_rates(measurements: Iterable[Measurement], ceilings: Mapping[OperationKind, float]) -> list[CountedRates]:
     """Return rates by clients for each model, engine and strategy.
 
     Clients are hosts where some measurement has several, else ranks. Only whole saves and loads count. A run that grew
@@ -49,25 +51,21 @@ def counted_rates(measurements: Iterable[Measurement]) -> list[CountedRates]:
     measurements = list(measurements)
     unit: ClientUnit = "hosts" if any(len(set(m.hosts)) > 1 for m in measurements) else "ranks"
     found: dict[tuple[str, OperationKind], dict[int, tuple[float, ...]]] = {}
-    ceilings: dict[tuple[str, OperationKind], float] = {}
     for m in measurements:
         name = "/".join((m.model, m.subject.engine, m.subject.strategy))
         grown = m.patterns.scaling if m.patterns else None
         for kind in KINDS:
             if grown and grown.unit == unit:
                 by_count = rates_of(grown, kind)
-                stated = grown.save_ceiling if kind == "save" else grown.load_ceiling
             else:
                 count = len(set(m.hosts)) if unit == "hosts" else m.processes
                 by_count = {count: tuple(m.bytes / o.seconds for o in m.whole(kind) if o.seconds > 0)}
-                stated = 0.0
             for count, rates in by_count.items():
                 if rates:
                     of_kind = found.setdefault((name, kind), {})
                     of_kind[count] = of_kind.get(count, ()) + rates
-            ceilings[name, kind] = max(ceilings.get((name, kind), 0.0), stated)
     return [
-        CountedRates(name=name, kind=kind, unit=unit, rates=dict(sorted(rates.items())), ceiling=ceilings[name, kind])
+        CountedRates(name=name, kind=kind, unit=unit, rates=dict(sorted(rates.items())), ceiling=ceilings[kind])
         for (name, kind), rates in found.items()
     ]
 
@@ -81,10 +79,10 @@ class Projection:
     ``leave_one_out_error`` is the root mean square of the logarithms by which the model misses a count left out.
     """
 
-    clients: int
+    clients: Count
     why_not: str
     model: str
-    median: float | None
-    low: float
-    high: float
-    leave_one_out_error: float
+    median: NotNegative | None
+    low: NotNegative
+    high: NotNegative
+    leave_one_out_error: NotNegative

@@ -10,9 +10,10 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 from pytest_ckpt.analysis.statistics import MINIMUM, ratio_of_medians
+from pytest_ckpt.facts.bounds import Bounds
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.facts.system import PICTURE
 from pytest_ckpt.facts.verdict import Outcome
@@ -198,8 +199,8 @@ class EncryptionCost:
     """What was decided; ``because`` are sentences for a person."""
 
     outcome: Outcome
-    maximum_ratio: float
-    because: tuple[str, ...]
+    maximum_ratio: Annotated[float, Bounds(gt=1)]
+    because: Annotated[tuple[str, ...], Bounds(min_length=1)]
 
 
 def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> EncryptionCost:

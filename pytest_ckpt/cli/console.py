@@ -1,8 +1,11 @@
-"""How commands say something to people: what files and names hold must not steer the terminal that shows it."""
+"""Console output of the subcommands: lines without what steers a terminal, and a progress bar."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TextIO
+
+from pytest_ckpt.support.units import counted
 
 
 def say(lines: Iterable[str]) -> None:
@@ -11,3 +14,35 @@ def say(lines: Iterable[str]) -> None:
 
     for line in lines:
         print(printable(line).replace("\n", " "), flush=True)
+
+
+_WIDTH = 30
+
+
+class ProgressBar:
+    """Draws ``reading [#####.....] 12 of 100 runs, 12,288 files`` on a stream, and takes it away again."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._live = stream.isatty()
+        self._shown = ""
+
+    def show(self, done: int, of: int, files: int) -> None:
+        """Bring the line up to date."""
+        if not self._live or not of:
+            return
+        filled = _WIDTH * done // of
+        bar = "#" * filled + "." * (_WIDTH - filled)
+        self._write(f"reading [{bar}] {done:,} of {counted(of, 'run')}, {counted(files, 'file')}")
+
+    def end(self) -> None:
+        """Remove the line."""
+        if self._shown:
+            self._write("")
+
+    def _write(self, text: str) -> None:
+        if text != self._shown:
+            blank = " " * max(0, len(self._shown) - len(text))
+            self._stream.write("\r" + text + blank + ("" if text else "\r"))
+            self._stream.flush()
+            self._shown = text

@@ -120,8 +120,8 @@ def _judge_published(folder: Path, limits: Mapping[str, str | None]) -> dict[str
 
 def _read(folder: Path, places: Sequence[Path], overlooked: Sequence[Message]) -> ResultTree:
     """Read the runs of a tree; on a terminal a bar shows how far it is."""
+    from pytest_ckpt.cli.console import ProgressBar  # noqa: PLC0415
     from pytest_ckpt.published.judge import read_results  # noqa: PLC0415
-    from pytest_ckpt.report.bar import ProgressBar  # noqa: PLC0415
 
     bar = ProgressBar(sys.stderr)
     try:

@@ -9,7 +9,21 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from pytest_ckpt import __version__
-from pytest_ckpt.cli import diff, doctor, export, judge, plan, project, record, show, simulate, size, trend, verify
+from pytest_ckpt.cli import (
+    diff,
+    doctor,
+    export,
+    judge,
+    plan,
+    project,
+    record,
+    schema,
+    show,
+    simulate,
+    size,
+    trend,
+    verify,
+)
 from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -28,6 +42,7 @@ COMMANDS = {
     "project": project,
     "record": record,
     "show": show,
+    "schema": schema,
     "doctor": doctor,
 }
 

@@ -13,6 +13,8 @@ from pytest_ckpt.support.units import parse_size
 if TYPE_CHECKING:
     import argparse
 
+    from pytest_ckpt.facts.measurement import OperationKind
+
 HELP = "project save and load rates to more clients, by a run with a few counts of them, or several runs"
 DESCRIPTION = (
     "Fit saturation models to the rates of different counts of clients (one run with --ckpt-suite=scaling, or several "
@@ -33,8 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Print the projections."""
-    from pytest_ckpt.analysis.client_counts import MINIMUM_COUNTS, counted_rates  # noqa: PLC0415
+    from pytest_ckpt.analysis.client_counts import KINDS, MINIMUM_COUNTS, counted_rates  # noqa: PLC0415
     from pytest_ckpt.analysis.saturation import project  # noqa: PLC0415 - numpy only here
+    from pytest_ckpt.evidence.judged_run import recorded_settings  # noqa: PLC0415
     from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_folder  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
@@ -46,15 +49,19 @@ def run(asked: argparse.Namespace) -> int:
     if asked.client_rate:
         bounds[-1] *= clients
     measurements, notices = [], []
+    declared: dict[OperationKind, float] = {"save": 0.0, "load": 0.0}
     for folder in dict.fromkeys(map(Path, asked.folders)):
         if not folder.is_dir():
             raise UsageError(f"{folder} is no folder.", "Name the folder of a run, such as ckpt-report.")
-        measurements += [from_plain(Measurement, m) for m in judge_folder(folder, {}, foresees=False)["measurements"]]
+        document = judge_folder(folder, {}, foresees=False)
+        measurements += [from_plain(Measurement, m) for m in document["measurements"]]
+        for kind, ceiling in zip(KINDS, recorded_settings(document, {}).vendor_max_rates, strict=True):
+            declared[kind] = max(declared[kind], ceiling)
         if not is_unfinished(folder) and (changed := changes_of_facts(folder)):
             notices.append(f"{folder} is not as its run left it: {', '.join(changed)}.")
-    found = counted_rates(measurements)
+    found = counted_rates(measurements, declared)
     rows = [
-        (s, project(s.rates, clients, min([*bounds, *([s.ceiling] if s.ceiling else [])], default=None)))
+        (s, project(s.rates, clients, min([*bounds, *filter(None, [s.ceiling])], default=None)))
         for s in found
         if len(s.rates) >= MINIMUM_COUNTS
     ]
@@ -65,11 +72,11 @@ def run(asked: argparse.Namespace) -> int:
             f"Name a run with --ckpt-suite=scaling, or runs of one model: {MINIMUM_COUNTS} counts are needed, or more, "
             "such as 1, 2, 4 and 8 hosts.",
         )
-    document = document_of(rows, notices)
+    projected = document_of(rows, notices)
     if asked.json:
-        print(json.dumps(document, indent=1))
+        print(json.dumps(projected, indent=1))
     else:
-        say(projection_lines(document))
+        say(projection_lines(projected))
     return 0
 
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, fields
 from typing import Any, get_args
 
 from pytest_ckpt.config.hugging_face import from_config
-from pytest_ckpt.facts.codec import from_plain, misfits
+from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.models import Bias, Model, OwnModel, Precision, named
+from pytest_ckpt.facts.written import fault
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.strict_json import parse
-from pytest_ckpt.support.toml import parse_toml
-from pytest_ckpt.support.user_files import read_user_bytes, user_path
+from pytest_ckpt.support.user_files import parse_toml, read_user_bytes, user_path
 
 MODEL, UP_TO = "--ckpt-model", "--ckpt-certify-up-to"
 
@@ -146,9 +146,9 @@ def kept_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
     for checkpoint in checkpoints:
         if not (plain := checkpoint.get("definition")):
             continue
+        if wrong := fault(plain, Model):
+            raise ValueError(f"its definition of {checkpoint['model']} is none: {wrong}")
         model = from_plain(Model, plain)
-        if wrong := [*misfits(model)]:
-            raise ValueError(f"its definition of {checkpoint['model']} is none: {wrong[0]}")
         if not model.own or not checked_model(model).name == model.name == checkpoint["model"]:
             raise ValueError(f"{checkpoint['model']} is defined otherwise than the digest in its name says")
         kept |= {model.name: model, model.own.given_as: model}

@@ -16,8 +16,7 @@ from pytest_ckpt.facts.options import GROUPS, OPTIONS, Option, declaration
 from pytest_ckpt.facts.settings import PROFILES, Origin, Settings
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.support.errors import UsageError, nearest
-from pytest_ckpt.support.toml import parse_toml
-from pytest_ckpt.support.user_files import read_user_text, user_path
+from pytest_ckpt.support.user_files import parse_toml, read_user_text, user_path
 
 if TYPE_CHECKING:
     import argparse
@@ -90,7 +89,7 @@ def resolve(
     operations = values["operations"] or profile.operations
     if values["keep_last"] and values["keep_last"] > operations:
         raise UsageError(
-            f"--ckpt-keep-last {values['retain']}: the run has {operations} saves, and no more can be kept.",
+            f"--ckpt-keep-last {values['keep_last']}: the run has {operations} saves, and no more can be kept.",
             f"Keep fewer, or leave it out: without it all {operations} stay until they have been loaded.",
         )
     models = Models(parallelism=values["parallel"], kept=kept or {})

@@ -11,8 +11,7 @@ from typing import Any
 from pytest_ckpt.sizing.demands import StorageTable, TableRow
 from pytest_ckpt.support import resources
 from pytest_ckpt.support.errors import UsageError, nearest
-from pytest_ckpt.support.toml import parse_toml
-from pytest_ckpt.support.user_files import read_user_text, user_path
+from pytest_ckpt.support.user_files import parse_toml, read_user_text, user_path
 
 SHIPPED = ("superpod-h100",)
 _GB, _MAXIMUM_GB, _MAXIMUM_ACCELERATORS = 1e9, 1e9, 1_000_000_000

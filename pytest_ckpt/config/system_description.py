@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.facts.system import FACTS, PICTURE, REPEATED, not_told
 from pytest_ckpt.support.embedded_pictures import MAXIMUM_BYTES, media_type
 from pytest_ckpt.support.errors import UsageError, nearest
-from pytest_ckpt.support.toml import parse_toml
-from pytest_ckpt.support.user_files import read_user_bytes, read_user_text, user_path
+from pytest_ckpt.support.user_files import parse_toml, read_user_bytes, read_user_text, user_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,11 +9,13 @@ import re
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 from pytest_ckpt.evidence.manifest import is_as_listed
-from pytest_ckpt.evidence.schemas import faults
+from pytest_ckpt.facts.bounds import Bounds, CountFromOne, Moment, Positive, Text
 from pytest_ckpt.facts.options import with_role
+from pytest_ckpt.facts.verdict import Grade
+from pytest_ckpt.facts.written import fault
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
 from pytest_ckpt.support.user_files import answering, is_there, resolved_user_path, user_path
@@ -29,6 +31,43 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MAXIMUM_NAMED = 5
 _REQUESTS = "request_p99_seconds"
 OPTION = "--ckpt-history"
+
+Seconds = Annotated[float, Bounds(ge=1e-9, le=1e9)]
+
+
+class LineSubject(TypedDict):
+    """Every operation of one subject. ``is_whole``: its measurement came to its end.
+
+    ``conditions`` are what a time depends on besides storage and load. ``request_p99_seconds``, on an object store: the
+    99th percentile of each kind of request, at its worst endpoint.
+    """
+
+    subject: Text
+    conditions: dict[str, Any]
+    is_whole: bool
+    save_seconds: list[Seconds]
+    load_seconds: list[Seconds]
+    save_limit_seconds: Positive
+    load_limit_seconds: Positive
+    request_p99_seconds: NotRequired[dict[str, Seconds]]
+
+
+class Line(TypedDict):
+    """One line of history.jsonl, which --ckpt-history appends.
+
+    Fields may be added; none changes its meaning without a new schema number.
+    """
+
+    schema: Literal["pytest-ckpt/history/1"]
+    id: Text
+    version: str
+    started: Moment
+    finished: str | None
+    grade: Grade
+    exit_code: Literal[0, 1, 2, 3, 4, 8]
+    accelerators: CountFromOne
+    folder: str
+    subjects: list[LineSubject]
 
 
 def check_place(history: Path, target: Path, report: Path) -> None:
@@ -168,13 +207,13 @@ def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[
             # As a line would hold it: without tuples.
             report = parse(read(folder / _REPORT))
             document = parse(json.dumps(entry(report)).encode())
-            wrong = faults(document, "history")
+            wrong = fault(document, Line)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            wrong = [f"{_REPORT} is none: {error}"]
+            wrong = f"{_REPORT} is none: {error}"
         if not wrong and not is_as_listed(folder, _REPORT):
-            wrong = [f"{_REPORT} is not as its run left it"]
+            wrong = f"{_REPORT} is not as its run left it"
         if wrong:
-            notices.append(f"run {line['id']} was left out: {RUNS}/{line['id']}: {wrong[0]}")
+            notices.append(f"run {line['id']} was left out: {RUNS}/{line['id']}: {wrong}")
             continue
         if _as_old_as(line, document) != line:
             names = ", ".join(name for name in document if document[name] != line.get(name)) or "more than there was"
@@ -203,8 +242,8 @@ def _as_old_as(line: Mapping[str, Any], stated: dict[str, Any]) -> dict[str, Any
 def _entry_of(line: bytes) -> dict[str, Any]:
     """Return the entry that a line holds. Raises ValueError that says why it is none."""
     found: dict[str, Any] = parse(line)
-    if wrong := faults(found, "history"):
-        raise ValueError(wrong[0])
+    if wrong := fault(found, Line):
+        raise ValueError(wrong)
     if not _ID.fullmatch(found["id"]):
         raise ValueError(f"{found['id']!r:.60} is no name of a run")
     _moment(found)

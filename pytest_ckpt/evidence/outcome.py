@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+Examined = Literal["digests", "verdicts", "pages", "signature"]
 Outcome = Literal["holds", "broken", "not checked"]
 
 
@@ -12,7 +13,7 @@ Outcome = Literal["holds", "broken", "not checked"]
 class Examination:
     """One thing that was looked at; ``details`` name each place where it does not hold."""
 
-    name: str
+    name: Examined
     outcome: Outcome
     description: str
     details: tuple[str, ...] = ()

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pytest_ckpt.evidence.schemas import faults
-from pytest_ckpt.facts.codec import Record, from_plain, misfits, to_plain
+from pytest_ckpt.facts.codec import Record, from_plain, to_plain
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.starts import Start
+from pytest_ckpt.facts.written import fault
 from pytest_ckpt.grading.document import SCHEMA
+from pytest_ckpt.grading.report_document import Report
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
@@ -49,8 +50,8 @@ def read_report(folder: Path) -> Document:
             f"{file} follows {report['schema']:.60}, which this version does not know.",
             "Judge it with the version of pytest-ckpt that made the run, or a newer one.",
         )
-    if wrong := faults(report, "report"):
-        raise not_ours(file, "follows no schema of pytest-ckpt", wrong)
+    if wrong := fault(report, Report):
+        raise not_ours(file, "follows no schema of pytest-ckpt", [wrong])
     return report
 
 
@@ -84,23 +85,20 @@ def read_observations(folder: Path) -> list[Observation]:
 
 def _read_record(file: Path, kind: type[Record], part: Literal["measurement", "observation"]) -> Record:
     plain = read_file(file)
-    if wrong := faults(plain, "report", part):
-        raise not_ours(file, f"is no {part} of pytest-ckpt", wrong)
     try:
-        record = from_plain(kind, plain)
-    except (TypeError, ValueError, AttributeError) as error:
+        return fitting(kind, plain)
+    except (TypeError, ValueError) as error:
         raise not_ours(file, f"is no {part} of pytest-ckpt", [str(error)]) from None
-    if wrong := list(misfits(record)):
-        raise not_ours(file, f"is no {part} of pytest-ckpt", wrong)
-    return record
 
 
 def fitting(kind: type[Record], plain: Any) -> Record:
-    """Return a record of the report. Raises TypeError for values of other types than a run writes."""
-    record = from_plain(kind, plain)
-    if wrong := next(misfits(record), ""):
+    """Return a record of the report.
+
+    Raises TypeError for what no run writes, ValueError for a text that is no subject.
+    """
+    if wrong := fault(plain, kind):
         raise TypeError(f"{kind.__name__.lower()}: {wrong}")
-    return record
+    return from_plain(kind, plain)
 
 
 def read_file(file: Path) -> Any:

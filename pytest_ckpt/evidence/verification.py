@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import __version__
 from pytest_ckpt.evidence.manifest import MANIFEST, compare, report_text
-from pytest_ckpt.evidence.outcome import Examination
+from pytest_ckpt.evidence.outcome import Examination, Examined
 from pytest_ckpt.evidence.rejudge import altered_tables, judge_folder
 from pytest_ckpt.evidence.run_files import REPORT, Document, odd_records, read_report
 from pytest_ckpt.evidence.signature_check import check_signature, unsigned
@@ -187,15 +187,15 @@ def _is_same(one: Path, other: Path) -> bool:
         return False
 
 
-def _held(name: str, description: str) -> Examination:
+def _held(name: Examined, description: str) -> Examination:
     return Examination(name=name, outcome="holds", description=description)
 
 
-def _unchecked(name: str, description: str, details: Sequence[str] = ()) -> Examination:
+def _unchecked(name: Examined, description: str, details: Sequence[str] = ()) -> Examination:
     return Examination(name=name, outcome="not checked", description=description, details=_first(details))
 
 
-def _broken(name: str, description: str, details: Sequence[str]) -> Examination:
+def _broken(name: Examined, description: str, details: Sequence[str]) -> Examination:
     return Examination(name=name, outcome="broken", description=description, details=_first(details))
 
 

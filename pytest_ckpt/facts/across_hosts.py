@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_ckpt.facts.bounds import Count, NotNegative
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marker:
@@ -85,10 +87,10 @@ class HostWait:
 
     host: str
     awaited: Awaited
-    times: int
-    waited_seconds: float
-    longest_seconds: float
-    unseen: int = 0
+    times: Count
+    waited_seconds: NotNegative
+    longest_seconds: NotNegative
+    unseen: Count = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,7 +100,7 @@ class HostWaits:
     None of it is in the time of a save or load.
     """
 
-    looks: int
+    looks: Count
     late: tuple[HostWait, ...] = ()
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from pytest_ckpt.facts.bounds import Count, NotNegative
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -44,8 +46,8 @@ class FsyncCounts:
     """
 
     counter: FsyncCounter = "cachestat"
-    dirty_bytes: int = 0
-    left_bytes: int = 0
+    dirty_bytes: Count = 0
+    left_bytes: Count = 0
     unobservable: str = ""
     unsafe_option: str = ""
 
@@ -64,7 +66,7 @@ class FsyncCounts:
 class FsyncEffect(FsyncCounts):
     """What the kernel of one rank counted of a file of this rank."""
 
-    rank: int
+    rank: Count
     host: str
     moment: Moment
 
@@ -76,12 +78,12 @@ class ClockSpan:
     ``asleep_seconds`` is how far CLOCK_BOOTTIME, which counts the sleep of a host, ran ahead of CLOCK_MONOTONIC.
     """
 
-    rank: int
+    rank: Count
     host: str
     of: str
     clock_seconds: float
     uptime_seconds: float
-    asleep_seconds: float = 0.0
+    asleep_seconds: NotNegative = 0.0
 
     @property
     def difference_seconds(self) -> float:
@@ -108,7 +110,7 @@ class ClockSpan:
 class RankSpan:
     """How long a measurement took by the clock of one rank, in seconds."""
 
-    rank: int
+    rank: Count
     host: str
     seconds: float
 

@@ -6,18 +6,14 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Callable, Hashable, Iterator
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
 Record = TypeVar("Record")
 Reader = Callable[[Any], Any]
 
 # What is plain already, by its very type; a long run has lists of hundreds of thousands of such values.
 _PLAIN = frozenset({str, int, float, bool, types.NoneType})
-# The types that fit a field of numbers or texts.
-_FITTING: dict[Any, frozenset[type]] = {
-    float: frozenset({int, float}), int: frozenset({int}), str: frozenset({str}), bool: frozenset({bool}),
-}  # fmt: skip
 
 
 def to_plain(record: Any) -> Any:
@@ -76,7 +72,7 @@ def _reader(hint: Any) -> Reader | None:
     if origin in (types.UnionType, typing.Union):
         return _reader(next(a for a in args if a is not types.NoneType))
     if origin in (tuple, frozenset):
-        reader = None if args[0] in _FITTING else _reader(args[0])
+        reader = None if args[0] in _PLAIN else _reader(args[0])
         return origin if reader is None else lambda value: origin(_read(reader, item) for item in value)
     if origin is dict:
         return functools.partial(_read_dict, _reader(args[1]))
@@ -96,53 +92,3 @@ def _read_dict(reader: Reader | None, value: Any) -> Any:
 
 def _is_named_tuple(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
-
-
-def shared(kind: type, *sources: object) -> dict[str, Any]:
-    """Return, for each field of ``kind``, the attribute of that name of the first source that has one."""
-    found = {}
-    for field in dataclasses.fields(kind):
-        source = next((s for s in sources if hasattr(s, field.name)), None)
-        if source is not None:
-            found[field.name] = getattr(source, field.name)
-    return found
-
-
-def misfits(record: Any, place: str = "") -> Iterator[str]:
-    """Yield a sentence for every value in a record that is not of its field's type; for records of another hand."""
-    for name, hint in _hints(typing.cast("Hashable", type(record))).items():
-        yield from _misfits(hint, getattr(record, name), f"{place}.{name}" if place else name)
-
-
-def _misfits(hint: Any, value: Any, place: str) -> Iterator[str]:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (types.UnionType, typing.Union):
-        if value is not None or types.NoneType not in args:
-            yield from _misfits(next(a for a in args if a is not types.NoneType), value, place)
-    elif origin is tuple and isinstance(value, tuple):
-        if args[0] in _FITTING and _FITTING[args[0]].issuperset(map(type, value)):
-            return
-        for number, item in enumerate(value):
-            yield from _misfits(args[0], item, f"{place}[{number}]")
-    elif origin is frozenset and isinstance(value, frozenset):
-        for item in value:
-            yield from _misfits(args[0], item, place)
-    elif origin is dict and isinstance(value, dict):
-        for name, item in value.items():
-            yield from _misfits(args[1], item, f"{place}.{name}")
-    elif (dataclasses.is_dataclass(hint) or _is_named_tuple(hint)) and isinstance(
-        value, typing.cast("type[Any]", hint)
-    ):
-        yield from misfits(value, place)
-    elif not _fits(hint, value, args if origin is Literal else None):
-        yield f"{place} is {value!r:.40}"
-
-
-def _fits(hint: Any, value: Any, words: tuple[Any, ...] | None) -> bool:
-    if words is not None:
-        return value in words
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return hint is Any or (hint in (str, bool) and isinstance(value, hint))

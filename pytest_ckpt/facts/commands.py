@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_ckpt.facts.bounds import Count, NotNegative, Share
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.proofs import Integrity
 
@@ -27,7 +28,7 @@ class CommandRun:
     """
 
     command: Command
-    seconds: float
+    seconds: NotNegative
     exit_code: int | None
     output: str = ""
 
@@ -54,9 +55,9 @@ class OperationTrial:
     """
 
     kind: TriedKind
-    seconds: float
-    quiet_seconds: float
-    quiet_rank: int
+    seconds: NotNegative
+    quiet_seconds: NotNegative
+    quiet_rank: Count
     error: str = ""
 
 
@@ -74,7 +75,7 @@ class FailoverTrial:
     """
 
     kind: TriedKind
-    moment_seconds: float
+    moment_seconds: NotNegative
     broke: CommandRun
     operations: tuple[OperationTrial, ...]
     mended: CommandRun | None = None
@@ -98,7 +99,7 @@ class Failover:
     undisturbed: tuple[OperationTrial, ...] = ()
     trials: tuple[FailoverTrial, ...] = ()
     integrity: Integrity | None = None
-    resident_fraction: float | None = None
+    resident_fraction: Share | None = None
     is_declared_cold: bool = False
     not_run: str = ""
     failure: Failure | None = None
@@ -123,12 +124,12 @@ class Upgrade:
 
     command: str
     undisturbed: tuple[OperationTrial, ...] = ()
-    moment_seconds: float = 0.0
+    moment_seconds: NotNegative = 0.0
     operations: tuple[OperationTrial, ...] = ()
     run: CommandRun | None = None
     lost: str = ""
     integrity: Integrity | None = None
-    resident_fraction: float | None = None
+    resident_fraction: Share | None = None
     is_declared_cold: bool = False
     failure: Failure | None = None
     ran_after: CommandRun | None = None
@@ -145,7 +146,7 @@ class SnapshotTrial:
 
     alone: OperationTrial
     beside: OperationTrial
-    moment_seconds: float
+    moment_seconds: NotNegative
     taken: CommandRun
     is_before_commit: bool = False
     is_committed: bool = False

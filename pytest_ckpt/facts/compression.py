@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
+
+from pytest_ckpt.facts.bounds import Bounds, Count, NotNegative
 
 EXTRA = "compressed"
 """The extra of pytest-ckpt that brings the libraries of all codecs."""
@@ -47,12 +49,12 @@ class Compression:
 
     codec: str
     content: str
-    bytes: int
-    stored_bytes: int
-    plain_save_seconds: tuple[float, ...]
-    compressed_save_seconds: tuple[float, ...]
-    plain_load_seconds: tuple[float, ...]
-    compressed_load_seconds: tuple[float, ...]
-    save_codec_seconds: tuple[float, ...]
-    load_codec_seconds: tuple[float, ...]
-    fault_count: int = 0
+    bytes: Annotated[int, Bounds(ge=1, le=10**18)]
+    stored_bytes: Count
+    plain_save_seconds: tuple[NotNegative, ...]
+    compressed_save_seconds: tuple[NotNegative, ...]
+    plain_load_seconds: tuple[NotNegative, ...]
+    compressed_load_seconds: tuple[NotNegative, ...]
+    save_codec_seconds: Annotated[tuple[NotNegative, ...], Bounds(min_length=1)]
+    load_codec_seconds: Annotated[tuple[NotNegative, ...], Bounds(min_length=1)]
+    fault_count: Count = 0

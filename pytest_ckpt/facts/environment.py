@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pytest_ckpt.facts.bounds import Count, Positive, Text
 from pytest_ckpt.facts.targets import TargetFacts
 
 STREAM_SECONDS = 2.0
@@ -29,8 +30,8 @@ class HostNetwork:
     """
 
     basis: Literal["streams", "stated"]
-    sends_bytes_per_second: float | None = None
-    receives_bytes_per_second: float | None = None
+    sends_bytes_per_second: Positive | None = None
+    receives_bytes_per_second: Positive | None = None
     over: str = ""
     why_not: str = ""
 
@@ -51,11 +52,11 @@ class HostFacts:
     """
 
     host: str
-    ranks: tuple[int, ...]
+    ranks: tuple[Count, ...]
     cpu: str
-    cores: int
-    memory_bytes: int
-    memory_available_bytes: int
+    cores: Count
+    memory_bytes: Count
+    memory_available_bytes: Count
     kernel: str
     os: str
     python: str
@@ -68,7 +69,7 @@ class HostFacts:
 class PluginFacts:
     """A plugin that takes part in a run, the hooks that it implements, and what it told of the environment."""
 
-    name: str
+    name: Text
     version: str
     hooks: tuple[str, ...]
     facts: dict[str, str] = field(default_factory=dict)

@@ -13,62 +13,25 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from pytest_ckpt.facts.across_hosts import Awaited, DelayedHost, TargetView, TierView, added_up
 from pytest_ckpt.facts.client_proofs import ClientProofs
 from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.commands import Command, CommandRun, Failover, Snapshots, Upgrade
-from pytest_ckpt.facts.compression import Compression
+from pytest_ckpt.facts.commands import Command, CommandRun
 from pytest_ckpt.facts.environment import HostFacts
 from pytest_ckpt.facts.event_line import CALL, MARK, Call, line_of, plain_of
 from pytest_ckpt.facts.failure import FailureKind, Phase
 from pytest_ckpt.facts.measurement import (
-    Consolidation,
     DataEffect,
-    Endurance,
-    LoadPattern,
-    MixedLoad,
-    NearFull,
-    NoisyNeighbour,
     Operation,
     Patterns,
     RankFacts,
     Retention,
-    Scaling,
-    Serving,
 )
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.requests import Requests
-from pytest_ckpt.facts.strategy_results import Chains, Crashes, Preempted, Tiers, Training
-from pytest_ckpt.facts.subject import OperationRef, Pattern, Subject
-
-StepKind = Literal[
-    "save", "load", "retention", "data", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance",
-    "near_full", "failover", "upgrade", "snapshots", "crashes", "chains", "tiers", "preempt",
-    "serving", "consolidation", "compression", "scaling",
-]  # fmt: skip
-"""What ranks do one after the other: the subject's own saves and loads, and what is measured beside them."""
-
-PatternFound = (
-    LoadPattern
-    | NoisyNeighbour
-    | MixedLoad
-    | Endurance
-    | NearFull
-    | Failover
-    | Upgrade
-    | Snapshots
-    | Training
-    | Crashes
-    | Chains
-    | Tiers
-    | Preempted
-    | Serving
-    | Consolidation
-    | Compression
-    | Scaling
-)
+from pytest_ckpt.facts.subject import OperationRef, Pattern, StepKind, Subject
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,7 +164,7 @@ class PatternMeasured:
 
     subject: Subject
     name: Pattern
-    found: PatternFound | None = None
+    found: object = None
     not_run: str = ""
 
 
@@ -292,7 +255,7 @@ def event_from_plain(data: Any) -> Event:
     kind = KINDS[data["event"]]
     try:
         if kind is PatternMeasured:
-            found = getattr(from_plain(Patterns, {data["name"]: data.get("found")}), data["name"])
+            found = from_plain(Patterns, {data["name"]: data.get("found")}).found(data["name"])
             return from_plain(PatternMeasured, {**data, "found": None}) if found is None else _pattern(data, found)
         return from_plain(kind, data)
     except (KeyError, TypeError, AttributeError) as error:
@@ -327,7 +290,7 @@ class SubjectEvents:
     operations: list[Operation] = field(default_factory=list)
     durability: Durability | None = None
     integrity: Integrity | None = None
-    found: dict[str, PatternFound] = field(default_factory=dict)
+    found: dict[str, object] = field(default_factory=dict)
     not_run: dict[str, str] = field(default_factory=dict)
     looks: list[tuple[Awaited, tuple[DelayedHost, ...]]] = field(default_factory=list)
     end: MeasurementDone | None = None
@@ -391,5 +354,5 @@ def events_by_subject(events: Iterable[Event]) -> dict[Subject, SubjectEvents]:
     return subjects
 
 
-def _pattern(data: dict[str, Any], found: PatternFound) -> PatternMeasured:
+def _pattern(data: dict[str, Any], found: object) -> PatternMeasured:
     return PatternMeasured(subject=Subject.from_text(data["subject"]), name=data["name"], found=found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_ckpt.facts.bounds import Count
 from pytest_ckpt.facts.subject import OperationRef
 
 FailureKind = Literal["error", "killed", "hung", "too slow", "launch", "interrupted", "hook", "replaced"]
@@ -46,7 +47,7 @@ class Failure:
 
     kind: FailureKind
     message: str
-    rank: int | None = None
+    rank: Count | None = None
     host: str = ""
     operation: OperationRef | None = None
     phase: Phase = ""

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from pytest_ckpt.facts.across_hosts import HostWaits
+from pytest_ckpt.facts.bounds import Bounds, Count, CountFromOne, NotNegative, Positive, Share
 from pytest_ckpt.facts.client_proofs import ClientProofs
 from pytest_ckpt.facts.commands import Failover, Snapshots, Upgrade
 from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.models import Mode
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.strategy_results import Chains, Crashes, DrainRule, Preempted, Tiers, Training
-from pytest_ckpt.facts.subject import Subject
+from pytest_ckpt.facts.subject import Pattern, Subject
 
 OperationKind = Literal["save", "load"]
+Basis = Literal["all ranks", "inferred from rank 0", "rank 0 only"]
+"""What the times of an operation were taken from; `Measurement` says it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,32 +35,31 @@ class Operation:
     of `Measurement.basis`; results of others may lack ranks: then ``slowest_rank`` and ``rank0_seconds`` may be None,
     and where ``at_least_seconds`` is set, ``seconds`` is only what it took at most.
 
-    A save tells four points apart, in seconds from the barrier until the last rank reached them: ``returned_seconds``,
-    the job could go on; ``staged_seconds``, it could change its state; ``stored_seconds``, all bytes were durable;
-    ``committed_seconds``, the checkpoint was committed, which is the save's result. None: not measured.
+    A save has three more points, in seconds from the barrier until the last rank reached them: ``returned_seconds``,
+    the job could go on; ``staged_seconds``, it could change its state; ``stored_seconds``, all bytes were durable.
+    None: not measured.
 
     A load would have ended ``stalled_seconds`` sooner, at most, if none of its reads had waited for the client to
     compare what had arrived. None: not measured.
     """
 
     kind: OperationKind
-    index: int
-    seconds: float
-    slowest_rank: int | None
-    rank0_seconds: float | None
-    rank_seconds: tuple[float, ...]
-    phases: dict[str, float]
-    bytes: int
-    checkpoint: int = 0
-    mapped_bytes: int | None = None
-    resident_bytes: int | None = None
-    basis: str = "all ranks"
-    at_least_seconds: float | None = None
-    returned_seconds: float | None = None
-    staged_seconds: float | None = None
-    stored_seconds: float | None = None
-    committed_seconds: float | None = None
-    stalled_seconds: float | None = None
+    index: Annotated[int, Bounds(ge=1, le=100_000)]
+    seconds: Annotated[float, Bounds(ge=1e-9, le=1e9)]
+    slowest_rank: Count | None
+    rank0_seconds: NotNegative | None
+    rank_seconds: tuple[NotNegative, ...]
+    phases: dict[str, NotNegative]
+    bytes: Count
+    checkpoint: Count = 0
+    mapped_bytes: Count | None = None
+    resident_bytes: Count | None = None
+    basis: Basis = "all ranks"
+    at_least_seconds: NotNegative | None = None
+    returned_seconds: NotNegative | None = None
+    staged_seconds: NotNegative | None = None
+    stored_seconds: NotNegative | None = None
+    stalled_seconds: NotNegative | None = None
 
     @property
     def bytes_per_second(self) -> float:
@@ -71,21 +74,21 @@ class Retention:
     ``save_seconds`` is the median of the saves, ``save_while_deleting_seconds`` one more, with a deletion beside it.
     """
 
-    kept: int
-    delete_seconds: tuple[float, ...]
-    save_seconds: float
-    save_while_deleting_seconds: float
+    kept: Count
+    delete_seconds: tuple[NotNegative, ...]
+    save_seconds: Positive
+    save_while_deleting_seconds: Positive
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DataEffect:
     """Seconds of saves and loads of unique and of constant data, taken in turns; faults in all of these loads."""
 
-    unique_save_seconds: tuple[float, ...]
-    constant_save_seconds: tuple[float, ...]
-    unique_load_seconds: tuple[float, ...]
-    constant_load_seconds: tuple[float, ...]
-    fault_count: int = 0
+    unique_save_seconds: tuple[NotNegative, ...]
+    constant_save_seconds: tuple[NotNegative, ...]
+    unique_load_seconds: tuple[NotNegative, ...]
+    constant_load_seconds: tuple[NotNegative, ...]
+    fault_count: Count = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,7 +99,7 @@ class LoadPattern:
     """
 
     reads: str
-    rank_bytes: tuple[int, ...]
+    rank_bytes: tuple[Count, ...]
     operations: tuple[Operation, ...]
     integrity: Integrity
 
@@ -109,13 +112,13 @@ class NoisyNeighbour:
     second job completed in all.
     """
 
-    ranks: int
-    neighbour_ranks: int
-    bytes: int
-    alone_seconds: tuple[float, ...]
-    contended_seconds: tuple[float, ...]
-    bursts: int
-    neighbour_bytes: int
+    ranks: Count
+    neighbour_ranks: Count
+    bytes: Count
+    alone_seconds: tuple[NotNegative, ...]
+    contended_seconds: tuple[NotNegative, ...]
+    bursts: Count
+    neighbour_bytes: Count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,11 +131,11 @@ class MixedLoad:
     """
 
     reads: str
-    alone_p99_seconds: tuple[float, ...]
-    contended_p99_seconds: tuple[float, ...]
-    alone_reads: tuple[int, ...]
-    contended_reads: tuple[int, ...]
-    save_seconds: tuple[float, ...]
+    alone_p99_seconds: tuple[NotNegative, ...]
+    contended_p99_seconds: tuple[NotNegative, ...]
+    alone_reads: tuple[Count, ...]
+    contended_reads: tuple[Count, ...]
+    save_seconds: tuple[NotNegative, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -142,11 +145,11 @@ class Endurance:
     They went on for ``seconds``; ``requested_seconds`` is 0 where they only had to become steady.
     """
 
-    requested_seconds: float
-    seconds: float
-    kept: int
-    start_seconds: tuple[float, ...]
-    save_seconds: tuple[float, ...]
+    requested_seconds: NotNegative
+    seconds: NotNegative
+    kept: Count
+    start_seconds: tuple[NotNegative, ...]
+    save_seconds: tuple[NotNegative, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,17 +159,17 @@ class FillLevel:
     ``ballast_bytes`` were written to reach it.
     """
 
-    requested: float
-    used: float
-    ballast_bytes: int
-    save_seconds: tuple[float, ...]
+    requested: Share
+    used: Share
+    ballast_bytes: Count
+    save_seconds: tuple[NotNegative, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearFull:
     """Saves on a volume as it was, and filled level by level."""
 
-    capacity_bytes: int
+    capacity_bytes: Count
     levels: tuple[FillLevel, ...]
 
 
@@ -178,33 +181,28 @@ ClientUnit = Literal["hosts", "ranks"]
 class ScaledOperation:
     """A save or a load by some of the clients: until the slowest of their ranks was done, a save committed."""
 
-    seconds: float
-    resident_bytes: int | None = None
-    mapped_bytes: int | None = None
+    seconds: NotNegative
+    resident_bytes: Count | None = None
+    mapped_bytes: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientCount:
     """What so many ``clients`` saved and loaded at once, several times: ``bytes`` each time, of ``ranks`` ranks."""
 
-    clients: int
-    ranks: int
-    bytes: int
-    saves: tuple[ScaledOperation, ...]
-    loads: tuple[ScaledOperation, ...]
+    clients: CountFromOne
+    ranks: CountFromOne
+    bytes: CountFromOne
+    saves: Annotated[tuple[ScaledOperation, ...], Bounds(min_length=1)]
+    loads: Annotated[tuple[ScaledOperation, ...], Bounds(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scaling:
-    """Saves and loads by growing counts of clients, taken in turns.
-
-    ``save_ceiling`` and ``load_ceiling`` are bytes a second that the vendor states as the maximum; 0: none stated.
-    """
+    """Saves and loads by growing counts of clients, taken in turns."""
 
     unit: ClientUnit
-    save_ceiling: float
-    load_ceiling: float
-    counts: tuple[ClientCount, ...]
+    counts: Annotated[tuple[ClientCount, ...], Bounds(min_length=2)]
     integrity: Integrity
 
 
@@ -222,10 +220,10 @@ class WeightsLoad:
 
     way: WayOfReading
     is_warm: bool
-    seconds: float
-    slowest_rank: int
-    resident_bytes: int | None
-    mapped_bytes: int | None
+    seconds: NotNegative
+    slowest_rank: Count
+    resident_bytes: Count | None
+    mapped_bytes: Count | None
     integrity: Integrity
 
 
@@ -233,17 +231,15 @@ class WeightsLoad:
 class Serving:
     """Loads of ``bytes`` of weights (``full_bytes`` at full size) in ``files`` files.
 
-    Each of ``replicas`` read all of them, by ``readers`` ranks, each a part of every file. ``limit_seconds`` is the
-    user's at full size, 0 where the load limit of the cluster stands in for it.
+    Each of ``replicas`` read all of them, by ``readers`` ranks, each a part of every file.
     """
 
-    bytes: int
-    full_bytes: int
-    files: int
-    replicas: int
-    readers: int
-    limit_seconds: float
-    loads: tuple[WeightsLoad, ...]
+    bytes: Count
+    full_bytes: Count
+    files: Count
+    replicas: Count
+    readers: Count
+    loads: Annotated[tuple[WeightsLoad, ...], Bounds(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -253,10 +249,9 @@ class Consolidation:
     ``seconds``: from the first read until the copy was committed. ``integrity`` is that of the copy.
     """
 
-    bytes: int
-    full_bytes: int
-    limit_seconds: float
-    seconds: float
+    bytes: Count
+    full_bytes: Count
+    seconds: NotNegative
     integrity: Integrity
 
 
@@ -299,15 +294,19 @@ class Patterns:
     scaling: Scaling | None = None
     not_run: dict[str, str] = field(default_factory=dict)
 
+    def found(self, name: Pattern) -> Any:
+        """Return the record of one pattern; None if it was not measured. Raises AttributeError for another name."""
+        return getattr(self, name)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankFacts:
     """One process. ``peak_memory_bytes`` is its largest resident set."""
 
-    rank: int
+    rank: Count
     host: str
-    pid: int
-    peak_memory_bytes: int = 0
+    pid: Count
+    peak_memory_bytes: Count = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -325,22 +324,22 @@ class Measurement:
 
     subject: Subject
     model: str
-    mode: str
-    processes: int
+    mode: Mode
+    processes: Annotated[int, Bounds(ge=1, le=16_384)]
     hosts: tuple[str, ...]
     engine: str
-    scale: float
+    scale: Annotated[float, Bounds(gt=0, le=1)]
     seed: int
-    bytes: int
-    full_bytes: int
-    rank_bytes: tuple[int, ...]
-    basis: str
-    operations_planned: int
+    bytes: Count
+    full_bytes: Count
+    rank_bytes: tuple[Count, ...]
+    basis: Basis
+    operations_planned: Annotated[int, Bounds(ge=0, le=100_000)]
     operations: tuple[Operation, ...]
     cache: CacheFacts | None
     integrity: Integrity | None
     durability: Durability | None
-    stages: dict[str, float] = field(default_factory=dict)
+    stages: dict[str, NotNegative] = field(default_factory=dict)
     ranks: tuple[RankFacts, ...] = ()
     engine_facts: dict[str, str] = field(default_factory=dict)
     retention: Retention | None = None
@@ -348,8 +347,8 @@ class Measurement:
     patterns: Patterns | None = None
     failure: Failure | None = None
     launch: str = ""
-    save_bytes: tuple[int, ...] = ()
-    load_bytes: tuple[int, ...] = ()
+    save_bytes: tuple[Count, ...] = ()
+    load_bytes: tuple[Count, ...] = ()
     drains: DrainRule | None = None
     host_waits: HostWaits | None = None
     requests: tuple[Requests, ...] = ()
@@ -380,8 +379,8 @@ def with_patterns_of(measurement: Measurement, added: Measurement) -> Measuremen
     The saves and loads stay those of the first. A failure in an added pattern is a failure of the whole.
     """
     own, other = measurement.patterns or Patterns(), added.patterns or Patterns()
-    names = [f.name for f in fields(Patterns) if f.name != "not_run" and getattr(own, f.name) is None]
-    found = {name: getattr(other, name) for name in names}
+    names = [f.name for f in fields(Patterns) if f.name != "not_run" and own.found(f.name) is None]
+    found = {name: other.found(name) for name in names}
     not_run = {name: why for name, why in other.not_run.items() if name in names and name not in own.not_run}
     if not any(value is not None for value in found.values()) and not not_run and not added.failure:
         return measurement

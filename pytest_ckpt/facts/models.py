@@ -12,6 +12,9 @@ from typing import Literal
 
 from pytest_ckpt.facts.codec import to_plain
 
+Mode = Literal["full", "subset", "open"]
+"""How much of a layout runs: all ranks, those of one node, or as many as were asked for."""
+
 Precision = Literal["float32", "float16", "bfloat16", "float8"]
 Bias = Literal["qkv", "output", "feed_forward"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pytest_ckpt.facts.bounds import Count, NotNegative
 from pytest_ckpt.facts.failure import BlockedCall
 
 EVIDENCE_OF_CUTS = "evidence of the power cuts"
@@ -32,11 +33,11 @@ class Observation:
 
     requirement: str
     subject: str
-    trials: int = 0
-    seconds: float = 0.0
+    trials: Count = 0
+    seconds: NotNegative = 0.0
     measured: float | None = None
     unit: str = ""
-    anomaly_count: int = 0
+    anomaly_count: Count = 0
     anomalies: tuple[Anomaly, ...] = ()
     facts: dict[str, str] = field(default_factory=dict)
     not_run: str = ""

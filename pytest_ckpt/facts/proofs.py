@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pytest_ckpt.facts.bounds import Count, NotNegative, Share
 from pytest_ckpt.facts.targets import StorageStack
 
 Observer = Literal["store", "counted calls", "declared by the library", "unseen"]
@@ -20,8 +21,8 @@ class CacheReading:
 
     rule: str
     host: str
-    memory_bytes: int
-    bytes_compared: int
+    memory_bytes: Count
+    bytes_compared: Count
     requires_drop: bool
 
 
@@ -51,17 +52,17 @@ class CanaryReads:
     """
 
     host: str
-    bytes: int
-    saved_seconds: tuple[float, ...] = ()
-    again_seconds: tuple[float, ...] = ()
-    dropped_seconds: tuple[float, ...] = ()
-    behind_seconds: tuple[float, ...] = ()
-    elsewhere_seconds: tuple[float, ...] = ()
+    bytes: Count
+    saved_seconds: tuple[NotNegative, ...] = ()
+    again_seconds: tuple[NotNegative, ...] = ()
+    dropped_seconds: tuple[NotNegative, ...] = ()
+    behind_seconds: tuple[NotNegative, ...] = ()
+    elsewhere_seconds: tuple[NotNegative, ...] = ()
     client: str = ""
-    client_own_seconds: tuple[float, ...] = ()
-    judged_seconds: tuple[float, ...] = ()
-    judged_behind_seconds: tuple[float, ...] = ()
-    below_bytes: int = 0
+    client_own_seconds: tuple[NotNegative, ...] = ()
+    judged_seconds: tuple[NotNegative, ...] = ()
+    judged_behind_seconds: tuple[NotNegative, ...] = ()
+    below_bytes: Count = 0
     not_made: str = ""
 
 
@@ -70,8 +71,8 @@ class MovedBytes:
     """How much one host saved and loaded between a checkpoint's save and its load, at least; and its memory. Bytes."""
 
     host: str
-    memory_bytes: int
-    minimum_bytes: int
+    memory_bytes: Count
+    minimum_bytes: Count
 
 
 def is_served_by_process(kind: str) -> bool:
@@ -101,13 +102,13 @@ class CacheFacts:
     policy: str
     method: str
     gauge: str
-    resident_fraction: float | None
+    resident_fraction: Share | None
     detail: str = ""
     is_declared_cold: bool = False
     by_other_hosts: bool = False
     canaries: tuple[CanaryReads, ...] = ()
     moved: tuple[MovedBytes, ...] = ()
-    client_cache_bytes: int | None = None
+    client_cache_bytes: Count | None = None
     storages: tuple[StorageStack, ...] = ()
     names_dropped: bool | None = None
 
@@ -117,13 +118,13 @@ class Fault:
     """A place where what was read is not what was written. ``offset`` is in bytes from the tensor's start."""
 
     kind: FaultKind
-    rank: int
+    rank: Count
     host: str
-    checkpoint: int
+    checkpoint: Count
     file: str
     tensor: str
-    offset: int
-    bytes: int
+    offset: Count
+    bytes: Count
     detail: str
 
 
@@ -131,9 +132,9 @@ class Fault:
 class Integrity:
     """How much was compared. ``faults`` names the first ones, ``fault_count`` counts all."""
 
-    bytes_expected: int
-    bytes_checked: int
-    fault_count: int
+    bytes_expected: Count
+    bytes_checked: Count
+    fault_count: Count
     faults: tuple[Fault, ...]
 
 
@@ -145,12 +146,12 @@ class Durability:
     ``acknowledged`` says what an object store told of the objects, in words; empty where files are fsynced.
     """
 
-    files: int
-    files_synced: int
-    directories: int
-    directories_synced: int
-    saves: int
-    commits: int
+    files: Count
+    files_synced: Count
+    directories: Count
+    directories_synced: Count
+    saves: Count
+    commits: Count
     observed: Observer = "store"
     commit_methods: tuple[CommitMethod, ...] = ("rename",)
     acknowledged: tuple[str, ...] = ()
@@ -195,15 +196,16 @@ class CommitProof:
 class SaveTiming:
     """One save on one rank, in seconds from its own start; None: not reached.
 
-    ``returned``: the job may go on; ``staged``: it may change its state; ``stored``: this rank's bytes are durable;
-    ``committed``: the checkpoint is (on the rank that commits). ``waited_for_previous`` are the seconds that it waited
-    for the save before. A save that blocks returns last, when all others are reached.
+    ``returned_seconds``: the job may go on; ``staged_seconds``: it may change its state; ``stored_seconds``: the bytes
+    of this rank are durable; ``committed_seconds``: the checkpoint is (on the rank that commits).
+    ``waited_for_previous`` are the seconds that it waited for the save before. A save that blocks returns last, when
+    all others are reached.
     """
 
-    returned: float | None
-    staged: float | None
-    stored: float | None
-    committed: float | None
+    returned_seconds: float | None = None
+    staged_seconds: float | None = None
+    stored_seconds: float | None = None
+    committed_seconds: float | None = None
     waited_for_previous: float = 0.0
     staged_bytes: int = 0
     stored_bytes: int = 0

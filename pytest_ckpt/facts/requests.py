@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from pytest_ckpt.facts.bounds import Count, NotNegative
+
 _STEP = 1.01
 """Times are kept in classes of this width: a percentile is at most 1 % above what was measured."""
 
@@ -23,14 +25,14 @@ class Requests:
 
     endpoint: str
     kind: str
-    sent: int
-    again: int
-    busy: int
-    waited_seconds: float
-    bytes: int
-    median_seconds: float | None
-    p99_seconds: float | None
-    slowest_seconds: float | None
+    sent: Count
+    again: Count
+    busy: Count
+    waited_seconds: NotNegative
+    bytes: Count
+    median_seconds: NotNegative | None
+    p99_seconds: NotNegative | None
+    slowest_seconds: NotNegative | None
 
 
 @dataclass(kw_only=True, slots=True)

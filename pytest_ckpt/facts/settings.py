@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_ckpt.facts.bounds import Text
 from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.models import Model
 from pytest_ckpt.facts.strategies import StrategySpec
@@ -48,7 +49,7 @@ class HostSlots:
 class Origin:
     """Where the value of an option came from, as it was written there."""
 
-    option: str
+    option: Text
     value: str
     default: str
     source: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_ckpt.facts.bounds import Count, CountFromOne, Text
 from pytest_ckpt.facts.failure import Failure, FailureKind
 
 End = Literal["finished", "interrupted", "crashed", "killed"]
@@ -28,7 +29,7 @@ class InterruptedWork:
 
     name: str
     operation: str
-    operations: int
+    operations: Count
     why: str
 
 
@@ -53,8 +54,8 @@ class Start:
     ``replaced`` are complete measurements that the start after this one makes again.
     """
 
-    number: int
-    id: str
+    number: CountFromOne
+    id: Text
     started: str
     ended: str | None
     end: End

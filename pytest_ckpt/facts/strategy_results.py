@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from pytest_ckpt.facts.bounds import Bounds, Count, NotNegative, Share
 from pytest_ckpt.facts.proofs import Integrity
 
 BACKGROUND = "background save"
@@ -23,8 +24,8 @@ LOCAL_TIER = "local tier"
 class StepBatch:
     """Steps one after the other: how many, and the seconds of all."""
 
-    steps: int
-    seconds: float
+    steps: Count
+    seconds: NotNegative
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,10 +35,10 @@ class StepsOfSave:
     A step ends when all ranks have ended it.
     """
 
-    checkpoint: int
-    before_seconds: tuple[float, ...]
+    checkpoint: Count
+    before_seconds: tuple[NotNegative, ...]
     beside: tuple[StepBatch, ...]
-    after_seconds: tuple[float, ...]
+    after_seconds: tuple[NotNegative, ...]
 
     @property
     def alone_seconds(self) -> float:
@@ -68,7 +69,7 @@ class Kill:
     the checkpoint before the newest committed one was deleted while the save went on.
     """
 
-    moment_seconds: float
+    moment_seconds: NotNegative
     reached: Reached
     is_committed: bool
     lost: str = ""
@@ -83,9 +84,9 @@ class Crashes:
     checkpoint that is committed was loaded and compared. ``planned`` kills were to be made.
     """
 
-    planned: int
-    bytes: int
-    usual_seconds: float
+    planned: Count
+    bytes: Count
+    usual_seconds: NotNegative
     kills: tuple[Kill, ...]
     integrity: Integrity
 
@@ -94,13 +95,11 @@ class Crashes:
 class Preempted:
     """Jobs that were given notice: seconds from when rank 0 told it until a save that it began was committed.
 
-    ``notice_seconds`` is what a job has at full size. Where a save goes on in the background, one had just begun when
-    the notice came. The saves were of ``bytes``.
+    Where a save goes on in the background, one had just begun when the notice came. The saves were of ``bytes``.
     """
 
-    notice_seconds: float
-    bytes: int
-    committed_seconds: tuple[float, ...]
+    bytes: Count
+    committed_seconds: Annotated[tuple[NotNegative, ...], Bounds(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -111,8 +110,8 @@ class Training:
     changes the state that is saved, in place. Then all ranks wait for each other.
     """
 
-    step_seconds: float
-    cpu_share: float
+    step_seconds: NotNegative
+    cpu_share: Share
     saves: tuple[StepsOfSave, ...]
 
     def of(self, checkpoint: int) -> StepsOfSave | None:
@@ -129,10 +128,10 @@ class Chains:
     rank.
     """
 
-    deltas: int
-    deleted: int
-    deleted_bytes: int
-    freed_bytes: int | None
+    deltas: Count
+    deleted: Count
+    deleted_bytes: Count
+    freed_bytes: Annotated[int, Bounds(ge=-(10**18), le=10**18)] | None
     integrity: Integrity
     misses_deleted: bool
 
@@ -145,8 +144,8 @@ Tier = Literal["", "local", "target"]
 class DrainRule:
     """Every ``every``-th save is drained to the target; ``target_share`` of failures leave nothing but the target."""
 
-    every: int
-    target_share: float
+    every: Count
+    target_share: Share
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,11 +155,11 @@ class TierRestore:
     ``integrity`` is None where no checkpoint was taken, or another one than it should be: then none was loaded.
     """
 
-    expected_tier: Tier
-    expected: int
+    expected_tier: Literal["local", "target"]
+    expected: Count
     tier: Tier
-    number: int
-    seconds: float
+    number: Count
+    seconds: NotNegative
     integrity: Integrity | None
 
     @property
@@ -178,15 +177,15 @@ class NodeLoss:
     longer there: then nothing was loaded, and ``integrity`` is None.
     """
 
-    hosts: int
+    hosts: Count
     lost: str
     partner: str
-    copied_bytes: int
-    copy_seconds: float
-    returned_bytes: int
-    return_seconds: float
-    load_seconds: float
-    missing: int
+    copied_bytes: Count
+    copy_seconds: NotNegative
+    returned_bytes: Count
+    return_seconds: NotNegative
+    load_seconds: NotNegative
+    missing: Count
     integrity: Integrity | None
 
 
@@ -198,10 +197,10 @@ class Tiers:
     one rank are missing there. ``node_loss`` is None where the ranks are on one host.
     """
 
-    bytes: int
-    alone_seconds: tuple[float, ...]
-    beside_seconds: tuple[float, ...]
-    drain_seconds: tuple[float, ...]
+    bytes: Count
+    alone_seconds: tuple[NotNegative, ...]
+    beside_seconds: tuple[NotNegative, ...]
+    drain_seconds: tuple[NotNegative, ...]
     whole: TierRestore
     torn: TierRestore
     node_loss: NodeLoss | None = None

@@ -5,25 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from pytest_ckpt.facts.bounds import Count, Share
+
 DEFAULT_ENGINE = "torch"
 DEFAULT_STRATEGY = "sync"
 
-Pattern = Literal[
-    "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full", "failover",
-    "upgrade", "snapshots", "training", "crashes", "chains", "tiers", "preempt",
-    "serving", "consolidation", "compression", "scaling",
-]  # fmt: skip
-"""What is measured beside the subject's own saves and loads; the fields of `measurement.Patterns`."""
+Pattern = str
+"""A measurement in addition to the subject's own saves and loads: the name of a field of `measurement.Patterns`."""
 
-OwnPattern = Literal["failover", "upgrade", "snapshots"]
-"""Those that a launch of their own measures, in which the controller runs commands."""
-
-Scenario = Literal[
-    "", "storm", "shifted", "joined", "split", "neighbour", "mixed", "endurance", "near_full", "failover",
-    "upgrade", "snapshots", "crashes", "chains", "tiers", "preempt",
-    "serving", "consolidation", "compression", "scaling",
-]  # fmt: skip
+Scenario = str
 """The pattern that an operation is part of; empty for the subject's own saves and loads."""
+
+StepKind = str
+"""What ranks do one after the other: ``save``, ``load``, ``retention``, ``data``, or a pattern."""
 
 Action = Literal["", "save", "load", "delete", "read"]
 """What ranks do; ``read``: samples are read and nothing is saved. Empty for what is no operation."""
@@ -103,9 +97,9 @@ class OperationRef:
     subject: Subject
     scenario: Scenario = ""
     action: Action = ""
-    index: int | None = None
+    index: Count | None = None
     stage: Stage = "operation"
-    level: float = 0.0
+    level: Share = 0.0
 
     def __str__(self) -> str:
         """Return the text for a person: ``llama3-8b-full save 2``, ``llama3-8b-full load 3: residency``."""

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pytest_ckpt.facts.bounds import Count
+
 LayerKind = Literal["file system", "device", "file", "process", "network", "memory", "hypervisor", "unknown"]
 
 
@@ -17,7 +19,7 @@ class Layer:
 
     kind: LayerKind
     text: str
-    depth: int
+    depth: Count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,10 +75,8 @@ MOUNTED: frozenset[Capability] = frozenset(
 MEMORY_KINDS = frozenset(("devtmpfs", "hugetlbfs", "ramfs", "rootfs", "tmpfs"))
 """File systems that live in the memory of one host."""
 
-Role = Literal["counted", "beside deletion", "data", "beside work", "neighbour", "endurance", "canary", "failover",
-    "upgrade", "snapshots", "crash", "chain", "tier", "preempt", "serving", "compression",
-    "scaling",
-]  # fmt: skip
+Role = str
+"""What a checkpoint is saved for: ``counted``, or a measurement in addition to the counted saves."""
 
 NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}
 """What scenarios and requirements need of a target beside saves and loads; where it is missing, they are left out."""
@@ -157,10 +157,10 @@ class Capacity:
     ``free_files`` is how many files it can still hold (inodes); None if it does not count them.
     """
 
-    total_bytes: int
-    used_bytes: int
-    free_bytes: int
-    free_files: int | None = None
+    total_bytes: Count
+    used_bytes: Count
+    free_bytes: Count
+    free_files: Count | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

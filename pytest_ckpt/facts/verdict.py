@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from pytest_ckpt.facts.bounds import RequirementId
+
 Severity = Literal["required", "advisory"]
 
 
@@ -91,7 +93,7 @@ class Verdict:
     rests on where there are several ways.
     """
 
-    id: str
+    id: RequirementId
     subject: str
     severity: Severity
     outcome: Outcome
@@ -102,4 +104,4 @@ class Verdict:
     margin: float | None
     because: str
     detail: str
-    basis: str = ""
+    basis: Literal["", "declared", "seen", "other client", "timed canary", "volume"] = ""

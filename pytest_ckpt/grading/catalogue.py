@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from pytest_ckpt.facts.bounds import RequirementId
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.facts.verdict import Severity
@@ -69,7 +70,7 @@ def known_to(catalogue: Mapping[str, Requirement], names: Collection[str]) -> Ma
 class CatalogueRow:
     """A requirement as the catalogue of a report shows it."""
 
-    id: str
+    id: RequirementId
     title: str
     severity: Severity
     text: str

@@ -109,7 +109,7 @@ def make_document(
             (target.get("stack") or {}).get("files") or (),
         ),
         "untried": untried(settings, gates, catalogue, measurements, observations, has_files=has_files),
-        "certified_cluster": sizes,
+        "sufficient_up_to_accelerators": sizes,
         "scope": scope,
         "certified_for": scope if judgement.grade == "certified" else None,
         "training": training_rows(plan, measurements, sizes),

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.analysis.client_counts import MINIMUM_COUNTS, Projection, rates_of
 from pytest_ckpt.analysis.statistics import slowest_of
+from pytest_ckpt.facts.bounds import AtMostOne, Count, NotNegative, Text
 from pytest_ckpt.facts.measurement import ClientUnit, OperationKind
-from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
+from pytest_ckpt.sizing.limits import sufficient_up_to_accelerators
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,13 +35,13 @@ _DIGITS = 4
 class ProjectedRate(Projection):
     """What more clients (``unit``) would get of one kind of operation, by the counts that were measured.
 
-    ``cluster_low`` and ``cluster_high`` are the largest clusters, in accelerators, whose limit they would meet.
+    ``sufficient_up_to_accelerators_low`` and ``_high`` are the largest clusters whose limit they would meet.
     """
 
     kind: OperationKind
     unit: ClientUnit
-    cluster_low: int
-    cluster_high: int
+    sufficient_up_to_accelerators_low: Count
+    sufficient_up_to_accelerators_high: Count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,11 +53,11 @@ class ExpectedSlowest:
     """
 
     kind: OperationKind
-    ranks: int
-    measured_ranks: int
-    seconds: float
-    low_seconds: float
-    high_seconds: float
+    ranks: Count
+    measured_ranks: Count
+    seconds: NotNegative
+    low_seconds: NotNegative
+    high_seconds: NotNegative
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,22 +67,22 @@ class SimulatedMonth:
     Saves are ``interval_seconds`` apart: as the rule has it, and no closer than they take.
     """
 
-    accelerators: int
-    interval_seconds: float
-    goodput: float
-    goodput_low: float
-    goodput_high: float
-    saving_hours: float
+    accelerators: Count
+    interval_seconds: NotNegative
+    goodput: AtMostOne
+    goodput_low: AtMostOne
+    goodput_high: AtMostOne
+    saving_hours: NotNegative
     lost_work_hours: float
-    restoring_hours: float
-    failures: float
+    restoring_hours: NotNegative
+    failures: NotNegative
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
     """What would be of one subject on the whole cluster. ``month`` is None where failures are too many to simulate."""
 
-    subject: str
+    subject: Text
     projected: tuple[ProjectedRate, ...]
     slowest: tuple[ExpectedSlowest, ...]
     month: SimulatedMonth | None
@@ -125,15 +126,16 @@ def _projected(m: Measurement, planned: PlannedCheckpoint, limits: ClusterLimits
         rates = {n: of for n, of in rates_of(found, kind).items() if of}
         if len(rates) < MINIMUM_COUNTS:
             continue
-        ceiling = found.save_ceiling if kind == "save" else found.load_ceiling
-        at = project(rates, clients, ceiling or None)
-        serves = largest_cluster_for_save if kind == "save" else largest_cluster_for_load
-        low, high = (serves(planned.demand.cluster_bytes / rate, limits) for rate in (at.low, at.high))
+        at = project(rates, clients, limits.stated.bytes_per_second(kind) or None)
+        low, high = (
+            sufficient_up_to_accelerators(kind, planned.demand.cluster_bytes / rate, limits)
+            for rate in (at.low, at.high)
+        )
         yield ProjectedRate(
             kind=kind,
             unit=found.unit,
-            cluster_low=low,
-            cluster_high=high,
+            sufficient_up_to_accelerators_low=low,
+            sufficient_up_to_accelerators_high=high,
             clients=clients,
             why_not=at.why_not,
             model=at.model,

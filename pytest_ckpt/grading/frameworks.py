@@ -7,6 +7,8 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.bounds import Difference, Positive, Text
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -24,12 +26,12 @@ class FrameworkOverhead:
     where it is shorter. No verdict rests on them.
     """
 
-    subject: str
-    against: str
-    save_ratio: float
-    save_extra_seconds: float
-    load_ratio: float
-    load_extra_seconds: float
+    subject: Text
+    against: Text
+    save_ratio: Positive
+    save_extra_seconds: Difference
+    load_ratio: Positive
+    load_extra_seconds: Difference
 
 
 def framework_overheads(measurements: Sequence[Measurement]) -> list[FrameworkOverhead]:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.bounds import AtMostOne, Count, NotNegative, Text
 from pytest_ckpt.grading.reservations import is_projectable
 from pytest_ckpt.judging.save_costs import SaveCost, at_full_size, save_costs
-from pytest_ckpt.sizing.limits import largest_cluster_for_load, largest_cluster_for_save
+from pytest_ckpt.sizing.limits import sufficient_up_to_accelerators
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
 
 if TYPE_CHECKING:
@@ -29,10 +30,10 @@ class ClusterSize:
     None: nothing was measured, or what was measured is too short or too small to be projected.
     """
 
-    subject: str
-    save: int | None
-    load: int | None
-    overall: int | None
+    subject: Text
+    save: Count | None
+    load: Count | None
+    overall: Count | None
     projected: bool
 
 
@@ -41,8 +42,8 @@ class Interval:
     """A way to choose the interval between checkpoints, and the effective training time ratio that it gives."""
 
     name: str
-    interval_seconds: float
-    effective_training_time_ratio: float
+    interval_seconds: NotNegative
+    effective_training_time_ratio: AtMostOne
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,9 +53,9 @@ class ClusterGoodput:
     ``is_served``: its limits are met; None if what was measured is too short or too small to say so.
     """
 
-    accelerators: int
-    interval_seconds: float
-    effective_training_time_ratio: float
+    accelerators: Count
+    interval_seconds: NotNegative
+    effective_training_time_ratio: AtMostOne
     is_served: bool | None
 
 
@@ -67,10 +68,10 @@ class TrainingRow:
     still.
     """
 
-    subject: str
-    save_seconds: float
-    at_risk_seconds: float
-    load_seconds: float
+    subject: Text
+    save_seconds: NotNegative
+    at_risk_seconds: NotNegative
+    load_seconds: NotNegative
     projected: bool
     intervals: tuple[Interval, ...]
     clusters: tuple[ClusterGoodput, ...]
@@ -84,11 +85,13 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[Clust
         known = is_projectable(m)
         costs, load = (_full_size_costs(m), _full_size_seconds(m, "load")) if known else ([], None)
         by_save = (
-            largest_cluster_for_save(max(cost.as_blocking_seconds(plan.limits) for cost in costs), plan.limits)
+            sufficient_up_to_accelerators(
+                "save", max(cost.as_blocking_seconds(plan.limits) for cost in costs), plan.limits
+            )
             if costs
             else None
         )
-        by_load = largest_cluster_for_load(load, plan.limits) if load else None
+        by_load = sufficient_up_to_accelerators("load", load, plan.limits) if load else None
         overall = min(by_save, by_load) if by_save is not None and by_load is not None else None
         rows.append(
             ClusterSize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.bounds import Count, Text
 from pytest_ckpt.grading.reservations import unusual_inputs
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import layout
@@ -27,12 +28,12 @@ class ScopedCheckpoint:
     ``full_processes`` are those of the model's whole layout, ``processes`` those that saved and loaded.
     """
 
-    subject: str
+    subject: Text
     model: str
     mode: str
-    processes: int
-    full_processes: int
-    bytes: int
+    processes: Count
+    full_processes: Count
+    bytes: Count
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,11 +43,11 @@ class Scope:
     ``up_to`` is the model that the run asked to certify up to, None where the gates decide it. ``text`` is a sentence.
     """
 
-    accelerators: int
+    accelerators: Count
     checkpoints: tuple[ScopedCheckpoint, ...]
     engines: tuple[str, ...]
     strategies: tuple[str, ...]
-    hosts: int
+    hosts: Count
     gates: str
     up_to: str | None
     text: str

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
+from pytest_ckpt.facts.bounds import Bounds
 from pytest_ckpt.facts.proofs import COLD_BASES
 from pytest_ckpt.judging.clients import read_demand
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import nearest
-from pytest_ckpt.support.toml import parse_toml
+from pytest_ckpt.support.user_files import parse_toml
 
 GateKind = Literal["required", "where given", "advisory", "advisory where given", "off"]
 """``where given``: required in a run that was given what it needs (a second client, a power cut), else left out."""
 
-BUILT_IN = ("posix-shared", "posix-local", "gateway", "object", "object-local", "speed-only")
+_OneKind = Annotated[str, Bounds(pattern=f"^({'|'.join(get_args(GateKind))})$")]
+
+BUILT_IN = ("posix-shared", "serving", "posix-local", "gateway", "object", "object-local", "speed-only")
 _STRENGTH: Mapping[str, int] = {kind: strength for strength, kind in enumerate(reversed(get_args(GateKind)))}
 _KEYS = ("gate", "limit")
 
@@ -59,7 +62,7 @@ class Gates:
     lacks: str = ""
     remedy: str = ""
     up_to: str | None = None
-    kinds: dict[str, str] = field(default_factory=dict)
+    kinds: dict[str, _OneKind] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
     relaxed: tuple[str, ...] = ()
     cold_bases: tuple[str, ...] = tuple(COLD_BASES)

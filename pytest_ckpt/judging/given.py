@@ -11,7 +11,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.measurement import DataEffect, Measurement, Operation, OperationKind, Patterns, Retention
 from pytest_ckpt.facts.observation import Observation
@@ -107,7 +107,7 @@ def _costs(facts: JudgedFacts) -> tuple[SaveCost, ...] | Decision:
 
 
 def _pattern(name: Pattern, facts: JudgedFacts) -> object:
-    found = getattr(facts.measured.patterns, name) if facts.measured.patterns else None
+    found = facts.measured.patterns.found(name) if facts.measured.patterns else None
     return without_pattern(facts.measured, (name,)) if found is None else found
 
 
@@ -155,7 +155,7 @@ PROVIDERS: dict[str, tuple[Callable[[JudgedFacts], Any], str]] = {
     "data": (_data, "DataEffect"),
     # What each save cost training.
     "costs": (_costs, "tuple[SaveCost, ...]"),
-    **{name: (functools.partial(_pattern, cast("Pattern", name)), of) for name, of in _PATTERNS.items()},
+    **{name: (functools.partial(_pattern, name), of) for name, of in _PATTERNS.items()},
 }
 """By the name of a parameter: what provides the fact, and its type as it is written."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.strategies import StrategySpec
-from pytest_ckpt.facts.subject import OwnPattern
+from pytest_ckpt.facts.subject import Pattern
 from pytest_ckpt.facts.targets import Capability
 from pytest_ckpt.facts.verdict import Severity
 from pytest_ckpt.judging.decision import Decision
@@ -56,7 +56,7 @@ class Requirement:
     asked_by: Callable[[Settings], bool] = lambda _settings: True
     not_given: str = ""
     needs: frozenset[Capability] = frozenset()
-    own_launch: OwnPattern | None = None
+    own_launch: Pattern | None = None
     of_strategy: Callable[[StrategySpec], bool] = lambda _strategy: True
     next_step: str = ""
     help: str = ""
@@ -95,7 +95,7 @@ def requirement(
     of_strategy: Callable[[StrategySpec], bool] = lambda _strategy: True,
     not_given: str = "",
     needs: Iterable[Capability] = (),
-    own_launch: OwnPattern | None = None,
+    own_launch: Pattern | None = None,
 ) -> Callable[[_Function], _Function]:
     """Make a requirement of a function: its parameters name facts, its docstring is the text, its body decides.
 

@@ -22,14 +22,14 @@ class SaveCost:
     """One save, in seconds from its begin, as it was measured.
 
     ``blocked_seconds``: until the job could go on and change its state, on the last rank. ``extra_seconds``: by how
-    much longer the steps beside it took. ``committed_seconds``: until it was committed. ``drains``: from when the job
+    much longer the steps beside it took. ``seconds``: until it was committed. ``drains``: from when the job
     could go on until then it was drained from a local tier, as one of several saves.
     """
 
     index: int
     blocked_seconds: float
     extra_seconds: float
-    committed_seconds: float
+    seconds: float
     drains: DrainRule | None = None
 
     @property
@@ -40,7 +40,7 @@ class SaveCost:
     @property
     def background_seconds(self) -> float:
         """How long training goes on until it is committed."""
-        return max(0.0, self.committed_seconds - self.blocked_seconds)
+        return max(0.0, self.seconds - self.blocked_seconds)
 
     def at_risk_seconds(self, interval_seconds: float) -> float:
         """How much work a failure costs on average beyond half an interval between saves."""
@@ -53,7 +53,7 @@ class SaveCost:
         """How soon after a save the next may begin: not before this one, or what is drained of it, is over."""
         if self.drains:
             return max(self.blocked_seconds, self.background_seconds / self.drains.every)
-        return self.committed_seconds if self.background_seconds else 0.0
+        return self.seconds if self.background_seconds else 0.0
 
     def with_risk_seconds(self, limits: ClusterLimits) -> float:
         """What training loses, and the work at risk as it is lost on average: once in as many saves as one fails."""
@@ -70,7 +70,7 @@ class SaveCost:
             return as_blocking_seconds(self.drains, limits, self.lost_seconds, self.background_seconds)
         if not self.background_seconds:
             return self.lost_seconds
-        return max(self.with_risk_seconds(limits), limits.save_budget * self.committed_seconds)
+        return max(self.with_risk_seconds(limits), limits.save_budget * self.seconds)
 
 
 def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
@@ -91,7 +91,7 @@ def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
                 index=save.index,
                 blocked_seconds=max(save.returned_seconds, save.staged_seconds),
                 extra_seconds=steps.extra_seconds,
-                committed_seconds=save.seconds,
+                seconds=save.seconds,
                 drains=measurement.drains,
             )
         )
@@ -113,14 +113,14 @@ def at_full_size(costs: Sequence[SaveCost], measurement: Measurement) -> list[Sa
             cost,
             blocked_seconds=cost.blocked_seconds * factor,
             extra_seconds=cost.extra_seconds * factor,
-            committed_seconds=cost.committed_seconds * factor,
+            seconds=cost.seconds * factor,
         )
         for cost in costs
     ]
 
 
 def _blocking(save: Operation) -> SaveCost:
-    return SaveCost(index=save.index, blocked_seconds=save.seconds, extra_seconds=0.0, committed_seconds=save.seconds)
+    return SaveCost(index=save.index, blocked_seconds=save.seconds, extra_seconds=0.0, seconds=save.seconds)
 
 
 def describe_loss(cost: SaveCost) -> str:

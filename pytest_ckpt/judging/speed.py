@@ -21,8 +21,8 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
     planned = measurement.operations_planned
     share = measurement.share
     limit = full_limit * share
-    slowest = max(operations, key=_seconds)
-    worst = _seconds(slowest)
+    slowest = max(operations, key=lambda operation: operation.seconds)
+    worst = slowest.seconds
     # A restore of a chain reads more than a checkpoint, and a delta is less: each within the same time.
     needed = measurement.full_bytes / full_limit * (measurement.bytes_of(slowest) / measurement.bytes)
     origin = [reason]
@@ -31,7 +31,7 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
             f"the run wrote {share:.4g} of the full size, so the limit is {format_seconds(limit)}: the bandwidth, "
             f"{format_rate(needed)}, is that of the full size"
         )
-    seconds = [_seconds(o) for o in operations]
+    seconds = [o.seconds for o in operations]
     rank0 = [o.rank0_seconds for o in operations if o.rank0_seconds is not None]
     detail = (
         f"slowest {kind} {slowest.index}: "
@@ -50,9 +50,9 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
         )
         return Decision(outcome="failed", reason="missing bytes", because=because, limit=limit, unit="s", detail=detail)
     took, allowed = compared(worst, limit)
-    over = [o for o in operations if _seconds(o) > limit]
+    over = [o for o in operations if o.seconds > limit]
     # What a client that compares too slowly has taken is not the storage's.
-    blamed = [o for o in over if _seconds(o) - _stalled(o) > limit]
+    blamed = [o for o in over if o.seconds - _stalled(o) > limit]
     if over and not blamed:
         because = (
             f"The client compared too slowly: {kind} {slowest.index} took {took}, the limit is {allowed}, and for "
@@ -60,8 +60,8 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
         )
         return not_decided("client too slow", because, detail)
     if blamed:
-        slowest = max(blamed, key=_seconds)
-        worst = _seconds(slowest)
+        slowest = max(blamed, key=lambda o: o.seconds)
+        worst = slowest.seconds
         took, allowed = compared(worst, limit)
         because = (
             f"{len(blamed)} of {counted(planned, kind)} exceeded the limit of {allowed}; slowest: {kind} "
@@ -70,11 +70,6 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
         return measured_as("over limit", worst, limit, "s", because, detail)
     because = f"Slowest of {counted(planned, kind)}: {took}; limit {allowed}.{_share(slowest)}"
     return measured_as("met", worst, limit, "s", because, detail)
-
-
-def _seconds(operation: Operation) -> float:
-    """Return what an operation is judged by: a save counts until it is committed, whenever the job could go on."""
-    return operation.seconds if operation.committed_seconds is None else operation.committed_seconds
 
 
 def _stalled(operation: Operation) -> float:

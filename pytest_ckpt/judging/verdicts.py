@@ -13,6 +13,7 @@ from pytest_ckpt.judging.decision import Decision, not_decided
 from pytest_ckpt.judging.error_remedies import next_of, next_of_failure
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.given import JudgedFacts
+from pytest_ckpt.judging.reasons import is_own_limit
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.sizing.limits import ClusterLimits
@@ -69,6 +70,10 @@ def not_run(requirement: Requirement, subject: str, reason: Reason, because: str
 
 def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: Gates) -> Verdict:
     severity = severity_of(requirement, subject, gates)
+    if decision.reason == "over limit" and severity == "required" and is_own_limit(requirement.id, subject, gates):
+        severity = "advisory"
+        because = f"{decision.because} The limit is a default of this program: this is reported and does not decide."
+        decision = dataclasses.replace(decision, because=because)
     if decision.reason == "not given" and gates.kind(requirement.id, subject, "") == "where given":
         # A run that was not given what it needs lacks nothing that the gates require.
         severity = "advisory"

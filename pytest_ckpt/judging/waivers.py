@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.support.errors import nearest
-from pytest_ckpt.support.toml import parse_toml
+from pytest_ckpt.support.user_files import parse_toml
 
 _KEYS = ("requirement", "subject", "reason", "expires")
 

@@ -35,11 +35,12 @@ from pytest_ckpt.wire.frames import CONTROLLER
 from pytest_ckpt.wire.listener import ENDED, Connection, Listener
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_ckpt.launching.launcher import Launcher
     from pytest_ckpt.ranks.process.job import Job
+    from pytest_ckpt.sizing.plan import PlannedCheckpoint
     from pytest_ckpt.support.redaction import Redactor
 
     OnEvent = Callable[[Event], None]
@@ -261,8 +262,11 @@ class Launch:
         listener: OnEvent,
         tick: Callable[[], None] = lambda: None,
         say: Callable[[str], None] = lambda text: None,
+        checkpoints: Sequence[PlannedCheckpoint] = (),
     ) -> Failure | None:
         """Run the job to its end. Return None when all of it was done, else why it ended.
+
+        ``checkpoints`` are those that the job measures: an operation that takes many times its limit is ended.
 
         ``listener`` hears every event of rank 0, ``tick`` is called several times a second. A launcher that ends before
         any rank has reported is tried again, twice at most; one that is silent until the deadline, once, where all is
@@ -273,14 +277,14 @@ class Launch:
             self._logs = KeptLogs(self._folder, job.processes)
             self._logs.log("launcher")
         if self._ranks:
-            failure = self._go_on(job, listener, tick)
+            failure = self._go_on(job, checkpoints, listener, tick)
             if failure is None or self._all_have_the_job:
                 return failure
             self._tell(f"Ranks that waited for this do not go on ({failure.message}); they are started again.", say)
         self._tries = 0
         while True:
             self._tries += 1
-            watch = _watch(job)
+            watch = _watch(job, checkpoints)
             self._start(job.processes)
             failure = self._followed(job, watch, listener, tick)
             if failure is None or not watch.may_be_tried_again(failure):
@@ -342,11 +346,13 @@ class Launch:
                 scratch.remove()
             raise
 
-    def _go_on(self, job: Job, listener: OnEvent, tick: Callable[[], None]) -> Failure | None:
+    def _go_on(
+        self, job: Job, checkpoints: Sequence[PlannedCheckpoint], listener: OnEvent, tick: Callable[[], None]
+    ) -> Failure | None:
         """Run a job on the ranks that wait."""
         assert self._ranks
         self._all_have_the_job = False
-        watch = _watch(job)
+        watch = _watch(job, checkpoints)
         while self._hear(self._ranks, job, watch, listener):
             pass
         if len(self._ranks.waiting) < job.processes:
@@ -482,5 +488,6 @@ class Launch:
             self._logs.flush()
 
 
-def _watch(job: Job) -> RankWatchdog:
-    return RankWatchdog(job.processes, job.deadline_seconds, socket.gethostname(), allowances_of(job))
+def _watch(job: Job, checkpoints: Sequence[PlannedCheckpoint]) -> RankWatchdog:
+    allowances = allowances_of(checkpoints, job.deadline_seconds)
+    return RankWatchdog(job.processes, job.deadline_seconds, socket.gethostname(), allowances)

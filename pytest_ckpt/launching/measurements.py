@@ -19,7 +19,7 @@ from pytest_ckpt.evidence.starts import ADDED, BROKEN_OFF, folder_of_start
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement, Patterns, with_patterns_of
-from pytest_ckpt.facts.subject import OwnPattern, Subject
+from pytest_ckpt.facts.subject import Pattern, Subject
 from pytest_ckpt.facts.targets import AreaRef, Names
 from pytest_ckpt.judging.starts import OtherMeasurement
 from pytest_ckpt.launching.launch import Launch
@@ -30,9 +30,8 @@ from pytest_ckpt.launching.separate_launches import OWN_LAUNCHES, Found, LaunchW
 from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
 from pytest_ckpt.sizing.deltas import delta_name
 from pytest_ckpt.sizing.files import names_of
-from pytest_ckpt.sizing.near_full import LEVELS, ballast_name
+from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.sizing.plan import PlannedCheckpoint
-from pytest_ckpt.sizing.serving import weights_of
 from pytest_ckpt.support import waits
 from pytest_ckpt.targets.posix.second_mount import through_second_mount
 
@@ -78,7 +77,7 @@ class Measurements:
                 self._measure(tasks, self._tidy(tasks))
         return self._read(subject)
 
-    def with_own_launch(self, subject: Subject | str, name: OwnPattern) -> Measurement:
+    def with_own_launch(self, subject: Subject | str, name: Pattern) -> Measurement:
         """Return the facts about a subject, with what was seen when commands changed the storage.
 
         That is measured after everything else, what breaks something last: what the storage rebuilds then would slow
@@ -99,7 +98,7 @@ class Measurements:
         with self._lock():
             measurement = read_measurement(self._kept(subject))
             patterns = measurement.patterns or Patterns()
-            if measurement.failure or getattr(patterns, row.name):
+            if measurement.failure or patterns.found(row.name):
                 return measurement
             planned = self._context.plan.of(subject)
             began = time.monotonic()
@@ -175,7 +174,7 @@ class Measurements:
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
             failure = self._launch(job, self._context.folder / launch_name).run(
-                job, recorder.take, self._observer.tick, self._observer.printed
+                job, recorder.take, self._observer.tick, self._observer.printed, planned
             )
         finally:
             self._observer.end()
@@ -264,7 +263,7 @@ class Measurements:
             yield
 
 
-def _with(patterns: Patterns, name: OwnPattern, found: Found) -> Patterns:
+def _with(patterns: Patterns, name: Pattern, found: Found) -> Patterns:
     changes: dict[str, Any] = {name: found}
     return dataclasses.replace(patterns, **changes)
 
@@ -292,7 +291,7 @@ def made_names(checkpoints: Collection[PlannedCheckpoint]) -> Names:
     for planned in checkpoints:
         slug, ranks = planned.subject.slug, planned.layout.ranks()
         deltas = (delta_name(rank.rank) for rank in ranks) if planned.deltas else ()
-        weights = weights_of(planned.layout, planned.layout.processes).names
-        files[slug] = names_of(planned.layout, planned.engine.files).union(deltas, weights)
-        beside[slug] = frozenset(ballast_name(level, rank.rank) for level in LEVELS for rank in ranks)
+        of_patterns = (row.names(planned) for row in PATTERNS.values())
+        files[slug] = names_of(planned.layout, planned.engine.files).union(deltas, *of_patterns)
+        beside[slug] = frozenset().union(*(row.beside(planned) for row in PATTERNS.values()))
     return Names(files=files, beside=beside)

@@ -44,8 +44,14 @@ from pytest_ckpt.support.processes import (
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
-from pytest_ckpt.targets.posix.area_view import DirectoryIdentity, describe_change, is_of_area, standing_of
-from pytest_ckpt.targets.posix.run_folder import folder_of, keep_a_file
+from pytest_ckpt.targets.posix.run_folder import (
+    DirectoryIdentity,
+    describe_change,
+    folder_of,
+    is_of_area,
+    keep_a_file,
+    standing_of,
+)
 from pytest_ckpt.targets.posix.second_mount import lost_area, unlike_target
 from pytest_ckpt.targets.timed_calls import answers_within, watched
 

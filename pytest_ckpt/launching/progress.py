@@ -17,16 +17,16 @@ from pytest_ckpt.facts.events import (
     StepDone,
 )
 from pytest_ckpt.facts.measurement import Endurance
-from pytest_ckpt.facts.subject import OwnPattern
-from pytest_ckpt.sizing.steps import MAXIMUM_TURN_SECONDS, MINIMUM_TURN_SECONDS
+from pytest_ckpt.facts.subject import Pattern
+from pytest_ckpt.sizing.patterns import MAXIMUM_TURN_SECONDS, MINIMUM_TURN_SECONDS
 from pytest_ckpt.support.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from pytest_ckpt.facts.events import Event, StepKind
+    from pytest_ckpt.facts.events import Event
     from pytest_ckpt.facts.measurement import Operation
-    from pytest_ckpt.facts.subject import Subject
+    from pytest_ckpt.facts.subject import StepKind, Subject
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
     from pytest_ckpt.sizing.steps import Steps
 
@@ -321,7 +321,7 @@ class Progress:
     def _drop(self, subjects: Collection[Subject]) -> None:
         for subject in subjects:
             for row in self._rows_of(subject):
-                if row.steps.kind not in get_args(OwnPattern):
+                if row.steps.kind not in get_args(Pattern):
                     row.count = row.done
 
     def _now(self, doing: str) -> None:

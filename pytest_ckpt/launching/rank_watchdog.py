@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,7 +23,7 @@ from pytest_ckpt.support.units import counted, format_bytes, format_rate, format
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.subject import Action, OperationRef, Subject
-    from pytest_ckpt.ranks.process.job import Job
+    from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 MAXIMUM_DEADLINES, MAXIMUM_LIMITS = 50, 10
 _WAITED_SHARE = 1 / 5
@@ -81,19 +81,19 @@ class Allowance:
 Allowances = Mapping[tuple["Subject", "Action"], Allowance]
 
 
-def allowances_of(job: Job) -> Allowances:
-    """Return what the operations of a job may take."""
+def allowances_of(checkpoints: Iterable[PlannedCheckpoint], deadline_seconds: float) -> Allowances:
+    """Return what the operations of a launch that measures these checkpoints may take."""
     found: dict[tuple[Subject, Action], Allowance] = {}
-    patient = MAXIMUM_DEADLINES * job.deadline_seconds
-    for task in job.tasks:
-        shards = task.layout()
-        limits: dict[Action, float] = {"save": task.save_limit_seconds, "load": task.load_limit_seconds}
+    patient = MAXIMUM_DEADLINES * deadline_seconds
+    for planned in checkpoints:
+        demand = planned.demand
+        limits: dict[Action, float] = {"save": demand.save_limit_seconds, "load": demand.load_limit_seconds}
         for action, limit in limits.items():
-            why = f"{MAXIMUM_DEADLINES} x --ckpt-io-timeout {format_seconds(job.deadline_seconds)}"
+            why = f"{MAXIMUM_DEADLINES} x --ckpt-io-timeout {format_seconds(deadline_seconds)}"
             if (generous := MAXIMUM_LIMITS * limit) > patient:
                 why = f"{MAXIMUM_LIMITS} x the limit of {format_seconds(limit)}"
-            found[task.subject, action] = Allowance(
-                seconds=max(patient, generous), why=why, rank_bytes=shards.rank_bytes
+            found[planned.subject, action] = Allowance(
+                seconds=max(patient, generous), why=why, rank_bytes=planned.layout.rank_bytes
             )
     return found
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_ckpt.facts.codec import shared, to_plain
+from pytest_ckpt.facts.across_hosts import added_up
+from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import (
     Event,
     Imported,
@@ -123,20 +124,41 @@ def measurement_of(
     failure: Failure | None,
 ) -> Measurement:
     """Return the measurement of a subject as far as rank 0 stated it."""
-    shards, facts = planned.layout, stated.facts
-    own = {
-        "hosts": tuple(dict.fromkeys(r.host for r in facts["ranks"])),
-        "rank_bytes": shards.rank_bytes,
-        "basis": "all ranks",
-        "operations_planned": task.operations,
-        "launch": launch_name,
-        "save_bytes": planned.save_bytes,
-        "load_bytes": planned.load_bytes,
-        "drains": planned.drains,
-        "stages": stages,
-        "failure": failure,
-    }
-    return Measurement(**shared(Measurement, task, shards) | own | facts)
+    whole, end = planned.layout, stated.end
+    ranks = end.ranks if end else ()
+    return Measurement(
+        subject=stated.subject,
+        model=task.model,
+        mode=task.mode,
+        processes=task.processes,
+        hosts=tuple(dict.fromkeys(rank.host for rank in ranks)),
+        engine=task.engine,
+        scale=task.scale,
+        seed=task.seed,
+        bytes=whole.bytes,
+        full_bytes=whole.full_bytes,
+        rank_bytes=whole.rank_bytes,
+        basis="all ranks",
+        operations_planned=task.operations,
+        operations=tuple(stated.operations),
+        cache=end.cache if end else None,
+        integrity=stated.integrity,
+        durability=stated.durability,
+        stages=stages,
+        ranks=ranks,
+        engine_facts=end.engine_facts if end else {},
+        retention=end.retention if end else None,
+        data=end.data if end else None,
+        patterns=stated.patterns,
+        failure=failure,
+        launch=launch_name,
+        save_bytes=planned.save_bytes,
+        load_bytes=planned.load_bytes,
+        drains=planned.drains,
+        host_waits=added_up(stated.looks),
+        requests=end.requests if end else (),
+        client_proofs=end.client_proofs if end else None,
+    )
 
 
 def write_atomically(file: Path, text: str) -> None:

@@ -2,8 +2,8 @@
 
 Each measures one pattern of one subject, after all that is measured with nothing changed.
 
-A new one needs a row of `OWN_LAUNCHES`, its scenario in ``_RUNS`` of `ranks.scenarios.with_commands`, and, if one of
-its commands must follow another, an entry in `launching.command_keeper`.
+A new one needs a row of `OWN_LAUNCHES` in addition to its row of `sizing.patterns`, and, if one of its commands must
+follow another, an entry in `launching.command_keeper`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.commands import Command, CommandRun, Failover, Snapshots, Upgrade
 from pytest_ckpt.facts.events import CommandAsked, CommandEnded, Event, PatternMeasured, event_to_plain
 from pytest_ckpt.facts.failure import Failure
-from pytest_ckpt.facts.subject import OwnPattern
+from pytest_ckpt.facts.subject import Pattern
 from pytest_ckpt.launching.command_keeper import CommandKeeper
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
@@ -45,7 +45,7 @@ class OwnLaunch:
     ``after`` is the field for the command that ran, or ended, when the ranks were gone.
     """
 
-    name: OwnPattern
+    name: Pattern
     empty: Callable[[Mapping[str, str]], Found]
     fields: Mapping[str, Command]
     after: str
@@ -57,7 +57,7 @@ class OwnLaunch:
         return {command: words or "" for command, words in self.words(settings).items()}
 
 
-OWN_LAUNCHES: Mapping[OwnPattern, OwnLaunch] = {
+OWN_LAUNCHES: Mapping[Pattern, OwnLaunch] = {
     row.name: row
     for row in (
         OwnLaunch(
@@ -115,9 +115,8 @@ class LaunchWithCommands:
         self._began = time.monotonic()
         task = dataclasses.replace(
             Task.of(self._planned, settings, context.seed),
-            beside_commands=self._row.name,
-            contention=False,
-            endurance=False,
+            own_launch=self._row.name,
+            patterns=(),
         )
         job = Job(
             options=EngineOptions(request_bytes=settings.io_size_bytes, depth=settings.io_depth),
@@ -135,7 +134,7 @@ class LaunchWithCommands:
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
             with waits.waiting(self._keeper.waits_for):
-                failure = self._launch.run(job, self._take, self._tick, self._observer.printed)
+                failure = self._launch.run(job, self._take, self._tick, self._observer.printed, [self._planned])
         finally:
             os.set_blocking(self._keeper.descriptor, True)
             left = self._keeper.close()

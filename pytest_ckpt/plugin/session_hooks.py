@@ -147,7 +147,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     run = config.stash.get(RUN, None)
     if run is None:
         return []
-    from pytest_ckpt.report.header import header_lines  # noqa: PLC0415
+    from pytest_ckpt.report.plan import header_lines  # noqa: PLC0415
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
 
     opened = config.stash.get(OPEN_RUN, None)

@@ -250,7 +250,7 @@ def _row(report: Mapping[str, Any]) -> dict[str, Any]:
         "verdict": verdict_text(outcomes, partly),
         "grade": report["grade"],
         "grade_reasons": report["grade_reasons"],
-        "certified_cluster": report["certified_cluster"][0],
+        "sufficient_up_to_accelerators": report["sufficient_up_to_accelerators"][0],
         "exit_code": report["exit_code"],
     }
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
+from pytest_ckpt.facts.measurement import Basis, Measurement, Operation, OperationKind
 from pytest_ckpt.published.folder import Message
 from pytest_ckpt.published.runs import KINDS, Run
 from pytest_ckpt.published.times import ALL_RANKS, INFERRED, RANK_0, Slowest
@@ -278,7 +278,7 @@ def _as_published(
     return statistics.fmean(own), statistics.fmean(gib / s for s in own), "rank 0's times, no summary.json"
 
 
-def _weakest(operations: Sequence[Operation]) -> str:
+def _weakest(operations: Sequence[Operation]) -> Basis:
     """Return the basis of the whole: all ranks only where that is true of every operation."""
     bases = {o.basis for o in operations}
     if bases == {ALL_RANKS}:

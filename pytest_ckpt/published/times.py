@@ -22,9 +22,9 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, Final, NamedTuple, TypeGuard
 
-from pytest_ckpt.facts.measurement import OperationKind
+from pytest_ckpt.facts.measurement import Basis, OperationKind
 from pytest_ckpt.support.units import format_seconds
 
 _OPERATION = re.compile(r"(save|load)_ckpt([1-9]\d{0,5})", re.ASCII)
@@ -46,7 +46,9 @@ Key = tuple[OperationKind, int]
 USUAL_SECONDS_BETWEEN = 5.0
 """Seconds between checkpoints in the configuration of every model of the workload."""
 
-ALL_RANKS, INFERRED, RANK_0 = "all ranks", "inferred from rank 0", "rank 0 only"
+ALL_RANKS: Final = "all ranks"
+INFERRED: Final = "inferred from rank 0"
+RANK_0: Final = "rank 0 only"
 
 # The largest difference between the inferred and the measured time of the slowest rank where all were known.
 _PRECISION_SECONDS = 0.002
@@ -233,7 +235,7 @@ class Slowest:
     seconds: float
     slowest_rank: int | None
     rank_seconds: Mapping[int, float]
-    basis: str
+    basis: Basis
     at_least_seconds: float | None = None
     contradicted: bool = False
     hidden: bool = False

@@ -184,7 +184,7 @@ def _measure_tasks(group: Group, activity: Activity, job: Job, controller: Contr
     from pytest_ckpt.ranks.loop import MeasurementLoop  # noqa: PLC0415
 
     for task in job.tasks:
-        if task.beside_commands:
+        if task.own_launch:
             from pytest_ckpt.ranks.scenarios.with_commands import run_with_commands  # noqa: PLC0415
 
             run_with_commands(group, activity, task, job, controller)

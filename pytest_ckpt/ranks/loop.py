@@ -19,21 +19,22 @@ from pytest_ckpt.facts.measurement import DataEffect, RankFacts, Retention
 from pytest_ckpt.facts.proofs import CacheReading, CanaryReads, Fault, Integrity, MovedBytes
 from pytest_ckpt.facts.requests import together
 from pytest_ckpt.ranks.client_proof import ClientProof
-from pytest_ckpt.ranks.content import Content, content_seed
+from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.chained import ChainedEngine
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.engines.protocol import Engine, Loader, joined_facts
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.ranks.scenarios.alternating_pairs import measure_data_of
 from pytest_ckpt.ranks.scenarios.canaries import Canaries
+from pytest_ckpt.ranks.scenarios.context import ScenarioContext
 from pytest_ckpt.ranks.scenarios.counted_loads import CountedLoads
-from pytest_ckpt.ranks.scenarios.endurance import LongRun
 from pytest_ckpt.ranks.scenarios.retention import SavesRetained
-from pytest_ckpt.ranks.scenarios.table import ROWS, ScenarioContext
 from pytest_ckpt.ranks.strategies.protocol import Strategy, strategy_of
 from pytest_ckpt.ranks.training import TrainingSteps
 from pytest_ckpt.sizing.models import RankLayout
+from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.sizing.record import MAXIMUM_FAULTS
 from pytest_ckpt.support.errors import ReplacedError
 from pytest_ckpt.support.references import load
@@ -124,7 +125,7 @@ class MeasurementLoop:
             cache=cache,
             layout=self._layout,
             loader=None if task.is_collective or task.deltas else lambda shard: self._loader(shard, self._options),
-            lends_memory=task.contention,
+            lends_memory="neighbour" in task.patterns,
             knows_bytes=not task.codec,
             drop=lambda files: self._drop(cache, files),
             take_in=self._take_in,
@@ -133,13 +134,15 @@ class MeasurementLoop:
         requests = together(self._group.gather(self._store.requests()))
         # What the engine holds must be free before another one takes its place.
         del engine, strategy
-        self._measure_beside(cache)
+        bench = self._bench(cache)
+        if task.data_pairs:
+            measure_data_of(bench)
+        self._measure_patterns(bench, lasts=False)
         # What is not counted at all, timed reads may prove; what is counted in part, another client may refute.
         is_comparable = self._second is not None or self._group.spans_hosts
         if not self._found.by_other_hosts and (cache.is_blind or (cache.is_counted_in_part and is_comparable)):
             self._time_canaries(cache)
-        if task.endurance:
-            self._last_long()
+        self._measure_patterns(bench, lasts=True)
         gauges = self._group.gather(cache.gauge)
         storages = self._group.gather(cache.storage if self._group.leads_host else None)
         names_dropped = self._group.gather(cache.names_dropped)
@@ -176,9 +179,15 @@ class MeasurementLoop:
             )
         )
 
-    def _measure_beside(self, cache: HostCache) -> None:
-        """Measure what was asked for beside the subject's own saves and loads, and takes no hours."""
-        bench = ScenarioContext(
+    def _measure_patterns(self, bench: ScenarioContext, *, lasts: bool) -> None:
+        """Measure the patterns of the task: those that last for hours, or the others."""
+        rows = [PATTERNS[name] for name in self._task.patterns]
+        # A scenario measures several patterns together.
+        for scenario in dict.fromkeys(row.scenario for row in rows if row.lasts is lasts):
+            load(scenario)(bench)
+
+    def _bench(self, cache: HostCache) -> ScenarioContext:
+        return ScenarioContext(
             group=self._group,
             activity=self._activity,
             do=self._do,
@@ -199,9 +208,6 @@ class MeasurementLoop:
             drop=lambda files: self._drop(cache, files, again=True),
             drop_own=lambda files: self._drop(cache, files),
         )
-        for row in ROWS:
-            if row.is_asked(self._task):
-                row.measure(bench)
 
     def _strategy(self, *, constant: bool = False, aside: str = "", plain: bool = False) -> Strategy:
         """Return what saves this rank's own files; ``aside`` gives them other content than the subject's.
@@ -219,26 +225,12 @@ class MeasurementLoop:
 
     def _training(self, engine: Engine) -> TrainingSteps | None:
         """Return what goes on beside saves that do not block; None where they do."""
-        task, share = self._task, self._task.step_cpu
-        if task.blocks:
+        task = self._task.training
+        if task is None:
             return None
-        return TrainingSteps(self._group, self._activity, engine, step_seconds=task.step_seconds, cpu_share=share)
-
-    def _last_long(self) -> None:
-        """Measure what takes hours and space; what is not to be kept makes room for it."""
-        task, do = self._task, self._do
-        if not task.keep:
-            self._own.delete_all(of_subject=False)
-        strategy = self._strategy(aside="endurance")
-        run = LongRun(self._group, self._activity, do, strategy=strategy, store=self._store, after=task.operations)
-        run.endure(task.duration_seconds)
-        if task.near_full_bytes:
-            run.near_full(Content(content_seed(task.seed, f"{task.subject}/ballast")), task.near_full_bytes)
-        else:
-            reason = "The volume was not to be filled: that is asked for with --ckpt-near-full."
-            do.send(PatternMeasured(subject=task.subject, name="near_full", not_run=reason))
-        strategy.release()
-        strategy.engine.release()
+        return TrainingSteps(
+            self._group, self._activity, engine, step_seconds=task.step_seconds, cpu_share=task.cpu_share
+        )
 
     def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
         """Return what loads a shard that this or another rank wrote."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, cast, get_args
 
 from pytest_ckpt.facts.events import OperationDone, OperationStarted, StepDone
 from pytest_ckpt.facts.file_rules import OF_LAYOUT, FileRule
-from pytest_ckpt.facts.measurement import Operation
-from pytest_ckpt.facts.proofs import Durability, Fault, Integrity
+from pytest_ckpt.facts.measurement import Operation, OperationKind
+from pytest_ckpt.facts.proofs import CommitProof, Durability, DurabilityProof, Fault, Integrity, Observer
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.targets import Role
 from pytest_ckpt.ranks.across_hosts import AcrossHosts
@@ -20,15 +21,14 @@ from pytest_ckpt.ranks.checkpoints import Checkpoints
 from pytest_ckpt.ranks.client_proof import ClockWatch
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader, expect
 from pytest_ckpt.ranks.strategies.protocol import leads
-from pytest_ckpt.ranks.timing import RankOperation, combine, summed
 from pytest_ckpt.support.errors import ReplacedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from pytest_ckpt.facts.events import Event, StepKind
+    from pytest_ckpt.facts.events import Event
     from pytest_ckpt.facts.measurement import OperationKind
-    from pytest_ckpt.facts.subject import Action, Scenario, Stage, Subject
+    from pytest_ckpt.facts.subject import Action, Scenario, Stage, StepKind, Subject
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
@@ -37,6 +37,94 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.deltas import DeltaRule
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Store, StoreOfPaths
+
+
+_FROM_STRONG_TO_WEAK: tuple[Observer, ...] = get_args(Observer)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankOperation:
+    """One operation as one rank saw it, on its own monotonic clock.
+
+    ``seconds`` are those of each step, from its barrier until this rank was done, added up; a save has one step, until
+    its bytes were durable. On a rank that commits ``commit_seconds`` are those of the commit alone and
+    ``committed_seconds`` run from the barrier until the checkpoint was committed. ``returned_seconds`` and
+    ``staged_seconds`` of a save run from the barrier until the job could go on, and change its state. ``resident`` are
+    the resident and all bytes of the files, before a load. In ``stalled_seconds``, at most, a load waited for its own
+    comparison, not for the storage.
+    """
+
+    seconds: float
+    phases: dict[str, float]
+    bytes: int
+    commit_seconds: float = 0.0
+    committed_seconds: float = 0.0
+    returned_seconds: float | None = None
+    staged_seconds: float | None = None
+    resident: tuple[int, int] | None = None
+    stalled_seconds: float = 0.0
+
+
+def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[RankOperation]) -> Operation:
+    """Join what all ranks saw, in rank order.
+
+    The slowest rank's own time counts. Rank 0 waits for the slowest before it commits, so its clock holds the whole
+    save; but it may have started a little after that of the slowest. Of a load, what it would have taken without the
+    ranks' stalls is that of the rank which then were the slowest.
+    """
+    rank_seconds = tuple(o.seconds for o in ranks)
+    slowest = max(range(len(ranks)), key=rank_seconds.__getitem__)
+    commit = ranks[0].commit_seconds
+    seconds = max(rank_seconds[slowest] + commit, *(of_rank.committed_seconds for of_rank in ranks))
+    phases = {name: spent for name, spent in ranks[slowest].phases.items() if name != "commit"}
+    if kind == "save":
+        phases |= {"coordination": seconds - commit - rank_seconds[slowest], "commit": commit}
+    known = [o.resident for o in ranks if o.resident is not None]
+    whole = len(known) == len(ranks)
+    return Operation(
+        kind=kind,
+        index=index,
+        checkpoint=checkpoint,
+        seconds=seconds,
+        slowest_rank=slowest,
+        rank0_seconds=rank_seconds[0],
+        rank_seconds=rank_seconds,
+        phases=phases,
+        bytes=sum(o.bytes for o in ranks),
+        resident_bytes=sum(r[0] for r in known) if whole else None,
+        mapped_bytes=sum(r[1] for r in known) if whole else None,
+        returned_seconds=_last(o.returned_seconds for o in ranks),
+        staged_seconds=_last(o.staged_seconds for o in ranks),
+        stored_seconds=rank_seconds[slowest] if kind == "save" else None,
+        stalled_seconds=seconds - max(o.seconds - o.stalled_seconds for o in ranks) if kind == "load" else None,
+    )
+
+
+def _last(seconds: Iterable[float | None]) -> float | None:
+    """Return when the last rank reached a point; None where one did not."""
+    reached = list(seconds)
+    return None if None in reached else max(s for s in reached if s is not None)
+
+
+def summed(
+    pairs: Sequence[tuple[DurabilityProof | None, CommitProof | None]], *, saves: int, commits: int
+) -> Durability:
+    """Add up the durable calls of so many saves, of which so many were committed; pairs are those of every rank."""
+    own = [durability for durability, _ in pairs if durability]
+    of_commits = [commit for _, commit in pairs if commit]
+    folders: list[DurabilityProof | CommitProof] = [*own, *of_commits]
+    return Durability(
+        files=sum(d.files_attempted for d in own),
+        files_synced=sum(d.files_returned for d in own),
+        directories=sum(f.folders_attempted for f in folders),
+        directories_synced=sum(f.folders_returned for f in folders),
+        saves=saves,
+        commits=commits,
+        observed=max((d.observed for d in own), key=_FROM_STRONG_TO_WEAK.index, default="unseen"),
+        commit_methods=tuple(dict.fromkeys(c.method for c in of_commits)),
+        acknowledged=tuple(sorted({word for d in own for word in d.acknowledged})),
+    )
+
 
 _MAXIMUM_FAULTS_OF_RANK = 20
 
@@ -139,13 +227,13 @@ class Operations(Checkpoints):
             beside.finish()
         self._entries[checkpoint] = saved.entries
         own = RankOperation(
-            seconds=timing.stored or 0.0,
+            seconds=timing.stored_seconds or 0.0,
             phases=timing.phases,
             bytes=self._bytes(checkpoint) if takes_part else 0,
             commit_seconds=timing.phases.get("commit", 0.0),
-            committed_seconds=timing.committed or 0.0,
-            returned_seconds=timing.returned,
-            staged_seconds=timing.staged,
+            committed_seconds=timing.committed_seconds or 0.0,
+            returned_seconds=timing.returned_seconds,
+            staged_seconds=timing.staged_seconds,
         )
         if counted:
             self._saved.append(saved)

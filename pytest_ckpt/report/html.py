@@ -19,7 +19,8 @@ from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED
 from pytest_ckpt.facts.targets import StorageStack
-from pytest_ckpt.report import charts, front, pictures, remedies, tables, view
+from pytest_ckpt.judging.reasons import reasons_for
+from pytest_ckpt.report import certificate_charts, charts, front, tables, view
 from pytest_ckpt.report.published import group_messages, share
 from pytest_ckpt.report.quantity import (
     NONE,
@@ -28,8 +29,8 @@ from pytest_ckpt.report.quantity import (
     quantities,
     three_digits,
 )
-from pytest_ckpt.report.starts import start_lines
 from pytest_ckpt.report.svg import printable
+from pytest_ckpt.report.view import start_lines
 from pytest_ckpt.support import resources, units
 from pytest_ckpt.support.embedded_pictures import data_address
 
@@ -70,7 +71,7 @@ def render(document: dict[str, Any]) -> str:
     """Return the certificate of a report document as one HTML page."""
     subjects = view.subjects(document)
     verdicts = document.get("requirements") or []
-    cluster, sizes = document.get("cluster") or {}, document.get("certified_cluster") or []
+    cluster, sizes = document.get("cluster") or {}, document.get("sufficient_up_to_accelerators") or []
     template = _environment().get_template("certificate.html.j2")
     return template.render(
         document=document,
@@ -81,22 +82,24 @@ def render(document: dict[str, Any]) -> str:
         foot=Markup(_as_css_text(_foot(document))),
         limits=_limits(cluster),
         behaviour=view.behaviour(document),
-        pictures=[pictures.of_subject(position, subject) for position, subject in enumerate(subjects)],
-        cluster_picture=pictures.cluster(sizes, cluster.get("accelerators", 1), document.get("forecast") or []),
-        goodput=pictures.goodput(document.get("training") or [], cluster.get("accelerators", 1)),
+        pictures=[certificate_charts.of_subject(position, subject) for position, subject in enumerate(subjects)],
+        cluster_picture=certificate_charts.cluster(
+            sizes, cluster.get("accelerators", 1), document.get("forecast") or []
+        ),
+        goodput=certificate_charts.goodput(document.get("training") or [], cluster.get("accelerators", 1)),
         storage=_storage(document),
         signature=_signature(document),
-        stages=pictures.stages(document.get("stages") or {}),
+        stages=certificate_charts.stages(document.get("stages") or {}),
         hosts=tables.hosts_alike((document.get("environment") or {}).get("hosts") or []),
-        heat_levels=pictures.heat_legend(),
+        heat_levels=certificate_charts.heat_legend(),
         plugins=view.plugins_by_id(document),
         open_points=front.open_points(document),
         matrix=front.matrix(document),
         maximum_columns=front.MAXIMUM_COLUMNS,
         between=charts.BETWEEN,
         next_steps=view.next_steps(document),
-        helps=remedies.helps(verdicts),
-        help_of=lambda verdict: (h := remedies.heading_of(verdict)) and remedies.anchor_of(h),
+        helps=front.helps(verdicts),
+        help_of=lambda verdict: (h := front.heading_of(verdict)) and front.anchor_of(h),
         starts=start_lines(document),
         alike=lambda some: view.alike(some, view.behaviour_ids(document)),
         topology=_topology(document),
@@ -199,6 +202,7 @@ def _environment() -> jinja2.Environment:
         "command": shlex.join,
         "median": statistics.median,
         "phase_class": charts.phase_class,
+        "reasons": reasons_for,
         "paragraphs": lambda text: [" ".join(p.split()) for p in str(text).split("\n\n")],
     }
     environment.globals |= {

@@ -7,8 +7,8 @@ import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.report import view
-from pytest_ckpt.report.starts import start_lines
 from pytest_ckpt.report.svg import printable
+from pytest_ckpt.report.view import start_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

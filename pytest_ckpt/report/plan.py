@@ -1,11 +1,18 @@
-"""The plan of a run as lines for people."""
+"""The plan of a run as lines for people, and the first lines of a run: target, cluster, gates, best possible grade."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.grading.obstacles import possible_grade
-from pytest_ckpt.report.plan_of_objects import objects_of
+from pytest_ckpt.facts.checks import bytes_of_checks
+from pytest_ckpt.facts.strategies import STRATEGIES
+from pytest_ckpt.facts.targets import TARGETS, CheckpointRef
+from pytest_ckpt.grading.catalogue import REQUIREMENTS
+from pytest_ckpt.grading.completeness import chosen_suites
+from pytest_ckpt.grading.document import plugin_sentences
+from pytest_ckpt.grading.obstacles import not_given, obstacles, possible_grade, unmeasured
+from pytest_ckpt.grading.scope import named
+from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.sizing.architectures import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS
 from pytest_ckpt.sizing.files import consolidated_files, files_of
@@ -14,19 +21,53 @@ from pytest_ckpt.support.units import (
     counted,
     format_bytes,
     format_decimal_bytes,
+    format_percent,
     format_rate,
     format_seconds,
 )
+from pytest_ckpt.targets.objects.keys import MARKER, RUN, checkpoint_key
+from pytest_ckpt.targets.objects.parts import MAXIMUM_PARTS, part_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from pytest_ckpt.facts.environment import Environment
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.targets import TargetFacts
-    from pytest_ckpt.grading.obstacles import Obstacle
+    from pytest_ckpt.grading.obstacles import CacheSight, Obstacle
+    from pytest_ckpt.judging.gates import Gates
     from pytest_ckpt.sizing.limits import ClusterLimits
     from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
     from pytest_ckpt.sizing.steps import Steps
+
+
+_STREAM = "stream"
+"""The engine that says how large a file is when it begins it."""
+
+
+def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
+    """Yield the lines of a checkpoint, of a full save; none where the target is no object store."""
+    scheme, found, location = (settings.target or "").partition("://")
+    if not found or scheme not in TARGETS or not TARGETS[scheme].is_remote:
+        return
+    first = CheckpointRef(subject=planned.subject.slug, number=1)
+    place = f"{scheme}://{location.rstrip('/')}/{RUN}…/{checkpoint_key(first)}/"
+    if commit := planned.engine.files.commit:
+        yield (
+            f"  keys   {counted(planned.files, 'object')} a checkpoint below {place}; parts and requests are those of "
+            f"the engine's library, which commits by {commit}"
+        )
+        return
+    sizes = [f.bytes for shard in planned.layout.ranks() for f in files_of(shard, planned.engine.files)]
+    steps = [part_bytes(size if planned.engine.name == _STREAM else None, settings.io_size_bytes) for size in sizes]
+    numbers = [-(-size // step) if size > step else 0 for size, step in zip(sizes, steps, strict=True)]
+    # Looked for before and asked for behind; begun and ended where there are parts, else put. So is the marker.
+    requests = sum(2 + (number + 2 if number else 1) for number in numbers) + 2
+    yield (
+        f"  keys   {counted(len(sizes), 'object')} and {MARKER} a checkpoint below {place}, "
+        f"{counted(sum(numbers), 'part')} of {format_bytes(max(steps))}, at most {max(numbers):,} of one object "
+        f"({MAXIMUM_PARTS:,} are allowed); about {counted(requests, 'request')} a save"
+    )
 
 
 COLD_UNTRIED = (
@@ -178,3 +219,78 @@ def describe_ranks(plan: Plan) -> list[str]:
             files = files_of(rank, planned.engine.files)
             lines += [f"{rank.rank:>6} {file.bytes:>16,} {file.name}" for file in files]
     return lines
+
+
+def header_lines(
+    plan: Plan,
+    settings: Settings,
+    gates: Gates,
+    target: TargetFacts,
+    environment: Environment,
+    notices: Sequence[str],
+    catalogue: Mapping[str, Requirement] = REQUIREMENTS,
+    cache_sight: CacheSight = "untried",
+) -> list[str]:
+    """Return the lines for pytest's header."""
+    limits = plan.limits
+    hosts = environment.hosts
+    saves = f"{format_bytes(plan.space_bytes)} needed" if settings.measures else "no checkpoint is written"
+    checks = bytes_of_checks("posix" if "paths" in target.capabilities else "objects", settings.effort)
+    is_more = "conformance" in chosen_suites(settings, gates, catalogue) and checks > plan.space_bytes
+    needed = f"{saves}, {format_bytes(checks)} by its checks" if is_more else saves
+    lines = [
+        f"ckpt target: {target.location} ({', '.join((*_described(target), needed))})",
+        *([f"ckpt storage: {target.stack.sentence}"] if target.stack else []),
+        f"ckpt cluster: {counted(limits.accelerators, 'accelerator')}, "
+        f"{limits.failures_per_day:.3g} failures a day ({limits.failures.spec}), save budget "
+        f"{format_percent(limits.save_budget)}: a save within {format_seconds(limits.save_limit_seconds)}, "
+        f"a load within {format_seconds(limits.load_limit_seconds)} at full size",
+    ]
+    for planned in plan.checkpoints if settings.measures else ():
+        asks = planned.demand
+        lines.append(
+            f"ckpt {planned.subject}: "
+            + (
+                f"not run: {planned.not_run}"
+                if planned.not_run
+                else f"{counted(planned.layout.processes, 'rank')}, {format_bytes(planned.layout.bytes)} a checkpoint, "
+                f"{counted(planned.operations, 'save and load', 'saves and loads')}, needs "
+                f"{format_rate(asks.save_bytes_per_second)} to save, {format_rate(asks.load_bytes_per_second)} to load"
+            )
+        )
+    if together := in_all(plan, settings, target):
+        lines.append(f"ckpt in all: {together}")
+    names = (
+        ", ".join(f"{h.host} ({counted(len(h.ranks), 'rank')}, {counted(h.cores, 'core')})" for h in hosts) or "none"
+    )
+    if settings.where("--ckpt-engine").startswith(" (in default"):
+        chosen = settings.engines[0].name
+        lines.append(f"ckpt engine: {chosen}, since torch is not installed: pip install 'pytest-ckpt[torch]'")
+    how = [named("engine", "engines", (engine.name for engine in settings.engines))]
+    if settings.strategies != STRATEGIES[:1]:
+        how.append(named("strategy", "strategies", (strategy.name for strategy in settings.strategies)))
+    lines.append(f"ckpt ranks: {'; '.join(how)}; hosts: {names}; launcher: {environment.launcher}")
+    extends = f" (extends {gates.extends})" if gates.extends else ""
+    suites = ", ".join(chosen_suites(settings, gates, catalogue))
+    lines.append(f"ckpt gate table: {gates.name}{extends}; suites: {suites}")
+    lines += [f"ckpt gate table: relaxed: {sentence}" for sentence in gates.relaxed]
+    lines += [f"ckpt {sentence}" for sentence in plugin_sentences(environment.plugins)]
+    found = obstacles(plan, settings, gates, catalogue, cache_sight=cache_sight)
+    lines.append(f"ckpt grade possible: {possible_grade(found)}")
+    lines += [f"ckpt obstacle: {obstacle.line}" for obstacle in found]
+    seen = (*not_given(settings, gates, catalogue), *unmeasured(plan, settings, gates, catalogue), *notices)
+    return lines + [f"ckpt note: {notice}" for notice in seen]
+
+
+def _described(target: TargetFacts) -> Iterator[str]:
+    """Say what a target is, and its free space."""
+    if target.mount_point:
+        yield f"{target.kind} on {target.mount_point}"
+    else:
+        yield target.kind
+        if target.source:
+            yield target.source
+    if target.plugin:
+        yield f"brought by {target.plugin}"
+    if target.capacity:
+        yield f"{format_bytes(target.capacity.free_bytes)} free"

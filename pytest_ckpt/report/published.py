@@ -14,7 +14,7 @@ WIDTH = 100
 _MAXIMUM_MESSAGES = 30
 _SYSTEM_WIDTH = 30
 _ONE = "{:<6}{:>11}{:>15}{:>12}{:>10}  {}"
-_MANY = "{:<30} {:<19}{:>10}{:>10}{:>10}{:>10}{:>14}  {}"
+_MANY = "{:<30} {:<19}{:>10}{:>10}{:>10}{:>10}{:>16}  {}"
 
 
 def result_lines(document: Mapping[str, Any]) -> list[str]:
@@ -48,12 +48,19 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
     lines = [
         _MANY.format("", "", "save:", "", "load:", "", "", "").rstrip(),
         _MANY.format(
-            "system", "checkpoint", "published", "judged", "published", "judged", "serves up to", f"at {accelerators:,}"
+            "system",
+            "checkpoint",
+            "published",
+            "judged",
+            "published",
+            "judged",
+            "sufficient for",
+            f"at {accelerators:,}",
         ),
     ]
     for row in document["results"]:
         cells = [_seconds(f[name]) for f in row["figures"] for name in ("published_seconds", "judged_seconds")]
-        overall = row["certified_cluster"]["overall"]
+        overall = row["sufficient_up_to_accelerators"]["overall"]
         flags = row["verdict"] + (", signs of cached loads" if row["signs"] else "")
         lines.append(
             _MANY.format(

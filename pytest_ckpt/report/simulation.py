@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import __version__
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.report.line_charts import Frame, curve, mark
+from pytest_ckpt.report.charts import Frame, curve, dot
 from pytest_ckpt.report.svg import Axis, label, line, picture
 from pytest_ckpt.support import units
 
@@ -121,7 +121,7 @@ def _chart(rows: Sequence[Mapping[str, Any]]) -> str:
         parts.append(curve(points))
         for (x, y), row in zip(points, own, strict=True):
             parts.append(line(x, up.at(row["goodput_low"]), x, up.at(row["goodput_high"]), "span"))
-            parts.append(mark(x, y))
+            parts.append(dot(x, y))
         ends.append((points[-1][1], subject))
     parts += [*_FRAME.names(ends), _FRAME.ground()]
     described = f"Goodput on clusters of {sizes[0]:,} to {sizes[-1]:,} accelerators."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import __version__
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.report.line_charts import Frame, curve, mark
+from pytest_ckpt.report.charts import Frame, curve, dot
 from pytest_ckpt.report.svg import Axis, label, picture
 from pytest_ckpt.sizing.demands import FORMULAS
 from pytest_ckpt.support import units
@@ -162,7 +162,7 @@ _BESIDE: tuple[Cell, ...] = (
     ("asked (sync)", _of("asked_write_bytes_per_second", units.format_rate)),
     ("reads", _of("read_bytes_per_second", units.format_rate)),
     ("asked", _of("asked_read_bytes_per_second", units.format_rate)),
-    ("serves up to", _of("serves_accelerators", units.format_count)),
+    ("sufficient for", _of("sufficient_up_to_accelerators", units.format_count)),
 )
 
 
@@ -209,7 +209,7 @@ def _chart(rows: Sequence[SizeRow]) -> str:
     ends = []
     for model in models:
         points = [(across.at(n), up.at(rate[model, n])) for n in sizes]
-        parts += [curve(points), *(mark(x, y) for x, y in points)]
+        parts += [curve(points), *(dot(x, y) for x, y in points)]
         ends.append((points[-1][1], model))
     parts += [*_FRAME.names(ends), _FRAME.ground()]
     parts.append(label(0, 16, "bandwidth that a save by sync needs, over accelerators of the cluster", "t"))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.report import view
 from pytest_ckpt.report.quantity import NONE, margin_text, quantities, quantity, three_digits
-from pytest_ckpt.report.starts import start_lines
 from pytest_ckpt.report.svg import printable
+from pytest_ckpt.report.view import start_lines
 from pytest_ckpt.support import units
 from pytest_ckpt.support.units import counted
 
@@ -35,9 +35,10 @@ _GRADES: dict[str, dict[str, bool]] = {
 _ASCII = str.maketrans({"\N{MINUS SIGN}": "-", "\N{EN DASH}": "-", "\N{MULTIPLICATION SIGN}": "x"})
 _NARROWEST = 20
 _NOT_PROJECTED = (
-    "serves up to: not projected from an operation of less than 1 s, or from less than 1 GB a host and checkpoint"
+    "sufficient for up to: not projected from an operation of less than 1 s, or from less than 1 GB a host and "
+    "checkpoint"
 )
-_COLUMNS = "{:<5}{:>10}{:>10} {:>11}{:>11}{:>11}{:>14}"
+_COLUMNS = "{:<5}{:>10}{:>10} {:>11}{:>11}{:>11}{:>16}"
 
 
 def summary_lines(document: Mapping[str, Any]) -> list[Line]:
@@ -101,7 +102,7 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
     if not subjects:
         return []
     width = max(_NARROWEST, *(len(subject.name) for subject in subjects))
-    heads = ("", "slowest", "limit", "margin", "needed", "got", "serves up to")
+    heads = ("", "slowest", "limit", "margin", "needed", "got", "sufficient for")
     lines: list[Line] = [(f"{'checkpoint':<{width}} {_COLUMNS.format(*heads)}", {"bold": True})]
     projected = is_short = False
     for subject in subjects:
@@ -109,9 +110,11 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
             lines.append((f"{subject.name:<{width}} not run", {"yellow": True}))
             continue
         for kind in subject.kinds:
-            mark = "*" if kind.projected and kind.certified is not None else ""
+            mark = "*" if kind.projected and kind.sufficient_up_to_accelerators is not None else ""
             projected = projected or bool(mark)
-            is_short = is_short or (kind.certified is None and len(kind.operations) == kind.planned > 0)
+            is_short = is_short or (
+                kind.sufficient_up_to_accelerators is None and len(kind.operations) == kind.planned > 0
+            )
             name = subject.name if kind.kind == "save" else ""
             row = _COLUMNS.format(
                 kind.kind,
@@ -120,7 +123,7 @@ def _table(subjects: list[view.Subject]) -> list[Line]:
                 margin_text(kind.margin),
                 _or_none(kind.needed_bytes_per_second, units.format_rate),
                 _or_none(kind.got_bytes_per_second, units.format_rate),
-                _or_none(kind.certified, "{:,}".format) + mark,
+                _or_none(kind.sufficient_up_to_accelerators, "{:,}".format) + mark,
             )
             markup = {"red": True} if kind.margin is not None and kind.margin < 0 else {}
             lines.append((f"{name:<{width}} {row.rstrip()}", markup))

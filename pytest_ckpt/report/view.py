@@ -1,14 +1,16 @@
-"""The figures of a report that all writers show, per subject and kind of operation."""
+"""The figures of a report that all writers show, by subject and kind of operation, and the starts of its run."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pytest_ckpt.grading.grading import EXIT_INCOMPLETE
 from pytest_ckpt.judging.clients import GATES_DEMAND
+from pytest_ckpt.report.quantity import moment_text
+from pytest_ckpt.support.units import counted
 
 Document = Mapping[str, Any]
 RehearsalResult = Literal["passed", "failed", "incomplete"]
@@ -24,7 +26,7 @@ class Kind:
     limit_seconds: float | None
     needed_bytes_per_second: float | None
     bytes: int | None
-    certified: int | None
+    sufficient_up_to_accelerators: int | None
     projected: bool
 
     @property
@@ -120,7 +122,7 @@ def subjects(document: Document) -> list[Subject]:
     """Return every subject that the document speaks of, in the order of the plan."""
     plans = _by_subject(document.get("checkpoints"))
     measured = _by_subject(document.get("measurements"))
-    sizes = _by_subject(document.get("certified_cluster"))
+    sizes = _by_subject(document.get("sufficient_up_to_accelerators"))
     training = _by_subject(document.get("training"))
     verdicts = document.get("requirements") or []
     behaviour = behaviour_ids(document)
@@ -245,6 +247,48 @@ def _kind(kind: str, document: Document, plan: Document, ran: Document, size: Do
         limit_seconds=limit,
         needed_bytes_per_second=needed,
         bytes=amount,
-        certified=size.get(kind),
+        sufficient_up_to_accelerators=size.get(kind),
         projected=bool(size.get("projected")),
     )
+
+
+_MAXIMUM_NAMES = 6
+_ENDS = {
+    "finished": "finished",
+    "interrupted": "interrupted",
+    "crashed": "ended by an error of pytest-ckpt",
+    "killed": "killed",
+}
+
+
+def start_lines(document: Document) -> list[str]:
+    """Return a sentence for each start and for what it did not complete; nothing for one start that was complete."""
+    starts = document.get("starts") or []
+    if len(starts) == 1 and starts[0]["end"] == "finished" and not starts[0]["broken_off"]:
+        return []
+    return [line for start in starts for line in _of_start(start)]
+
+
+def _of_start(start: Document) -> Iterator[str]:
+    which = f"Start {start['number']}"
+    yield (
+        f"{which}, {moment_text(start['started'])}, {', '.join(start['suites']) or 'no suite'}: {_ENDS[start['end']]}. "
+        f"It measured {_names(start['measured'])}."
+    )
+    for broken in start["broken_off"]:
+        where = f" in {broken['operation']}" if broken["operation"] else ""
+        ended = f", after {counted(broken['operations'], 'save or load', 'saves and loads')}" if where else ""
+        yield f"{which} did not complete {broken['name']}: it ended{where}{ended}."
+    for replaced in start["replaced"]:
+        failed = f" It had failed {', '.join(replaced['failed'])}." if replaced["failed"] else ""
+        yield (
+            f"{replaced['name']} of start {start['number']} or before was measured again under other conditions "
+            f"({'; '.join(replaced['differences'])}).{failed}"
+        )
+
+
+def _names(names: Sequence[str]) -> str:
+    if not names:
+        return "nothing to its end"
+    more = len(names) - _MAXIMUM_NAMES
+    return ", ".join(names[:_MAXIMUM_NAMES]) + (f" and {more} more" if more > 0 else "")

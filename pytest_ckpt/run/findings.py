@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.config.engines import OPTION, is_installed, missing_packages
+from pytest_ckpt.facts.bounds import Text
 from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT
 from pytest_ckpt.facts.targets import Access, TargetSpec
 from pytest_ckpt.judging.cures import known_of, remedy_of
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.launching.second_client import agent_on, is_elsewhere
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.memory_limits import memory_limit_bytes
+from pytest_ckpt.support.host_state import memory_limit_bytes
 from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import counted, format_bytes
@@ -59,10 +60,10 @@ class Finding:
     Without what is ``needed`` no run is possible; the rest limits what a run can prove.
     """
 
-    name: str
+    name: Text
     can: bool
     needed: bool
-    description: str
+    description: Text
     remedy: str = ""
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.settings import PROFILES
 from pytest_ckpt.sizing.plan import checkpoints_at_once
 from pytest_ckpt.support.errors import Problems, UsageError
-from pytest_ckpt.support.memory_limits import memory_available_bytes
+from pytest_ckpt.support.host_state import memory_available_bytes
 from pytest_ckpt.support.units import counted, format_bytes
 from pytest_ckpt.targets.schemes import check_in_time
 from pytest_ckpt.targets.timed_calls import NoAnswerError, RefusedError

@@ -29,8 +29,7 @@ from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.other_hosts import unreached_by_ssh
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.support.units import counted
-from pytest_ckpt.targets.posix.area_view import PosixAreaView, sign_of
-from pytest_ckpt.targets.posix.run_folder import folder_of
+from pytest_ckpt.targets.posix.run_folder import PosixAreaView, folder_of, sign_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import AreaRef, TargetFacts

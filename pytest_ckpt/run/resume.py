@@ -58,6 +58,7 @@ from pytest_ckpt.launching.recorder import measurement_of, write_atomically
 from pytest_ckpt.launching.separate_launches import OWN_LAUNCHES
 from pytest_ckpt.ranks.process.job import Task
 from pytest_ckpt.run.crash import CRASH_FILE
+from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import end_marked
@@ -71,24 +72,7 @@ if TYPE_CHECKING:
 
 OPTION = "--ckpt-resume"
 _CONFORMANCE = "conformance"
-# The fields of a task that add patterns to the saves and loads, with the patterns that show that they were measured.
-_ADDING: Mapping[str, tuple[Pattern, ...]] = {
-    "contention": ("storm", "shifted", "joined", "split", "neighbour", "mixed"),
-    "endurance": ("endurance",),
-    "duration_seconds": (),
-    "near_full_bytes": ("near_full",),
-    "kills": ("crashes",),
-    "deletes_chain": ("chains",),
-    "compares_tiers": ("tiers",),
-    "notice_seconds": ("preempt",),
-    "serving_readers": ("serving",),
-    "serving_limit_seconds": (),
-    "consolidate_limit_seconds": (),
-    "compares_codec": ("compression",),
-    "scaling": ("scaling",),
-    "ceilings": (),
-}
-_MEASURING_NOTHING = frozenset(("seed", "keep", "save_limit_seconds", "load_limit_seconds", "beside_commands"))
+_MEASURING_NOTHING = frozenset(("seed", "keep", "own_launch", "patterns"))
 # What checks depend on beside the target, by what a check needs.
 _OF_CHECKS: Mapping[str, tuple[str, ...]] = {
     "": ("effort", "endpoints"),
@@ -326,7 +310,7 @@ def _without_broken_patterns(measurement: Measurement) -> Measurement:
         return measurement
     gone: dict[str, Any] = {}
     for name in OWN_LAUNCHES:
-        if (found := getattr(patterns, name)) and is_interruption(found.failure):
+        if (found := patterns.found(name)) and is_interruption(found.failure):
             gone[name] = None
     return dataclasses.replace(measurement, patterns=dataclasses.replace(patterns, **gone)) if gone else measurement
 
@@ -371,7 +355,7 @@ class _Subjects:
             if planned and self._lacks(planned, measurement):
                 self.lacking.append(name)
         lacks_own = any(
-            row.is_asked(checked.settings) and not (m.failure or (m.patterns and getattr(m.patterns, row.name)))
+            row.is_asked(checked.settings) and not (m.failure or (m.patterns and m.patterns.found(row.name)))
             for row in OWN_LAUNCHES.values()
             for m in map(_without_broken_patterns, there.values())
         )
@@ -388,9 +372,7 @@ class _Subjects:
         """Return the conditions that are not those of the measurement."""
         before, now = self._tasks(planned)
         ignored = _MEASURING_NOTHING | {
-            name
-            for name, patterns in _ADDING.items()
-            if not (before[name] and now[name]) or (patterns and not _has_any(measurement, patterns))
+            name for name in PATTERNS if name in now and not (before[name] and now[name] and _has(measurement, name))
         }
         found = [_difference(name, before[name], now[name]) for name in now if name not in ignored]
         earlier, settings = self._earlier.settings, self._checked.settings
@@ -402,9 +384,8 @@ class _Subjects:
 
     def _lacks(self, planned: PlannedCheckpoint, measurement: Measurement) -> bool:
         """Return whether patterns are asked for that were not measured; what failed early is a result, and stays."""
-        _, now = self._tasks(planned)
-        wanted = (patterns for name, patterns in _ADDING.items() if now[name] and patterns)
-        return not measurement.failure and not all(_has_any(measurement, patterns) for patterns in wanted)
+        wanted = Task.of(planned, self._checked.settings, 0).patterns
+        return not measurement.failure and not all(_has(measurement, name) for name in wanted)
 
     def _failed(self, measurement: Measurement) -> tuple[str, ...]:
         """Return the requirements that a measurement failed, by the limits of this start."""
@@ -419,9 +400,9 @@ class _Subjects:
         return tuple(r.id for r in asked if decide(r, measurement, limits, earlier.gates).outcome == "failed")
 
 
-def _has_any(measurement: Measurement, patterns: Iterable[Pattern]) -> bool:
+def _has(measurement: Measurement, name: Pattern) -> bool:
     found = measurement.patterns
-    return found is not None and any(getattr(found, name) is not None or name in found.not_run for name in patterns)
+    return found is not None and (found.found(name) is not None or name in found.not_run)
 
 
 def _broken(earlier: EarlierRun) -> Iterator[Measurement]:

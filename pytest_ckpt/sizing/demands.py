@@ -14,13 +14,12 @@ from pytest_ckpt.sizing.drains import drain_rule, with_drains
 from pytest_ckpt.sizing.limits import (
     ClusterLimits,
     demand,
-    largest_cluster_for_load,
-    largest_cluster_for_save,
     limits_of,
+    sufficient_up_to_accelerators,
 )
 from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.sizing.reading import BYTES_A_PARAMETER
 from pytest_ckpt.sizing.reliability import daly_interval_seconds, effective_training_time_ratio, young_interval_seconds
-from pytest_ckpt.sizing.serving import BYTES_A_PARAMETER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -154,7 +153,8 @@ class StorageTable:
 class TableDemand:
     """A row of a table, beside what checkpoints of a model ask on a cluster of the row's size.
 
-    ``serves_accelerators`` is the largest cluster whose limits the row's rates meet, for saves by sync and for loads.
+    ``sufficient_up_to_accelerators`` is the largest cluster whose limits the row's rates meet, for saves by
+    sync and for loads.
     """
 
     model: str
@@ -165,7 +165,7 @@ class TableDemand:
     asked_write_bytes_per_second: float
     read_bytes_per_second: float
     asked_read_bytes_per_second: float
-    serves_accelerators: int
+    sufficient_up_to_accelerators: int
 
 
 def served(table: StorageTable, models: Sequence[Model], settings: Settings) -> Iterator[TableDemand]:
@@ -175,8 +175,8 @@ def served(table: StorageTable, models: Sequence[Model], settings: Settings) -> 
         for row in table.rows:
             limits = limits_of(replace(settings, cluster=row.accelerators))
             asks = demand(whole, limits)
-            saves = largest_cluster_for_save(whole.bytes / row.write_bytes_per_second, limits)
-            loads = largest_cluster_for_load(whole.bytes / row.read_bytes_per_second, limits)
+            saves = sufficient_up_to_accelerators("save", whole.bytes / row.write_bytes_per_second, limits)
+            loads = sufficient_up_to_accelerators("load", whole.bytes / row.read_bytes_per_second, limits)
             yield TableDemand(
                 model=model.name,
                 what=row.what,
@@ -186,7 +186,7 @@ def served(table: StorageTable, models: Sequence[Model], settings: Settings) -> 
                 asked_write_bytes_per_second=asks.cluster_save_bytes_per_second,
                 read_bytes_per_second=row.read_bytes_per_second,
                 asked_read_bytes_per_second=asks.load_bytes_per_second,
-                serves_accelerators=min(saves, loads),
+                sufficient_up_to_accelerators=min(saves, loads),
             )
 
 

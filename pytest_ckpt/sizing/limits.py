@@ -17,11 +17,28 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted, format_count, format_percent, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from pytest_ckpt.facts.measurement import OperationKind
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.sizing.models import Layout
     from pytest_ckpt.sizing.reliability import FailureModel
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StatedLimits:
+    """Limits that the user states, at full size; 0 if none is stated.
+
+    ``save_bytes_per_second`` and ``load_bytes_per_second`` are the maximum rates that the vendor declares.
+    """
+
+    notice_seconds: float = 0.0
+    serving_seconds: float = 0.0
+    consolidate_seconds: float = 0.0
+    save_bytes_per_second: float = 0.0
+    load_bytes_per_second: float = 0.0
+
+    def bytes_per_second(self, kind: OperationKind) -> float:
+        """Return the declared maximum rate of saves or of loads."""
+        return self.save_bytes_per_second if kind == "save" else self.load_bytes_per_second
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +47,7 @@ class ClusterLimits:
 
     ``failures_per_day_in_slots`` is the other form of the same model, 1 - R^N, for slots of one interval; it judges
     nothing. ``save_budget`` and ``load_budget`` are shares from 0 to 1. ``reasons`` pairs the name of a field with a
-    sentence that says where its value comes from.
+    sentence that says where its value comes from. ``stated`` are the limits that do not follow from the cluster.
     """
 
     accelerators: int
@@ -46,6 +63,7 @@ class ClusterLimits:
     save_limit_seconds: float
     load_limit_seconds: float
     reasons: tuple[tuple[str, str], ...]
+    stated: StatedLimits = StatedLimits()
 
     def save_seconds(self, strategy: StrategySpec) -> float:
         """Return how long a save at full size may take, from its begin until it is committed.
@@ -122,29 +140,28 @@ def cluster_limits(
     return _with_reasons(limits)
 
 
-def largest_cluster_for_save(save_seconds: float, limits: ClusterLimits) -> int:
-    """Return the largest cluster whose save limit a save of ``save_seconds`` at full size meets (0: not even one).
+def sufficient_up_to_accelerators(kind: OperationKind, seconds: float, limits: ClusterLimits) -> int:
+    """Return the largest cluster whose limit a save or load of ``seconds`` at full size meets (0: not even one).
 
-    floor(b 86,400 / (k r1 T_save)), with failure model, b and k of ``limits``. Raises ValueError unless the time is
-    above zero.
+    floor(b 86,400 / (k r1 T)) for a save and floor(c 86,400 / (r1 T)) for a load, with failure model, b, k and c of
+    ``limits``. Raises ValueError unless the time is above zero.
     """
+    if not (seconds > 0 and math.isfinite(seconds)):
+        raise ValueError(f"{seconds} s is no time that a save or load can take")
 
     def limit_of(accelerators: int) -> float:
         mttf = limits.failures.mttf_seconds(accelerators)
-        return _save_limit_seconds(mttf, limits.save_budget, limits.checkpoints_per_failure)
+        if kind == "save":
+            return _save_limit_seconds(mttf, limits.save_budget, limits.checkpoints_per_failure)
+        return _load_limit_seconds(mttf, limits.load_budget)
 
-    return _largest_cluster(save_seconds, limit_of)
-
-
-def largest_cluster_for_load(load_seconds: float, limits: ClusterLimits) -> int:
-    """Return the largest cluster whose load limit a load of ``load_seconds`` at full size meets (0: not even one).
-
-    floor(c 86,400 / (r1 T_load)), with failure model and c of ``limits``. Raises ValueError unless the time is above
-    zero.
-    """
-    return _largest_cluster(
-        load_seconds, lambda n: _load_limit_seconds(limits.failures.mttf_seconds(n), limits.load_budget)
-    )
+    accelerators = int(limit_of(1) / seconds)
+    # The quotient may round to the other side of a whole number: a time that meets the limit of N certifies N.
+    if limit_of(accelerators + 1) >= seconds:
+        return accelerators + 1
+    if accelerators and limit_of(accelerators) < seconds:
+        return accelerators - 1
+    return accelerators
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -237,13 +254,22 @@ def limits_of(settings: Settings) -> ClusterLimits:
             "--cluster is missing: how many accelerators has the cluster that the storage is meant for?",
             "Say --cluster=16000, for example; the limits are derived from it.",
         )
-    return cluster_limits(
+    derived = cluster_limits(
         settings.cluster,
         failures=parse_failure_model(settings.failures),
         save_budget=settings.save_budget,
         load_budget=settings.load_budget,
         checkpoints_per_failure=settings.checkpoints_per_failure,
     )
+    save_ceiling, load_ceiling = settings.vendor_max_rates
+    stated = StatedLimits(
+        notice_seconds=settings.preemption_notice_seconds,
+        serving_seconds=settings.serving_limit_seconds,
+        consolidate_seconds=settings.consolidate_limit_seconds,
+        save_bytes_per_second=save_ceiling,
+        load_bytes_per_second=load_ceiling,
+    )
+    return replace(derived, stated=stated)
 
 
 def _save_limit_seconds(mttf_seconds: float, save_budget: float, checkpoints_per_failure: int) -> float:
@@ -302,15 +328,3 @@ def _with_reasons(limits: ClusterLimits) -> ClusterLimits:
         ),
     )
     return replace(limits, reasons=reasons)
-
-
-def _largest_cluster(seconds: float, limit_of: Callable[[int], float]) -> int:
-    if not (seconds > 0 and math.isfinite(seconds)):
-        raise ValueError(f"{seconds} s is no time that a save or load can take")
-    accelerators = int(limit_of(1) / seconds)
-    # The quotient may round to the other side of a whole number: a time that meets the limit of N certifies N.
-    if limit_of(accelerators + 1) >= seconds:
-        return accelerators + 1
-    if accelerators and limit_of(accelerators) < seconds:
-        return accelerators - 1
-    return accelerators

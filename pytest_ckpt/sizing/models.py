@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
-from pytest_ckpt.facts.models import PARAMETERS_SHARDED, Model
+from pytest_ckpt.facts.models import PARAMETERS_SHARDED, Mode, Model
 from pytest_ckpt.facts.subject import DEFAULT_ENGINE, DEFAULT_STRATEGY, Subject
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import UsageError, nearest
@@ -34,7 +34,6 @@ Dtype = Literal["float16", "float32", "uint8"]
 ITEM_BYTES: dict[Dtype, int] = {"float16": 2, "float32": 4, "uint8": 1}
 """Bytes of an element."""
 
-Mode = Literal["full", "subset", "open"]
 
 SUBSET_PROCESSES = 8
 """Ranks of the full layout that subset mode runs: those of one node."""

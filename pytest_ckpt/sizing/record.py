@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.sizing.steps import LOADS_OF_A_PATTERN
+from pytest_ckpt.sizing.patterns import LOADS_OF_A_PATTERN
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import MAXIMUM_VALUES
 from pytest_ckpt.support.units import format_count

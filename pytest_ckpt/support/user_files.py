@@ -1,13 +1,16 @@
-"""Files and folders that a user names: found, read whole and understood, or refused in one sentence."""
+"""Files and folders that a user names: found, read whole and parsed, or refused in one sentence."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import re
 import stat
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pytest_ckpt.support.errors import UsageError
 
@@ -98,3 +101,19 @@ def _remedy(number: int | None) -> str:
     if number in _FORBIDDEN:
         return f"Let user {os.geteuid()} list and write the folder; a FUSE mount of another user needs allow_other."
     return "Try it by hand: stat PATH; df PATH; ls PATH."
+
+
+_STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"|\'[^\'\n]*\'')
+# Far more than anyone writes. The reader of the standard library takes the square of it in time.
+_MAXIMUM_DOTS = 64
+_TOO_DEEP = "its lists or tables lie too deep in each other"
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return what TOML says. Raises ValueError, also for tables that lie deeper in each other than anyone writes."""
+    if any(line.count(".") > _MAXIMUM_DOTS for line in _STRING.sub("", text).splitlines()):
+        raise ValueError(_TOO_DEEP)
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None

@@ -26,7 +26,7 @@ def runs(tmp_path_factory):
         home / "other", seed=3, save=0.2, options=TEN | {"ckpt_save_budget": "3%"}, versions={"torch": "2.14.0"},
         target={
             "options": "rw,nconnect=16<script>",
-            "capacity": {"total_bytes": 1 << 50, "used_bytes": 5, "free_bytes": 5}},
+            "capacity": {"total_bytes": 1 << 50, "used_bytes": 5, "free_bytes": 5, "free_files": None}},
     )  # fmt: skip
     made_up_run.make_run(home / "short", seed=4)
     made_up_run.make_run(home / "larger", seed=5, save=1.0, load=0.5, options=TEN | {"ckpt_scale": "1/100"})

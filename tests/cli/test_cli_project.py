@@ -55,9 +55,9 @@ def test_network_and_ceiling_bound_what_is_not_determined(project) -> None:
 def grown_run(tmp_path_factory):
     """One run of 8 ranks that grew them: 1, 2, 4 and 8, whose rates end at 2 GB/s; a ceiling of 3 GB/s is stated."""
     folder = tmp_path_factory.mktemp("grown") / "run"
-    options = {"ckpt_ranks": "8", "ckpt_suite": "performance,scaling"}
+    options = {"ckpt_ranks": "8", "ckpt_suite": "performance,scaling", "ckpt_vendor_max_rate": "3GB/s"}
     rates = {1: 1e9, 2: 1.8e9, 4: 2.0e9, 8: 2.0e9}
-    make_run(folder, options=options, change=grown(rates, ceiling=3e9))
+    make_run(folder, options=options, change=grown(rates))
     return str(folder)
 
 

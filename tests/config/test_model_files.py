@@ -219,7 +219,7 @@ def test_what_a_run_kept_needs_no_file(chosen) -> None:
         ({"name": "llama3-405b"}, "otherwise than the digest"),
         ({"own": None}, "otherwise than the digest"),
         ({"layers": 10**9}, "whole number up to"),
-        ({"layers": "4"}, "is none: layers is '4'"),
+        ({"layers": "4"}, r"is none: \$.layers: Expected `int`, got `str`"),
         ({"tensor_parallel": 0}, "from 1 to"),
     ],
 )

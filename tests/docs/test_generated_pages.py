@@ -11,7 +11,7 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging import command_results, loads, speed
-from pytest_ckpt.report.remedies import HEADINGS
+from pytest_ckpt.report.front import HEADINGS
 from tests.support.docs_pages import options_page, remedies, requirements_page
 
 
@@ -78,7 +78,7 @@ def test_a_table_shows_no_kind_for_what_its_targets_cannot_be_asked_for():
         assert dashes == {"object", "object-local"}
     for name in ("OBJECT-COMMIT", "OBJECT-LIMITS"):
         dashes = {table for table, kind in kinds_of(name).items() if kind == requirements_page.NOT_ASKED}
-        assert dashes == {"posix-shared", "posix-local", "gateway"}
+        assert dashes == {"posix-shared", "serving", "posix-local", "gateway"}
 
 
 def test_what_no_run_is_asked_by_itself_is_shown_as_asked_where_it_is_given():

@@ -1,8 +1,7 @@
-"""docs/results.md names every field that a run writes: by the schema, by the records, and as a real run writes them."""
+"""docs/results.md names every field that a run writes: of every record, and as a real run writes them."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -12,97 +11,68 @@ from typing import Any
 
 import pytest
 
-from pytest_ckpt.facts import failure, measurement, observation, proofs, verdict
+from pytest_ckpt.facts.written import schema_of
+from pytest_ckpt.grading.report_document import Report
 from tests.support.doc_examples import Commands
-from tests.support.doc_pages import CHECKOUT, DOCS
+from tests.support.doc_pages import DOCS
 
-SCHEMA = json.loads((CHECKOUT / "templates" / "report.schema.json").read_text())
 SECTIONS = {
     heading.strip(): text
     for heading, text in re.findall(
         r"^#{2,3} (.*)\n((?:(?!#{2,3} ).*\n)*)", (DOCS / "results.md").read_text(), re.MULTILINE
     )
 }
-# What crosses between processes and is in no document; a subject is written as its text.
-UNWRITTEN = {"Entry", "DurabilityProof", "CommitProof", "SaveTiming", "Subject"}
-RECORDS = {
-    name: kind
-    for module in (failure, measurement, observation, proofs, verdict)
-    for name, kind in vars(module).items()
-    if dataclasses.is_dataclass(kind) and name not in UNWRITTEN
-}
-# Which section has the fields of which object: of the schema, and of the records that are written as they are.
-OF_SCHEMA = {
-    "engine": "checkpoints", "definition": "checkpoints",
-    "": "The document", "run": "run", "cluster": "cluster", "checkpoint": "checkpoints", "demand": "demand",
-    "verdict": "requirements", "requirement": "catalogue", "gates": "gates", "measurement": "measurements",
-    "requests": "measurements",
-    "operation": "operations", "cache": "cache", "integrity": "integrity", "fault": "faults",
-    "host_waits": "measurements", "host_network": "environment",
-    "durability": "durability", "retention": "retention and data", "data": "retention and data",
-    "patterns": "patterns", "load_pattern": "patterns", "endurance": "patterns", "near_full": "patterns",
-    "failover": "failover", "tried_operation": "failover", "command_run": "failover",
-    "upgrade": "upgrade", "snapshots": "snapshots", "steps_beside_saves": "patterns", "crashes": "patterns",
-    "chains": "patterns",
-    "tiers": "patterns", "tier_restore": "patterns", "node_loss": "patterns",
-    "preempt": "patterns", "drains": "measurements",
-    "serving": "patterns", "weights_load": "patterns", "consolidation": "patterns",
-    "compression": "patterns",
-    "scaling": "patterns", "scaled_operation": "patterns",
-    "noisy_neighbour": "patterns", "mixed_load": "patterns", "failure": "failure", "observation": "observations",
-    "operation_reference": "failure", "blocked_call": "observations",
-    "cluster_size": "certified_cluster", "training": "training", "framework_overhead": "framework_overhead",
-    "scope": "scope", "forecast": "forecast",
-    "environment": "environment", "target": "environment",
-    "published": "published", "start": "starts",
-    "client_proofs": "measurements", "storage_stack": "cache",
-    "setting": "The document", "plugin": "environment", "section": "sections",
-}  # fmt: skip
-OF_RECORDS = {
-    "Measurement": "measurements", "Requests": "measurements",
-    "Operation": "operations", "CacheFacts": "cache", "CacheReading": "cache",
-    "CanaryReads": "cache", "MovedBytes": "cache",
-    "Integrity": "integrity", "Fault": "faults", "Durability": "durability", "Retention": "retention and data",
-    "DataEffect": "retention and data", "Patterns": "patterns", "LoadPattern": "patterns",
-    "NoisyNeighbour": "patterns", "MixedLoad": "patterns", "Endurance": "patterns", "NearFull": "patterns",
-    "FillLevel": "patterns", "Failover": "failover", "FailoverTrial": "failover",
-    "OperationTrial": "failover", "CommandRun": "failover",
-    "Training": "patterns", "Crashes": "patterns", "Chains": "patterns",
-    "Tiers": "patterns", "Preempted": "patterns", "Serving": "patterns", "WeightsLoad": "patterns",
-    "Consolidation": "patterns", "Compression": "patterns", "DrainRule": "measurements",
-    "HostWaits": "measurements",
-    "Scaling": "patterns", "ClientCount": "patterns", "ScaledOperation": "patterns",
+# Which section has the fields of which record.
+SECTION_OF = {
+    "Report": "The document", "Run": "run", "Cluster": "cluster", "Waiver": "The document", "Origin": "The document",
+    "Checkpoint": "checkpoints", "Engine": "checkpoints", "FileNames": "checkpoints", "ReplayedPattern": "checkpoints",
+    "Memory": "checkpoints", "Demand": "demand", "Model": "checkpoints", "OwnModel": "checkpoints",
+    "DeltaRule": "checkpoints", "DrainRule": "measurements",
+    "Verdict": "requirements", "CatalogueRow": "catalogue", "Gates": "gates",
+    "Measurement": "measurements", "Requests": "measurements", "HostWaits": "measurements", "HostWait": "measurements",
+    "RankFacts": "measurements", "ClientProofs": "measurements", "FsyncEffect": "measurements",
+    "ClockSpan": "measurements", "Interposed": "measurements", "RankSpan": "measurements",
+    "Operation": "operations", "CacheFacts": "cache", "CacheReading": "cache", "CanaryReads": "cache",
+    "MovedBytes": "cache", "StorageStack": "cache", "Layer": "cache",
+    "Integrity": "integrity", "Fault": "faults", "Durability": "durability",
+    "Retention": "retention and data", "DataEffect": "retention and data",
+    "Patterns": "patterns", "LoadPattern": "patterns", "NoisyNeighbour": "patterns", "MixedLoad": "patterns",
+    "Endurance": "patterns", "NearFull": "patterns", "FillLevel": "patterns", "Training": "patterns",
+    "StepsOfSave": "patterns", "StepBatch": "patterns", "Crashes": "patterns", "Kill": "patterns",
+    "Chains": "patterns", "Tiers": "patterns", "TierRestore": "patterns", "NodeLoss": "patterns",
+    "Preempted": "patterns", "Serving": "patterns", "WeightsLoad": "patterns", "Consolidation": "patterns",
+    "Compression": "patterns", "Scaling": "patterns", "ClientCount": "patterns", "ScaledOperation": "patterns",
+    "Failover": "failover", "FailoverTrial": "failover", "OperationTrial": "failover", "CommandRun": "failover",
     "Upgrade": "upgrade", "Snapshots": "snapshots", "SnapshotTrial": "snapshots",
-    "Failure": "failure", "OperationRef": "failure", "BlockedCall": "observations", "RankFacts": "measurements",
-    "Observation": "observations", "Anomaly": "observations",
-    "ClientProofs": "measurements", "StorageStack": "cache",
-    "Verdict": "requirements",
+    "Failure": "failure", "OperationRef": "failure", "Observation": "observations", "Anomaly": "observations",
+    "BlockedCall": "observations", "ClusterSize": "sufficient_up_to_accelerators", "Scope": "scope",
+    "ScopedCheckpoint": "scope",
+    "TrainingRow": "training", "Interval": "training", "ClusterGoodput": "training",
+    "Forecast": "forecast", "ProjectedRate": "forecast", "ExpectedSlowest": "forecast", "SimulatedMonth": "forecast",
+    "FrameworkOverhead": "framework_overhead", "Environment": "environment", "HostFacts": "environment",
+    "HostNetwork": "environment", "TargetFacts": "environment", "Capacity": "environment",
+    "PluginFacts": "environment", "Section": "sections", "Published": "published", "Figure": "published",
+    "Message": "published", "Start": "starts", "InterruptedWork": "starts", "RepeatedMeasurement": "starts",
 }  # fmt: skip
 # Objects whose names are not fields: sentences by quantity, facts by what was looked at, and the like.
 FREE = {"facts", "reasons", "kinds", "limits", "versions", "engine_facts", "system", "bases", "client"}
+
+
+# The fields of every record that a report is made of.
+FIELDS = {name: set(part["properties"]) for name, part in schema_of(Report)["$defs"].items()}
 
 
 def named_in(section: str) -> set[str]:
     return set(re.findall(r"`([^`\n]+)`", SECTIONS[section]))
 
 
-def properties(schema: dict[str, Any]) -> Iterator[str]:
-    """Return the names of an object of the schema, with those of objects that have no name of their own."""
-    for name, below in schema.get("properties", {}).items():
-        yield name
-        yield from properties(below)
-        yield from properties(below.get("items", {}))
+@pytest.mark.parametrize("name", sorted(FIELDS))
+def test_every_field_of_a_record_is_explained(name: str) -> None:
+    assert FIELDS[name] - named_in(SECTION_OF[name]) == set()
 
 
-@pytest.mark.parametrize("name", ["", *(n for n, d in SCHEMA["$defs"].items() if "properties" in d)])
-def test_every_property_of_the_schema_is_explained(name):
-    described = SCHEMA if not name else SCHEMA["$defs"][name]
-    assert set(properties(described)) - named_in(OF_SCHEMA[name]) == set()
-
-
-@pytest.mark.parametrize("name", RECORDS)
-def test_every_field_of_a_record_is_explained(name):
-    assert {field.name for field in dataclasses.fields(RECORDS[name])} - named_in(OF_RECORDS[name]) == set()
+def test_every_section_is_of_records_that_there_are() -> None:
+    assert set(SECTION_OF) == set(FIELDS)
 
 
 def keys_of(value: Any) -> Iterator[str]:

@@ -274,7 +274,8 @@ def test_facts_that_cannot_be_are_refused_and_named(run, capsys, name):
 ANOMALY = {"kind": "lost", "where": "file", "seen": "nothing", "expected": "a name"}
 OBSERVATION = {
     "requirement": "NAMES", "subject": "listing", "trials": 10, "seconds": 1.0, "measured": None, "unit": "",
-    "anomaly_count": 0, "anomalies": [], "facts": {}, "not_run": "", "blocked": None, "reproduce": "",
+    "anomaly_count": 0, "anomalies": [], "facts": {}, "not_run": "", "blocked": None, "errno": "",
+    "reproduce": "",
 }  # fmt: skip
 
 
@@ -284,7 +285,7 @@ OBSERVATION = {
         ("NAMES.listing", {"anomalies": [ANOMALY]}, "it names 1 anomalies and counts 0"),
         ("NAMES.listing", {"anomaly_count": 3}, "it names 0 anomalies and counts 3"),
         ("NAMES.listing", {"measured": -1.0, "unit": "s"}, "it measured -1 s"),
-        ("NAMES.listing", {"trials": "many"}, "$.trials: 'many' is not of type 'integer'"),
+        ("NAMES.listing", {"trials": "many"}, "$.trials: Expected `int`, got `str`"),
         ("NAMES.other", {}, "is of another check: it holds what NAMES.listing saw"),
     ],
 )

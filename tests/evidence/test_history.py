@@ -12,7 +12,6 @@ from pytest_ckpt.analysis.trend import make_trend
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.history import append_run, check_place, entry, hold_against_folders, read_history
 from pytest_ckpt.evidence.manifest import compare
-from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.report.trend import sparkline
 from pytest_ckpt.support.errors import UsageError
 from tests.support import by_the_library, made_requests, made_up_run
@@ -62,7 +61,7 @@ def test_a_run_is_copied_and_its_line_appended(tmp_path, capsys):
     assert notices == []
     assert [e["id"] for e in entries] == ["20310506T070809-000001", "20310506T070809-000002"]
     for e in entries:
-        assert not faults(e, "history")
+        assert not by_the_library.faults(e, "history")
         assert compare(tmp_path / "kept" / e["folder"]).is_same
         assert main(["verify", str(tmp_path / "kept" / e["folder"])]) == 0
     capsys.readouterr()

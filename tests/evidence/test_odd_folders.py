@@ -61,7 +61,7 @@ def test_a_file_beyond_any_size_is_named_and_not_read(run):
 def test_a_size_of_the_target_that_is_a_text_is_named(run, capsys, tmp_path, monkeypatch, field, form):
     """A page once ended in a traceback where it wrote such a size with its unit."""
     monkeypatch.chdir(tmp_path)
-    sizes = {"total_bytes": 3, "used_bytes": 2, "free_bytes": 1}
+    sizes = {"total_bytes": 3, "used_bytes": 2, "free_bytes": 1, "free_files": None}
     edit(run / "report.json", lambda report: report["environment"]["target"].update(capacity=sizes))
     write_manifest(run)
     assert main(["judge", str(run), *form]) == 1

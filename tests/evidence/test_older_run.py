@@ -169,7 +169,7 @@ def test_a_name_that_was_added_to_the_list_of_this_version_is_named(folder):
 def test_a_report_without_the_list_is_refused(folder, capsys):
     remade(folder, (REPORT, lambda report: report.pop("catalogue_names")))
     assert main(["judge", str(folder)]) == 4
-    assert "'catalogue_names' is a required property" in capsys.readouterr().err
+    assert "missing required field `catalogue_names`" in capsys.readouterr().err
 
 
 # --- another version, another schema ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import LoadPattern, Patterns, with_patterns_of
 from pytest_ckpt.facts.proofs import Integrity
 from pytest_ckpt.facts.starts import InterruptedWork, Start, is_interruption
-from pytest_ckpt.report.starts import start_lines
+from pytest_ckpt.report.view import start_lines
 from pytest_ckpt.run.close import write_report
 from tests.support import made_up_run
 

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.evidence.schemas import faults
 from pytest_ckpt.targets.posix.target import PosixTarget
+from tests.support.by_the_library import faults
 from tests.support.front_door import TINY, FrontDoor, Run, Started
 from tests.support.machine import eventually, need_fuse, patience
 from tests.support.targets.misbehaving import Target, misbehaving

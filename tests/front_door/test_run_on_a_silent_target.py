@@ -55,7 +55,8 @@ def test_silent_before_the_run(door, target):
 @pytest.mark.thorough
 def test_silent_between_the_checks(door, target):
     """One check fails by it; the others are not made, and say since when."""
-    words = (*TINY, deadline(), "--ckpt-gate-table=posix-local", "--ckpt-suite=conformance")
+    soon = ("-p", "tests.support.gives_up_soon")
+    words = (*TINY, *soon, deadline(), "--ckpt-gate-table=posix-local", "--ckpt-suite=conformance")
     started = door.start(*words, target=target.path)
     made = started.report / "observations"
     started.until(lambda: made.exists() and len([*made.iterdir()]) > 2, "some checks were made")

@@ -177,8 +177,7 @@ def _slow_down(events: Path, seconds: float) -> None:
             share = seconds / operation["seconds"]
             operation["rank_seconds"] = [s * share for s in operation["rank_seconds"]]
             operation["phases"] = {name: s * share for name, s in operation["phases"].items()}
-            for name in ("seconds", "rank0_seconds", "returned_seconds", "staged_seconds", "stored_seconds",
-                         "committed_seconds"):  # fmt: skip
+            for name in ("seconds", "rank0_seconds", "returned_seconds", "staged_seconds", "stored_seconds"):
                 if operation[name] is not None:
                     operation[name] *= share
     events.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -12,11 +12,9 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.support import resources
 from tests.support import by_the_library
 from tests.support.front_door import (
     MEASURED,
@@ -56,8 +54,6 @@ def test_the_run_folder_holds_what_the_contract_names(good: Run) -> None:
 
 
 def test_the_report_follows_its_schema(good: Run) -> None:
-    schema = json.loads((resources.folder("templates") / "report.schema.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
     assert by_the_library.faults(good.document, "report") == []
 
 
@@ -136,10 +132,10 @@ def test_nothing_is_in_the_page_cache_when_a_load_begins(good: Run) -> None:
 
 
 def test_no_cluster_follows_from_operations_that_are_short_and_small(good: Run) -> None:
-    (row,) = good.document["certified_cluster"]
+    (row,) = good.document["sufficient_up_to_accelerators"]
     assert row["subject"] == SUBJECT
     assert (row["save"], row["load"], row["overall"]) == (None, None, None)
-    assert "serves up to: not projected from an operation of less than 1 s" in good.text
+    assert "sufficient for up to: not projected from an operation of less than 1 s" in good.text
 
 
 def test_the_events_tell_the_run_in_its_order(good: Run) -> None:

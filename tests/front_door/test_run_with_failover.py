@@ -133,7 +133,7 @@ def test_a_stall_beyond_the_limit_of_the_gates_fails(door: FrontDoor, target: Ta
 @pytest.mark.thorough
 def test_a_save_that_is_late_while_the_storage_rebuilds_fails(door: FrontDoor, target: Target) -> None:
     """What is slow here is the target after the mend command, until something is broken again."""
-    words = options(door, target.clear_command, target.fault_command("slow file", seconds=3))
+    words = options(door, target.clear_command, target.fault_command("slow file", seconds=1))
     run = door.run(*words, target=target.path, cluster=64)
     verdict = run.verdict("FAILOVER")
     assert (verdict["outcome"], verdict["reason"], verdict["unit"]) == ("failed", "over limit", "s"), verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ckpt.ranks.process.job import OF_SERVING
+from pytest_ckpt.sizing.patterns import PATTERNS
 from tests.support.front_door import TINY, FrontDoor
 from tests.support.machine import need_fuse
 from tests.support.targets.misbehaving import misbehaving
@@ -46,7 +46,7 @@ def test_wrong_bytes_of_weights_are_found(door: FrontDoor, make_home) -> None:
     need_fuse()
     with misbehaving(make_home("target")) as target:
         # Of what all ranks wrote: the copy has the bit as it was read, and flipped again it would be right.
-        target.fault("flipped bit in reads", path=f"*-0{2 + OF_SERVING}/weights-*")
+        target.fault("flipped bit in reads", path=f"*-0{2 + PATTERNS['serving'].first}/weights-*")
         run = door.run(*TINY, *SERVING, target=target.path)
         target.clear()
     assert run.verdict("MODEL-LOAD")["reason"] == "wrong bytes"

@@ -142,7 +142,6 @@ def test_a_save_in_the_background_returns_long_before_it_is_committed(together: 
     for measurement in together.document["measurements"]:
         strategy = subjects[measurement["subject"]]
         for save in (o for o in measurement["operations"] if o["kind"] == "save"):
-            assert save["committed_seconds"] == save["seconds"]
             assert (save["returned_seconds"] < save["stored_seconds"]) is (strategy == "async")
             assert ("stage" in save["phases"]) is (strategy == "async")
 
@@ -160,7 +159,7 @@ def test_steps_go_on_beside_every_save_and_between_them(together: Run, subjects:
             assert statistics.median(steps["before_seconds"]) >= training["step_seconds"] * (1 - training["cpu_share"])
             beside = sum(batch["seconds"] for batch in steps["beside"])
             # They end with the step in which the last rank's save ended.
-            assert beside >= save["committed_seconds"] - save["returned_seconds"] - training["step_seconds"]
+            assert beside >= save["seconds"] - save["returned_seconds"] - training["step_seconds"]
 
 
 def test_the_terminal_and_the_report_name_engines_and_strategies(
@@ -341,7 +340,7 @@ def test_a_job_that_is_given_notice_saves(door: FrontDoor, strategy: str) -> Non
     assert run.code == 0, run.text
     assert run.verdict("PREEMPT")["outcome"] == "met"
     found = run.measurement()["patterns"]["preempt"]
-    assert (found["notice_seconds"], len(found["committed_seconds"])) == (1800.0, 3)
+    assert len(found["committed_seconds"]) == 3
     if strategy == "async":
         # It waits for the save that had begun.
         assert min(found["committed_seconds"]) > min(save["seconds"] for save in run.operations("save")) / 2

@@ -41,7 +41,7 @@ def test_growth_that_was_measured_is_projected_to_all_ranks(tmp_path) -> None:
     save, load = row["projected"]
     assert (save["kind"], load["kind"], save["clients"], save["unit"]) == ("save", "load", 64, "ranks")
     assert save["low"] <= 2.0e9 <= save["high"]
-    assert save["cluster_low"] <= save["cluster_high"]
+    assert save["sufficient_up_to_accelerators_low"] <= save["sufficient_up_to_accelerators_high"]
     assert 'id="forecast"' in (tmp_path / "run" / "certificate.html").read_text()
 
 

@@ -10,7 +10,7 @@ from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.proofs import CacheFacts, CanaryReads
 from tests.support.made_measurement import judged, outcome
 from tests.support.made_patterns import FAULT
-from tests.support.made_scaling import LINEAR, SATURATED, scaled
+from tests.support.made_scaling import LINEAR, SATURATED, scaled, up_to
 
 
 @pytest.mark.covers(requirements=("SCALING",))
@@ -37,13 +37,13 @@ def test_fewer_than_twice_the_clients_must_get_as_much_less() -> None:
 
 
 def test_at_the_ceiling_that_is_stated_nothing_more_is_asked() -> None:
-    assert outcome("SCALING", scaled(SATURATED, SATURATED, ceilings=(3e9, 3e9))) == "met"
+    assert outcome("SCALING", up_to(scaled(SATURATED, SATURATED), 3e9, 3e9)) == "met"
     # Of what is sold as 4 GB/s, 3.1 are not enough.
-    verdict = judged("SCALING", scaled(SATURATED, SATURATED, ceilings=(4e9, 4e9)))
+    verdict = judged("SCALING", up_to(scaled(SATURATED, SATURATED), 4e9, 4e9))
     assert verdict.outcome == "failed"
     assert "up to the ceiling of 4 GB/s" in verdict.because
     # The ceiling of loads is none of saves.
-    assert outcome("SCALING", scaled(SATURATED, SATURATED, ceilings=(0.0, 3e9))) == "failed"
+    assert outcome("SCALING", up_to(scaled(SATURATED, SATURATED), 0.0, 3e9)) == "failed"
 
 
 def test_clients_that_get_less_together_have_lost_more_than_half() -> None:

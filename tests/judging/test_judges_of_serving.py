@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_ckpt.facts.measurement import Patterns
-from tests.support.made_measurement import LIMITS, judged, outcome
+from pytest_ckpt.sizing.limits import StatedLimits
+from tests.support.made_measurement import LIMITS, ByLimits, judged, outcome
 from tests.support.made_patterns import FAULT
 from tests.support.made_serving import FULL_WEIGHTS, REPLICAS, WEIGHTS, consolidated, loaded, served
 
@@ -23,7 +24,7 @@ def test_the_slowest_cold_load_is_held_against_the_limit_of_its_share() -> None:
 
 
 def test_without_a_limit_of_the_users_it_is_the_load_limit() -> None:
-    verdict = judged("MODEL-LOAD", served(limit=0.0))
+    verdict = judged("MODEL-LOAD", ByLimits(served(), StatedLimits()))
     assert verdict.limit == pytest.approx(LIMITS.load_limit_seconds * SHARE)
 
 

@@ -12,7 +12,7 @@ from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.strategies import STRATEGY_OF
 from pytest_ckpt.facts.strategy_results import BACKGROUND
 from pytest_ckpt.judging.save_costs import SaveCost, save_costs
-from pytest_ckpt.sizing.limits import cluster_limits, largest_cluster_for_save
+from pytest_ckpt.sizing.limits import cluster_limits, sufficient_up_to_accelerators
 from pytest_ckpt.sizing.reliability import parse_failure_model
 from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement
 from tests.support.made_patterns import FAULT
@@ -125,13 +125,13 @@ def test_a_smaller_run_at_the_same_speed_is_judged_alike(scale, committed, block
 
 @given(blocked=SECONDS, extra=st.floats(-10.0, 100.0), background=SECONDS)
 def test_the_cluster_of_a_save_is_the_largest_that_meets_all_three(blocked, extra, background):
-    cost = SaveCost(index=1, blocked_seconds=blocked, extra_seconds=extra, committed_seconds=blocked + background)
-    accelerators = largest_cluster_for_save(cost.as_blocking_seconds(LIMITS), LIMITS)
+    cost = SaveCost(index=1, blocked_seconds=blocked, extra_seconds=extra, seconds=blocked + background)
+    accelerators = sufficient_up_to_accelerators("save", cost.as_blocking_seconds(LIMITS), LIMITS)
 
     def meets(count):
         limits = cluster_limits(count, failures=parse_failure_model("llama3"))
         loses = cost.lost_seconds <= limits.save_limit_seconds
-        in_time = cost.committed_seconds <= limits.interval_seconds
+        in_time = cost.seconds <= limits.interval_seconds
         return loses and in_time and cost.with_risk_seconds(limits) <= limits.save_limit_seconds
 
     assert not accelerators or meets(accelerators)

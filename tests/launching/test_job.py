@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.facts.codec import from_plain, misfits, to_plain
+from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.engines import BUILT_IN, built_in
 from pytest_ckpt.facts.file_rules import AS_RECORDED, FileRule, JobPattern
 from pytest_ckpt.ranks.process.job import Task
@@ -33,8 +33,8 @@ def test_a_task_has_the_layout_of_the_plan_and_the_rest_of_the_settings():
     assert (task.subject, task.model, task.mode) == (planned.subject, "llama3-70b", "subset")
     assert (task.processes, task.scale, task.operations) == (8, 1 / 1000, 4)
     assert (task.engine, task.seed, task.drop_caches) == ("stream", 7, "never")
-    assert (task.keep, task.contention, task.endurance, task.near_full_bytes) == (True, True, False, 0)
-    assert list(misfits(task)) == []
+    assert (task.keep, task.endurance, task.near_full, task.crashes, task.serving) == (True, None, None, None, None)
+    assert task.patterns == ("storm", "shifted", "joined", "split", "neighbour", "mixed")
     assert from_plain(Task, to_plain(task)) == task
 
 
@@ -48,5 +48,4 @@ def test_ranks_know_every_name_that_the_engine_s_rule_has(engine):
     settings = resolve({"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}, {})
     (planned,) = plan_run(settings, mounted("ext4")).checkpoints
     task = Task.of(replace(planned, engine=engine), settings, seed=7)
-    assert list(misfits(task)) == []
     assert from_plain(Task, json.loads(json.dumps(to_plain(task)))).files == engine.files

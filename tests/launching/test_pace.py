@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.events import Beat, Hello
 from pytest_ckpt.facts.subject import OperationRef, Subject
-from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching import rank_watchdog
 from pytest_ckpt.launching.rank_watchdog import Allowance, RankWatchdog, allowances_of
-from pytest_ckpt.ranks.process.job import Job, Task
-from pytest_ckpt.sizing.models import layout
+from pytest_ckpt.sizing.plan import plan_run
+from tests.support.made_target import mounted
 
 SUBJECT = Subject(model="llama3-8b", mode="full")
 SAVE = OperationRef(subject=SUBJECT, action="save", index=2)
@@ -160,10 +162,10 @@ def test_what_is_no_save_and_no_load_has_no_such_bound(watched):
     (28.0, 15_000.0, "50 x --ckpt-io-timeout 5 min"), (7_000.0, 70_000.0, "10 x the limit of 117 min"),
 ])  # fmt: skip
 def test_the_bound_is_the_longer_of_ten_limits_and_fifty_deadlines(limit, seconds, why):
-    area = AreaRef(scheme="", opener="x:y", location="/mnt/array", run_id="r")
-    task = Task(subject=SUBJECT, model="llama3-8b", mode="full", processes=8, scale=0.5, operations=3, engine="torch",
-                make="x:y", seed=1, drop_caches="auto", keep=False, save_limit_seconds=limit)  # fmt: skip
-    found = allowances_of(Job(processes=8, area=area, deadline_seconds=300.0, tasks=(task,)))
-    shards = layout("llama3-8b", mode="full", scale=0.5)
-    assert found[SUBJECT, "save"] == Allowance(seconds=seconds, why=why, rank_bytes=shards.rank_bytes)
+    settings = resolve({"ckpt_cluster": "64", "ckpt_model": "llama3-8b"}, {})
+    (planned,) = plan_run(settings, mounted("ext4")).checkpoints
+    demand = replace(planned.demand, save_limit_seconds=limit, load_limit_seconds=0.0)
+    found = allowances_of([replace(planned, demand=demand)], 300.0)
+    rank_bytes = planned.layout.rank_bytes
+    assert found[SUBJECT, "save"] == Allowance(seconds=seconds, why=why, rank_bytes=rank_bytes)
     assert found[SUBJECT, "load"].seconds == 15_000.0

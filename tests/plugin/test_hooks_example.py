@@ -142,7 +142,7 @@ def test_its_section_stands_in_report_and_certificate_below_its_name(acme: Run) 
     assert section["head"] == ["checkpoint", "accelerators that one shelf serves"]
     ((subject, size),) = section["rows"]
     assert subject == MEASURED
-    assert (size, acme.document["certified_cluster"][0]["overall"]) == ("unknown", None)
+    assert (size, acme.document["sufficient_up_to_accelerators"][0]["overall"]) == ("unknown", None)
     drawn = page(acme)
     places = [
         "What each requirement asks for",

@@ -20,6 +20,7 @@ from pytest_ckpt.evidence.rejudge import judge_folder
 from pytest_ckpt.evidence.verification import verify_folder
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, extended
+from pytest_ckpt.grading.completeness import asked_requirements
 from pytest_ckpt.grading.grading import ALL_MET, judge_run, without_plugins
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.run.close import write_report
@@ -193,7 +194,7 @@ def judged(outcome: str, severity: str = "required") -> tuple:
         function=lambda measurement: Decision(outcome=measurement, because="So."),
     )  # fmt: skip
     catalogue = extended([extra])
-    ids = [*REQUIRED, "STRAGGLER", "REPEAT", "ACME"]
+    ids = [requirement.id for requirement in asked_requirements(settings, gates, catalogue)]
     findings = [
         Verdict(id=i, subject="llama3-8b-full", severity=catalogue[i].severity, measured=None, limit=None, unit="",
                 outcome=outcome if i == "ACME" else "met", margin=None, because="So.", detail="",

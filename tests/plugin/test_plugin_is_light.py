@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "mpi4py", "jinja2", "numpy", "psutil", "pytest_ckpt.plugin.fixtures", "pytest_ckpt.run.open",
-         "pytest_ckpt.launching", "pytest_ckpt.ranks", "pytest_ckpt.report")  # fmt: skip
+HEAVY = ("torch", "msgspec", "mpi4py", "jinja2", "numpy", "psutil", "pytest_ckpt.plugin.fixtures",
+         "pytest_ckpt.run.open", "pytest_ckpt.launching", "pytest_ckpt.ranks", "pytest_ckpt.report")  # fmt: skip
 
 # All that an unrelated run may load of ours: literals and declarations; no dataclass, no table of another room.
 OURS = {"pytest_ckpt", "pytest_ckpt.plugin", "pytest_ckpt.plugin.session_hooks", "pytest_ckpt.plugin.hookspecs",

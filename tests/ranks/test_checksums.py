@@ -10,8 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.checksums import PageChecksums, WordChecksums, join, linear, of_zeros, shift
-from pytest_ckpt.ranks.content import BLOCK_PAGES, PAGE_BYTES, Content, TensorKey
+from pytest_ckpt.ranks.content import (
+    BLOCK_PAGES,
+    PAGE_BYTES,
+    Content,
+    PageChecksums,
+    TensorKey,
+    WordChecksums,
+    join,
+    linear,
+    of_zeros,
+    shift,
+)
 
 BLOCK_BYTES = BLOCK_PAGES * PAGE_BYTES
 PLACE = TensorKey(checkpoint=1, rank=0, tensor=0)

@@ -9,7 +9,7 @@ import pytest
 from pytest_ckpt.facts.engines import built_in
 from pytest_ckpt.facts.targets import TARGETS, Access, AreaRef
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.targets.objects.library_errors import in_our_words
+from pytest_ckpt.targets.objects.errors import in_our_words
 from pytest_ckpt.targets.schemes import make_target
 from tests.support.one_rank import as_one_rank
 from tests.support.small_memory import cannot, small_memory

@@ -10,8 +10,7 @@ import pytest
 
 from pytest_ckpt.facts.engines import built_in
 from pytest_ckpt.ranks.content import Content
-from pytest_ckpt.ranks.engines.factory import engine_maker
-from pytest_ckpt.ranks.engines.shards import ShardsInTurn
+from pytest_ckpt.ranks.engines.factory import ShardsInTurn, engine_maker
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.files import shard_files

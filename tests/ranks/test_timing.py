@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.timing import RankOperation, combine
+from pytest_ckpt.ranks.operations import RankOperation, combine
 
 ROUNDING = 1e-9
 seconds = st.floats(0.001, 1000.0)

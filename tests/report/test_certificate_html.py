@@ -77,7 +77,9 @@ def test_every_fact_appears(grade: str) -> None:
         phrase += [row["subject"], row["published"], f"{row['full_bytes']:,}"]
         phrase += [row["not_run"]] if row["not_run"] else []
     phrase += [verdict["because"] for verdict in document["requirements"]]
-    phrase += [f"{row[name]:,}" for row in document["certified_cluster"] for name in ("save", "load") if row[name]]
+    phrase += [
+        f"{row[name]:,}" for row in document["sufficient_up_to_accelerators"] for name in ("save", "load") if row[name]
+    ]
     phrase += ["Young", "Daly", "nconnect=16", "6.8.0-45-generic", "EPYC 9554", "2.13.0", "--cluster=16000"]
     phrase += document["stages"]
     missing = [sentence for sentence in phrase if " ".join(sentence.split()) not in text]
@@ -167,7 +169,7 @@ def test_hostile_strings_stay_text() -> None:
     document["stages"]["<b>" + made_up.HOSTILE] = 100_000.0
     document["measurements"][1]["operations"][0]["phases"]["<i>" + made_up.HOSTILE] = 1.0
     rename = {"llama3-70b-subset": 'evil"><script>x</script>'}
-    for rows in ("checkpoints", "measurements", "requirements", "certified_cluster", "training"):
+    for rows in ("checkpoints", "measurements", "requirements", "sufficient_up_to_accelerators", "training"):
         for row in document[rows]:
             row["subject"] = rename.get(row["subject"], row["subject"])
     raw = render(document)

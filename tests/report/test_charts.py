@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.report import charts, overview
-from pytest_ckpt.report.goodput import goodput_chart
+from pytest_ckpt.report import certificate_charts, charts
+from pytest_ckpt.report.certificate_charts import goodput_chart
 from pytest_ckpt.report.svg import Axis, escape, round_step
 from tests.support import made_up
 
@@ -50,7 +50,7 @@ def test_any_times_can_be_drawn(seconds: list[float], limit: float | None) -> No
     for made in (
         charts.operations_chart("a", "save", operations, len(operations), limit),
         charts.phases_chart("b", "save", operations, len(operations)),
-        overview.heat_map("c", operations),
+        certificate_charts.heat_map("c", operations),
     ):
         picture = ET.fromstring(made)
         assert picture.get("role") == "img"
@@ -86,13 +86,13 @@ def test_very_different_times_get_a_logarithmic_axis() -> None:
 
 def test_a_rank_with_more_bytes_is_no_straggler() -> None:
     operation = {"kind": "save", "index": 1, "seconds": 8.0, "slowest_rank": 0, "rank_seconds": [8.0, 1.0, 1.0, 1.0]}
-    assert "1 above 1.5" in overview.heat_map("a", [operation])
-    assert "none above 1.5" in overview.heat_map("a", [operation], [800, 100, 100, 100])
+    assert "1 above 1.5" in certificate_charts.heat_map("a", [operation])
+    assert "none above 1.5" in certificate_charts.heat_map("a", [operation], [800, 100, 100, 100])
 
 
 def test_cells_of_the_heat_map_fill_its_rows() -> None:
     (ran,) = made_up.document("certified", subjects=("llama3-1t-full",))["measurements"]
-    picture = ET.fromstring(overview.heat_map("a", ran["operations"]))
+    picture = ET.fromstring(certificate_charts.heat_map("a", ran["operations"]))
     width = sum(float(run.split("h")[1]) for path in picture.iter("path") for run in path.get("d", "").split("M")[1:])
     assert width == pytest.approx(20 * 1001, rel=0.01)
 
@@ -100,9 +100,9 @@ def test_cells_of_the_heat_map_fill_its_rows() -> None:
 def test_nothing_gives_no_picture() -> None:
     assert charts.operations_chart("a", "save", [], 10, 1.0) == ""
     assert charts.phases_chart("a", "save", [], 10) == ""
-    assert overview.heat_map("a", []) == ""
-    assert overview.cluster_chart("a", [{"subject": "x", "save": None, "load": None}], 16_000) == ""
-    assert overview.stages_bar("a", {}) == ""
+    assert certificate_charts.heat_map("a", []) == ""
+    assert certificate_charts.cluster_chart("a", [{"subject": "x", "save": None, "load": None}], 16_000) == ""
+    assert certificate_charts.stages_bar("a", {}) == ""
 
 
 def test_escaping_takes_controls_and_quotes() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ckpt.facts.verdict import REASONS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.report import front, remedies
+from pytest_ckpt.report import front
 from pytest_ckpt.report.html import render
 from tests.support import browser, made_up_run, report_pages
 
@@ -28,18 +28,18 @@ def document(*verdicts):
 
 
 def test_every_requirement_of_ours_that_fails_leads_to_what_helps():
-    assert set(REASONS) >= remedies.REASONS
+    assert set(REASONS) >= front.REASONS
     for name in REQUIREMENTS:
         failed = [verdict(name, outcome="failed", severity=severity) for severity in ("required", "advisory")]
         for one in failed:
-            (part,) = remedies.helps([one])
-            assert part.heading == remedies.heading_of(one)
+            (part,) = front.helps([one])
+            assert part.heading == front.heading_of(one)
             assert part.text.startswith("<p>")
 
 
 def test_what_helps_is_told_of_what_failed_and_of_what_is_required_and_lacks():
     def shown(**of):
-        return [part.heading for part in remedies.helps([verdict("SAVE", **of)])]
+        return [part.heading for part in front.helps([verdict("SAVE", **of)])]
 
     assert shown(outcome="failed") == ["SAVE or LOAD: a limit was missed"]
     assert shown(outcome="failed", reason="hung") == ["A rank hung"]
@@ -47,7 +47,7 @@ def test_what_helps_is_told_of_what_failed_and_of_what_is_required_and_lacks():
     assert shown(outcome="not run", reason="not given", severity="advisory") == []
     assert shown(outcome="waived", reason="over limit") == ["Waived"]
     unproven = [verdict(name, outcome="not run", reason="unproven") for name in ("COLD", "DURABLE-CALLS")]
-    assert [part.heading for part in remedies.helps(unproven)] == [
+    assert [part.heading for part in front.helps(unproven)] == [
         "Uncached reads cannot be proven",
         "A client's fsync or clock cannot be believed",
     ]
@@ -61,7 +61,7 @@ def test_each_failure_of_a_certificate_links_to_what_helps_with_it_and_stands_th
     failed = [v for v in made["requirements"] if v["outcome"] == "failed"]
     assert len(rows) == len(failed) > 2
     for row, of in zip(rows, failed, strict=True):
-        anchor = remedies.anchor_of(remedies.heading_of(of))
+        anchor = front.anchor_of(front.heading_of(of))
         assert f'href="#{anchor}">What helps</a>' in row
         assert page.count(f'id="{anchor}"') == 1
     points = re.findall(r"<li>.*?</li>", page.partition('id="exceptions"')[2].partition("</ul>")[0], re.DOTALL)
@@ -86,7 +86,7 @@ def test_failures_come_first_each_with_its_step_and_what_asks_for_the_same_stand
         ("failed", ("SAVE",), "a, b"), ("not run", ("LOAD", "COLD"), "a"), ("waived", ("STALE",), "a"),
     ]  # fmt: skip
     assert points[0].next_step == REQUIREMENTS["SAVE"].next_step
-    assert points[0].helps == remedies.anchor_of("SAVE or LOAD: a limit was missed")
+    assert points[0].helps == front.anchor_of("SAVE or LOAD: a limit was missed")
     assert "deselecting" in points[1].next_step
 
 

@@ -45,7 +45,7 @@ def test_the_table_shows_slowest_limit_margin_rates_and_cluster() -> None:
     save = _text(document).splitlines()[1].split()
     assert save[:2] == ["llama3-8b-full", "save"]
     assert save[4:6] == ["27.8", "s"]
-    assert save[-1] == f"{document['certified_cluster'][0]['save']:,}"
+    assert save[-1] == f"{document['sufficient_up_to_accelerators'][0]['save']:,}"
     assert "4.04 GB/s" in _text(document)
 
 

@@ -13,7 +13,7 @@ from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts
 from pytest_ckpt.facts.targets import MOUNTED, TargetFacts
 from pytest_ckpt.launching.launcher import Launcher
 from pytest_ckpt.run.hosts import alike, clocks_apart, differences, placed_otherwise
-from pytest_ckpt.targets.posix.area_view import PosixAreaView
+from pytest_ckpt.targets.posix.run_folder import PosixAreaView
 
 SIGN = Marker(name=".sign", word="what it says")
 HERE = TargetFacts(

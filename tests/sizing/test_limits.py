@@ -166,18 +166,18 @@ def test_limits_fall_as_the_cluster_grows(sizes: list[int]):
 @settings(deadline=None)
 def test_the_largest_cluster_inverts_the_limit(accelerators: int, save_budget: float, restore: float, per_failure: int):
     limits = _limits(accelerators, save_budget=save_budget, load_budget=restore, checkpoints_per_failure=per_failure)
-    assert sizing.largest_cluster_for_save(limits.save_limit_seconds, limits) == accelerators
-    assert sizing.largest_cluster_for_load(limits.load_limit_seconds, limits) == accelerators
+    assert sizing.sufficient_up_to_accelerators("save", limits.save_limit_seconds, limits) == accelerators
+    assert sizing.sufficient_up_to_accelerators("load", limits.load_limit_seconds, limits) == accelerators
     just_over = math.nextafter(limits.save_limit_seconds, math.inf)
-    assert sizing.largest_cluster_for_save(just_over, limits) == accelerators - 1
+    assert sizing.sufficient_up_to_accelerators("save", just_over, limits) == accelerators - 1
 
 
 @given(seconds=st.floats(min_value=1e-3, max_value=1e8))
 @settings(deadline=None)
 def test_a_time_meets_the_limit_of_the_cluster_it_certifies_and_of_no_larger(seconds: float):
     basis = _limits(1)
-    saved = sizing.largest_cluster_for_save(seconds, basis)
-    loaded = sizing.largest_cluster_for_load(seconds, basis)
+    saved = sizing.sufficient_up_to_accelerators("save", seconds, basis)
+    loaded = sizing.sufficient_up_to_accelerators("load", seconds, basis)
     assert _limits(saved + 1).save_limit_seconds < seconds
     assert _limits(loaded + 1).load_limit_seconds < seconds
     assert saved == 0 or seconds <= _limits(saved).save_limit_seconds
@@ -187,7 +187,7 @@ def test_a_time_meets_the_limit_of_the_cluster_it_certifies_and_of_no_larger(sec
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
 def test_no_cluster_follows_from_an_impossible_time(seconds: float):
     with pytest.raises(ValueError, match="no time that a save or load can take"):
-        sizing.largest_cluster_for_save(seconds, _limits(16_000))
+        sizing.sufficient_up_to_accelerators("save", seconds, _limits(16_000))
 
 
 def test_demand_of_the_largest_model_on_100_000_accelerators():

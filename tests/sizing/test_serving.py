@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.sizing.serving import BYTES_A_PARAMETER, MAXIMUM_FILE_BYTES, weights_of
+from pytest_ckpt.sizing.reading import BYTES_A_PARAMETER, MAXIMUM_FILE_BYTES, weights_of
 
 PAGE = 4096
 

@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.sizing.steps import client_counts, clients_of
+from pytest_ckpt.sizing.patterns import client_counts, clients_of
 
 
 def test_counts_double_and_end_with_all() -> None:

@@ -1,27 +1,24 @@
-"""What the library ``jsonschema`` finds in a document: the measure of our own rules, and the check of what we write."""
+"""What the library ``jsonschema`` finds in a document by the schema that ``pytest-ckpt schema`` prints."""
 
 from __future__ import annotations
 
 import functools
-import json
 from typing import Any
 
 import jsonschema
 
-from pytest_ckpt.support import resources
+from pytest_ckpt.cli.documents import DOCUMENTS
+from pytest_ckpt.facts.written import schema_of
 
 
-def faults(document: Any, name: str, part: str = "") -> list[str]:
-    """Return a sentence for every place where a document does not follow a schema in ``templates/``."""
-    return [f"{error.json_path}: {error.message}" for error in _validator(name, part).iter_errors(document)]
+def faults(document: Any, name: str) -> list[str]:
+    """Return a sentence for every place where a document does not follow the schema of that name."""
+    return [f"{error.json_path}: {error.message}" for error in _validator(name).iter_errors(document)]
 
 
 @functools.cache
-def _validator(name: str, part: str) -> Any:
-    schema = json.loads((resources.folder("templates") / f"{name}.schema.json").read_text(encoding="utf-8"))
-    if part:
-        schema = {"$defs": schema["$defs"], "$ref": f"#/$defs/{part}"}
+def _validator(name: str) -> Any:
     plain = jsonschema.Draft202012Validator
     # To JSON schema 1e300 and 2.0 are integers; to what counts with them they are not.
     types = plain.TYPE_CHECKER.redefine("integer", lambda _checker, value: type(value) is int)
-    return jsonschema.validators.extend(plain, type_checker=types)(schema)
+    return jsonschema.validators.extend(plain, type_checker=types)(schema_of(DOCUMENTS[name]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_ckpt.facts.measurement import Patterns
+from pytest_ckpt.sizing.limits import StatedLimits
 from tests.support.golden_cases import ENDED, FLIPPED, LOAD, SAVE
 from tests.support.made_failover import MENDED, REFUSED, done, failed_over, trial
 from tests.support.made_maintenance import (
@@ -15,7 +16,7 @@ from tests.support.made_maintenance import (
     snapshotted,
     upgraded,
 )
-from tests.support.made_measurement import FULL, at, failed_in, measurement
+from tests.support.made_measurement import FULL, ByLimits, at, failed_in, measurement
 from tests.support.made_patterns import (
     FAULT,
     endured,
@@ -25,7 +26,7 @@ from tests.support.made_patterns import (
     with_patterns,
     with_reads,
 )
-from tests.support.made_scaling import SATURATED, scaled
+from tests.support.made_scaling import SATURATED, scaled, up_to
 from tests.support.made_serving import WARM, WEIGHTS, consolidated, loaded, served
 
 
@@ -49,7 +50,7 @@ def of_pattern(*names):
 CASES_OF_PATTERNS = {
     "MODEL-LOAD": {
         "met": served(),
-        "met, within the load limit": served(limit=0.0),
+        "met, within the load limit": ByLimits(served(), StatedLimits()),
         "too slow": served(loaded("reads", 0.4), WARM, loaded("mmap", 0.7)),
         "cached": served(loaded("reads", 0.4, resident=WEIGHTS)),
         "nothing shows what is cached": served(loaded("reads", 0.4, resident=None)),
@@ -61,8 +62,8 @@ CASES_OF_PATTERNS = {
     "SCALING": {
         "met": scaled(),
         "no more from 4 clients on": scaled(SATURATED),
-        "met, at the ceiling that is stated": scaled(SATURATED, ceilings=(3e9, 0.0)),
-        "below the ceiling that is stated": scaled(SATURATED, ceilings=(4e9, 8e9), unit="hosts"),
+        "met, at the ceiling that is stated": up_to(scaled(SATURATED), 3e9, 0.0),
+        "below the ceiling that is stated": up_to(scaled(SATURATED, unit="hosts"), 4e9, 8e9),
         "cached": scaled(resident=10**9),
         "wrong bytes": scaled(faults=(FAULT,)),
         "bytes are missing": scaled(checked=1),

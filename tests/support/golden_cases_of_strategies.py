@@ -6,8 +6,9 @@ import dataclasses
 
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.strategy_results import BACKGROUND, LOCAL_TIER
+from pytest_ckpt.sizing.limits import StatedLimits
 from tests.support.golden_cases import ENDED, FLIPPED, SAVE
-from tests.support.made_measurement import FULL, LIMITS, SUBJECT, at, failed_in, measurement
+from tests.support.made_measurement import FULL, LIMITS, SUBJECT, ByLimits, at, failed_in, measurement
 from tests.support.made_patterns import (
     FAULT,
 )
@@ -117,7 +118,7 @@ CASES_OF_STRATEGIES = {
     },
     "PREEMPT": {
         "met": at_notice(),
-        "met in part": at_notice(size=FULL // 10, notice=600.0),
+        "met in part": ByLimits(at_notice(size=FULL // 10), StatedLimits(notice_seconds=600.0)),
         "too slow": at_notice(119.0, 121.0, 100.0),
         "one save, by sync": at_notice(30.0, subject=SUBJECT),
         "an error in it": in_background(patterns=None, failure=failed_in(at("save", 2, scenario="preempt"))),

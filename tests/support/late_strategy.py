@@ -33,7 +33,7 @@ class LateStrategy:
         saved = save_and_commit(self.engine, self._store, self._group, ref, clock, start=start, takes_part=True)
         end = time.perf_counter() - start
         self._lane.rest()
-        return replace(saved, timing=replace(saved.timing, staged=end))
+        return replace(saved, timing=replace(saved.timing, staged_seconds=end))
 
     def may_change_state(self, pending) -> bool:
         return pending.poll() is not None
@@ -51,4 +51,4 @@ class Late:
 
     def wait(self) -> RankSave:
         saved = self._work.result()
-        return replace(saved, timing=replace(saved.timing, returned=self.returned))
+        return replace(saved, timing=replace(saved.timing, returned_seconds=self.returned))

@@ -11,10 +11,11 @@ from pytest_ckpt.facts.subject import OperationRef, Subject
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.verdicts import decide
-from pytest_ckpt.sizing.limits import cluster_limits
+from pytest_ckpt.sizing.limits import StatedLimits, cluster_limits
 from pytest_ckpt.sizing.reliability import parse_failure_model
 
-LIMITS = cluster_limits(16_000, failures=parse_failure_model("llama3"))
+STATED = StatedLimits(notice_seconds=120.0, serving_seconds=60.0, consolidate_seconds=3600.0)
+LIMITS = dataclasses.replace(cluster_limits(16_000, failures=parse_failure_model("llama3")), stated=STATED)
 GATES = Gates(name="as in the catalogue", text="")
 FULL = 1_000_000_000
 SUBJECT = Subject(model="llama3-8b", mode="full")
@@ -69,8 +70,19 @@ def measurement(saves=(1.0, 1.0, 1.0), loads=(1.0, 1.0, 1.0), *, size=FULL, resi
     return dataclasses.replace(whole, **changes)
 
 
+@dataclasses.dataclass(frozen=True)
+class ByLimits:
+    """A measurement that is judged by other stated limits."""
+
+    of: Measurement
+    stated: StatedLimits
+
+
 def judged(requirement, of):
-    return decide(REQUIREMENTS[requirement], of, LIMITS, GATES)
+    limits = LIMITS
+    if isinstance(of, ByLimits):
+        of, limits = of.of, dataclasses.replace(LIMITS, stated=of.stated)
+    return decide(REQUIREMENTS[requirement], of, limits, GATES)
 
 
 def outcome(requirement, of):

@@ -6,7 +6,8 @@ import dataclasses
 
 from pytest_ckpt.facts.measurement import ClientCount, Patterns, ScaledOperation, Scaling
 from pytest_ckpt.facts.proofs import Integrity
-from tests.support.made_measurement import measurement
+from pytest_ckpt.sizing.limits import StatedLimits
+from tests.support.made_measurement import ByLimits, measurement
 
 PART = 1_000_000_000
 LINEAR = {1: 1e9, 2: 2e9, 4: 4e9, 8: 8e9}
@@ -21,9 +22,7 @@ def operations(size, rate, *, resident=None, mapped=None):
     )
 
 
-def scaled(
-    saves=LINEAR, loads=LINEAR, *, unit="ranks", ceilings=(0.0, 0.0), resident=0, checked=None, faults=(), **changes
-):
+def scaled(saves=LINEAR, loads=LINEAR, *, unit="ranks", resident=0, checked=None, faults=(), **changes):
     """Return a measurement in which so many clients saved and loaded at these rates, in bytes a second."""
     counts = tuple(
         ClientCount(
@@ -38,8 +37,6 @@ def scaled(
     expected = 3 * PART * sum(saves)
     found = Scaling(
         unit=unit,
-        save_ceiling=ceilings[0],
-        load_ceiling=ceilings[1],
         counts=counts,
         integrity=Integrity(
             bytes_expected=expected,
@@ -51,7 +48,12 @@ def scaled(
     return measurement(**{"patterns": Patterns(scaling=found), **changes})
 
 
-def grown(rates, *, ceiling=0.0):
+def up_to(measured, save_ceiling, load_ceiling):
+    """Have a measurement judged by maximum rates that the vendor declares."""
+    return ByLimits(measured, StatedLimits(save_bytes_per_second=save_ceiling, load_bytes_per_second=load_ceiling))
+
+
+def grown(rates):
     """Have growing counts of ranks save and load at these rates."""
 
     def change(m):
@@ -68,8 +70,6 @@ def grown(rates, *, ceiling=0.0):
         moved = 3 * sum(count.bytes for count in counts)
         found = Scaling(
             unit="ranks",
-            save_ceiling=ceiling,
-            load_ceiling=ceiling,
             counts=counts,
             integrity=Integrity(bytes_expected=moved, bytes_checked=moved, fault_count=0, faults=()),
         )

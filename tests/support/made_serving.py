@@ -31,7 +31,7 @@ def loaded(way, seconds, *, is_warm=False, resident=0, checked=None, fault_count
 WARM = loaded("reads", 0.1, is_warm=True, resident=WEIGHTS * REPLICAS)
 
 
-def served(*loads, limit=60.0, **changes):
+def served(*loads, **changes):
     """Return a measurement of loads; without any, of one cold and one warm in each way."""
     found = Serving(
         bytes=WEIGHTS,
@@ -39,7 +39,6 @@ def served(*loads, limit=60.0, **changes):
         files=4,
         replicas=REPLICAS,
         readers=2,
-        limit_seconds=limit,
         loads=loads or (loaded("reads", 0.4), WARM, loaded("mmap", 0.5), loaded("mmap", 0.25, is_warm=True)),
     )
     return measurement(**{"patterns": Patterns(serving=found), **changes})
@@ -48,7 +47,5 @@ def served(*loads, limit=60.0, **changes):
 def consolidated(seconds=30.0, *, checked=WEIGHTS, fault_count=0, faults=(), **changes):
     """Return a measurement in which one client rewrote the weights."""
     integrity = Integrity(bytes_expected=WEIGHTS, bytes_checked=checked, fault_count=fault_count, faults=faults)
-    found = Consolidation(
-        bytes=WEIGHTS, full_bytes=FULL_WEIGHTS, limit_seconds=3600.0, seconds=seconds, integrity=integrity
-    )
+    found = Consolidation(bytes=WEIGHTS, full_bytes=FULL_WEIGHTS, seconds=seconds, integrity=integrity)
     return measurement(**{"patterns": Patterns(consolidation=found), **changes})

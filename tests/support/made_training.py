@@ -34,7 +34,6 @@ def background_save(index, committed, *, blocked=0.5, size=FULL):
         returned_seconds=blocked,
         staged_seconds=blocked,
         stored_seconds=0.9 * committed,
-        committed_seconds=committed,
     )
 
 
@@ -202,7 +201,7 @@ def tiered(*committed, found=None, rule=EVERY_TENTH, blocked=0.5, **changes):
     return dataclasses.replace(made, **{"patterns": patterns, **changes})
 
 
-def at_notice(*seconds, notice=120.0, **changes):
+def at_notice(*seconds, **changes):
     """Return a measurement in which jobs were given notice and saved in so many seconds."""
-    found = Preempted(notice_seconds=notice, bytes=FULL, committed_seconds=seconds or (30.0, 31.0, 29.0))
+    found = Preempted(bytes=FULL, committed_seconds=seconds or (30.0, 31.0, 29.0))
     return in_background(patterns=Patterns(preempt=found), **changes)

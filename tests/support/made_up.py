@@ -183,7 +183,7 @@ def document(
         ],
         "catalogue_names": [row[0] for row in CATALOGUE],
         "measurements": measurements,
-        "certified_cluster": sizes,
+        "sufficient_up_to_accelerators": sizes,
         "training": training,
         "environment": {
             "hosts": [
@@ -264,7 +264,7 @@ def empty() -> Document:
     return {
         **whole,
         "measurements": [],
-        "certified_cluster": [{"subject": "llama3-8b-full", "save": None, "load": None, "overall": None}],
+        "sufficient_up_to_accelerators": [{"subject": "llama3-8b-full", "save": None, "load": None, "overall": None}],
         "training": [],
         "environment": {"hosts": [], "target": whole["environment"]["target"], "versions": {}, "launcher": ""},
         "settings": [],
@@ -278,7 +278,8 @@ def bare() -> Document:
     """Return a document with nothing but the fields of the contract, as early or foreign ones may be."""
     whole = document("incomplete", subjects=("llama3-8b-full",), not_run=("llama3-70b-full",))
     kept = (
-        "schema", "run", "grade", "cluster", "requirements", "catalogue_names", "measurements", "certified_cluster",
+        "schema", "run", "grade", "cluster", "requirements", "catalogue_names", "measurements",
+        "sufficient_up_to_accelerators",
     )  # fmt: skip
     slim = {name: whole[name] for name in kept}
     slim["run"] = {name: whole["run"][name] for name in ("id", "version", "started", "finished", "command")}

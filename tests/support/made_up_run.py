@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pytest_ckpt import __version__
 from pytest_ckpt.config.gate_files import load_gates
@@ -31,7 +31,7 @@ from pytest_ckpt.facts.events import (
 from pytest_ckpt.facts.measurement import Endurance, Measurement, Operation, Patterns, RankFacts
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
-from pytest_ckpt.facts.subject import OperationRef, Pattern
+from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import Told
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered
 from pytest_ckpt.grading.completeness import asked_requirements
@@ -228,7 +228,7 @@ def _patterns(measurement: Measurement) -> Iterator[Event]:
                 seconds = found.save_seconds[index - 1]
                 yield StepDone(subject=subject, kind="endurance", index=index, took_seconds=seconds)
         if field.name != "not_run" and found is not None:
-            yield PatternMeasured(subject=subject, name=cast("Pattern", field.name), found=found)
+            yield PatternMeasured(subject=subject, name=field.name, found=found)
 
 
 def _lines(measurements: list[Measurement]) -> Iterator[dict[str, Any]]:

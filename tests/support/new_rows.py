@@ -31,6 +31,27 @@ from pytest_ckpt.ranks.engines.protocol import Comparison, LocalFault
 
 {inspect.getsource(dump_engine.make)}'''
 
+AGAIN = '''"""The newest checkpoint is loaded again."""
+
+from __future__ import annotations
+
+from pytest_ckpt.facts.events import PatternMeasured
+from pytest_ckpt.facts.measurement import LoadedAgain
+from pytest_ckpt.ranks.scenarios.context import ScenarioContext
+
+
+def measure(at: ScenarioContext) -> None:
+    """Load the newest checkpoint, cold."""
+    number, engine = at.own.newest_full, at.engine()
+    at.drop([at.do.files(number)])
+    loaded = at.do.load(engine, at.cache, 1, number, counted=False, scenario="again")
+    engine.release()
+    if loaded.operation:
+        seconds = loaded.operation.seconds
+        at.do.step("again", 1, seconds)
+        at.do.send(PatternMeasured(subject=at.do.subject, name="again", found=LoadedAgain(seconds=seconds)))
+'''
+
 THINGS = {
     "requirement": NewThing(
         insertions=(
@@ -178,6 +199,86 @@ def test_all_saves_together_meet_the_budget(saves: Operations, limits: ClusterLi
             ),
         ),
         pages=("conformance_page", "requirements_page"),
+    ),
+    "pattern": NewThing(
+        insertions=(
+            (
+                "pytest_ckpt/sizing/patterns.py",
+                """        PatternRow(
+            name="endurance",
+""",
+                """        PatternRow(
+            name="again",
+            label="load that is made again",
+            scenario=f"{_IN}.again:measure",
+            is_asked=_contended,
+            amount=lambda planned, settings, target: Amount(1, planned.layout.bytes, _load(planned)),
+        ),
+""",
+            ),
+            ("pytest_ckpt/ranks/scenarios/again.py", "", AGAIN),
+            (
+                "pytest_ckpt/facts/measurement.py",
+                "@dataclass(frozen=True, kw_only=True, slots=True)\nclass Patterns:",
+                '''@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedAgain:
+    """A load that was made again, in seconds."""
+
+    seconds: float
+
+
+''',
+            ),
+            (
+                "pytest_ckpt/facts/measurement.py",
+                "    not_run: dict[str, str] = field(default_factory=dict)\n",
+                "    again: LoadedAgain | None = None\n",
+            ),
+            (
+                "suites/test_contention.py",
+                "",
+                '''
+
+@requirement(
+    "AGAIN",
+    title="A load that is made again meets the limit",
+    severity="advisory",
+    units=("s",),
+    figure="the time of the load",
+    limit="the load limit of the cluster",
+    source="made up for a test",
+    asked_by=lambda settings: settings.asks_contention,
+    next_step="Look which phase took longest.",
+    help="Another kind of load is too slow",
+)
+def test_a_load_that_is_made_again_meets_the_limit(
+    again: LoadedAgain, measurement: Measurement, limits: ClusterLimits
+) -> Decision:
+    """A load that is made again ends within the load limit.
+
+    Made up for a test. Advisory: no published limit exists.
+    """
+    limit = limits.load_limit_seconds * measurement.share
+    because = f"The load took {format_seconds(again.seconds)} of {format_seconds(limit)}."
+    return measured_as("met" if again.seconds <= limit else "over limit", again.seconds, limit, "s", because, ())
+''',
+            ),
+            (
+                "tests/support/golden_cases_of_patterns.py",
+                "from pytest_ckpt.sizing.limits import StatedLimits\n",
+                "from pytest_ckpt.facts.measurement import LoadedAgain\n",
+            ),
+            (
+                "tests/support/golden_cases_of_patterns.py",
+                '    "STORM": of_pattern("storm")',
+                """    "AGAIN": {
+        "met": measurement(patterns=Patterns(again=LoadedAgain(seconds=1.0))),
+        "too slow": measurement(patterns=Patterns(again=LoadedAgain(seconds=1e9))),
+    },
+""",
+            ),
+        ),
+        pages=("requirements_page",),
     ),
     "model": NewThing(
         insertions=(

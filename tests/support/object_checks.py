@@ -32,5 +32,4 @@ def failed(
     not_run = {name: one["not_run"] for name, one in seen.items() if one.get("not_run")}
     assert not not_run, not_run
     verdicts = judged(seen, GATES)
-    assert all(verdict.severity == "required" for verdict in verdicts.values())
     return {n: f"{v.because}\n{v.detail}".lower() for n, v in verdicts.items() if v.outcome == "failed"}

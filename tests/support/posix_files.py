@@ -8,9 +8,8 @@ from pathlib import Path
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Engine, expect
 from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.targets.posix.checkpoint import PosixCommitted, PosixDraft
 from pytest_ckpt.targets.posix.direct_io import DirectSupport
-from pytest_ckpt.targets.posix.draft import PosixDraft
-from pytest_ckpt.targets.posix.source import PosixCommitted
 
 CHECKPOINT = 5
 

@@ -22,6 +22,7 @@ import importlib.util
 import itertools
 import os
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -42,16 +43,32 @@ LONG = (
     "tests/launching/test_bad_luck_on_hosts.py",
     "tests/launching/test_bad_luck_of_mpich.py",
 )
+# Modules of .ci/run that take minutes; they need no lab, and begin first there.
+LONG_WITHOUT_LAB = (
+    "tests/docs/test_examples.py",
+    "tests/front_door/test_run_that_is_interrupted.py",
+    "tests/front_door/test_run_with_maintenance.py",
+    "tests/front_door/test_run_of_conformance.py",
+    "tests/front_door/test_run_on_objects.py",
+    "tests/front_door/test_run_with_failover.py",
+    "tests/front_door/test_run_with_strategies.py",
+    "tests/front_door/test_run_without_gauge.py",
+    "tests/launching/test_several_hosts.py",
+)
 # What needs a lab, by module or folder: .ci/labs runs it.
 LABS = (
     *SPREAD,
     *LONG,
     "tests/conformance/test_other_servers.py",
+    "tests/evidence/test_longest_run.py",
     "tests/front_door/test_random_kills.py",
     "tests/front_door/test_run_in_company.py",
     "tests/front_door/test_run_of_own_model.py",
     "tests/front_door/test_run_on_other_clouds.py",
     "tests/front_door/test_run_over_hidden_hosts.py",
+    "tests/front_door/test_run_with_dcp.py::test_timed_reads_are_of_the_library_s_files",
+    "tests/front_door/test_run_without_gauge.py::test_a_cache_that_keeps_the_judged_checkpoints_and_drops_the_others_",
+    "tests/front_door/test_run_without_gauge.py::test_without_any_cache_a_second_client_proves_it",
     "tests/fuzz/",
     "tests/launching/test_hosts_that_remember.py",
     "tests/launching/test_mpich_hosts.py",
@@ -63,18 +80,73 @@ LABS = (
     "tests/launching/test_slurm_hosts.py",
     "tests/launching/test_tiers_on_hosts.py",
     "tests/nfs/",
+    "tests/report/test_pictures.py",
+    "tests/test_one_row_a_thing.py::test_every_fast_test_passes_with_one_more_of_each",
 )
 # A short one of each kind runs on each change: several hosts that share MooseFS, and an object store of others.
 NOT_LABS = (
     "tests/conformance/test_other_servers.py::test_the_known_defects_are_found_and_nothing_else[s3rver]",
-    "tests/launching/test_several_hosts.py",
+    "tests/launching/test_several_hosts.py::test_rank_0_may_be_on_another_host_than_the_controller",
 )
+# Whole matrices, a run or a mount for each case: .ci/labs runs all cases. Each change runs the first one and then one
+# in so many, which meets each axis: the numbers have no divisor in common with the length of the axis that turns first.
+_FRONT_DOOR, _TARGETS = "tests/front_door/test_", "tests/targets/test_"
+_INTERRUPTED = f"{_FRONT_DOOR}run_that_is_interrupted.py"
+_ON_OBJECTS, _WITH_DELTAS = f"{_FRONT_DOOR}run_with_dcp_on_objects.py", f"{_FRONT_DOOR}run_with_deltas.py"
+MATRICES = {
+    "tests/conformance/test_checks_names_and_visibility.py::test_honest_storage_gives_no_alarm": 5,
+    f"{_FRONT_DOOR}containers_and_pythons.py::test_the_wheel_runs_on_each_python_that_is_here": 4,
+    f"{_FRONT_DOOR}objects_bad_luck.py::test_a_connection_that_is_cut_once_in_any_phase_fails_nothing": 4,
+    f"{_FRONT_DOOR}objects_bad_luck.py::test_a_store_that_cannot_be_used_is_refused": 4,
+    f"{_FRONT_DOOR}objects_bad_luck.py::test_what_goes_wrong_in_the_middle_has_a_clear_end": 4,
+    f"{_FRONT_DOOR}packaging.py::test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed": 3,
+    f"{_FRONT_DOOR}run_on_objects.py::test_a_store_that_cannot_be_used_is_refused_with_a_remedy": 4,
+    f"{_FRONT_DOOR}run_on_objects.py::test_what_does_not_fit_is_refused_before_anything_is_written": 4,
+    f"{_INTERRUPTED}::test_a_signal_at_any_stage_leaves_a_report_that_can_be_judged_or_nothing": 7,
+    f"{_FRONT_DOOR}run_that_is_resumed.py::test_a_run_that_was_killed_at_any_moment_ends_as_one_that_was_not": 3,
+    f"{_FRONT_DOOR}run_with_dcp.py::test_a_damaged_file_is_a_fault_and_a_missing_one_an_error": 3,
+    # Several tests look at one run of each engine: each change runs every second engine.
+    **dict.fromkeys(
+        (
+            f"{_ON_OBJECTS}::test_a_byte_that_a_store_flips_fails_integrity",
+            f"{_ON_OBJECTS}::test_a_run_meets_what_is_required_and_every_byte_of_every_load_is_compared",
+            f"{_ON_OBJECTS}::test_a_store_that_is_silent_in_a_save_is_named_and_nothing_is_left",
+            f"{_ON_OBJECTS}::test_an_object_that_was_acknowledged_and_is_gone_fails_the_save",
+            f"{_ON_OBJECTS}::test_its_evidence_verifies_and_memory_is_as_stated",
+            f"{_ON_OBJECTS}::test_the_library_alone_loads_in_another_process_what_was_saved",
+            f"{_ON_OBJECTS}::test_the_library_commits_and_what_is_whose_is_told",
+            f"{_WITH_DELTAS}::test_a_chain_outlives_those_that_were_deleted",
+            f"{_WITH_DELTAS}::test_deltas_in_the_background_and_full_saves_that_stand_still",
+            f"{_WITH_DELTAS}::test_deltas_write_little_and_restores_read_the_chain",
+            f"{_WITH_DELTAS}::test_it_meets_all_that_is_required_and_leaves_nothing",
+            f"{_WITH_DELTAS}::test_its_evidence_verifies",
+        ),
+        2,
+    ),
+    f"{_ON_OBJECTS}::test_nothing_is_left_and_the_server_was_asked_as_traced": 3,
+    f"{_ON_OBJECTS}::test_what_a_client_says_of_an_error_repeats_nobody_s_keys": 3,
+    f"{_FRONT_DOOR}run_with_maintenance.py::test_a_clone_that_is_wrong_fails": 3,
+    f"{_FRONT_DOOR}run_with_maintenance.py::test_what_is_no_snapshot_is_not_judged_as_one": 3,
+    f"{_FRONT_DOOR}run_with_replay.py::test_what_is_not_what_was_saved_turns_the_verdict": 3,
+    f"{_FRONT_DOOR}run_with_safetensors.py::test_a_damaged_file_is_a_fault_and_a_missing_one_an_error": 4,
+    f"{_FRONT_DOOR}run_with_safetensors.py::test_an_error_of_the_storage_is_named_with_its_rank_and_file": 3,
+    "tests/plugin/test_hooks_misuse.py::test_it_is_refused_with_the_plugin_named": 5,
+    "tests/recording/test_shipped_patterns.py::test_a_library_does_what_the_shipped_pattern_says": 5,
+    "tests/report/pdf/test_certificate_pdf.py::test_a_planted_address_is_neither_asked_for_nor_read": 5,
+    "tests/report/test_pages_in_browser.py::test_it_draws_light_and_dark_without_a_word_or_a_request": 5,
+    "tests/report/test_pages_in_browser.py::test_nothing_is_wider_than_the_page_and_no_label_lies_on_another": 5,
+    f"{_TARGETS}faults_of_bytes.py::test_an_honest_target_passes": 5,
+    f"{_TARGETS}faults_of_names.py::test_a_fault_is_named": 5,
+    f"{_TARGETS}faults_of_names.py::test_an_honest_target_gives_no_alarm": 5,
+}
 _MAXIMUM_PROCESSES = 8
 # The longest takes five minutes beside other load: whoever takes three times as long waits for what never comes.
 LIMIT_SECONDS = 900
 _FAST_EXAMPLES = 20
 # Of what takes seconds to import: what a test module imported as it was collected.
 IMPORTED = pytest.StashKey[set[str]]()
+# How many cases of each matrix were collected.
+_CASES = pytest.StashKey[Counter[str]]()
 _TAKE_SECONDS = ("torch", "mpi4py.MPI")
 # What the processes of pytest-xdist are told by this name.
 HAS_FAST_SET = "has_fast_set"
@@ -222,8 +294,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark what needs a lab, before ``-m`` chooses."""
-    is_thorough = item.get_closest_marker("thorough") is not None
-    if is_thorough and item.nodeid.startswith(LABS) and not item.nodeid.startswith(NOT_LABS):
+    is_lab = item.nodeid.startswith(LABS) and not item.nodeid.startswith(NOT_LABS)
+    matrix = item.nodeid.partition("[")[0]
+    if matrix in MATRICES:
+        cases = item.config.stash.setdefault(_CASES, Counter())
+        is_lab = cases[matrix] % MATRICES[matrix] != 0
+        cases[matrix] += 1
+    if is_lab and item.get_closest_marker("thorough"):
         item.add_marker(pytest.mark.lab)
 
 
@@ -237,7 +314,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LIMIT_SECONDS))
-    order = {module: place for place, module in enumerate((*SPREAD, *LONG))}
+    order = {module: place for place, module in enumerate((*SPREAD, *LONG, *LONG_WITHOUT_LAB))}
     items.sort(
         key=lambda item: (
             _is_alone(item),

@@ -7,7 +7,7 @@ import platform
 import pytest
 
 from pytest_ckpt.judging.clients import unmet_demands
-from pytest_ckpt.support.client_state import (
+from pytest_ckpt.support.host_state import (
     cores_of_this_process,
     host_state,
     link_state,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pytest_ckpt.support.memory_limits import memory_left_bytes, memory_limit_bytes
+from pytest_ckpt.support.host_state import memory_left_bytes, memory_limit_bytes
 
 
 def test_memory_limits_of_control_groups_of_both_versions_are_read(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ MIB = 1 << 20
 READS_MORE_THAN_FITS = """
 import os, subprocess, sys
 from pathlib import Path
-from pytest_ckpt.support.memory_limits import memory_limit_bytes, memory_of_host
+from pytest_ckpt.support.host_state import memory_limit_bytes, memory_of_host
 from pytest_ckpt.targets.posix.page_cache import resident_bytes
 from tests.support.small_memory import join
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.targets.posix import draft
+from pytest_ckpt.targets.posix import checkpoint
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_it_is_asked_for_until_the_client_sees_it(tmp_path, forgets_after, count
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     asked = forgets_after(count)
-    draft.make_folder(folder)
+    checkpoint.make_folder(folder)
     assert len(asked) == count + 1
 
 
@@ -40,13 +40,13 @@ def test_a_client_that_does_not_see_it_in_time_fails(tmp_path, forgets_after, mo
     folder = tmp_path / "checkpoint"
     folder.mkdir()
     forgets_after(1_000_000)
-    monkeypatch.setattr(draft, "SEEN_WITHIN_SECONDS", 0.0)
+    monkeypatch.setattr(checkpoint, "SEEN_WITHIN_SECONDS", 0.0)
     with pytest.raises(FileNotFoundError):
-        draft.make_folder(folder)
+        checkpoint.make_folder(folder)
 
 
 def test_a_link_in_its_place_is_not_a_folder(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "checkpoint").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FileExistsError):
-        draft.make_folder(tmp_path / "checkpoint")
+        checkpoint.make_folder(tmp_path / "checkpoint")

@@ -7,8 +7,7 @@ import socket
 import pytest
 
 from pytest_ckpt.facts.targets import Access
-from pytest_ckpt.targets.objects.nearness import nearness_of
-from pytest_ckpt.targets.objects.target import target
+from pytest_ckpt.targets.objects.target import nearness_of, target
 
 
 def own_address() -> str:

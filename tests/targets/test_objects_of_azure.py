@@ -14,10 +14,9 @@ import pytest
 
 from pytest_ckpt.facts.targets import TARGETS, Access
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.targets.objects.azure_account import DialectOfAzure, find_account
-from pytest_ckpt.targets.objects.azure_signing import authorization
+from pytest_ckpt.targets.objects.authentication import NoCredentialsError
+from pytest_ckpt.targets.objects.azure import DialectOfAzure, authorization, find_account
 from pytest_ckpt.targets.objects.client import Bucket
-from pytest_ckpt.targets.objects.credentials import NoCredentialsError
 from pytest_ckpt.targets.objects.keys import read_url
 from pytest_ckpt.targets.schemes import make_target
 from tests.support.targets.other_servers import OtherServer, azurite

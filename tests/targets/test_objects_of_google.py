@@ -14,7 +14,7 @@ import pytest
 
 from pytest_ckpt.facts.targets import TARGETS, Access
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.targets.objects.google_names import below_upload, joined_key, part_key, piece_of
+from pytest_ckpt.targets.objects.google import below_upload, joined_key, part_key, piece_of
 from pytest_ckpt.targets.objects.keys import read_url
 from pytest_ckpt.targets.schemes import make_target
 from tests.support.targets.other_servers import OtherServer, fake_gcs_server

@@ -7,8 +7,14 @@ import hashlib
 import pytest
 
 from pytest_ckpt.facts.targets import Access
-from pytest_ckpt.targets.objects.credentials import Keys, NoCredentialsError, find_identity
-from pytest_ckpt.targets.objects.signing import encoded_path, encoded_query, signed
+from pytest_ckpt.targets.objects.authentication import (
+    Keys,
+    NoCredentialsError,
+    encoded_path,
+    encoded_query,
+    find_identity,
+    signed,
+)
 
 # Of "Authenticating Requests: Using the Authorization Header (AWS Signature Version 4)".
 KEYS = Keys(access_key="AKIAIOSFODNN7EXAMPLE", secret_key="wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")

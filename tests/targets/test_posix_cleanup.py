@@ -25,8 +25,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.owner import OWNER, process_began
 from pytest_ckpt.targets.posix import run_folder
 from pytest_ckpt.targets.posix import target as posix
-from pytest_ckpt.targets.posix.area_view import sign_of
-from pytest_ckpt.targets.posix.run_folder import RunFolder, find_leftovers, remove
+from pytest_ckpt.targets.posix.run_folder import RunFolder, find_leftovers, remove, sign_of
 from tests.support.selection import examples
 
 CANARY = "canary-0123456789abcdef"

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_ckpt.facts.pattern import Step
-from pytest_ckpt.targets.posix.draft import PosixCalls
+from pytest_ckpt.targets.posix.checkpoint import PosixCalls
 from tests.support.bucket import Phases
 
 BYTES = 1000

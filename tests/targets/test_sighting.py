@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from pytest_ckpt.targets.posix.area_view import describe_change, standing_of
+from pytest_ckpt.targets.posix.run_folder import describe_change, standing_of
 from tests.support.machine import need
 
 

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pytest_ckpt.conformance.content import random_bytes
 from pytest_ckpt.conformance.context import Effort
 from pytest_ckpt.facts.targets import Access
+from pytest_ckpt.targets.objects.client import open_wire
 from pytest_ckpt.targets.objects.errors import StoreError, fields_in, fields_of, local_name
 from pytest_ckpt.targets.objects.keys import BucketPrefix
-from pytest_ckpt.targets.objects.s3_requests import open_wire
 from pytest_ckpt.targets.objects.wire import Patience
 
 if TYPE_CHECKING:

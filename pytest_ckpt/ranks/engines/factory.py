@@ -1,4 +1,4 @@
-"""From a task to the engine of a shard; its module and its libraries are imported here, in a rank."""
+"""From a task to the engine of a shard, and the loader of several shards; libraries are imported here, in a rank."""
 
 from __future__ import annotations
 
@@ -6,16 +6,80 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from pytest_ckpt.ranks.content import Content, content_seed
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader, expect
 from pytest_ckpt.sizing.content_places import USUAL_TENSOR_BITS, tensor_bits
 from pytest_ckpt.sizing.models import dtypes
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions, Task
     from pytest_ckpt.sizing.models import RankLayout
+    from pytest_ckpt.targets.protocol import CommittedCheckpoint
+
+
+class ShardsInTurn:
+    """Loads what each of ``makers`` makes a loader for; without any, this rank only waits for the others.
+
+    A loader is made, outside the clock, when the one before has been compared and has let go of its memory.
+    """
+
+    def __init__(self, makers: Sequence[Callable[[], Loader]]) -> None:
+        self._makers = makers
+        self._loader: Loader | None = None
+        self._checkpoint: int | None = None
+        # Every step of all shards: which shard it belongs to, and its number there.
+        self._steps = [(shard, step) for shard in range(len(makers)) for step in range(self._turn_to(shard))]
+        self._turn_to(0)
+        self._done: int | None = None
+
+    def load_steps(self) -> int:
+        """Return the steps of all shards."""
+        return len(self._steps)
+
+    def expect(self, checkpoint: int) -> None:
+        """Tell the loader of the first shard, and later those of the others, which checkpoint is loaded next."""
+        self._checkpoint = checkpoint
+        if self._loader is not None:
+            expect(self._loader, checkpoint)
+
+    def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
+        """Load what belongs to a step; a rank with fewer shards has nothing to do in the last ones."""
+        self._done = step if step < len(self._steps) else None
+        if self._done is None or self._loader is None:
+            return 0
+        return self._loader.load(committed, self._steps[step][1], clock)
+
+    def verify(self, checkpoint: int) -> Comparison:
+        """Compare what the last step brought, and have the next shard's loader ready."""
+        if self._done is None or self._loader is None:
+            return Comparison(bytes_checked=0, fault_count=0, faults=())
+        check = self._loader.verify(checkpoint)
+        following = (self._done + 1) % len(self._steps)
+        if self._steps[following][0] != self._steps[self._done][0]:
+            self._turn_to(self._steps[following][0])
+        return check
+
+    def release(self) -> None:
+        """Give back all memory."""
+        self._turn_to(len(self._makers))
+
+    def _turn_to(self, shard: int) -> int:
+        """Make the loader of a shard, in place of the one before; return its steps."""
+        if self._loader is not None:
+            self._loader.release()
+        self._loader = None
+        if shard >= len(self._makers):
+            return 0
+        self._loader = self._makers[shard]()
+        if self._checkpoint is not None:
+            expect(self._loader, self._checkpoint)
+        return self._loader.load_steps()
+
 
 Maker = Callable[..., "Engine"]
 """Called with shard, content, group, activity and options, by name."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, MovedBytes, is_served_by_process
 from pytest_ckpt.facts.targets import CheckpointRef
 from pytest_ckpt.sizing.caches import cache_readings
-from pytest_ckpt.support.memory_limits import memory_of_host
+from pytest_ckpt.support.host_state import memory_of_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

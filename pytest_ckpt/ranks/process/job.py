@@ -6,30 +6,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.across_hosts import Marker
-from pytest_ckpt.facts.codec import shared
 from pytest_ckpt.facts.environment import Streams
-from pytest_ckpt.facts.file_rules import OF_LAYOUT, FileRule
-from pytest_ckpt.facts.models import Model
-from pytest_ckpt.facts.strategies import STRATEGIES
-from pytest_ckpt.facts.subject import OwnPattern, Subject
+from pytest_ckpt.facts.file_rules import FileRule
+from pytest_ckpt.facts.models import Mode, Model
+from pytest_ckpt.facts.subject import Pattern, Subject
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.models import Layout, layout
-from pytest_ckpt.sizing.steps import kills_of, scales, serves
+from pytest_ckpt.sizing.patterns import PATTERNS, kills_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
-# Checkpoints beside the counted ones, numbered behind them: one that is saved while another is deleted, one that
-# compares kinds of data, one that is saved beside other work, what a second job saves, three that endurance takes
-# in turns, those whose reads are timed, ten at most, two for each launch in which the storage is changed, those whose
-# processes are killed, the chain that outlives others (sizing.deltas.OF_CHAIN), those in two tiers and those with
-# copies on other hosts, those that a job saves at notice, the weights alone and their copy; one that is saved plainly
-# and compressed; and last those of growing counts of clients.
-BESIDE_DELETION, OF_DATA, BESIDE_WORK, OF_NEIGHBOUR, OF_ENDURANCE, OF_CANARIES = 1, 2, 3, 4, 5, 8
-BESIDE_COMMANDS, OF_CRASHES, OF_TIERS, OF_COPIES, OF_NOTICE, OF_SERVING = 24, 32, 160, 168, 192, 208
-OF_COMPRESSION, OF_SCALING = 224, 240
+# Checkpoints in addition to the counted ones, numbered after them: one that is saved while another is deleted, one that
+# compares kinds of data, and at most ten whose reads are timed. Those of patterns follow from `sizing.patterns`.
+BESIDE_DELETION, OF_DATA, OF_CANARIES = 1, 2, 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,70 +47,86 @@ class EngineOptions:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingTask:
+    """Simulated training steps during saves in the background: of ``step_seconds``, a share of which uses a core."""
+
+    step_seconds: float
+    cpu_share: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CrashesTask:
+    """How many saves in the background are killed."""
+
+    kills: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServingTask:
+    """How many ranks load one replica of the weights; one rank rewrites the weights."""
+
+    readers: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnduranceTask:
+    """Saves for so many seconds; 0: until they are steady."""
+
+    duration_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NearFullTask:
+    """Saves on a filled volume, of which a checkpoint needs so many bytes."""
+
+    checkpoint_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
     """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is that of the run.
 
-    ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. Where the strategy does not block,
-    steps of ``step_seconds``, the share ``step_cpu`` of them work of a core, go on beside each save. The ranks of an
-    engine that ``is_collective`` save and load together only; ``files`` says what files a checkpoint has. With
-    ``contention`` and ``endurance`` the patterns of `measurement.Patterns` are measured too; the volume is filled where
-    ``near_full_bytes`` says what a checkpoint needs of it. ``client_cache_bytes``: what the user stated of caches that
-    a client has on disks. ``beside_commands`` names the one pattern that is measured instead of all else: saves and
-    loads in which the controller runs commands. The limits are those of one operation: what would take many times as
-    long is ended.
-    ``kills`` is how many saves in the background are killed. ``deltas`` says which saves hold only what changed;
-    ``deletes_chain``: a chain of its own must outlive the deletion of the others. ``compares_tiers``: saves to the
-    local tier are timed alone and beside drains, and restores are tried from both; ``tiers``: there is a local tier.
-    Where ``notice_seconds`` are given, saves at notice are timed. Where there are ``serving_readers``, so many ranks
-    load one replica of the weights alone, and one rank rewrites them. ``codec`` is what files pass, such as ``zstd:1``,
-    empty where they pass none; ``compares_codec``: saves through it are compared with plain ones. ``scaling``: growing
-    counts of clients save and load; ``ceilings`` are what the vendor states for both, in bytes a second.
-    ``definition``: the model is a user's.
+    ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. ``training``: simulated training
+    steps run during each save; None if the strategy blocks. The ranks of an engine that ``is_collective`` save and load
+    together only; ``files`` says what files a checkpoint has. ``client_cache_bytes``: what the user stated of caches
+    that a client has on disks. ``deltas`` says which saves contain only what changed; ``tiers``: there is a local tier.
+    ``codec`` is what files pass, such as ``zstd:1``; empty if they pass none. ``definition``: the model is a user's.
+
+    ``patterns`` are measured too, by the rows of `sizing.patterns`. ``crashes``, ``serving``, ``endurance`` and
+    ``near_full`` are the parameters of the pattern of that name; None if it has nothing to do. ``own_launch`` is the
+    one pattern that is measured in place of all else, in which the controller runs commands.
     """
 
     subject: Subject
     model: str
-    mode: str
+    definition: Model | None
+    mode: Mode
     processes: int
     scale: float
     operations: int
     engine: str
     make: str
+    is_collective: bool
+    files: FileRule
+    strategy: str
+    stages: bool
     seed: int
     drop_caches: str
     keep: bool
-    retain: int = 0
-    data_pairs: int = 0
-    compressible: float = 0.0
-    contention: bool = False
-    endurance: bool = False
-    duration_seconds: float = 0.0
-    near_full_bytes: int = 0
-    client_cache_bytes: int | None = None
-    beside_commands: OwnPattern | None = None
-    save_limit_seconds: float = 0.0
-    load_limit_seconds: float = 0.0
-    strategy: str = STRATEGIES[0].make
-    blocks: bool = True
-    stages: bool = False
-    step_seconds: float = 0.0
-    step_cpu: float = 0.0
-    kills: int = 0
-    deltas: DeltaRule | None = None
-    deletes_chain: bool = False
-    compares_tiers: bool = False
-    tiers: bool = False
-    notice_seconds: float = 0.0
-    serving_readers: int = 0
-    serving_limit_seconds: float = 0.0
-    consolidate_limit_seconds: float = 0.0
-    codec: str = ""
-    compares_codec: bool = False
-    scaling: bool = False
-    ceilings: tuple[float, float] = (0.0, 0.0)
-    is_collective: bool = False
-    files: FileRule = OF_LAYOUT
-    definition: Model | None = None
+    retain: int
+    data_pairs: int
+    compressible: float
+    client_cache_bytes: int | None
+    deltas: DeltaRule | None
+    tiers: bool
+    codec: str
+    training: TrainingTask | None
+    patterns: tuple[Pattern, ...]
+    crashes: CrashesTask | None
+    serving: ServingTask | None
+    endurance: EnduranceTask | None
+    near_full: NearFullTask | None
+    own_launch: Pattern | None = None
 
     def layout(self, scale: float | None = None) -> Layout:
         """Return what is saved and loaded, or the same at another scale."""
@@ -138,37 +146,42 @@ class Task:
     @classmethod
     def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
         """Return the measurement that a plan and the settings of its run ask for."""
-        own = {
-            "model": planned.layout.model.name,
-            "definition": planned.layout.model if planned.layout.model.own else None,
-            "engine": planned.engine.name,
-            "make": planned.engine.make,
-            "is_collective": planned.engine.is_collective,
-            "files": planned.engine.files,
-            "strategy": planned.strategy.make,
-            "blocks": planned.strategy.blocks,
-            "stages": planned.strategy.stages,
-            "seed": seed,
-            "keep": settings.keep_files,
-            "retain": settings.keep_last,
-            "ceilings": settings.vendor_max_rates,
-            "contention": settings.asks_contention,
-            "kills": kills_of(planned.strategy, settings),
-            "deltas": planned.deltas,
-            "deletes_chain": planned.deltas is not None and settings.asks_strategies,
-            "tiers": planned.strategy.tiers,
-            "notice_seconds": settings.preemption_notice_seconds if settings.asks_notice else 0.0,
-            "serving_readers": settings.serving_readers if serves(planned, settings) else 0,
-            "codec": settings.compress if planned.strategy.compresses else "",
-            "compares_codec": planned.strategy.compresses and settings.asks_strategies,
+        whole, strategy = planned.layout, planned.strategy
+        rows = [row for row in PATTERNS.values() if not row.has_own_launch and row.is_asked(planned, settings)]
+        asked = {row.name for row in rows}
+        training = TrainingTask(step_seconds=settings.step_seconds, cpu_share=settings.step_cpu)
+        return cls(
+            subject=planned.subject,
+            model=whole.model.name,
+            definition=whole.model if whole.model.own else None,
+            mode=whole.mode,
+            processes=whole.processes,
+            scale=whole.scale,
+            operations=planned.operations,
+            engine=planned.engine.name,
+            make=planned.engine.make,
+            is_collective=planned.engine.is_collective,
+            files=planned.engine.files,
+            strategy=strategy.make,
+            stages=strategy.stages,
+            seed=seed,
+            drop_caches=settings.drop_caches,
+            keep=settings.keep_files,
+            retain=settings.keep_last,
             # Of what a codec makes smaller, constant data shows nothing of the storage.
-            "data_pairs": 0 if planned.strategy.compresses else settings.data_pairs,
-            "scaling": scales(planned, settings),
-            "compares_tiers": planned.strategy.tiers and settings.asks_strategies,
-            "endurance": settings.asks_endurance,
-            "near_full_bytes": planned.checkpoint_bytes if settings.near_full else 0,
-        }
-        return cls(**shared(cls, planned, planned.layout, settings, planned.demand) | own)
+            data_pairs=0 if strategy.compresses else settings.data_pairs,
+            compressible=settings.compressible,
+            client_cache_bytes=settings.client_cache_bytes,
+            deltas=planned.deltas,
+            tiers=strategy.tiers,
+            codec=settings.compress if strategy.compresses else "",
+            training=None if strategy.blocks else training,
+            patterns=tuple(row.name for row in rows),
+            crashes=CrashesTask(kills=kills_of(strategy, settings)) if "crashes" in asked else None,
+            serving=ServingTask(readers=settings.serving_readers) if "serving" in asked else None,
+            endurance=EnduranceTask(duration_seconds=settings.duration_seconds) if "endurance" in asked else None,
+            near_full=NearFullTask(checkpoint_bytes=planned.checkpoint_bytes) if settings.near_full else None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.support.client_state import cores_of_this_process, numa_nodes
+from pytest_ckpt.support.host_state import cores_of_this_process, numa_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,16 +19,17 @@ from pytest_ckpt import __version__
 from pytest_ckpt.facts.across_hosts import Marker, TargetView, TierView
 from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts, HostNetwork
 from pytest_ckpt.facts.events import HostsSeen
-from pytest_ckpt.support.client_state import (
+from pytest_ckpt.support.errors import UsageError
+from pytest_ckpt.support.host_state import (
     cores_of_this_process,
     host_state,
+    memory_available_bytes,
+    memory_of_host,
     mount_state,
     numa_state,
     readahead_state,
     version_state,
 )
-from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.memory_limits import memory_available_bytes, memory_of_host
 from pytest_ckpt.support.references import load
 from pytest_ckpt.wire.streams import StreamListener, both_ways, closing, connected
 

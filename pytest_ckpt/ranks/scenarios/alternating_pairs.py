@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.measurement import DataEffect
+from pytest_ckpt.ranks.process.job import OF_DATA
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.events import StepKind
     from pytest_ckpt.facts.measurement import OperationKind
+    from pytest_ckpt.facts.subject import StepKind
     from pytest_ckpt.facts.targets import Role
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.protocol import Strategy
 
 
@@ -87,3 +89,17 @@ def measure_data(turns: AlternatingPairs, pairs: int) -> DataEffect | None:
         constant_load_seconds=seconds["load", True],
         fault_count=timed.fault_count,
     )
+
+
+def measure_data_of(at: ScenarioContext) -> None:
+    """Compare unique with constant data."""
+    turns = AlternatingPairs(
+        do=at.do,
+        cache=at.cache,
+        number=at.task.operations + OF_DATA,
+        role="data",
+        kind="data",
+        strategy=lambda constant: at.strategy(constant=constant),
+        drop=at.drop_own,
+    )
+    at.found.data = measure_data(turns, at.task.data_pairs)

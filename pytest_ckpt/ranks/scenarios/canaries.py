@@ -16,7 +16,7 @@ from pytest_ckpt.facts.proofs import CanaryReads
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.process.job import OF_CANARIES
 from pytest_ckpt.sizing.files import files_of
-from pytest_ckpt.support.memory_limits import memory_of_host
+from pytest_ckpt.support.host_state import memory_of_host
 from pytest_ckpt.support.processes import boot_id
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
     from pytest_ckpt.ranks.process.job import Task
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.scenarios.retention import SavesRetained
     from pytest_ckpt.ranks.strategies.protocol import Strategy
     from pytest_ckpt.targets.protocol import Store
@@ -104,3 +105,9 @@ def _freed_bytes(
                 time.sleep(_POLL_SECONDS)
         group.wait()
     return freed
+
+
+def measure(at: ScenarioContext) -> None:
+    """Delete the checkpoints before a chain of deltas."""
+    strategy = at.strategy(aside="chains")
+    measure_chains(at.group, at.activity, at.do, at.store, strategy, at.cache, at.drop, at.task, at.own)

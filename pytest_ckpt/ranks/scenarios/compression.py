@@ -9,6 +9,8 @@ from pytest_ckpt.facts.compression import PAIRS, Compression
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.ranks.content import AS_NUMBERS
 from pytest_ckpt.ranks.engines.compressed import CompressedEngine
+from pytest_ckpt.ranks.scenarios.alternating_pairs import AlternatingPairs
+from pytest_ckpt.sizing.patterns import PATTERNS
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import OperationKind
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import Task
-    from pytest_ckpt.ranks.scenarios.alternating_pairs import AlternatingPairs
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
 
 
 class _Counts:
@@ -61,3 +63,17 @@ def measure_compression(group: Group, do: Operations, task: Task, turns: Alterna
         fault_count=timed.fault_count,
     )
     do.send(PatternMeasured(subject=task.subject, name="compression", found=found))
+
+
+def measure(at: ScenarioContext) -> None:
+    """Compare saves through the codec with plain ones."""
+    turns = AlternatingPairs(
+        do=at.do,
+        cache=at.cache,
+        number=at.task.operations + PATTERNS["compression"].first,
+        role="compression",
+        kind="compression",
+        strategy=lambda compressed: at.strategy(aside="compression", plain=not compressed),
+        drop=at.drop_own,
+    )
+    measure_compression(at.group, at.do, at.task, turns, whole_bytes=at.layout.bytes)

@@ -26,13 +26,13 @@ from pytest_ckpt.ranks.engines.protocol import Clock, staging
 from pytest_ckpt.ranks.operations import BackgroundThread, Operations
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.forked import ForkedProcess, hand_on
-from pytest_ckpt.ranks.process.job import OF_CRASHES
 from pytest_ckpt.ranks.scenarios.failing_operations import ComparisonTotals
 from pytest_ckpt.ranks.strategies.protocol import write_files
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.ranks.strategies.tiered import Copies
 from pytest_ckpt.ranks.training import change_all
 from pytest_ckpt.sizing.files import passing_names
+from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.support.references import load
 from pytest_ckpt.support.units import counted
 
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
     from pytest_ckpt.ranks.process.job import EngineOptions, Task
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.protocol import RankSave
     from pytest_ckpt.targets.protocol import Store
 
@@ -70,6 +71,7 @@ def measure_crashes(
     local: AreaRef | None,
 ) -> None:
     """Kill as many saves as the task says, of a checkpoint that is as its subject's, but small."""
+    assert task.crashes
     whole = task.layout()
     share = min(1.0, _RANK_BYTES * whole.processes / whole.bytes)
     small = task.layout(task.scale * share)
@@ -111,7 +113,7 @@ def measure_crashes(
         random=random.Random(f"{task.seed}/{task.subject}/crashes"),
         after=task.operations,
         bytes=small.bytes,
-        planned=task.kills,
+        planned=task.crashes.kills,
         passing=passing_names(shard, task.files),
     ).measure()
     store.close()
@@ -153,7 +155,7 @@ class CrashScenario:
 
     def measure(self) -> None:
         """Kill, look, and tell what was found after every kill."""
-        numbers = itertools.count(self.after + OF_CRASHES)
+        numbers = itertools.count(self.after + PATTERNS["crashes"].first)
         newest, older = next(numbers), 0
         kills: list[Kill] = []
         self._save(self.do.new_ref(newest, "crash"), None)
@@ -400,3 +402,8 @@ class ByDrain:
     def after(self, ref: CheckpointRef) -> None:
         """Delete the copy in the local tier."""
         self.do.delete(ref.number)
+
+
+def measure(at: ScenarioContext) -> None:
+    """Kill saves in the background."""
+    measure_crashes(at.group, at.activity, at.task, at.area, at.options, at.cache, at.drop, at.local)

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS, WINDOW_ROUNDS, steady_round
-from pytest_ckpt.facts.events import PatternFound, PatternMeasured
+from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.measurement import Endurance, FillLevel, NearFull
 from pytest_ckpt.facts.targets import NEEDS
-from pytest_ckpt.ranks.content import PAGE_BYTES, Content, TensorKey
-from pytest_ckpt.ranks.process.job import OF_ENDURANCE
+from pytest_ckpt.ranks.content import PAGE_BYTES, Content, TensorKey, content_seed
 from pytest_ckpt.sizing.near_full import LEVELS, ballast_name, why_not
+from pytest_ckpt.sizing.patterns import PATTERNS, SAVES_OF_A_LEVEL
 from pytest_ckpt.sizing.record import MAXIMUM_ENDURANCE_SAVES, TOLD_OF_ENDURANCE
-from pytest_ckpt.sizing.steps import SAVES_OF_A_LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.protocol import Strategy
     from pytest_ckpt.targets.protocol import Store, StoreOnVolume
 
@@ -59,7 +59,7 @@ class LongRun:
         self._strategy = strategy
         self._store = store
         self._subject = do.subject.slug
-        self._numbers = [after + OF_ENDURANCE + n for n in range(_KEPT + 1)]
+        self._numbers = [after + PATTERNS["endurance"].first + n for n in range(_KEPT + 1)]
         self._content = 0
 
     def endure(self, requested_seconds: float) -> None:
@@ -127,7 +127,7 @@ class LongRun:
         found = NearFull(capacity_bytes=volume.capacity_bytes, levels=tuple(levels))
         self._send("near_full", found)
 
-    def _send(self, name: Pattern, found: PatternFound | None, not_run: str = "") -> None:
+    def _send(self, name: Pattern, found: object, not_run: str = "") -> None:
         self._do.send(PatternMeasured(subject=self._do.subject, name=name, found=found, not_run=not_run))
 
     def _level(self, store: StoreOnVolume, level: float, ballast_bytes: int) -> FillLevel:
@@ -197,3 +197,21 @@ def _goes_on(seconds: list[float], elapsed: float, asked: float) -> bool:
     if len(seconds) < WINDOW_ROUNDS or elapsed < asked:
         return True
     return not asked and steady_round(seconds) is None and len(seconds) < MAXIMUM_ROUNDS
+
+
+def measure(at: ScenarioContext) -> None:
+    """Measure what takes hours and space; what is not to be kept makes room for it."""
+    task, do = at.task, at.do
+    assert task.endurance
+    if not task.keep:
+        at.own.delete_all(of_subject=False)
+    strategy = at.strategy(aside="endurance")
+    run = LongRun(at.group, at.activity, do, strategy=strategy, store=at.store, after=task.operations)
+    run.endure(task.endurance.duration_seconds)
+    if task.near_full:
+        run.near_full(Content(content_seed(task.seed, f"{task.subject}/ballast")), task.near_full.checkpoint_bytes)
+    else:
+        reason = "The volume was not to be filled: that is asked for with --ckpt-near-full."
+        do.send(PatternMeasured(subject=task.subject, name="near_full", not_run=reason))
+    strategy.release()
+    strategy.engine.release()

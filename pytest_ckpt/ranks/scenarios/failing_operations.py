@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pytest_ckpt.facts.commands import OperationTrial, TriedKind
 from pytest_ckpt.facts.proofs import Fault, Integrity
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, expect
-from pytest_ckpt.ranks.process.commands import DelayedRequest
+from pytest_ckpt.ranks.process.controller import DelayedRequest
 from pytest_ckpt.ranks.strategies.protocol import all_have_written, write_files
 
 if TYPE_CHECKING:

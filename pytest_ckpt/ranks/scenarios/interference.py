@@ -13,15 +13,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
-from pytest_ckpt.facts.events import PatternFound, PatternMeasured
+from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.measurement import MixedLoad, NoisyNeighbour
 from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.host_cache import Files
-from pytest_ckpt.ranks.process.job import BESIDE_WORK, OF_NEIGHBOUR
 from pytest_ckpt.ranks.scenarios.samples import PAUSE_SECONDS, READ_BYTES, READERS
-from pytest_ckpt.sizing.steps import MAXIMUM_TURN_SECONDS, MINIMUM_TURN_SECONDS
+from pytest_ckpt.sizing.patterns import MAXIMUM_TURN_SECONDS, MINIMUM_TURN_SECONDS, PATTERNS
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import counted
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.subject import OperationRef, Pattern
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.protocol import Strategy
     from pytest_ckpt.targets.protocol import Store
 
@@ -70,7 +70,7 @@ class InterferenceScenario:
         self._store = store
         self._area = area
         self._rank_bytes = rank_bytes
-        self._number, self._neighbour_number = after + BESIDE_WORK, after + OF_NEIGHBOUR
+        self._number, self._neighbour_number = after + PATTERNS["mixed"].first, after + PATTERNS["neighbour"].first
         self._drop = drop
         self._is_collective = is_collective
         self._content = 0
@@ -235,7 +235,7 @@ class InterferenceScenario:
             self._do.finish_delete([self._number])
         return operation
 
-    def _send(self, name: Pattern, found: PatternFound | None, not_run: str = "") -> None:
+    def _send(self, name: Pattern, found: object, not_run: str = "") -> None:
         self._do.send(PatternMeasured(subject=self._do.subject, name=name, found=found, not_run=not_run))
 
     def _next(self) -> int:
@@ -284,3 +284,19 @@ class _Reader:
         if "errno" in document:
             raise OSError(document["errno"], document["message"])
         return document
+
+
+def measure(at: ScenarioContext) -> None:
+    """Save during other work."""
+    InterferenceScenario(
+        at.group,
+        at.activity,
+        at.do,
+        strategy=at.strategy(aside="contention"),
+        store=at.store,
+        area=at.area,
+        rank_bytes=at.shard.bytes,
+        after=at.task.operations,
+        drop=at.drop,
+        is_collective=at.task.is_collective,
+    ).measure(at.own.kept, at.own.usual_seconds)

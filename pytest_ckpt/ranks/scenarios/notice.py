@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.strategy_results import Preempted
-from pytest_ckpt.ranks.process.job import OF_NOTICE
-from pytest_ckpt.sizing.steps import NOTICES
+from pytest_ckpt.sizing.patterns import NOTICES, PATTERNS
 
 if TYPE_CHECKING:
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import Task
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.protocol import Strategy
 
 
@@ -26,7 +26,7 @@ def measure_notice(
     Where a save goes on in the background, that is the worst moment: the next one waits for it. The two numbers are
     used again for each notice.
     """
-    first = task.operations + OF_NOTICE
+    first = task.operations + PATTERNS["preempt"].first
     seconds = []
     for index in range(1, NOTICES + 1):
         at = do.one("preempt", "save", index)
@@ -51,5 +51,11 @@ def measure_notice(
         do.step("preempt", index, seconds[-1])
     strategy.release()
     strategy.engine.release()
-    found = Preempted(notice_seconds=task.notice_seconds, bytes=whole_bytes, committed_seconds=tuple(seconds))
+    found = Preempted(bytes=whole_bytes, committed_seconds=tuple(seconds))
     do.send(PatternMeasured(subject=task.subject, name="preempt", found=found))
+
+
+def measure(at: ScenarioContext) -> None:
+    """Save at notice."""
+    strategy = at.strategy(aside="notice")
+    measure_notice(at.group, at.activity, at.do, strategy, at.task, whole_bytes=at.layout.bytes)

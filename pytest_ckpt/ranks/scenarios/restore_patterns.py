@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.measurement import LoadPattern, Operation
 from pytest_ckpt.facts.proofs import Fault, Integrity
-from pytest_ckpt.ranks.engines.shards import ShardsInTurn
+from pytest_ckpt.ranks.engines.factory import ShardsInTurn
 from pytest_ckpt.ranks.process.job import EngineOptions
+from pytest_ckpt.sizing.patterns import LOADS_OF_A_PATTERN
 from pytest_ckpt.sizing.reading import Reading, joined, shifted, split, storm
 from pytest_ckpt.sizing.record import MAXIMUM_FAULTS
-from pytest_ckpt.sizing.steps import LOADS_OF_A_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.sizing.models import Layout, RankLayout
 
 
@@ -89,3 +90,16 @@ class LoadPatterns:
             ),
         )
         self.do.send(PatternMeasured(subject=self.do.subject, name=reading.name, found=found))
+
+
+def measure(at: ScenarioContext) -> None:
+    """Load as ranks do that did not write the checkpoint."""
+    LoadPatterns(
+        group=at.group,
+        do=at.do,
+        cache=at.cache,
+        layout=at.layout,
+        options=at.options,
+        loader=None if at.task.is_collective else at.loader,
+        drop=at.drop,
+    ).measure(at.own.newest_full)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.measurement import ClientCount, ScaledOperation, Scaling
 from pytest_ckpt.facts.proofs import Fault, Integrity
-from pytest_ckpt.ranks.engines.shards import ShardsInTurn
-from pytest_ckpt.ranks.process.job import OF_SCALING
+from pytest_ckpt.ranks.engines.factory import ShardsInTurn
+from pytest_ckpt.sizing.patterns import PATTERNS, TURNS_OF_A_COUNT, client_counts, clients_of
 from pytest_ckpt.sizing.record import MAXIMUM_FAULTS
-from pytest_ckpt.sizing.steps import TURNS_OF_A_COUNT, client_counts, clients_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
     from pytest_ckpt.ranks.process.job import Task
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.protocol import Strategy
 
 _ONE_CLIENT = "One client has nothing to grow from; two hosts, or two ranks on one host, are needed."
@@ -74,8 +74,6 @@ class ScalingScenario:
         strategy.engine.release()
         result = Scaling(
             unit=unit,
-            save_ceiling=self.task.ceilings[0],
-            load_ceiling=self.task.ceilings[1],
             counts=tuple(
                 ClientCount(clients=count, ranks=of.ranks, bytes=of.bytes, saves=tuple(of.saves), loads=tuple(of.loads))
                 for count, of in found.items()
@@ -88,7 +86,7 @@ class ScalingScenario:
 
     def _one(self, strategy: Strategy, index: int, of: _CountResults, *, takes_part: bool) -> Integrity:
         """Save, load and delete one checkpoint; return on rank 0 what was compared."""
-        do, number = self.do, self.task.operations + OF_SCALING + index
+        do, number = self.do, self.task.operations + PATTERNS["scaling"].first + index
         at = do.one("scaling", "save", index)
         saved = do.save(strategy, number, role="scaling", at=at, takes_part=takes_part)
         if saved:
@@ -112,3 +110,15 @@ class ScalingScenario:
                 do.delete_own(number)
             do.finish_delete([number])
         return loaded.integrity(of.bytes)
+
+
+def measure(at: ScenarioContext) -> None:
+    """Save and load by growing counts of clients."""
+    ScalingScenario(
+        group=at.group,
+        do=at.do,
+        cache=at.cache,
+        strategy=lambda: at.strategy(aside="scaling"),
+        task=at.task,
+        drop=at.drop,
+    ).measure()

@@ -13,22 +13,24 @@ import numpy as np
 
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.measurement import Consolidation, Serving, WeightsLoad
-from pytest_ckpt.ranks.content import TensorKey, compare
+from pytest_ckpt.ranks.content import Content, TensorKey, compare, content_seed
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, write_in_order
-from pytest_ckpt.ranks.process.job import OF_SERVING
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
+from pytest_ckpt.sizing.patterns import PATTERNS
+from pytest_ckpt.sizing.reading import weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_ckpt.facts.measurement import WayOfReading
-    from pytest_ckpt.ranks.content import Bytes, Content
+    from pytest_ckpt.ranks.content import Bytes
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files, HostCache
     from pytest_ckpt.ranks.process.job import Task
-    from pytest_ckpt.sizing.serving import Weights
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
+    from pytest_ckpt.sizing.reading import Weights
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, ReadableFile, Sink, Store
 
 # Between windows the clock stops and what was read is compared.
@@ -56,7 +58,7 @@ class ServingScenario:
 
     def measure(self) -> None:
         """Write the weights, load them in each way, rewrite them, compare the copy, and remove both."""
-        do, number = self.do, self.task.operations + OF_SERVING
+        do, number = self.do, self.task.operations + PATTERNS["serving"].first
         do.save(self._saving(self._engine(number, "reads")), number, role="serving", at=do.one("serving", "save", 1))
         ways: tuple[WayOfReading, ...] = ("reads", "mmap") if "paths" in self.store.capabilities else ("reads",)
         loads: list[WeightsLoad] = []
@@ -71,7 +73,6 @@ class ServingScenario:
             files=len(weights.file_pages),
             replicas=weights.replicas,
             readers=weights.readers,
-            limit_seconds=self.task.serving_limit_seconds,
             loads=tuple(loads),
         )
         do.send(PatternMeasured(subject=do.subject, name="serving", found=found))
@@ -119,7 +120,6 @@ class ServingScenario:
         found = Consolidation(
             bytes=self.weights.bytes,
             full_bytes=self.weights.full_bytes,
-            limit_seconds=self.task.consolidate_limit_seconds,
             seconds=saved.seconds,
             integrity=loaded.integrity(self.weights.bytes * self.weights.replicas),
         )
@@ -265,3 +265,20 @@ class Consolidator(WeightsEngine):
         piece = self._buffer[:_COPIED_BYTES]
         while count := source.readinto(piece):
             sink.write(piece[:count])
+
+
+def measure(at: ScenarioContext) -> None:
+    """Load and rewrite weights without the optimizer."""
+    task = at.task
+    assert task.serving
+    ServingScenario(
+        group=at.group,
+        activity=at.activity,
+        do=at.do,
+        cache=at.cache,
+        store=at.store,
+        content=Content(content_seed(task.seed, f"{task.subject}/serving"), compressible=task.compressible),
+        weights=weights_of(at.layout, task.serving.readers),
+        task=task,
+        drop=at.drop,
+    ).measure()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.strategy_results import NodeLoss, Tier, TierRestore, Tiers
@@ -19,11 +19,11 @@ from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.host_cache import HostCache
-from pytest_ckpt.ranks.process.job import OF_COPIES, OF_TIERS
 from pytest_ckpt.ranks.strategies.protocol import leads
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.ranks.strategies.tiered import Drains, read_piece, write_piece
 from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES
+from pytest_ckpt.sizing.patterns import PATTERNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,11 +35,14 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files
     from pytest_ckpt.ranks.process.job import Task
-    from pytest_ckpt.ranks.strategies.background import InFlight
+    from pytest_ckpt.ranks.scenarios.context import ScenarioContext
+    from pytest_ckpt.ranks.strategies.asynchronous import InFlight
     from pytest_ckpt.sizing.models import RankLayout
     from pytest_ckpt.targets.protocol import Draft, Store
 
 # In turns, so that a drift favours neither; the last one leaves a checkpoint on the target and a newer one that is not.
+# Checkpoints with copies on other hosts, numbered after those in two tiers.
+_COPIES = 8
 _BESIDE_A_DRAIN = (False, True, True, False, False, True)
 # The number of a copy behind that of its checkpoint.
 _TO_COPY = 4
@@ -125,7 +128,7 @@ class TierScenario:
         """
         saves = SyncStrategy(engine=self.engine, store=self.tier, group=self.group, activity=self.activity)
         drains = Drains(self.store, self.tier, self.group, self.activity)
-        newest = self.task.operations + OF_TIERS
+        newest = self.task.operations + PATTERNS["tiers"].first
         self._save(saves, newest)
         on_target = 0
         for number, is_beside in enumerate(_BESIDE_A_DRAIN, start=newest + 1):
@@ -142,7 +145,7 @@ class TierScenario:
 
     def _save(self, saves: SyncStrategy, number: int, drained: tuple[Drains, int] | None = None) -> float | None:
         """Save to the local tier, and drain another checkpoint from when the save begins; return rank 0's seconds."""
-        at = self.do.one("tiers", "save", number - self.task.operations - OF_TIERS + 1)
+        at = self.do.one("tiers", "save", number - self.task.operations - PATTERNS["tiers"].first + 1)
         pending: list[InFlight] = []
 
         def drain(_over: threading.Event) -> None:
@@ -156,7 +159,7 @@ class TierScenario:
             with self.activity.wait():
                 timing = each.wait().timing
             # Rank 0 commits, and that is when a drain is over.
-            self._drained += [timing.committed] if timing.committed is not None else []
+            self._drained += [timing.committed_seconds] if timing.committed_seconds is not None else []
         ref = self._local.ref(number)
         self._sizes[number] = {
             name: size_of_file(self.tier, ref, name, self.activity) for name in self._local.own_names(number)
@@ -167,7 +170,9 @@ class TierScenario:
         self.store.delete(self.do.ref(number), tuple(self._sizes[number]))
         self.do.finish_delete([number])
 
-    def _restore(self, index: int, expected_tier: Tier, expected: int, near: HostCache) -> TierRestore:
+    def _restore(
+        self, index: int, expected_tier: Literal["local", "target"], expected: int, near: HostCache
+    ) -> TierRestore:
         """Choose the newest checkpoint that is whole; load it where it is the one that it should be."""
         self.activity.begin(self.do.one("tiers", "load", index))
         tier, number = self._newest_whole()
@@ -202,7 +207,7 @@ class TierScenario:
             (number, tier)
             for tier, store in tiers
             for number in store.committed(slug)
-            if number >= self.task.operations + OF_TIERS
+            if number >= self.task.operations + PATTERNS["tiers"].first
         ]
         candidates: list[tuple[int, Tier]] = self.group.share(sorted(found, key=lambda each: (-each[0], each[1])))
         for number, tier in candidates:
@@ -284,7 +289,8 @@ class PartnerScenario:
         """Save and copy twice, lose a host, bring its files back, load, and remove all of it."""
         do, self._hosts = self.do, Hosts.of(self.group)
         saves = SyncStrategy(engine=self.engine, store=self.tier, group=self.group, activity=self.activity)
-        older, newest = self.after + OF_COPIES, self.after + OF_COPIES + 1
+        older = self.after + PATTERNS["tiers"].first + _COPIES
+        newest = older + 1
         copies, seconds = self._hosts.to_partners(), 0.0
         # Of one checkpoint alone nobody could tell a copy that was never renewed.
         for number in (older, newest):
@@ -318,7 +324,7 @@ class PartnerScenario:
         )
 
     def _at(self, action: Action, number: int) -> OperationRef:
-        return self.do.one("tiers", action, number - self.after - OF_TIERS + 1)
+        return self.do.one("tiers", action, number - self.after - PATTERNS["tiers"].first + 1)
 
     def _sizes_of(self, number: int) -> tuple[FileSizes, ...]:
         """Return, on all ranks, the files of each rank, as they lie in its tier."""
@@ -448,3 +454,21 @@ class PartnerScenario:
 
     def _bytes_of(self, ways: Sequence[PartnerTransfer]) -> int:
         return sum(size for way in ways for _, size in self._sizes[way.whose])
+
+
+def measure(at: ScenarioContext) -> None:
+    """Save to the local tier and to the target."""
+    assert at.tier is not None
+    TierScenario(
+        group=at.group,
+        activity=at.activity,
+        do=at.do,
+        cache=at.cache,
+        store=at.store,
+        tier=at.tier,
+        engine=at.engine(aside="tiers"),
+        shard=at.shard,
+        task=at.task,
+        bytes=at.layout.bytes,
+        drop=at.drop,
+    ).measure()

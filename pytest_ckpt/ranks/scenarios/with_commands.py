@@ -22,16 +22,16 @@ from pytest_ckpt.facts.commands import BREAKS, PAIRS, Failover, FailoverTrial, S
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.operations import Operations
-from pytest_ckpt.ranks.process.commands import DelayedRequest, RequestedCommand
+from pytest_ckpt.ranks.process.controller import DelayedRequest, RequestedCommand
 from pytest_ckpt.ranks.process.host_cache import HostCache
-from pytest_ckpt.ranks.process.job import BESIDE_COMMANDS
 from pytest_ckpt.ranks.scenarios.failing_operations import OperationsThatMayFail, TrialResult
 from pytest_ckpt.sizing.files import files_of
+from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.support.references import load
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.commands import Command, CommandRun, OperationTrial, TriedKind
-    from pytest_ckpt.facts.subject import OperationRef, OwnPattern
+    from pytest_ckpt.facts.subject import OperationRef, Pattern
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.controller import Controller
     from pytest_ckpt.ranks.process.group import Group
@@ -44,20 +44,20 @@ _EARLIEST, _LATEST = 0.1, 0.9
 
 def run_with_commands(group: Group, activity: Activity, task: Task, job: Job, controller: Controller) -> None:
     """Run the scenario of a task that measures nothing else; ``controller`` runs the commands."""
-    assert task.beside_commands
-    run = _RUNS[task.beside_commands]
-    run(group, activity, task, job, task.beside_commands, controller).run()
+    assert task.own_launch
+    run: type[RunWithCommands] = load(PATTERNS[task.own_launch].scenario)
+    run(group, activity, task, job, task.own_launch, controller).run()
 
 
 class RunWithCommands(ABC):
     """Two checkpoints in turns: one that is whole, and one that is free to be written."""
 
     def __init__(
-        self, group: Group, activity: Activity, task: Task, job: Job, name: OwnPattern, controller: Controller
+        self, group: Group, activity: Activity, task: Task, job: Job, name: Pattern, controller: Controller
     ) -> None:
         self._group, self._activity, self._task, self._area = group, activity, task, job.area
         self._controller = controller
-        self._name: OwnPattern = name
+        self._name: Pattern = name
         self._store: Store = load(job.area.opener)(job.area)
         shards = task.layout()
         self._bytes, self._shard = shards.bytes, shards.rank(group.rank)
@@ -67,7 +67,7 @@ class RunWithCommands(ABC):
         # The same on all ranks.
         self._random = random.Random(f"{task.seed}/{task.subject}/{name}")
         # Each of these launches has two numbers of its own: no save of a run has the name of another.
-        first = task.operations + BESIDE_COMMANDS + 2 * list(_RUNS).index(name)
+        first = task.operations + PATTERNS[name].first
         self._free, self._whole = first, first + 1
         self._count = 0
 
@@ -380,10 +380,3 @@ class SnapshotRun(RunWithCommands):
             found = self._try.load(number, self._next("load"), clone=clone).operation.error
             wrong = wrong or (f"the checkpoint that the clone shows as committed: {found}" if found else "")
         return is_committed, wrong
-
-
-_RUNS: dict[OwnPattern, type[RunWithCommands]] = {
-    "failover": FailoverRun,
-    "upgrade": UpgradeRun,
-    "snapshots": SnapshotRun,
-}

@@ -82,7 +82,7 @@ def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) 
 def sealed(draft: Draft, clock: Clock, commit: CommitProof | None = None) -> RankSave:
     """Make the names of what was written durable; return this rank's part of the save."""
     entries, durability = draft.seal()
-    timing = SaveTiming(returned=None, staged=None, stored=None, committed=None, phases=clock.phases)
+    timing = SaveTiming(phases=clock.phases)
     return RankSave(timing=timing, entries=tuple(entries), durability=durability, commit=commit)
 
 
@@ -113,7 +113,7 @@ def store_and_commit(
     takes_part: bool,
 ) -> RankSave:
     """Have ``write`` make this rank's files durable, wait for all ranks, commit where it did not."""
-    nothing = SaveTiming(returned=None, staged=None, stored=None, committed=None, phases=clock.phases)
+    nothing = SaveTiming(phases=clock.phases)
     saved = write() if takes_part else RankSave(timing=nothing)
     stored = time.perf_counter() - start
     entries = all_have_written(group, store, saved.entries)
@@ -125,8 +125,8 @@ def store_and_commit(
     clock.phases["commit"] = end - commit_start
     timing = replace(
         saved.timing,
-        stored=stored,
-        committed=end - start if leads(group, store) else None,
+        stored_seconds=stored,
+        committed_seconds=end - start if leads(group, store) else None,
         stored_bytes=sum(entry.bytes for entry in saved.entries),
     )
     return replace(saved, timing=timing, commit=commit)

@@ -32,7 +32,7 @@ class SyncStrategy:
         clock, start = Clock(activity=self._activity), time.perf_counter()
         saved = save_and_commit(self.engine, self._store, self._group, ref, clock, start=start, takes_part=takes_part)
         ended = time.perf_counter() - start
-        return CompletedSave(replace(saved, timing=replace(saved.timing, returned=ended, staged=ended)))
+        return CompletedSave(replace(saved, timing=replace(saved.timing, returned_seconds=ended, staged_seconds=ended)))
 
     def may_change_state(self, pending: Pending) -> bool:
         """Return True: nothing goes on."""

@@ -15,7 +15,7 @@ from pytest_ckpt.facts.strategy_results import LOCAL_TIER
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.ranks.process.activity import Activity
-from pytest_ckpt.ranks.strategies.background import Background
+from pytest_ckpt.ranks.strategies.asynchronous import Background
 from pytest_ckpt.ranks.strategies.protocol import RankSave, leads, save_and_commit, sealed, store_and_commit
 from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.content import Bytes
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.process.group import Group
-    from pytest_ckpt.ranks.strategies.background import InFlight
+    from pytest_ckpt.ranks.strategies.asynchronous import InFlight
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, Sink, Source, Store
 
 
@@ -114,7 +114,7 @@ class Drains:
                 start=start,
                 takes_part=bool(names),
             )
-            timing = replace(saved.timing, staged=local_seconds, waited_for_previous=waited)
+            timing = replace(saved.timing, staged_seconds=local_seconds, waited_for_previous=waited)
             return replace(saved, timing=timing)
 
         return self._background.begin(drain, start)

@@ -1,8 +1,11 @@
-"""Requests of S3 in the words of Azure Blob Storage: objects are block blobs, parts are blocks, an upload has no name.
+"""S3 requests on Azure Blob Storage, with its account and its signature.
 
-What Azure has not is made of what it has. An upload is a token in the names of its blocks: to end it is to commit their
-list, and to abort it is to commit an empty list, which forgets them, and to delete that blob. Unfinished uploads are
-the tokens in the uncommitted blocks of all blobs. A suffix is asked for by the blob's size.
+Objects are block blobs, parts are blocks, an upload has no name. An upload is a token in the names of its blocks:
+ending it commits their list; aborting it commits an empty list, which forgets them, and deletes that blob. Unfinished
+uploads are the tokens in the uncommitted blocks of all blobs. A suffix is requested by the size of the blob.
+
+The key of the account stays in this process. Source of the signature: Microsoft, "Authorize with Shared Key", for
+version 2009-09-19 and later.
 """
 
 from __future__ import annotations
@@ -11,18 +14,131 @@ import base64
 import contextlib
 import errno
 import hashlib
+import hmac
+import ipaddress
+import os
 import re
+import time
+import urllib.parse
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pytest_ckpt.facts.targets import Access
-from pytest_ckpt.targets.objects.azure_account import DialectOfAzure
+from pytest_ckpt.targets.objects.authentication import Endpoint, NoCredentialsError, PathOfKey, endpoint_of
 from pytest_ckpt.targets.objects.checksums import MD5
-from pytest_ckpt.targets.objects.errors import StoreError, fields_in, local_name
+from pytest_ckpt.targets.objects.errors import StoreError, fields_in, local_name, of_credentials
 from pytest_ckpt.targets.objects.keys import BucketPrefix
-from pytest_ckpt.targets.objects.s3_adapter import S3Adapter, md5_of
+from pytest_ckpt.targets.objects.s3_adapter import S3Adapter, added, answer_of, element, md5_of
 from pytest_ckpt.targets.objects.wire import Answer, Patience, Wire
-from pytest_ckpt.targets.objects.xml_answers import added, answer_of, element
+
+_NAMED = (
+    "content-encoding", "content-language", "content-length", "content-md5", "content-type", "date",
+    "if-modified-since", "if-match", "if-none-match", "if-unmodified-since", "range",
+)  # fmt: skip
+
+
+def authorization(
+    method: str, path: str, query: str, headers: Mapping[str, str], body_bytes: int, *, account: str, key: str
+) -> str:
+    """Return the header by which a request says who sends it; path and query are encoded, ``key`` is in base64.
+
+    Raises ValueError for a key that is none.
+    """
+    sent = {name.lower(): " ".join(value.split()) for name, value in headers.items()}
+    sent["content-length"] = str(body_bytes) if body_bytes else ""
+    lines = [method, *(sent.get(name, "") for name in _NAMED)]
+    lines += [f"{name}:{sent[name]}" for name in sorted(sent) if name.startswith("x-ms-")]
+    asked = sorted((name.lower(), value) for name, value in urllib.parse.parse_qsl(query, keep_blank_values=True))
+    resource = "\n".join([f"/{account}{path}", *(f"{name}:{value}" for name, value in asked)])
+    text = "\n".join([*lines, resource])
+    signature = base64.b64encode(hmac.digest(base64.b64decode(key, validate=True), text.encode(), "sha256")).decode()
+    return f"SharedKey {account}:{signature}"
+
+
+_VERSION = "2021-12-02"
+_LACKS = (
+    "neither AZURE_STORAGE_CONNECTION_STRING nor AZURE_STORAGE_ACCOUNT with AZURE_STORAGE_KEY or "
+    "AZURE_STORAGE_SAS_TOKEN is set"
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Account:
+    """Who asks: an account with its key, in base64, or with a token (SAS); ``endpoint`` empty: Azure's own."""
+
+    name: str
+    key: str = ""
+    token: str = ""
+    endpoint: str = ""
+
+
+def find_account(environment: Mapping[str, str]) -> Account:
+    """Return who asks. Raises NoCredentialsError."""
+    pairs = (part.partition("=") for part in environment.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";"))
+    words = {name.strip(): value.strip() for name, _, value in pairs}
+    found = environment.get
+    name = found("AZURE_STORAGE_ACCOUNT") or found("AZURE_STORAGE_ACCOUNT_NAME") or words.get("AccountName", "")
+    key = found("AZURE_STORAGE_KEY") or found("AZURE_STORAGE_ACCOUNT_KEY") or words.get("AccountKey", "")
+    token = found("AZURE_STORAGE_SAS_TOKEN") or words.get("SharedAccessSignature", "")
+    if not name or not (key or token):
+        raise NoCredentialsError(_LACKS)
+    url = urllib.parse.urlsplit(words.get("BlobEndpoint", ""))
+    endpoint = f"{url.scheme}://{url.netloc}" if url.netloc else ""
+    return Account(name=name, key=key, token=token.lstrip("?"), endpoint=endpoint)
+
+
+class DialectOfAzure(PathOfKey):
+    """Requests of one account, signed by its key, or sent with its token. Raises StoreError where there is neither."""
+
+    region = ""
+
+    def __init__(self, place: BucketPrefix, access: Access) -> None:
+        try:
+            self._account = find_account(os.environ)
+        except NoCredentialsError as error:
+            raise of_credentials(str(error), place.url, "NoAccount") from None
+        own = f"https://{self._account.name}.blob.core.windows.net"
+        urls = access.endpoints or (self._account.endpoint or own,)
+        self.endpoints = tuple(self._endpoint(url) for url in urls)
+
+    def signed(
+        self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
+    ) -> tuple[str, dict[str, str]]:
+        """Sign a request; no body is part of that."""
+        sent = {
+            **headers,
+            "x-ms-version": _VERSION,
+            "x-ms-date": time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime()),
+        }
+        if not self._account.key:
+            return "&".join(filter(None, (query, self._account.token))), sent
+        try:
+            sent["Authorization"] = authorization(
+                method, path, query, sent, len(body), account=self._account.name, key=self._account.key
+            )
+        except ValueError:
+            raise NoCredentialsError("AZURE_STORAGE_KEY is no key: it is not base64") from None
+        return query, sent
+
+    def hidden(self) -> tuple[str, ...]:
+        """Return the key and the token, and what of it is a signature."""
+        signature = dict(urllib.parse.parse_qsl(self._account.token)).get("sig", "")
+        return self._account.key, self._account.token, signature
+
+    def _endpoint(self, url: str) -> Endpoint:
+        """Return where requests go: a host without a name has many accounts, and the name of one is in its paths."""
+        return endpoint_of(url, f"/{self._account.name}" if _is_of_many(url) else "")
+
+
+def _is_of_many(url: str) -> bool:
+    host = urllib.parse.urlsplit(url).hostname or ""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return True
+
 
 _CONDITIONS = ("if-match", "if-none-match")
 _BLOCK = re.compile(r"([0-9a-f]{16})-(\d{5})-([0-9a-f]{32})")

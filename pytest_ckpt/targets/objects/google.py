@@ -1,34 +1,184 @@
-"""Requests of S3 in the words of Google Cloud Storage's JSON API.
+"""S3 requests on Google Cloud Storage's JSON API, with its account.
 
-Why not its XML API, which knows the uploads of S3: Google takes no conditions there, so that the end of an upload could
-not be made to lose against an object that is there already; and it has keys of its own (HMAC), which few jobs have.
+Google's XML API, which knows the uploads of S3, is not used: it takes no conditions at the end of an upload, so that an
+upload could overwrite an object that exists already; and it has keys of its own (HMAC), which few jobs have.
 
-An upload in parts is what Google calls a parallel composite upload: each part is an object (`google_names`), and the
-end composes them, 32 at a time, and deletes them. The ETag of an object is its generation here, by which Google knows
-conditions.
+An upload in parts is what Google calls a parallel composite upload: each part is an object until the end composes them,
+32 at a time, and deletes them. The keys of the parts begin with the key of their object, so that the clean-up
+of a run's prefix removes them too. The ETag of an object is its generation, by which Google knows conditions.
+
+The library google-auth (extra ``gcs``) finds the account: a file that GOOGLE_APPLICATION_CREDENTIALS names, the login
+of gcloud, the service account of a machine. If STORAGE_EMULATOR_HOST is set, requests are not signed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import importlib.util
 import json
 import os
+import re
 import secrets
+import threading
 import urllib.parse
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
 
 from pytest_ckpt.facts.targets import Access
+from pytest_ckpt.targets.objects.authentication import NoCredentialsError, endpoint_of
 from pytest_ckpt.targets.objects.checksums import MD5
-from pytest_ckpt.targets.objects.errors import fields_in
-from pytest_ckpt.targets.objects.google_account import DialectOfGoogle
-from pytest_ckpt.targets.objects.google_answers import Page, object_of, parsed
-from pytest_ckpt.targets.objects.google_names import below_upload, joined_key, part_key, piece_of
+from pytest_ckpt.targets.objects.errors import StoreError, fields_in, of_credentials
 from pytest_ckpt.targets.objects.keys import BucketPrefix
-from pytest_ckpt.targets.objects.s3_adapter import S3Adapter, md5_of
+from pytest_ckpt.targets.objects.s3_adapter import S3Adapter, added, answer_of, element, md5_of, not_implemented
 from pytest_ckpt.targets.objects.wire import Answer, Patience, Wire
-from pytest_ckpt.targets.objects.xml_answers import added, answer_of, element, not_implemented
+
+EMULATOR = "STORAGE_EMULATOR_HOST"
+_OWN = "https://storage.googleapis.com"
+_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+
+
+class DialectOfGoogle:
+    """Requests with a token of OAuth 2.0. Raises StoreError where nothing has one."""
+
+    region = ""
+
+    def __init__(self, place: BucketPrefix, access: Access) -> None:
+        emulator = os.environ.get(EMULATOR, "").rstrip("/")
+        if emulator and "://" not in emulator:
+            emulator = f"http://{emulator}"
+        self._token = ""
+        try:
+            self._sign: Callable[[str], dict[str, str]] = (lambda _url: {}) if emulator else _signer()
+        except NoCredentialsError as error:
+            raise of_credentials(str(error), place.url, "NoGoogleCredentials") from None
+        urls = access.endpoints or (emulator or _OWN,)
+        self.endpoints = tuple(endpoint_of(url, "") for url in urls)
+
+    def path(self, root: str, key: str) -> str:
+        """Return the path of a request: a name of an object is one part of it, slashes and all, encoded already."""
+        return f"{root}/{key}"
+
+    def signed(
+        self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
+    ) -> tuple[str, dict[str, str]]:
+        """Add the token of now."""
+        del method, body
+        added = self._sign(f"https://{headers.get('host', '')}{path}")
+        self._token = added.get("authorization", "").removeprefix("Bearer ")
+        return query, {**headers, **added}
+
+    def hidden(self) -> tuple[str, ...]:
+        """Return the last token."""
+        return (self._token,)
+
+
+def _signer() -> Callable[[str], dict[str, str]]:
+    """Return what gives a request's URL the headers by which it says who asks. Raises NoCredentialsError."""
+    if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.auth") is None:
+        raise NoCredentialsError("google-auth is not installed")
+    import google.auth  # noqa: PLC0415 - where it is asked for
+    import google.auth.exceptions  # noqa: PLC0415
+    import google.auth.transport.requests  # noqa: PLC0415
+
+    try:
+        found, _ = google.auth.default(scopes=[_SCOPE])
+    except google.auth.exceptions.GoogleAuthError as error:
+        raise NoCredentialsError(_first_sentence(error)) from None
+    request, lock = google.auth.transport.requests.Request(), threading.Lock()
+
+    def sign(url: str) -> dict[str, str]:
+        headers: dict[str, str] = {}
+        try:
+            with lock:
+                found.before_request(request, "GET", url, headers)  # type: ignore[no-untyped-call]
+        except google.auth.exceptions.GoogleAuthError as error:
+            raise NoCredentialsError(_first_sentence(error)) from None
+        return headers
+
+    return sign
+
+
+def _first_sentence(error: Exception) -> str:
+    return str(error.args[0] if error.args else error).partition(". ")[0].rstrip(".")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedObject:
+    """What Google says of an object; an MD5 it has only of those that were not composed."""
+
+    key: str
+    bytes: int
+    etag: str
+    md5: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """A page of a listing; ``next`` names the next one, empty behind the last."""
+
+    objects: Sequence[ListedObject]
+    folders: Sequence[str]
+    next: str
+    headers: Mapping[str, str]
+
+
+def object_of(said: Any) -> ListedObject:
+    """Return an object as an answer describes it."""
+    return ListedObject(
+        key=str(said.get("name", "")),
+        bytes=int(said.get("size", -1)),
+        etag=f'"{said.get("generation", "")}"',
+        md5=str(said.get("md5Hash", "")),
+    )
+
+
+def parsed(answer: Answer, place: str) -> Any:
+    """Return an answer's JSON object. Raises StoreError."""
+    try:
+        found = json.loads(answer.data)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise StoreError(errno.EIO, "the store's answer is no JSON object", place)
+    return found
+
+
+_PIECE = re.compile(r"(?P<key>.+)\.upload-(?P<upload>[0-9a-f]{16})/(?:(?P<name>[0-9a-z-]+))?", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComposedPart:
+    """A part, or several that were made one, or (``name`` empty) the folder of all, by its own key."""
+
+    key: str
+    upload: str
+    name: str
+
+
+def below_upload(key: str, upload: str) -> str:
+    """Return what the keys of an upload's parts begin with."""
+    return f"{key}.upload-{upload}/"
+
+
+def part_key(key: str, upload: str, number: int) -> str:
+    """Return the key of a part, numbered from 1."""
+    return f"{below_upload(key, upload)}{number:05d}"
+
+
+def joined_key(key: str, upload: str, level: int, number: int) -> str:
+    """Return the key of several parts that were made one."""
+    return f"{below_upload(key, upload)}joined-{level}-{number:05d}"
+
+
+def piece_of(key: str) -> ComposedPart | None:
+    """Return what a key is a piece of; None for an object of its own."""
+    found = _PIECE.fullmatch(key)
+    return ComposedPart(key=found["key"], upload=found["upload"], name=found["name"] or "") if found else None
+
 
 _COMPOSED = 32
 """So many objects at most become one in one request."""

@@ -1,17 +1,45 @@
-"""Requests of S3 to a store that has them in other words: which request it is; the stores say how they make it."""
+"""S3 requests served by a store with a protocol of its own: which request it is, and answers in the form of S3."""
 
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import secrets
+import xml.etree.ElementTree as ET
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.targets.objects.checksums import MD5
+from pytest_ckpt.targets.objects.errors import StoreError
 from pytest_ckpt.targets.objects.wire import Answer, Wire
-from pytest_ckpt.targets.objects.xml_answers import added, answer_of, element, not_implemented
+
+
+def answer_of(top: ET.Element, headers: Mapping[str, str] | None = None) -> Answer:
+    """Return an answer with a body."""
+    return Answer(headers=headers or {}, data=ET.tostring(top))
+
+
+def element(name: str, **words: str) -> ET.Element:
+    """Return an element with a child for each word."""
+    made = ET.Element(name)
+    for field, text in words.items():
+        ET.SubElement(made, field).text = text
+    return made
+
+
+def added(top: ET.Element, name: str, **words: str) -> None:
+    """Append such an element to another one."""
+    top.append(element(name, **words))
+
+
+def not_implemented(message: str, place: str) -> StoreError:
+    """Return that the store has no such request."""
+    error = StoreError(errno.ENOSYS, f"NotImplemented: {message}", place)
+    error.status, error.code = 501, "NotImplemented"
+    return error
+
 
 DONE = Answer(headers={}, data=b"", status=204)
 """The answer to a deletion."""

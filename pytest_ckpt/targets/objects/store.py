@@ -14,10 +14,9 @@ from pytest_ckpt.facts.proofs import CommitProof, Entry
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.targets.objects import parts
+from pytest_ckpt.targets.objects.checkpoint import ObjectsCommitted, ObjectsDraft, marker_text
 from pytest_ckpt.targets.objects.client import Bucket
-from pytest_ckpt.targets.objects.draft import ObjectsDraft
 from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, prefix_of
-from pytest_ckpt.targets.objects.source import ObjectsCommitted, marker_text
 from pytest_ckpt.targets.protocol import Phases
 from pytest_ckpt.targets.without_paths import StoreWithoutCache
 

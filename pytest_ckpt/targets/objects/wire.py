@@ -22,10 +22,8 @@ from dataclasses import dataclass
 from pytest_ckpt.facts.requests import Tallies, Tally
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.support import waits
-from pytest_ckpt.targets.objects.credentials import NoCredentialsError
-from pytest_ckpt.targets.objects.dialect import Dialect, Endpoint
+from pytest_ckpt.targets.objects.authentication import Dialect, Endpoint, NoCredentialsError, encoded_query
 from pytest_ckpt.targets.objects.errors import CutError, StoreError, is_cut, of_answer, of_connection, of_credentials
-from pytest_ckpt.targets.objects.signing import encoded_query
 
 # A send or a receive of so much is one sign of life: a slow store is told from a silent one.
 _PIECE_BYTES = 1 << 20

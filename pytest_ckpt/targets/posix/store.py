@@ -22,15 +22,16 @@ from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.sizing.near_full import Volume
 from pytest_ckpt.support.own_names import own_name
-from pytest_ckpt.targets.posix.area_view import (
-    DirectoryIdentity,
-    PosixAreaView,
-    describe_change,
-    is_of_area,
-    standing_of,
+from pytest_ckpt.targets.posix.checkpoint import (
+    FolderSyncs,
+    PosixCommitted,
+    PosixDraft,
+    make_folder,
+    sync_folder,
+    unlink,
+    until_seen,
 )
 from pytest_ckpt.targets.posix.direct_io import DirectSupport
-from pytest_ckpt.targets.posix.draft import FolderSyncs, PosixDraft, make_folder, sync_folder, unlink, until_seen
 from pytest_ckpt.targets.posix.fsync_effect import fsync_counts
 from pytest_ckpt.targets.posix.names import checkpoint_name, checkpoint_number, partial_name
 from pytest_ckpt.targets.posix.page_cache import (
@@ -42,8 +43,16 @@ from pytest_ckpt.targets.posix.page_cache import (
     find_gauge_to_the_end,
     resident_bytes,
 )
-from pytest_ckpt.targets.posix.run_folder import PREFIX, RunFolder, remove
-from pytest_ckpt.targets.posix.source import PosixCommitted
+from pytest_ckpt.targets.posix.run_folder import (
+    PREFIX,
+    DirectoryIdentity,
+    PosixAreaView,
+    RunFolder,
+    describe_change,
+    is_of_area,
+    remove,
+    standing_of,
+)
 from pytest_ckpt.targets.protocol import Buffer, CachedBytes, Phases
 
 _SYNC_BYTES = 256 << 20

@@ -85,7 +85,7 @@ def test_other_gates_name_what_was_not_tested(judge, tmp_path):
 
 def test_the_same_times_meet_a_smaller_cluster_and_miss_a_larger_one(judge, tmp_path):
     folder = MadeRun().write(tmp_path / "run")
-    serves = judge(folder)[1]["certified_cluster"][0]["overall"]
+    serves = judge(folder)[1]["sufficient_up_to_accelerators"][0]["overall"]
     assert outcomes(judge(folder, cluster=serves)[1])["SAVE"] == "met"
     assert outcomes(judge(folder, cluster=serves + 1)[1])["SAVE"] == "failed"
 
@@ -104,8 +104,8 @@ def test_a_read_only_run_says_that_it_holds_no_save(judge, lines, tmp_path):
     assert code == 8
     assert (outcomes(document)["SAVE"], outcomes(document)["LOAD"]) == ("not run", "met")
     assert because(document, "SAVE") == "The result holds no save: those are another run's."
-    assert document["certified_cluster"][0]["load"] > 0
-    assert document["certified_cluster"][0]["overall"] is None
+    assert document["sufficient_up_to_accelerators"][0]["load"] > 0
+    assert document["sufficient_up_to_accelerators"][0]["overall"] is None
     assert "none in this result" in lines(folder)
 
 

@@ -58,7 +58,7 @@ def test_a_tree_gives_one_row_a_system_and_model(judge, tree):
     assert (slow["verdict"], slow["grade"]) == ("save too slow", "rehearsal")
     assert slow["figures"][0]["published_seconds"] == pytest.approx(20.0)
     assert slow["figures"][0]["judged_seconds"] == pytest.approx(90.0, abs=0.002)
-    assert fast["certified_cluster"]["overall"] > big["certified_cluster"]["overall"]
+    assert fast["sufficient_up_to_accelerators"]["overall"] > big["sufficient_up_to_accelerators"]["overall"]
     assert document["passed_over"] == 2
     broken = "closed/Third/results/broken/checkpointing/llama3-8b/20260301_120000"
     assert "cut off" in texts(document)[f"{broken}/0_per_epoch_stats.json"]
@@ -66,7 +66,7 @@ def test_a_tree_gives_one_row_a_system_and_model(judge, tree):
 
 def test_for_people_the_tree_is_a_table(lines, tree):
     output = lines(tree)
-    assert "system checkpoint published judged published judged serves up to at 16,000" in output
+    assert "system checkpoint published judged published judged sufficient for at 16,000" in output
     assert "Maker fast array llama3-8b-full 5 s 5.3 s 4 s 4.3 s" in output
     assert "20 s 90 s 20 s 90 s" in output
     assert "save too slow" in output

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from pytest_ckpt.ranks.content import PAGE_BYTES
 from pytest_ckpt.ranks.engines.stream import engine as stream
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
+from pytest_ckpt.targets.posix.checkpoint import SinkAtOffsets
 from pytest_ckpt.targets.posix.direct_io import DirectFile
-from pytest_ckpt.targets.posix.draft import SinkAtOffsets
 from tests.support.streaming import (
     MIDDLE,
     ODD,

@@ -12,7 +12,7 @@ from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
-from pytest_ckpt.targets.posix import draft
+from pytest_ckpt.targets.posix import checkpoint
 from pytest_ckpt.targets.posix.names import checkpoint_name, partial_name
 from pytest_ckpt.targets.posix.store import PosixStore
 from tests.support.streaming import MIDDLE, ODD, failure_of, open_files, save_with, streaming, transfers
@@ -26,7 +26,7 @@ def no_space_left(number, real, *rest):
 
 def test_a_target_that_fills_up_in_the_middle_is_named_with_phase_and_file(tmp_path, monkeypatch, capfd):
     """A target that gives no space ahead, so that it is found missing by a write, while others are in flight."""
-    monkeypatch.setattr(draft, "_allocate", lambda *_: None)
+    monkeypatch.setattr(checkpoint, "_allocate", lambda *_: None)
     descriptors, threads = open_files(), threading.active_count()
     with transfers(no_space_left):
         failure = failure_of(lambda activity: save_with(activity, tmp_path), capfd)
@@ -41,7 +41,7 @@ def test_a_target_that_has_no_space_to_give_ahead_is_named_too(tmp_path, monkeyp
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(draft, "_allocate", full)
+    monkeypatch.setattr(checkpoint, "_allocate", full)
     descriptors = open_files()
     failure = failure_of(lambda activity: save_with(activity, tmp_path), capfd)
     assert (failure["phase"], failure["file"], failure["errno"]) == ("open", MIDDLE.name, "ENOSPC")
@@ -62,7 +62,7 @@ class Alone:
 
 
 def test_a_save_without_space_commits_no_checkpoint(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(draft, "_allocate", lambda *_: None)
+    monkeypatch.setattr(checkpoint, "_allocate", lambda *_: None)
     activity = Activity()
     store = PosixStore(tmp_path)
     store.prepare("odd-full")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from markdown_it import MarkdownIt
 
-from pytest_ckpt.report.remedies import HEADINGS
+from pytest_ckpt.report.front import HEADINGS
 from tests.support import CHECKOUT
 from tests.support.doc_pages import DOCS
 

@@ -11,6 +11,7 @@ from pytest_ckpt.facts.checks import CHECKS, Check
 from pytest_ckpt.facts.targets import MOUNTED, Capability
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.gates import BUILT_IN
+from pytest_ckpt.judging.reasons import REASONS
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.sizing.limits import cluster_limits
 from pytest_ckpt.sizing.reliability import parse_failure_model
@@ -127,11 +128,21 @@ def _described(requirement: Requirement) -> list[str]:
         for check in _checks(requirement):
             limit = "" if check.limit is None else f"{check.limit:g} {check.unit}"
             lines.append(f"| {check.subject} | {check.needs} | {limit} |")
-        return [*lines, "", f"- Source: {requirement.source}.", *_other_lists(requirement)]
+        return [*lines, "", f"- Source: {requirement.source}.", *_reasons(requirement), *_other_lists(requirement)]
     maximum = "" if requirement.maximum is None else "; a table of gates may set another"
     lines.append(f"- Measured: {requirement.figure}, in {' or '.join(f'`{unit}`' for unit in requirement.units)}")
     lines.append(f"- Limit: {requirement.limit.format(maximum=requirement.maximum, save=_SAVE, load=_LOAD)}{maximum}")
-    return [*lines, f"- Source: {requirement.source}.", *_other_lists(requirement)]
+    return [*lines, f"- Source: {requirement.source}.", *_reasons(requirement), *_other_lists(requirement)]
+
+
+def _reasons(requirement: Requirement) -> list[str]:
+    """Return why the requirement and its checks may be mandatory; checks with the same reason share a line."""
+    names: dict[str, list[str]] = {}
+    for reason in REASONS:
+        if reason.name.partition(".")[0] == requirement.id:
+            tables = f" (gate table {', '.join(reason.tables)})" if reason.tables else ""
+            names.setdefault(f"{tables}: {reason.text}", []).append(reason.name)
+    return [f"- Why {' and '.join(of)} may be mandatory{text}" for text, of in names.items()]
 
 
 def _other_lists(requirement: Requirement) -> list[str]:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from pytest_ckpt.facts.targets import Access
 from pytest_ckpt.targets.objects.client import Bucket
 from pytest_ckpt.targets.objects.embedded import serve
-from pytest_ckpt.targets.objects.keys import read_prefix
+from pytest_ckpt.targets.objects.keys import MARKER, read_prefix
 from pytest_ckpt.targets.objects.wire import OF_CONTROLLER
 
 BUCKET = "test"
@@ -120,11 +120,22 @@ class Misbehaving:
     # What goes wrong with every request from a break command on, until the mend command.
     way_when_broken: Way = "cut"
     is_broken: bool = False
+    # Whether clients have no other endpoint. Then each break meets a request, and none of a commit: the store does what
+    # it is asked before the answer is lost, so a save whose commit was met would have failed and be committed.
+    is_only_way: bool = False
+    has_hit: threading.Event = field(default_factory=threading.Event)
 
     def command(self, word: Literal["break", "mend"]) -> list[str]:
         """Return the command that breaks or mends this server."""
         call = f"import urllib.request; urllib.request.urlopen({self.endpoint + CONTROL + word!r}).read()"
         return [sys.executable, "-c", call]
+
+    def obey(self, word: str) -> None:
+        """Do what a command asks for."""
+        self.has_hit.clear()
+        self.is_broken = word == "break"
+        if self.is_broken and self.is_only_way:
+            self.has_hit.wait()
 
     def fault_of(self, request: Request, key: str) -> Way | None:
         """Return what goes wrong with a request, if anything, and count it."""
@@ -132,7 +143,8 @@ class Misbehaving:
             self.seen[request] += 1
             self.asked.append((request, key.rpartition("/")[2]))
             if self.is_broken:
-                return self.way_when_broken
+                is_spared = self.is_only_way and key.endswith(MARKER)
+                return None if is_spared else self.way_when_broken
             for fault in self.faults:
                 if fault.request == request and key.endswith(fault.key) and fault.times:
                     if fault.skip:
@@ -163,6 +175,7 @@ def misbehaving_server(*faults: Fault, certificate: Path | None = None) -> Itera
             yield server
         finally:
             server.let_go.set()
+            server.has_hit.set()
             listener.shutdown()
             listener.server_close()
             thread.join()
@@ -181,12 +194,12 @@ class _Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         url = urllib.parse.urlsplit(self.path)
         if url.path.startswith(CONTROL):
-            self.rules.is_broken = url.path == f"{CONTROL}break"
+            self.rules.obey(url.path.removeprefix(CONTROL))
             self.send_response_only(200)
             self.finish_with(b"", None)
             return
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        way = self.rules.fault_of(_kind(self.command, url), urllib.parse.unquote(url.path))
+        way = self.rules.fault_of(kind := _kind(self.command, url), urllib.parse.unquote(url.path))
         headers = dict(self.headers.items())
         if way == "silent":
             self.rules.arrived.set()
@@ -215,6 +228,8 @@ class _Handler(BaseHTTPRequestHandler):
         if way == "flip" and data:
             place = len(data) // 2
             data = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+            if kind == "get":
+                self.rules.has_hit.set()
         if way == "versions":
             data = b"<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
         if way == "lose":
@@ -223,6 +238,7 @@ class _Handler(BaseHTTPRequestHandler):
             connection.getresponse().read()
         connection.close()
         if way == "cut":
+            self.rules.has_hit.set()
             self.close_connection = True
             return
         self.send_response_only(reply.status, reply.reason)

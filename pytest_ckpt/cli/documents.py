@@ -1,0 +1,274 @@
+"""The fields of each document that a command prints as JSON, and by which name its schema is had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from pytest_ckpt.analysis.comparison import EncryptionCost
+from pytest_ckpt.evidence.history import Line
+from pytest_ckpt.evidence.outcome import Examination
+from pytest_ckpt.evidence.signers import Signer
+from pytest_ckpt.facts.bounds import Bounds, Count, CountFromOne, NotNegative, Positive, Share, Text
+from pytest_ckpt.facts.measurement import Basis, OperationKind
+from pytest_ckpt.facts.verdict import Grade, Outcome
+from pytest_ckpt.grading.goodput import ClusterSize
+from pytest_ckpt.grading.report_document import Cluster, ExitCode, Figure, Message, Report
+from pytest_ckpt.published.rules import RuleResult
+from pytest_ckpt.run.findings import Finding
+
+
+class Verified(TypedDict):
+    """What pytest-ckpt verify FOLDER --json prints.
+
+    ``signers`` are known keys, in the order in which they were given, then others.
+    """
+
+    schema: Literal["pytest-ckpt/verify/1"]
+    outcome: Literal["unchanged", "changed", "incomplete"]
+    checks: Annotated[list[Examination], Bounds(min_length=4)]
+    signers: list[Signer]
+
+
+class Examined(TypedDict):
+    """What pytest-ckpt doctor --json prints."""
+
+    schema: Literal["pytest-ckpt/doctor/1"]
+    can_run: bool
+    findings: Annotated[list[Finding], Bounds(min_length=1)]
+
+
+class ComparedRun(TypedDict):
+    """One of the two runs of a comparison."""
+
+    id: str
+    started: str
+    grade: Grade
+    exit_code: ExitCode | None
+
+
+class Difference(TypedDict):
+    """Something that differs; null where a run does not have it."""
+
+    name: str
+    before: Any
+    after: Any
+
+
+class ComparedVerdict(TypedDict):
+    """A verdict that differs; null where a run does not have it."""
+
+    id: str
+    subject: str
+    before: Outcome | None
+    after: Outcome | None
+    because: str
+
+
+class Times(TypedDict):
+    """The seconds of all saves, or loads, of a run."""
+
+    count: CountFromOne
+    fastest_seconds: Positive
+    median_seconds: Positive
+    slowest_seconds: Positive
+
+
+class ComparedOperations(TypedDict):
+    """The saves, or loads, of both runs. ``ratio`` is of the medians, after over before: above 1 is slower.
+
+    ``low`` and ``high`` are its 95 % interval, null with fewer than 5 operations in a run.
+    """
+
+    subject: Text
+    kind: OperationKind
+    before: Times | None
+    after: Times | None
+    ratio: Positive | None
+    low: Positive | None
+    high: Positive | None
+    change: Literal["slower", "faster", "none", "unknown"]
+    note: str
+
+
+class CountedRequests(TypedDict):
+    """Requests of one kind. ``busy`` are answers that were 503 or 429; ``p99_seconds`` is of the worst endpoint."""
+
+    sent: Count
+    again: Count
+    busy: Count
+    p99_seconds: NotNegative | None
+    slowest_seconds: NotNegative | None
+
+
+class ComparedRequests(TypedDict):
+    """Requests of one kind to an object store, over all endpoints; null: none in that run."""
+
+    subject: Text
+    kind: str
+    before: CountedRequests | None
+    after: CountedRequests | None
+
+
+class Comparison(TypedDict):
+    """What pytest-ckpt diff BEFORE AFTER --json prints. ``encryption``: with --encryption, what it costs.
+
+    ``notices`` are what the reader should know of the folders.
+    """
+
+    schema: Literal["pytest-ckpt/diff/1"]
+    before: ComparedRun
+    after: ComparedRun
+    settings: list[Difference]
+    cluster: list[Difference]
+    system: list[Difference]
+    environment: list[Difference]
+    versions: list[Difference]
+    verdicts: list[ComparedVerdict]
+    operations: list[ComparedOperations]
+    requests: NotRequired[list[ComparedRequests]]
+    encryption: NotRequired[EncryptionCost]
+    notices: list[str]
+
+
+class Point(TypedDict):
+    """One run."""
+
+    id: str
+    started: str
+    grade: str
+    median_seconds: Positive
+    slowest_seconds: Positive
+    limit_seconds: Positive
+
+
+class Change(TypedDict):
+    """The newest so many runs differ from those before.
+
+    ``probability`` is that of a difference like this without a change.
+    """
+
+    since: str
+    runs: CountFromOne
+    before: CountFromOne
+    ratio: Positive
+    probability: Share
+
+
+class Series(TypedDict):
+    """The saves, or loads, of one subject under the same conditions. ``can_show``: whether there are runs enough."""
+
+    subject: Text
+    kind: OperationKind
+    conditions: dict[str, Any]
+    points: list[Point]
+    change: Change | None
+    can_show: bool
+    left_out: dict[str, Count]
+
+
+class RequestPoint(TypedDict):
+    """One run: the 99th percentile at the endpoint where it was worst."""
+
+    id: str
+    started: str
+    p99_seconds: Positive
+
+
+class RequestSeries(TypedDict):
+    """One kind of request to an object store. ``can_show``: whether there are runs enough for a change to show."""
+
+    subject: Text
+    kind: Text
+    points: list[RequestPoint]
+    change: Change | None
+    can_show: bool
+
+
+class Trend(TypedDict):
+    """What pytest-ckpt trend FOLDER --json prints.
+
+    ``regressions`` are series that became slower by ``regression`` or more; exit code 1 when there are any.
+    """
+
+    schema: Literal["pytest-ckpt/trend/1"]
+    runs: Count
+    notices: list[str]
+    regression: Annotated[float, Bounds(gt=0, le=1)] | None
+    regressions: list[str]
+    series: list[Series]
+    requests: NotRequired[list[RequestSeries]]
+
+
+class PublishedResult(TypedDict):
+    """One system and checkpoint. It is never certified; ``outcomes`` are by requirement."""
+
+    system: str
+    subject: Text
+    model: str
+    mode: Literal["full", "subset", "open"]
+    processes: CountFromOne
+    basis: Basis
+    runs: Annotated[list[str], Bounds(min_length=1)]
+    figures: Annotated[list[Figure], Bounds(min_length=2, max_length=2)]
+    signs: list[str]
+    outcomes: dict[str, Outcome]
+    verdict: str
+    grade: Literal["not certified", "incomplete", "rehearsal"]
+    grade_reasons: list[str]
+    sufficient_up_to_accelerators: ClusterSize
+    exit_code: Literal[1, 8]
+
+
+class PublishedTree(TypedDict):
+    """What pytest-ckpt judge TREE --json prints where the tree holds more than one result.
+
+    ``runs`` are folders of runs that were read, ``passed_over`` runs of other benchmarks.
+    """
+
+    schema: Literal["pytest-ckpt/published/1"]
+    version: str
+    tree: str
+    cluster: Cluster
+    results: Annotated[list[PublishedResult], Bounds(min_length=2)]
+    messages: list[Message]
+    runs: Count
+    passed_over: Count
+    exit_code: Literal[1, 8]
+
+
+class HeldResult(TypedDict):
+    """What a result shows of the rules. ``division`` is empty without a tree of a submission."""
+
+    system: str
+    subject: str
+    division: str
+    runs: Annotated[list[str], Bounds(min_length=1)]
+    rules: Annotated[list[RuleResult], Bounds(min_length=1)]
+
+
+class Rules(TypedDict):
+    """What pytest-ckpt judge --rules --json prints: rules of a submission that published results meet or break."""
+
+    schema: Literal["pytest-ckpt/rules/1"]
+    version: str
+    edition: Literal["mlperf-v3"]
+    source: str
+    tree: str
+    results: Annotated[list[HeldResult], Bounds(min_length=1)]
+    messages: list[Message]
+    runs: CountFromOne
+    passed_over: Count
+    exit_code: Literal[0, 1, 8]
+
+
+DOCUMENTS: Mapping[str, type[Any]] = {
+    "report": Report,
+    "history": Line,
+    "trend": Trend,
+    "diff": Comparison,
+    "verify": Verified,
+    "doctor": Examined,
+    "published": PublishedTree,
+    "rules": Rules,
+}

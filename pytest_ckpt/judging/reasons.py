@@ -1,0 +1,302 @@
+"""Why a row of a gate table may be mandatory: one reason for each requirement or check, as data. Pure.
+
+A limit decides only if it follows from the operator's inputs, if a body published it, or if a checkpoint library relies
+on the behaviour in its default mode and a breach loses or corrupts a checkpoint. A row without such a reason is
+advisory. A row may have a reason for its behaviour and a time limit that is a default of this program: then only the
+behaviour decides, and a longer time is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_ckpt.judging.gates import GateDefault, Gates
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Derived:
+    """The limit follows from the operator's ``inputs``, the options that set it."""
+
+    inputs: str
+
+    @property
+    def text(self) -> str:
+        """One sentence for the certificate."""
+        return f"Derived from the operator's inputs: {self.inputs}."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """A body published the rule. ``rule`` is what it demands."""
+
+    title: str
+    publisher: str
+    year: int
+    rule: str
+
+    @property
+    def text(self) -> str:
+        """One sentence for the certificate."""
+        return f"Published: {self.publisher}, {self.title}, {self.year}: {self.rule}."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReliedOn:
+    """A library relies on the behaviour in its default mode. ``loss`` is what a breach costs."""
+
+    library: str
+    version: str
+    call: str
+    loss: str
+
+    @property
+    def text(self) -> str:
+        """Two sentences for the certificate."""
+        return f"Relied on by {self.library} {self.version}, {self.call}. Loss if it fails: {self.loss}."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reason:
+    """Why a requirement, or one check of it (``ID.subject``), may be mandatory.
+
+    ``tables`` are the gate tables that the reason is for; empty: all. With ``own_limit`` the time limit is a default of
+    this program, so a longer time is reported and does not decide.
+    """
+
+    name: str
+    because: Derived | Published | ReliedOn
+    tables: tuple[str, ...] = ()
+    own_limit: bool = False
+
+    @property
+    def text(self) -> str:
+        """The reason for the certificate."""
+        own = " The time limit is a default of this program: a longer time is reported and does not decide."
+        return self.because.text + (own if self.own_limit else "")
+
+
+def _torch(call: str, loss: str) -> ReliedOn:
+    return ReliedOn(library="torch", version="2.13.0", call=call, loss=loss)
+
+
+def _orbax(call: str, loss: str) -> ReliedOn:
+    return ReliedOn(library="orbax-checkpoint", version="0.12.8", call=call, loss=loss)
+
+
+def _transformers(call: str, loss: str) -> ReliedOn:
+    return ReliedOn(library="transformers", version="5.24.0", call=call, loss=loss)
+
+
+def _connector(call: str, loss: str) -> ReliedOn:
+    return ReliedOn(library="s3torchconnector", version="1.5.0", call=call, loss=loss)
+
+
+def _s3fs(call: str, loss: str) -> ReliedOn:
+    return ReliedOn(library="s3fs", version="2026.9.0", call=call, loss=loss)
+
+
+_SAVE = Derived(
+    inputs="the save limit (--cluster, --ckpt-failures, --ckpt-checkpoints-per-failure, --ckpt-save-budget)",
+)
+_LOAD = Derived(inputs="the load limit (--cluster, --ckpt-failures, --ckpt-load-budget)")
+_INTERVAL = Derived(
+    inputs="the interval between checkpoints (--cluster, --ckpt-failures, --ckpt-checkpoints-per-failure)"
+)
+_RENAME = _torch(
+    "FileSystemWriter.finish, which writes the metadata to a temporary name and renames it",
+    "a restore finds no checkpoint, or a part of one",
+)
+_FOLDER = _orbax(
+    "AtomicRenameTemporaryPath, which renames the complete folder", "a restore loads a checkpoint with holes"
+)
+_READ = _torch(
+    "FileSystemReader.read_data, which compares no checksum", "a job continues with wrong weights and no error"
+)
+_SYNC = _torch("FileSystemWriter(sync_files=True), which calls os.fsync on each file", "an acknowledged checkpoint")
+_ERROR = _torch(
+    "FileSystemWriter, which commits unless write, fsync or close fails", "a committed checkpoint has holes"
+)
+_KEEP = _torch("FileSystemWriter.finish, which commits last", "the previous checkpoint is gone when a save fails")
+_LATEST = ReliedOn(
+    library="DeepSpeed",
+    version="0.19.8",
+    call="DeepSpeedEngine.save_checkpoint(save_latest=True), which overwrites the file latest in place",
+    loss="a restore does not find the newest checkpoint",
+)
+_MKDIR = _torch("FileSystemWriter.prepare_local_plan, by which every rank makes the folder", "the save, which ends")
+_LIST = _transformers(
+    "get_last_checkpoint, which calls os.listdir", "the newest checkpoint is not found, or a removed one is"
+)
+_ROTATE = _transformers(
+    "rotate_checkpoints, which deletes a checkpoint that another process may read", "the reader gets wrong weights"
+)
+_PARTS = _connector("S3Client.put_object, which sends objects in parts of 8 MiB", "a shard is missing, short or mixed")
+_DIGEST = _s3fs(
+    "S3File, whose client botocore sends a CRC-32 with each object and each part since 1.36",
+    "damaged bytes are stored without an error",
+)
+_FRESH = _torch(
+    "FileSystemReader.read_metadata, on other hosts than the writer's", "a restore loads old bytes or finds none"
+)
+_STEPS = _orbax("path.step, which lists steps with iterdir", "the newest checkpoint is not found")
+
+REASONS: tuple[Reason, ...] = (
+    Reason(name="SAVE", because=_SAVE),
+    Reason(name="LOAD", because=_LOAD),
+    Reason(name="INTEGRITY", because=_READ),
+    Reason(
+        name="COLD",
+        because=Published(
+            title="MLPerf Storage v2.0, rules of submission",
+            publisher="MLCommons",
+            year=2025,
+            rule="caches of the clients are cleared between saving and loading",
+        ),
+    ),
+    Reason(name="DURABLE-CALLS", because=_SYNC),
+    Reason(name="BLOCKING", because=_SAVE),
+    Reason(name="BACKGROUND", because=_INTERVAL),
+    Reason(name="LOST-WORK", because=_SAVE),
+    Reason(name="CRASH-ASYNC", because=_RENAME),
+    Reason(name="RETAIN-COMMITTED", because=_ROTATE),
+    Reason(name="CHAIN", because=_LOAD),
+    Reason(name="DRAIN", because=_INTERVAL),
+    Reason(
+        name="TIER-ORDER",
+        because=ReliedOn(
+            library="nvidia-resiliency-ext",
+            version="0.4.1",
+            call="BaseCheckpointManager.find_latest",
+            loss="a job continues from an older checkpoint, or from a part of one",
+        ),
+    ),
+    Reason(name="NODE-LOSS", because=_LOAD),
+    Reason(name="SHIFTED", because=_LOAD),
+    Reason(name="RESHAPED", because=_LOAD),
+    Reason(
+        name="STEADY",
+        because=Published(
+            title="Solid State Storage Performance Test Specification 2.0.2",
+            publisher="SNIA",
+            year=2020,
+            rule="of five rounds, range at most 20 % and slope at most 10 %",
+        ),
+    ),
+    Reason(name="FAILOVER", because=_READ, own_limit=True),
+    Reason(name="UPGRADE", because=_ERROR, own_limit=True),
+    Reason(name="SNAPSHOT", because=_RENAME, own_limit=True),
+    Reason(name="COMMIT.file", because=_RENAME),
+    Reason(name="COMMIT.file-second-client", because=_RENAME),
+    Reason(name="COMMIT.folder", because=_FOLDER),
+    Reason(name="COMMIT.folder-second-client", because=_FOLDER),
+    Reason(name="VISIBLE.read-after-close", because=_FRESH),
+    Reason(name="PUBLISH.marker", because=_FRESH, tables=("serving",), own_limit=True),
+    Reason(name="PUBLISH.folder", because=_FOLDER, tables=("serving",), own_limit=True),
+    Reason(name="PUBLISH.pointer", because=_LATEST, tables=("serving",), own_limit=True),
+    Reason(
+        name="MMAP.private",
+        because=ReliedOn(
+            library="safetensors",
+            version="0.8.0",
+            call="safe_open, which maps each file privately",
+            loss="a job continues with wrong weights, or ends with SIGBUS",
+        ),
+    ),
+    Reason(name="POINTER", because=_LATEST, own_limit=True),
+    Reason(name="MKDIR", because=_MKDIR),
+    Reason(
+        name="LARGE",
+        because=_torch("dcp_to_torch_save, which writes the whole model into one file", "the file, beyond the offset"),
+    ),
+    Reason(name="NAMES", because=_LIST, own_limit=True),
+    Reason(name="UNLINK", because=_ROTATE),
+    Reason(name="DURABLE.rank-killed", because=_RENAME),
+    Reason(name="DURABLE.power-cut", because=_SYNC),
+    Reason(name="ERRORS", because=_ERROR),
+    Reason(name="FULL", because=_KEEP),
+    Reason(name="COMMIT-FULL", because=_KEEP),
+    Reason(name="LIVE", because=_SAVE, own_limit=True),
+    Reason(
+        name="OBJECT-COMMIT",
+        because=_connector(
+            "S3FileSystem.rename, which copies the metadata to its name after all shards", "a restore finds no shard"
+        ),
+    ),
+    Reason(
+        name="OBJECT-VISIBLE.get",
+        because=_connector("S3StorageReader.read_metadata (GET)", "a restore loads old bytes or finds none"),
+    ),
+    Reason(
+        name="OBJECT-VISIBLE.head",
+        because=_s3fs("S3FileSystem.exists and info (HEAD)", "a restore finds no checkpoint, or reads to an old size"),
+    ),
+    Reason(name="OBJECT-VISIBLE.list", because=_STEPS),
+    Reason(name="OBJECT-MULTIPART", because=_PARTS),
+    Reason(name="OBJECT-LIMITS.many", because=_PARTS),
+    Reason(name="OBJECT-DIGEST.object", because=_DIGEST),
+    Reason(name="OBJECT-DIGEST.part", because=_DIGEST),
+    Reason(
+        name="OBJECT-RANGE.bytes",
+        because=_connector("S3StorageReader, which reads tensors in ranges", "wrong weights without an error"),
+    ),
+    Reason(
+        name="OBJECT-RANGE.overwritten",
+        because=_s3fs("S3File, which sends If-Match with each range", "a tensor of two versions without an error"),
+    ),
+    Reason(
+        name="OBJECT-OVERWRITE",
+        because=ReliedOn(
+            library="megatron-core",
+            version="0.16.1",
+            call="FileSystemWriterAsync.finish, which writes .metadata through multi-storage-client",
+            loss="a mixed .metadata",
+        ),
+    ),
+    Reason(name="OBJECT-LIST", because=_STEPS),
+    Reason(name="OBJECT-LARGE", because=_PARTS),
+    Reason(
+        name="OBJECT-CROWD",
+        because=_connector("S3StorageReader.read_metadata, on every rank", "the restart, which ends"),
+        own_limit=True,
+    ),
+    Reason(name="OBJECT-LIVE", because=_SAVE, own_limit=True),
+)
+
+
+def reason_of(requirement: str, subject: str, table: str, reasons: Sequence[Reason] = REASONS) -> Reason | None:
+    """Return the reason why a requirement may be mandatory in a gate table, that of its check first; None without."""
+    by_name = {reason.name: reason for reason in reasons if table in (reason.tables or (table,))}
+    return by_name.get(f"{requirement}.{subject}", by_name.get(requirement))
+
+
+def reasons_for(requirement: str, table: str, reasons: Sequence[Reason] = REASONS) -> list[tuple[str, str]]:
+    """Return (name, sentence) why a requirement and its checks may be mandatory in a gate table."""
+    return [
+        (reason.name, reason.text)
+        for reason in reasons
+        if reason.name.partition(".")[0] == requirement and table in (reason.tables or (table,))
+    ]
+
+
+def without_reason(gates: Gates, known: Mapping[str, GateDefault], reasons: Sequence[Reason] = REASONS) -> list[str]:
+    """Return the rows that a gate table makes mandatory and that have no reason.
+
+    ``known`` is every requirement and check (`grading.catalogue.known_names`). A requirement with checks is judged
+    through its checks.
+    """
+    parents = {name.partition(".")[0] for name in known if "." in name}
+    found = []
+    for name, row in known.items():
+        requirement, _, subject = name.partition(".")
+        is_mandatory = gates.kind(requirement, subject, row.gate) in ("required", "where given")
+        if name not in parents and is_mandatory and reason_of(requirement, subject, gates.table, reasons) is None:
+            found.append(name)
+    return found
+
+
+def is_own_limit(requirement: str, subject: str, gates: Gates) -> bool:
+    """Whether the limit of a mandatory row is a default of this program, which no operator's table has set."""
+    is_set = bool(gates.extends) and gates.limit(requirement, subject, None) is not None
+    found = reason_of(requirement, subject, gates.table)
+    return bool(found and found.own_limit) and not is_set

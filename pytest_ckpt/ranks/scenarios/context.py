@@ -1,0 +1,54 @@
+"""What a scenario works with: a subject whose own saves and loads are done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_ckpt.facts.targets import AreaRef
+    from pytest_ckpt.ranks.engines.protocol import Engine, Loader
+    from pytest_ckpt.ranks.loop import LoopResults
+    from pytest_ckpt.ranks.operations import Operations
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.host_cache import Files, HostCache
+    from pytest_ckpt.ranks.process.job import EngineOptions, Task
+    from pytest_ckpt.ranks.scenarios.retention import SavesRetained
+    from pytest_ckpt.ranks.strategies.protocol import Strategy
+    from pytest_ckpt.sizing.models import Layout, RankLayout
+    from pytest_ckpt.targets.protocol import Store
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScenarioContext:
+    """A subject whose own saves and loads are done, and what can be made for it.
+
+    ``own`` are its saves that are still on the target, ``found`` takes what is no pattern. ``strategy`` makes what
+    saves this rank's files, of constant data where it is told so, of other content, ``aside``, or past the codec,
+    ``plain``; ``engine`` and ``loader`` make what it works with. ``drop`` empties the caches of what this rank is about
+    to read, which may have been read before; ``drop_own`` those of what was not. ``local`` and ``tier`` are None where
+    there is no local tier.
+    """
+
+    group: Group
+    activity: Activity
+    do: Operations
+    cache: HostCache
+    task: Task
+    layout: Layout
+    shard: RankLayout
+    options: EngineOptions
+    area: AreaRef
+    store: Store
+    local: AreaRef | None
+    tier: Store | None
+    own: SavesRetained
+    found: LoopResults
+    strategy: Callable[..., Strategy]
+    engine: Callable[..., Engine]
+    loader: Callable[[RankLayout, EngineOptions], Loader]
+    drop: Callable[[Sequence[Files]], None]
+    drop_own: Callable[[Sequence[Files]], None]

@@ -1,0 +1,369 @@
+"""The patterns: what is measured in addition to a subject's own saves and loads. One row each. Pure.
+
+The plan, the progress of a run, the tasks of ranks, `--ckpt-resume` and the names of files that a run may remove come
+from these rows. The name of a row is the field of `facts.measurement.Patterns` that contains its record, by which a
+requirement gets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS
+from pytest_ckpt.facts.commands import BREAKS, PAIRS
+from pytest_ckpt.facts.compression import PAIRS as CODEC_PAIRS
+from pytest_ckpt.sizing.deltas import OF_CHAIN
+from pytest_ckpt.sizing.near_full import LEVELS, Volume, ballast_name
+from pytest_ckpt.sizing.reading import storm, weights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_ckpt.facts.measurement import ClientUnit
+    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.strategies import StrategySpec
+    from pytest_ckpt.facts.subject import Pattern
+    from pytest_ckpt.facts.targets import TargetFacts
+    from pytest_ckpt.sizing.plan import PlannedCheckpoint
+
+LOADS_OF_A_PATTERN = 3
+TURNS = 6
+"""Saves and turns of contention: half of them alone, half beside the other."""
+MINIMUM_TURN_SECONDS, MAXIMUM_TURN_SECONDS = 1.0, 30.0
+SAVES_OF_A_LEVEL = 5
+KILLS = 60
+"""Saves in the background that are killed, at the full effort of a profile."""
+
+NOTICES = 3
+"""Times that a job is given notice and saves."""
+
+LOADS_OF_A_WAY = 2
+"""Of weights alone, by reads and from mappings: cold, and again at once."""
+
+TURNS_OF_A_COUNT = 3
+"""Saves, and loads, of each count of clients; in turns, so that a drift of the storage favours none."""
+
+
+class Amount(NamedTuple):
+    """What the steps of a pattern are: how many, the bytes that each moves, its limit in seconds.
+
+    ``turn_seconds`` is how long a step lasts by the clock; None where the storage decides it, 0 where a save does.
+    ``parts``: one step has so many saves at most.
+    """
+
+    number: int
+    bytes_each: int
+    each_seconds: float
+    turn_seconds: float | None = None
+    parts: int = 1
+
+
+class PatternRow(NamedTuple):
+    """One pattern.
+
+    ``label`` names one of its steps. ``scenario`` is ``module:name``, imported in ranks only: a function of a
+    `ScenarioContext`, the same for patterns that are measured together, or with ``has_own_launch`` a `RunWithCommands`
+    in a launch of its own. ``amount`` returns None if these ranks cannot measure the pattern. ``first`` is the number
+    of its first checkpoint, after those that are counted. ``lasts``: it takes hours or space, and comes after all
+    others. ``names`` are files of checkpoints that only it writes, ``beside`` files next to them.
+    """
+
+    name: Pattern
+    label: str
+    scenario: str
+    is_asked: Callable[[PlannedCheckpoint, Settings], bool]
+    amount: Callable[[PlannedCheckpoint, Settings, TargetFacts | None], Amount | None]
+    first: int = 0
+    lasts: bool = False
+    has_own_launch: bool = False
+    names: Callable[[PlannedCheckpoint], Collection[str]] = lambda planned: ()
+    beside: Callable[[PlannedCheckpoint], Collection[str]] = lambda planned: ()
+
+
+def kills_of(strategy: StrategySpec, settings: Settings) -> int:
+    """Return how many saves by a strategy are killed in a run: none where the job stands still."""
+    return 0 if strategy.blocks or not settings.asks_strategies else max(1, round(KILLS * settings.effort))
+
+
+def serves(planned: PlannedCheckpoint, settings: Settings) -> bool:
+    """Return whether weights alone are loaded beside a subject: not where restores are of chains."""
+    return settings.asks_serving and planned.deltas is None
+
+
+def saves_whole(strategy: StrategySpec) -> bool:
+    """Whether a job waits for saves of the whole checkpoint as it is: what grows is then the storage's alone."""
+    return strategy.blocks and not strategy.saves_deltas and not strategy.compresses
+
+
+def scales(planned: PlannedCheckpoint, settings: Settings) -> bool:
+    """Return whether growing counts of clients save and load a subject's parts: where a job waits for whole saves."""
+    return settings.asks_scaling and saves_whole(planned.strategy)
+
+
+def client_counts(clients: int) -> tuple[int, ...]:
+    """Return the counts that are measured: 1, 2, 4 and so on, and all clients."""
+    counts = [2**power for power in range(clients.bit_length()) if 2**power < clients]
+    return (*counts, clients)
+
+
+def clients_of(hosts: Sequence[str]) -> tuple[ClientUnit, tuple[int, ...]]:
+    """Return what counts as a client, and the number of each rank's; ``hosts`` are those of the ranks, in order."""
+    named = list(dict.fromkeys(hosts))
+    if len(named) > 1:
+        return "hosts", tuple(named.index(host) for host in hosts)
+    return "ranks", tuple(range(len(hosts)))
+
+
+def planned_counts(processes: int, settings: Settings) -> tuple[int, ...]:
+    """Return the counts that a run with these settings will measure: launchers fill a host's slots first."""
+    slots = [host.name for host in settings.hosts for _ in range(host.slots)]
+    hosts = (slots + [settings.hosts[-1].name if slots else ""] * processes)[:processes]
+    return client_counts(max(clients_of(hosts)[1]) + 1)
+
+
+def _save(planned: PlannedCheckpoint) -> float:
+    return planned.demand.save_limit_seconds
+
+
+def _load(planned: PlannedCheckpoint) -> float:
+    return planned.demand.load_limit_seconds
+
+
+def _contended(planned: PlannedCheckpoint, settings: Settings) -> bool:
+    return settings.asks_contention
+
+
+def _can_share(planned: PlannedCheckpoint) -> bool:
+    """Whether some of the ranks can do something without the others."""
+    return planned.layout.processes > 1 and not planned.engine.is_collective
+
+
+def _crashes(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
+    # Of small checkpoints: what counts is what is left of them.
+    return Amount(kills_of(planned.strategy, settings), 0, 0.0)
+
+
+def _compression(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
+    return Amount(4 * CODEC_PAIRS, planned.layout.bytes, (_save(planned) + _load(planned)) / 2)
+
+
+def _storm(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount | None:
+    if not _can_share(planned):
+        return None
+    return Amount(LOADS_OF_A_PATTERN, storm(planned.layout).bytes, _load(planned))
+
+
+def _resharded(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount | None:
+    return Amount(LOADS_OF_A_PATTERN, planned.layout.bytes, _load(planned)) if _can_share(planned) else None
+
+
+def _neighbour(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount | None:
+    return Amount(TURNS, planned.layout.bytes, _save(planned)) if _can_share(planned) else None
+
+
+def _mixed(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
+    return Amount(TURNS, 0, max(MAXIMUM_TURN_SECONDS, _save(planned)), turn_seconds=0.0)
+
+
+def _tiers(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
+    # Seven saves to the local tier, drains beside three of them, and a restore from each tier.
+    return Amount(1, 4 * planned.layout.bytes, 3 * _save(planned) + _load(planned))
+
+
+def _preempt(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
+    # A save is under way when the notice comes.
+    return Amount(NOTICES, 2 * planned.layout.bytes, 2 * _save(planned))
+
+
+def _chains(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount | None:
+    if planned.deltas is None:
+        return None
+    # A chain of its own is saved, loaded when the others are deleted, and deleted.
+    moved = 2 * sum(planned.deltas.save_bytes(planned.layout, n) for n in planned.deltas.own_chain)
+    return Amount(1, moved, 3 * _save(planned) + _load(planned))
+
+
+def _serving(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
+    weights = weights_of(planned.layout, settings.serving_readers)
+    limit = (settings.serving_limit_seconds or _load(planned)) * weights.bytes / weights.full_bytes
+    # Without paths there is nothing to map.
+    ways = 2 if target is None or "paths" in target.capabilities else 1
+    return Amount(ways * LOADS_OF_A_WAY, weights.bytes * weights.replicas, limit)
+
+
+def _consolidation(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
+    weights = weights_of(planned.layout, settings.serving_readers)
+    return Amount(1, 3 * weights.bytes, settings.consolidate_limit_seconds * weights.bytes / weights.full_bytes)
+
+
+def _scaling(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount | None:
+    counts = planned_counts(planned.layout.processes, settings)
+    if planned.engine.is_collective or len(counts) < 2:
+        return None
+    part = sum(counts) / len(counts) / counts[-1]
+    each = part * (_save(planned) + _load(planned)) / 2
+    return Amount(2 * TURNS_OF_A_COUNT * len(counts), round(part * planned.layout.bytes), each)
+
+
+def _endurance(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
+    if seconds := settings.duration_seconds:
+        return Amount(1, 0, seconds + _save(planned), turn_seconds=seconds)
+    size, save = planned.layout.bytes, _save(planned)
+    return Amount(1, MAXIMUM_ROUNDS * size, MAXIMUM_ROUNDS * save, parts=MAXIMUM_ROUNDS)
+
+
+def _near_full(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount | None:
+    if not settings.near_full:
+        return None
+    count = SAVES_OF_A_LEVEL * (1 + len(LEVELS))
+    return Amount(count, planned.layout.bytes + _ballast_bytes(target) // count, _save(planned))
+
+
+def _snapshots(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
+    # A save without, a save with; a load of that one, and of both from the clone at most.
+    return Amount(PAIRS, 5 * planned.layout.bytes, 2 * _save(planned) + 3 * _load(planned))
+
+
+def _upgrade(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
+    # As long as the command takes, which nobody knows before.
+    return Amount(1, 4 * planned.layout.bytes, 2 * _save(planned) + 2 * _load(planned))
+
+
+def _failover(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
+    # Beside the operation in which something is broken: a save after it, and a load that compares.
+    return Amount(len(BREAKS), 3 * planned.layout.bytes, 2 * _save(planned) + _load(planned))
+
+
+def _ballast_bytes(target: TargetFacts | None) -> int:
+    """Return what is written to fill the volume; 0 where nobody has seen it yet."""
+    if target is None or target.capacity is None:
+        return 0
+    volume = Volume(used_bytes=target.capacity.used_bytes, free_bytes=target.capacity.free_bytes)
+    return volume.ballast_bytes(LEVELS[-1])
+
+
+_IN = "pytest_ckpt.ranks.scenarios"
+_RESTORES, _INTERFERENCE = f"{_IN}.restore_patterns:measure", f"{_IN}.interference:measure"
+
+PATTERNS: Mapping[Pattern, PatternRow] = {
+    row.name: row
+    for row in (
+        PatternRow(
+            name="crashes",
+            label="kill of a save in the background",
+            scenario=f"{_IN}.crashes:measure",
+            is_asked=lambda planned, settings: kills_of(planned.strategy, settings) > 0,
+            amount=_crashes,
+            first=32,
+        ),
+        PatternRow(
+            name="compression",
+            label="save or load through the codec or past it",
+            scenario=f"{_IN}.compression:measure",
+            is_asked=lambda planned, settings: planned.strategy.compresses and settings.asks_strategies,
+            amount=_compression,
+            first=224,
+        ),
+        PatternRow("storm", "storm load", _RESTORES, _contended, _storm),
+        PatternRow("shifted", "shifted load", _RESTORES, _contended, _resharded),
+        PatternRow("joined", "joined load", _RESTORES, _contended, _resharded),
+        PatternRow("split", "split load", _RESTORES, _contended, _resharded),
+        PatternRow("neighbour", "save of half of the ranks", _INTERFERENCE, _contended, _neighbour, first=4),
+        PatternRow("mixed", "turn of reading samples", _INTERFERENCE, _contended, _mixed, first=3),
+        PatternRow(
+            name="tiers",
+            label="saves and restores in two tiers",
+            scenario=f"{_IN}.tiers:measure",
+            is_asked=lambda planned, settings: planned.strategy.tiers and settings.asks_strategies,
+            amount=_tiers,
+            first=160,
+        ),
+        PatternRow(
+            name="preempt",
+            label="save at notice",
+            scenario=f"{_IN}.notice:measure",
+            is_asked=lambda planned, settings: settings.asks_notice,
+            amount=_preempt,
+            first=192,
+        ),
+        PatternRow(
+            name="chains",
+            label="chain that outlives those before it",
+            scenario=f"{_IN}.chains:measure",
+            is_asked=lambda planned, settings: planned.deltas is not None and settings.asks_strategies,
+            amount=_chains,
+            first=OF_CHAIN,
+        ),
+        PatternRow(
+            name="serving",
+            label="load of the weights",
+            scenario=f"{_IN}.serving:measure",
+            is_asked=serves,
+            amount=_serving,
+            first=208,
+            names=lambda planned: weights_of(planned.layout, planned.layout.processes).names,
+        ),
+        PatternRow(
+            name="consolidation",
+            label="copy of the weights",
+            scenario=f"{_IN}.serving:measure",
+            is_asked=serves,
+            amount=_consolidation,
+        ),
+        PatternRow(
+            name="scaling",
+            label="save or load by some of the clients",
+            scenario=f"{_IN}.scaling:measure",
+            is_asked=scales,
+            amount=_scaling,
+            first=240,
+        ),
+        PatternRow(
+            name="endurance",
+            label="endurance",
+            scenario=f"{_IN}.endurance:measure",
+            is_asked=lambda planned, settings: settings.asks_endurance,
+            amount=_endurance,
+            first=5,
+            lasts=True,
+        ),
+        PatternRow(
+            name="near_full",
+            label="save on a filled volume",
+            scenario=f"{_IN}.endurance:measure",
+            is_asked=lambda planned, settings: settings.asks_endurance,
+            amount=_near_full,
+            lasts=True,
+            beside=lambda planned: {ballast_name(n, rank.rank) for n in LEVELS for rank in planned.layout.ranks()},
+        ),
+        PatternRow(
+            name="snapshots",
+            label="snapshot in a save",
+            scenario=f"{_IN}.with_commands:SnapshotRun",
+            is_asked=lambda planned, settings: settings.asks_snapshots,
+            amount=_snapshots,
+            first=28,
+            has_own_launch=True,
+        ),
+        PatternRow(
+            name="upgrade",
+            label="change of the storage",
+            scenario=f"{_IN}.with_commands:UpgradeRun",
+            is_asked=lambda planned, settings: settings.asks_upgrade,
+            amount=_upgrade,
+            first=26,
+            has_own_launch=True,
+        ),
+        PatternRow(
+            name="failover",
+            label="break of a component",
+            scenario=f"{_IN}.with_commands:FailoverRun",
+            is_asked=lambda planned, settings: settings.asks_failover,
+            amount=_failover,
+            first=24,
+            has_own_launch=True,
+        ),
+    )
+}
+"""In the order in which ranks measure them. `Patterns.training` is part of the subject's own saves, and has no row."""

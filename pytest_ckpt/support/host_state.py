@@ -1,0 +1,257 @@
+"""The kernel's facts of this host: memory with the limits of control groups (Slurm, systemd), its state as a client.
+
+Links, tuned values, the mount of a folder, readahead, the client's version, NUMA nodes. Every fact is a text under a
+name; what cannot be read is left out, since a gate must not take a guess for a fact. ``root``, ``links`` and ``routes``
+are where the trees of the kernel begin.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import socket
+import struct
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+_CONTROL_GROUPS, _OWN_CONTROL_GROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+# Version 1 writes a number near 2^63 where there is no limit; version 2 the word "max".
+_UNLIMITED = 1 << 60
+_FILES = (
+    ("memory.max", "memory.current", "inactive_file"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def memory_of_host() -> dict[str, int]:
+    """Return what the kernel says of this host's memory, by its own words (MemTotal, Cached), in bytes."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return {key: int(rest.split()[0]) * 1024 for key, rest in (line.split(":", 1) for line in lines)}
+
+
+def memory_available_bytes() -> int:
+    """Return what this host has, or less where a control group of this process allows less."""
+    there, allowed = memory_of_host().get("MemAvailable", 0), memory_left_bytes()
+    return there if allowed is None else min(there, allowed)
+
+
+def memory_limit_bytes(root: Path = _CONTROL_GROUPS, of: Path = _OWN_CONTROL_GROUP) -> int | None:
+    """Return the smallest memory limit of the control groups (version 2 or 1) that this process is in, or None."""
+    return min((limit for limit, _ in _limits(root, of)), default=None)
+
+
+def memory_left_bytes(root: Path = _CONTROL_GROUPS, of: Path = _OWN_CONTROL_GROUP) -> int | None:
+    """Return how much more the tightest of those control groups allows; None: no limit.
+
+    Page cache that nobody used lately does not count as used: the kernel gives it up first.
+    """
+    return min((max(0, limit - used) for limit, used in _limits(root, of)), default=None)
+
+
+def _limits(root: Path, of: Path) -> Iterator[tuple[int, int]]:
+    """Yield (limit, used) of every control group with a limit, from the own one up."""
+    with contextlib.suppress(OSError):
+        for line in of.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            home = root if not controllers else root / "memory" if "memory" in controllers.split(",") else None
+            if home is None:
+                continue
+            inside = home / path.lstrip("/")
+            for place in (inside, *(p for p in inside.parents if p == home or home in p.parents)):
+                yield from _limit_of(place)
+
+
+def _limit_of(place: Path) -> Iterator[tuple[int, int]]:
+    for maximum, now, reclaimable in _FILES:
+        with contextlib.suppress(OSError, ValueError):
+            limit = int((place / maximum).read_text())
+            if limit < _UNLIMITED:
+                yield limit, _used(place, now, reclaimable)
+
+
+def _used(place: Path, now: str, reclaimable: str) -> int:
+    used = 0
+    with contextlib.suppress(OSError, ValueError):
+        used = int((place / now).read_text())
+        facts = dict(line.split() for line in (place / "memory.stat").read_text().splitlines())
+        used -= int(facts.get(reclaimable, 0))
+    return used
+
+
+_LINKS, _ROUTES = Path("/sys/class/net"), Path("/proc/net/route")
+_SYS = Path("/proc/sys")
+_TUNED = (
+    "vm.dirty_ratio",
+    "vm.dirty_background_ratio",
+    "vm.dirty_bytes",
+    "vm.dirty_background_bytes",
+    "net.core.rmem_max",
+    "net.core.wmem_max",
+    "net.ipv4.tcp_congestion_control",
+    "sunrpc.tcp_slot_table_entries",
+    "sunrpc.tcp_max_slot_table_entries",
+)
+# The third of three numbers is the largest buffer that a connection may get.
+_LARGEST = ("net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem")
+_UP = "up"
+_NFS = ("nfs", "nfs4")
+# Folders of a container's own, of which an overlay has many.
+_FOLDERS = ("lowerdir", "upperdir", "workdir")
+_FIELDS_OF_A_ROUTE = 8
+
+_ROOT = Path("/")
+_KIB_OF_A_MIB = 1024
+_LUSTRE = "lustre"
+# File systems whose module has another name. What runs in user space (FUSE) tells no version to the kernel.
+_MODULES = {"nfs4": "nfs", "wekafs": "wekafsio", "gpfs": "mmfslinux", "smb3": "cifs", "fuse": "", "fuseblk": ""}
+# Of a client that tells its version elsewhere than its module does.
+_VERSION_FILES = {_LUSTRE: ("sys/fs/lustre/version", "proc/fs/lustre/version")}
+_OUT_OF_TREE = "O"
+
+
+def host_state(root: Path = _SYS, links: Path = _LINKS) -> dict[str, str]:
+    """Return tuned values that matter to storage, and the links that are up: name, rate in Mb/s, MTU."""
+    found = {"kernel": platform.release()}
+    found |= {name: text for name in _TUNED if (text := _read(root / name.replace(".", "/")))}
+    for name in _LARGEST:
+        if words := _read(root / name.replace(".", "/")).split():
+            found[f"{name}_max"] = words[-1]
+    shown = []
+    with contextlib.suppress(OSError):
+        for link in sorted(links.iterdir()):
+            if link.name != "lo" and _read(link / "operstate") == _UP:
+                facts = link_state(link.name, links)
+                rate = f" {facts['nic_mbit']} Mb/s" if "nic_mbit" in facts else ""
+                shown.append(f"{link.name}{rate} MTU {facts.get('mtu', '?')}")
+    return found | ({"links": ", ".join(shown)} if shown else {})
+
+
+def link_state(name: str, links: Path = _LINKS) -> dict[str, str]:
+    """Return the MTU of a link, and its rate in Mb/s; many virtual ones have none, and say so by -1."""
+    found = {"nic": name}
+    if mtu := _read(links / name / "mtu"):
+        found["mtu"] = mtu
+    rate = _read(links / name / "speed")
+    if rate.isdigit() and int(rate) > 0:
+        found["nic_mbit"] = rate
+    return found
+
+
+def mount_state(kind: str, options: str, links: Path = _LINKS, routes: Path = _ROUTES) -> dict[str, str]:
+    """Return the options of a mount by name (``yes`` for one without a value), and the link to its server."""
+    found = {"file_system": kind}
+    for option in filter(None, options.split(",")):
+        name, _, value = option.partition("=")
+        if name not in _FOLDERS:
+            found[name] = value or "yes"
+    if kind in _NFS:
+        # The kernel names the number of connections where it was asked for; it is one otherwise.
+        found.setdefault("nconnect", "1")
+    if link := _link_to(found.get("addr", ""), routes):
+        found |= link_state(link, links)
+    return found
+
+
+def readahead_state(kind: str, device: str, root: Path = _ROOT) -> dict[str, str]:
+    """Return how far the kernel reads ahead on a device, ``major:minor`` of a folder's file system, in KiB.
+
+    Lustre has a figure of its own for each mount; where there are several it is not known which is meant.
+    """
+    if kind == _LUSTRE:
+        own = {*root.glob("sys/fs/lustre/llite/*/max_read_ahead_mb")}
+        own = own or {*root.glob("proc/fs/lustre/llite/*/max_read_ahead_mb")}
+        mib = _read(own.pop()).partition(".")[0] if len(own) == 1 else ""
+        return {"readahead_kib": str(int(mib) * _KIB_OF_A_MIB)} if mib.isdecimal() else {}
+    block = root / "sys/dev/block" / device
+    # Of a partition the disk has the figure.
+    for file in (root / "sys/class/bdi" / device / "read_ahead_kb", block / "queue/read_ahead_kb",
+                 block.resolve().parent / "queue/read_ahead_kb") if device else ():  # fmt: skip
+        if (text := _read(file)).isdecimal():
+            return {"readahead_kib": text}
+    return {}
+
+
+def version_state(kind: str, root: Path = _ROOT) -> dict[str, str]:
+    """Return the client's module and version: its own, or the kernel's where it is the kernel's own module."""
+    name = "" if kind.startswith("fuse.") else _MODULES.get(kind, kind)
+    if not name:
+        return {}
+    module = root / "sys/module" / name
+    listed = [_read(root / file) for file in _VERSION_FILES.get(kind, ())]
+    for text in (*listed, _read(module / "version")):
+        # Lustre writes "lustre: 2.15.3" in a line of several.
+        if words := text.partition("\n")[0].removeprefix("lustre:").split():
+            return {"client_module": name, "client_version": words[0]}
+    if not module.is_dir():
+        return {}
+    is_of_kernel = _OUT_OF_TREE not in _read(module / "taint")
+    return {"client_module": name} | ({"client_version": platform.release()} if is_of_kernel else {})
+
+
+def numa_state(nic: str, cores: Collection[int], root: Path = _ROOT) -> dict[str, str]:
+    """Return NUMA nodes: how many there are, those of the cores a rank may use, that of a link; and whether they meet.
+
+    ``cores_near_nic`` is ``all``, ``some`` or ``none``. ``nic`` is empty where the link to the storage is not known.
+    """
+    nodes = numa_nodes(root)
+    if not nodes:
+        return {}
+    own = sorted(node for node, of in nodes.items() if of & set(cores))
+    found = {"numa_nodes": str(len(nodes))}
+    if own:
+        found["cores_numa"] = ",".join(map(str, own))
+    # A virtual link has none, and a host without NUMA says -1.
+    node = _read(root / "sys/class/net" / nic / "device/numa_node") if nic else ""
+    if node.isdecimal():
+        found["nic_numa"] = node
+        near = set(cores) & nodes.get(int(node), frozenset())
+        found["cores_near_nic"] = "all" if near == set(cores) else "some" if near else "none"
+    return found
+
+
+def numa_nodes(root: Path = _ROOT) -> dict[int, frozenset[int]]:
+    """Return the cores of each NUMA node, by the number of the node; nothing where the kernel tells no nodes."""
+    return {
+        int(folder.name.removeprefix("node")): frozenset(_numbers(_read(folder / "cpulist")))
+        for folder in root.glob("sys/devices/system/node/node[0-9]*")
+        if folder.name.removeprefix("node").isdecimal()
+    }
+
+
+def cores_of_this_process() -> set[int]:
+    """Return the numbers of the cores that this process may run on."""
+    return os.sched_getaffinity(0)
+
+
+def _link_to(address: str, routes: Path) -> str:
+    """Return the link over which an address (IPv4) is reached, by the longest match; empty where that is not known."""
+    try:
+        wanted = struct.unpack("<I", socket.inet_aton(address))[0] if address else None
+    except OSError:
+        wanted = None
+    best, name = -1, ""
+    for line in _read(routes).splitlines()[1:] if wanted is not None else ():
+        fields = line.split()
+        if len(fields) < _FIELDS_OF_A_ROUTE:
+            continue
+        with contextlib.suppress(ValueError):
+            destination, mask = int(fields[1], 16), int(fields[7], 16)
+            if wanted is not None and wanted & mask == destination and mask.bit_count() > best:
+                best, name = mask.bit_count(), fields[0]
+    return name
+
+
+def _numbers(text: str) -> Iterator[int]:
+    """Yield the numbers of a list such as ``0-3,8``; nothing of what is none."""
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        with contextlib.suppress(ValueError):
+            yield from range(int(first), int(last or first) + 1)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,255 @@
+"""Credentials, region and endpoint of a store, and how a request to it is signed. Here: S3.
+
+The environment is read here. Profile files and roles of a machine are left to botocore, which takes 40 MB of memory and
+is imported only if the environment has no keys. Credentials stay in this process.
+
+Source of the signature: AWS, "Authenticating Requests (AWS Signature Version 4)" for S3, with the bytes of a body left
+out of what is signed; the test has the example of AWS.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import importlib.util
+import os
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pytest_ckpt.facts.targets import Access
+from pytest_ckpt.targets.objects.errors import of_credentials
+from pytest_ckpt.targets.objects.keys import BucketPrefix
+
+ANY_REGION = "us-east-1"
+"""That of a store without regions: it is part of what is signed."""
+
+
+class NoCredentialsError(Exception):
+    """Neither the environment nor a profile nor a role has keys; or what a profile says cannot be used."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Keys:
+    """What signs a request; it is shown nowhere."""
+
+    access_key: str
+    secret_key: str
+    token: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Identity:
+    """Who asks, where: ``keys`` returns those of now, since those of a role end. ``endpoint`` empty: AWS's own."""
+
+    keys: Callable[[], Keys]
+    region: str
+    endpoint: str
+
+
+def find_identity(access: Access) -> Identity:
+    """Return who asks. Raises NoCredentialsError."""
+    if access.embedded:
+        # That server asks nobody who he is.
+        own = Keys(access_key="embedded", secret_key="embedded")
+        return Identity(keys=lambda: own, region=ANY_REGION, endpoint=access.endpoints[0])
+    environment = os.environ
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or ""
+    endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL") or ""
+    endpoint = access.endpoints[0] if access.endpoints else endpoint.rstrip("/")
+    access_key, secret_key = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
+    if access_key and secret_key:
+        given = Keys(access_key=access_key, secret_key=secret_key, token=environment.get("AWS_SESSION_TOKEN", ""))
+        return Identity(keys=lambda: given, region=region or ANY_REGION, endpoint=endpoint)
+    return _of_library(region, endpoint)
+
+
+def _of_library(region: str, endpoint: str) -> Identity:
+    if importlib.util.find_spec("botocore") is None:
+        raise NoCredentialsError("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set")
+    import botocore.exceptions  # noqa: PLC0415 - where nothing else has keys
+    import botocore.session  # noqa: PLC0415
+
+    try:
+        session = botocore.session.Session()
+        found: Any = session.get_credentials()
+        if found is None:
+            raise NoCredentialsError("AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, and no profile has keys")
+        region = region or session.get_config_variable("region") or ANY_REGION
+        endpoint = endpoint or str(session.get_scoped_config().get("endpoint_url", "")).rstrip("/")
+    except botocore.exceptions.BotoCoreError as error:
+        raise NoCredentialsError(str(error)) from None
+
+    def keys() -> Keys:
+        try:
+            now = found.get_frozen_credentials()
+        except botocore.exceptions.BotoCoreError as error:
+            raise NoCredentialsError(str(error)) from None
+        return Keys(access_key=now.access_key, secret_key=now.secret_key, token=now.token or "")
+
+    return Identity(keys=keys, region=region, endpoint=endpoint)
+
+
+UNSIGNED = "UNSIGNED-PAYLOAD"
+"""Bodies carry a checksum of ours; to hash them once more would take longer than to send them."""
+
+_ALGORITHM = "AWS4-HMAC-SHA256"
+
+
+def encoded_path(path: str) -> str:
+    """Return a path as it is sent and signed."""
+    return urllib.parse.quote(path, safe="/-_.~")
+
+
+def encoded_query(query: Sequence[tuple[str, str]]) -> str:
+    """Return a query as it is sent and signed: sorted."""
+    pairs = sorted((urllib.parse.quote(k, safe="-_.~"), urllib.parse.quote(v, safe="-_.~")) for k, v in query)
+    return "&".join(f"{name}={value}" for name, value in pairs)
+
+
+def signed(
+    method: str,
+    path: str,
+    query: str,
+    headers: Mapping[str, str],
+    *,
+    keys: Keys,
+    region: str,
+    moment: str,
+    body: str = UNSIGNED,
+) -> dict[str, str]:
+    """Return the headers that a request is sent with: ``headers``, ``host`` among them, and its signature.
+
+    ``path`` and ``query`` are encoded. ``moment`` is the time in UTC, as 20260102T030405Z; ``body`` is the SHA-256 of
+    the body in hexadecimal digits, or that it is not signed.
+    """
+    added = {"x-amz-content-sha256": body, "x-amz-date": moment}
+    if keys.token:
+        added["x-amz-security-token"] = keys.token
+    sent = {**headers, **added}
+    named = {name.lower(): " ".join(value.split()) for name, value in sent.items()}
+    names = sorted(name for name in named if name in {"host", "range"} or name.startswith("x-amz-"))
+    lines = "".join(f"{name}:{named[name]}\n" for name in names)
+    request = "\n".join((method, path, query, lines, ";".join(names), body))
+    scope = f"{moment[:8]}/{region}/s3/aws4_request"
+    text = "\n".join((_ALGORITHM, moment, scope, hashlib.sha256(request.encode()).hexdigest()))
+    key = f"AWS4{keys.secret_key}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    signature = hmac.new(key, text.encode(), "sha256").hexdigest()
+    sent["Authorization"] = (
+        f"{_ALGORITHM} Credential={keys.access_key}/{scope},SignedHeaders={';'.join(names)},Signature={signature}"
+    )
+    return sent
+
+
+# A larger body carries a checksum of ours, and is no part of what is signed.
+_SMALL_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Endpoint:
+    """Where requests go: its URL, and the path there before all keys."""
+
+    url: str
+    host: str
+    netloc: str
+    port: int | None
+    is_tls: bool
+    root: str
+
+
+class Dialect(Protocol):
+    """The endpoints of a store, and how requests are signed for it; ``region`` is empty where there are none."""
+
+    region: str
+    endpoints: tuple[Endpoint, ...]
+
+    def path(self, root: str, key: str) -> str:
+        """Return the path of a request, encoded; both are empty for the store itself."""
+
+    def signed(
+        self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
+    ) -> tuple[str, dict[str, str]]:
+        """Return the query and the headers that a request is sent with; path and query are encoded.
+
+        Raises NoCredentialsError.
+        """
+
+    def hidden(self) -> tuple[str, ...]:
+        """Return what no message may repeat."""
+
+
+class PathOfKey:
+    """A path is that of an endpoint and a key as they are written."""
+
+    def path(self, root: str, key: str) -> str:
+        """Return the path of a request, encoded."""
+        return encoded_path(f"{root}/{key}" if key or not root else root)
+
+
+class DialectOfS3(PathOfKey):
+    """AWS Signature Version 4. Raises StoreError where nothing has keys."""
+
+    def __init__(self, place: BucketPrefix, access: Access) -> None:
+        try:
+            self._identity = find_identity(access)
+        except NoCredentialsError as error:
+            raise of_credentials(str(error), place.url) from None
+        self.region = self._identity.region
+        named = (self._identity.endpoint, *access.endpoints[1:])
+        self.endpoints = tuple(self._endpoint(url, place.bucket) for url in named)
+
+    def signed(
+        self, method: str, path: str, query: str, headers: Mapping[str, str], body: memoryview | bytes
+    ) -> tuple[str, dict[str, str]]:
+        """Sign a request; of a body only small bytes."""
+        is_small = len(body) < _SMALL_BYTES and not isinstance(body, memoryview)
+        sent = signed(
+            method,
+            path,
+            query,
+            headers,
+            keys=self._identity.keys(),
+            region=self.region,
+            moment=time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()),
+            body=hashlib.sha256(body).hexdigest() if is_small else UNSIGNED,
+        )
+        return query, sent
+
+    def hidden(self) -> tuple[str, ...]:
+        """Return the keys of now."""
+        keys = self._identity.keys()
+        return keys.access_key, keys.secret_key, keys.token
+
+    def _endpoint(self, url: str, bucket: str) -> Endpoint:
+        """Return where requests go; without a URL, to AWS itself."""
+        host, root = f"s3.{self.region}.{_suffix(self.region)}", f"/{bucket}"
+        if not url and "." not in bucket:
+            # TLS certificates of AWS cover names of one part before theirs.
+            host, root = f"{bucket}.{host}", ""
+        return endpoint_of(url or f"https://{host}", root)
+
+
+def endpoint_of(url: str, root: str) -> Endpoint:
+    """Return where requests to a URL go."""
+    parts = urllib.parse.urlsplit(url)
+    return Endpoint(
+        url=f"{parts.scheme}://{parts.netloc}",
+        host=parts.hostname or "",
+        netloc=parts.netloc,
+        port=parts.port,
+        is_tls=parts.scheme == "https",
+        root=root,
+    )
+
+
+def is_aws_itself(endpoint: str, region: str) -> bool:
+    """Return whether an endpoint is that of AWS for a region, which libraries of AWS find by themselves."""
+    return (urllib.parse.urlsplit(endpoint).hostname or "").endswith(f"s3.{region}.{_suffix(region)}")
+
+
+def _suffix(region: str) -> str:
+    return "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"

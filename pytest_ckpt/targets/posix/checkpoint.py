@@ -1,0 +1,500 @@
+"""A checkpoint on a mounted file system: its files while a rank saves them, its commit, its files as they are read."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import io
+import os
+import stat
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from pytest_ckpt.facts.across_hosts import SEEN_WITHIN_SECONDS
+from pytest_ckpt.facts.pattern import Step
+from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
+from pytest_ckpt.sizing.files import ReplayedFile
+from pytest_ckpt.targets.posix.direct_io import BLOCK_BYTES, NOT_OFFERED, DirectFile, DirectSupport
+from pytest_ckpt.targets.protocol import Buffer, Phases, Sink
+
+# Large enough to cost nothing, small enough that a slow target is seen to make progress.
+_PIECE_BYTES = 64 << 20
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+
+Finished = Callable[[Entry], None]
+
+_OPEN_FLAGS = {
+    "create": os.O_RDWR | os.O_CREAT | os.O_TRUNC,
+    "create new": os.O_RDWR | os.O_CREAT | os.O_EXCL,
+    "truncate and open": os.O_RDWR | os.O_TRUNC,
+    "open": os.O_RDWR,
+    "open to read": os.O_RDONLY,
+}
+
+_POLL_SECONDS = 0.001
+
+
+class FolderSyncs:
+    """What one rank's draft, or one commit, does to make the names in folders durable.
+
+    A folder is owed from the moment at which a name in it is made or changed. So a call that is left out, or raises,
+    shows as one that was owed and did not return.
+    """
+
+    def __init__(self) -> None:
+        self.attempted = 0
+        self.returned = 0
+
+    def owe(self) -> None:
+        """Count a folder that must become durable, before anything is done for it."""
+        self.attempted += 1
+
+    def sync(self, folder: Path) -> None:
+        """Fsync a folder that is owed, and count that it returned."""
+        sync_folder(folder)
+        self.returned += 1
+
+
+def sync_folder(folder: Path) -> None:
+    """Fsync a folder: the names in it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class SinkAtOffsets:
+    """A file of a known size: its space is taken at once, requests go around the page cache."""
+
+    alignment = BLOCK_BYTES
+    part_bytes: int | None = None
+
+    def __init__(self, path: Path, size: int, way: DirectSupport, phases: Phases, finished: Finished) -> None:
+        self._name, self._size, self._phases, self._finished = path.name, size, phases, finished
+        self._end = 0
+        with phases.phase("open", path.name):
+            self._file = DirectFile(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, way, phases)
+        try:
+            with phases.phase("open", path.name):
+                _allocate(self._file.descriptor, size)
+        except BaseException:
+            self.abort()
+            raise
+
+    @property
+    def way(self) -> str:
+        """How requests pass the client's page cache."""
+        return self._file.way
+
+    def write(self, data: Buffer) -> int:
+        """Write all of ``data`` behind what was written; return its bytes."""
+        count = memoryview(data).nbytes
+        self.write_at(self._end, data)
+        self._end += count
+        return count
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        """Write whole blocks; what stands behind the file's size is cut off in the end."""
+        wanted = memoryview(data).nbytes
+        if self._file.transfer(os.pwrite, data, offset, wanted) < wanted:
+            raise OSError(errno.EIO, "the target takes no more bytes and says no error")
+
+    def finish(self) -> Entry:
+        """Cut the file to its size, fsync and close it."""
+        descriptor, entry = self._file.descriptor, Entry(name=self._name, bytes=self._size)
+        try:
+            with self._phases.phase("write", self._name):
+                # A direct request is a whole number of blocks.
+                os.ftruncate(descriptor, self._size)
+            with self._phases.phase("fsync", self._name):
+                os.fsync(descriptor)
+                self._finished(entry)
+        finally:
+            # Some file systems report a failed write only here.
+            self.abort()
+        return entry
+
+    def abort(self) -> None:
+        """Close it."""
+        with self._phases.phase("close", self._name):
+            os.close(self._file.descriptor)
+
+
+class SinkInOrder(io.FileIO):
+    """A file of unknown size that is written from its start to its end, through the page cache."""
+
+    alignment = 1
+    part_bytes: int | None = None
+    way = "through the client's page cache"
+
+    def __init__(self, path: Path, phases: Phases, finished: Finished) -> None:
+        with phases.phase("open", path.name):
+            super().__init__(path, "xb")
+        self._base_name, self._phases, self._finished = path.name, phases, finished
+
+    def write(self, data: Buffer) -> int:
+        """Write all of ``data``; a call writes less than 2 GiB, and may write less than it was given."""
+        view = memoryview(data).cast("B")
+        done = 0
+        while done < len(view):
+            step = super().write(view[done : done + _PIECE_BYTES]) or 0
+            done += step
+            self._phases.moved(step)
+        return done
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        """Raise ValueError: this file takes bytes in order only."""
+        raise ValueError("a file of unknown size is written in order")
+
+    def finish(self) -> Entry:
+        """Fsync and close it."""
+        entry = Entry(name=self._base_name, bytes=self.tell())
+        try:
+            with self._phases.phase("fsync", self._base_name):
+                os.fsync(self.fileno())
+                self._finished(entry)
+        finally:
+            self.abort()
+        return entry
+
+    def abort(self) -> None:
+        """Close it."""
+        # Some file systems report a failed write only here.
+        with self._phases.phase("close", self._base_name):
+            self.close()
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    """Take the file's space at once, so that requests side by side need not wait for each other to extend it."""
+    if _libc.fallocate(descriptor, 0, 0, size) != 0:
+        number = ctypes.get_errno()
+        if number not in NOT_OFFERED:
+            raise OSError(number, os.strerror(number))
+
+
+class PosixCalls:
+    """The files of one save in ``folder``; ``data`` is what each is to hold, by its number.
+
+    Lanes call it side by side, no two of them on one file.
+    """
+
+    def __init__(
+        self, folder: Path, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer], phases: Phases
+    ) -> None:
+        self._folder, self._files, self._data, self._phases = folder, files, data, phases
+        self._renames = {number: file.renames for number, file in files.items()}
+        # Of one file a job may have several descriptors: what is open for reading alone is the first to be closed.
+        self._open: dict[int, list[int]] = {number: [] for number in files}
+        self._to_read: dict[int, list[int]] = {number: [] for number in files}
+        self._make: Mapping[str, Callable[[Step, ReplayedFile], None]] = {
+            **dict.fromkeys(_OPEN_FLAGS, self._begin),
+            "write": self._write,
+            "read": self._read,
+            "allocate": lambda step, file: os.posix_fallocate(
+                self._top(step), file.at(step.offset), max(file.at(step.offset + step.bytes) - file.at(step.offset), 1)
+            ),
+            "set size": lambda step, file: os.ftruncate(self._top(step), file.at(step.bytes)),
+            "fsync": lambda step, _: os.fsync(self._top(step)),
+            "fdatasync": lambda step, _: os.fdatasync(self._top(step)),
+            "close": lambda step, _: os.close((self._to_read[step.file] or self._open[step.file]).pop()),
+            "rename": self._rename,
+            "unlink": lambda step, _: self._path(step.file).unlink(),
+        }
+
+    def make(self, step: Step) -> None:
+        """Make the calls of a step."""
+        if step.call == "fsync folder":
+            sync_folder(self._folder)
+        else:
+            self._make[step.call](step, self._files[step.file])
+
+    def close(self) -> None:
+        """Close what the job left open."""
+        for handles in (*self._open.values(), *self._to_read.values()):
+            while handles:
+                os.close(handles.pop())
+
+    def _path(self, number: int) -> Path:
+        return self._folder / self._files[number].name_before(self._renames[number])
+
+    def _top(self, step: Step) -> int:
+        return (self._open[step.file] or self._to_read[step.file])[-1]
+
+    def _begin(self, step: Step, _: ReplayedFile) -> None:
+        flags = _OPEN_FLAGS[step.call] | os.O_CLOEXEC | os.O_NOFOLLOW
+        opened = self._to_read if step.call == "open to read" else self._open
+        opened[step.file].append(os.open(self._path(step.file), flags, 0o644))
+
+    def _write(self, step: Step, file: ReplayedFile) -> None:
+        descriptor, data = self._top(step), memoryview(self._data[step.file])
+        for number in range(step.count):
+            at, stop = (file.at(step.offset + n * step.bytes) for n in (number, number + 1))
+            while True:
+                done = os.pwrite(descriptor, data[at : min(stop, at + _PIECE_BYTES)], at)
+                if not done and at < stop:
+                    raise OSError(errno.EIO, f"write: 0 bytes of {stop - at} were taken", str(self._path(step.file)))
+                self._phases.moved(done)
+                at += done
+                if at >= stop:
+                    break
+
+    def _read(self, step: Step, file: ReplayedFile) -> None:
+        descriptor = self._top(step)
+        for number in range(step.count):
+            at, stop = (file.at(step.offset + n * step.bytes) for n in (number, number + 1))
+            into = memoryview(bytearray(stop - at))
+            # At the end of a file a job, too, reads less than it asked for; before it, a short read goes on.
+            while into and (done := os.preadv(descriptor, [into], at)):
+                into, at = into[done:], at + done
+
+    def _rename(self, step: Step, file: ReplayedFile) -> None:
+        left = self._renames[step.file] - 1
+        self._path(step.file).rename(self._folder / file.name_before(left))
+        self._renames[step.file] = left
+
+
+class PosixDraft:
+    """This rank's files in ``folder``; ``publish`` commits the checkpoint from the entries of all ranks."""
+
+    def __init__(
+        self, folder: Path, way: DirectSupport, phases: Phases, publish: Callable[[Sequence[Entry]], CommitProof]
+    ) -> None:
+        self._folder, self._way, self._phases, self._publish = folder, way, phases, publish
+        self._names: list[str] = []
+        self._finished: list[Entry] = []
+        self._folders = FolderSyncs()
+        with phases.phase("open", folder.name):
+            make_folder(folder)
+        self._folders.owe()
+
+    def create(self, name: str, size: int | None) -> Sink:
+        """Begin a file."""
+        self._names.append(name)
+        path = self._folder / name
+        if size is None:
+            return SinkInOrder(path, self._phases, self._finished.append)
+        return SinkAtOffsets(path, size, self._way, self._phases, self._finished.append)
+
+    def location(self) -> str:
+        """Return the folder."""
+        return str(self._folder)
+
+    def replay(self, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer]) -> PosixCalls:
+        """Begin a replay in the folder."""
+        return PosixCalls(self._folder, files, data, self._phases)
+
+    def adopt(self, names: Collection[str]) -> None:
+        """Take files that a library wrote, and fsync each of them."""
+        for name in names:
+            self._names.append(name)
+            with self._phases.phase("fsync", name):
+                size = sync(self._folder / name)
+            self._finished.append(Entry(name=name, bytes=size))
+
+    def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Fsync the folder."""
+        if not self._folders.returned:
+            with self._phases.phase("directory", self._folder.name):
+                self._folders.sync(self._folder)
+        proof = DurabilityProof(
+            files_attempted=len(self._names),
+            files_returned=len(self._finished),
+            folders_attempted=self._folders.attempted,
+            folders_returned=self._folders.returned,
+        )
+        return tuple(self._finished), proof
+
+    def commit(self, entries: Sequence[Entry]) -> CommitProof:
+        """Rename the folder."""
+        return self._publish(entries)
+
+    def abort(self) -> None:
+        """Remove this rank's files; the folder stays for the others."""
+        unlink(self._folder, self._names)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder that another rank may have made already; a symbolic link in its place is not one.
+
+    A client may remember for a moment that there was none, when another host has just made it: STALE allows that. To
+    make it is then tried again, which asks the server, and not the client's memory.
+    """
+
+    def make() -> None:
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            if not stat.S_ISDIR(folder.lstat().st_mode):
+                raise
+
+    until_seen(make)
+
+
+def until_seen(act: Callable[[], None]) -> None:
+    """Do what finds no file while this client does not know what another host made; again, as long as STALE allows."""
+    end = time.monotonic() + SEEN_WITHIN_SECONDS
+    while True:
+        try:
+            return act()
+        except FileNotFoundError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_POLL_SECONDS)
+
+
+def sync(file: Path) -> int:
+    """Fsync a file that was written and closed; return its bytes."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        os.fsync(descriptor)
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+def unlink(folder: Path, names: Collection[str]) -> None:
+    """Remove files of a folder, through no symbolic link in its place."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        for name in names:
+            os.unlink(name, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# Large enough to cost nothing, small enough that a slow target is seen to make progress.
+_READ_BYTES = 64 << 20
+
+
+class PosixCommitted:
+    """The files in a folder, read in the phases of whoever opened them."""
+
+    def __init__(self, folder: Path, way: DirectSupport, phases: Phases) -> None:
+        self._folder, self._way, self._phases = folder, way, phases
+
+    def entries(self) -> Sequence[Entry]:
+        """Return all files of it."""
+        with os.scandir(self._folder) as found:
+            return sorted(
+                (Entry(name=e.name, bytes=e.stat(follow_symlinks=False).st_size) for e in found), key=lambda e: e.name
+            )
+
+    def source(self, name: str, *, fresh: bool = False) -> SourceAtOffsets:
+        """Open a file for reads at offsets, around the page cache where the target takes that."""
+        kind = FreshSource if fresh else SourceAtOffsets
+        return kind(self._folder / name, self._way, self._phases)
+
+    def file(self, name: str) -> CountedFile:
+        """Open a file as a file object, through the page cache."""
+        return CountedFile(self._folder / name, self._phases)
+
+    def local_path(self, name: str) -> str:
+        """Return where a file lies."""
+        return str(self._folder / name)
+
+
+class SourceAtOffsets:
+    """A file that is open for reads at offsets."""
+
+    def __init__(self, path: Path, way: DirectSupport, phases: Phases) -> None:
+        self._name, self._phases = path.name, phases
+        with phases.phase("open", path.name):
+            self._file = DirectFile(path, os.O_RDONLY, way, phases)
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes, as it is now."""
+        return os.fstat(self._file.descriptor).st_size
+
+    @property
+    def way(self) -> str:
+        """How requests pass the client's page cache."""
+        return self._file.way
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether it is read around the page cache."""
+        return self._file.direct
+
+    def read_into(self, offset: int, buffer: Buffer) -> int:
+        """Read until the buffer is full or the file ends.
+
+        The end is where reads end and not what the size says before: some clients remember an old size until they are
+        asked for it, and a reader of checkpoints reads first.
+        """
+
+        def read(descriptor: int, part: memoryview, at: int) -> int:
+            return os.preadv(descriptor, [part], at)
+
+        wanted = memoryview(buffer).nbytes
+        return self._file.transfer(read, buffer, offset, wanted, is_end=lambda at: at >= self.size)
+
+    def close(self) -> None:
+        """Close it."""
+        with self._phases.phase("close", self._name):
+            os.close(self._file.descriptor)
+
+
+class FreshSource(SourceAtOffsets):
+    """A file whose bytes come from the storage again each time: the page cache is asked to drop what it took."""
+
+    def __init__(self, path: Path, way: DirectSupport, phases: Phases) -> None:
+        super().__init__(path, way, phases)
+        if not self.is_direct:
+            os.posix_fadvise(self._file.descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+
+    @property
+    def way(self) -> str:
+        """How requests pass the client's page cache."""
+        if self.is_direct:
+            return "around the client's page cache"
+        return "through the client's page cache, advised to drop it"
+
+    def read_into(self, offset: int, buffer: Buffer) -> int:
+        """Read until the buffer is full or the file ends."""
+        count = super().read_into(offset, buffer)
+        if not self.is_direct:
+            os.posix_fadvise(self._file.descriptor, offset, count, os.POSIX_FADV_DONTNEED)
+        return count
+
+
+class CountedFile(io.FileIO):
+    """A file object that counts its bytes as they pass, and goes on after a short read (2 GiB in one call)."""
+
+    def __init__(self, path: Path, phases: Phases) -> None:
+        with phases.phase("open", path.name):
+            super().__init__(path, "rb")
+        self._base_name, self._phases = path.name, phases
+        self.error: OSError | None = None
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes, as it is now."""
+        return os.fstat(self.fileno()).st_size
+
+    def readinto(self, buffer: Buffer) -> int:
+        """Read until ``buffer`` is full or the file ends."""
+        view = memoryview(buffer).cast("B")
+        done = 0
+        while done < len(view):
+            try:
+                step = super().readinto(view[done : done + _READ_BYTES]) or 0
+            except OSError as error:
+                self.error = error
+                raise
+            if not step:
+                break
+            done += step
+            self._phases.moved(step)
+        return done
+
+    def close(self) -> None:
+        """Close it."""
+        if self.closed:
+            return
+        with self._phases.phase("close", self._base_name):
+            super().close()

@@ -1,0 +1,80 @@
+"""No row of a shipped gate table is mandatory without a reason: derived, published, or relied on by a library."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.facts.observation import Anomaly, Observation
+from pytest_ckpt.facts.targets import MOUNTED
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, known_names
+from pytest_ckpt.judging.gates import BUILT_IN, GateDefault
+from pytest_ckpt.judging.reasons import REASONS, Derived, Published, ReliedOn, is_own_limit, reason_of, without_reason
+from pytest_ckpt.judging.verdicts import decide_observed
+
+OF_STORES = frozenset(("objects", "parts of S3"))
+
+
+def _offered(table: str) -> dict[str, GateDefault]:
+    """What a target of that table can be asked."""
+    offered = OF_STORES if table.startswith("object") else MOUNTED
+    return {n: row for n, row in known_names().items() if REQUIREMENTS[n.partition(".")[0]].needs <= offered}
+
+
+@pytest.mark.parametrize("table", BUILT_IN)
+def test_every_mandatory_row_has_a_reason(table: str) -> None:
+    assert without_reason(built_in(table), _offered(table)) == []
+
+
+def test_a_mandatory_row_without_a_reason_is_found() -> None:
+    of = built_in("posix-shared")
+    strict = dataclasses.replace(of, kinds=of.kinds | {"STALE": "required"})
+    assert {name.partition(".")[0] for name in without_reason(strict, _offered(of.name))} == {"STALE"}
+    fewer = [reason for reason in REASONS if reason.name != "SAVE"]
+    assert without_reason(of, _offered(of.name), fewer) == ["SAVE"]
+
+
+def test_every_reason_names_a_requirement_or_a_check_once() -> None:
+    names = [reason.name for reason in REASONS]
+    assert len(names) == len(set(names))
+    assert set(names) <= set(known_names())
+
+
+def test_every_reason_says_where_it_comes_from() -> None:
+    for reason in REASONS:
+        match reason.because:
+            case Derived(inputs=inputs):
+                assert "--cluster" in inputs, reason.name
+            case Published(title=title, publisher=publisher, year=year, rule=rule):
+                assert all((title, publisher, rule)), reason.name
+                assert 2000 < year < 2100, reason.name
+            case ReliedOn(library=library, version=version, call=call, loss=loss):
+                assert all((library, call, loss)), reason.name
+                assert version[0].isdigit(), reason.name
+        assert reason.text.endswith("."), reason.name
+
+
+@pytest.mark.parametrize(("table", "kind"), [("posix-shared", "advisory"), ("serving", "required")])
+def test_who_publishes_counts_where_a_model_is_served(table: str, kind: str) -> None:
+    assert built_in(table).kind("PUBLISH", "marker", REQUIREMENTS["PUBLISH"].severity) == kind
+    assert (reason_of("PUBLISH", "marker", table) is None) is (kind == "advisory")
+
+
+@pytest.mark.parametrize("table", ["posix-shared", "serving", "posix-local", "gateway"])
+def test_a_power_cut_counts_where_it_was_given(table: str) -> None:
+    assert built_in(table).kind("DURABLE", "power-cut", "required") == "where given"
+
+
+def test_a_limit_of_this_program_is_reported_and_decides_only_if_the_operator_set_it() -> None:
+    of = built_in("posix-shared")
+    mine = dataclasses.replace(of, name="ours", extends="posix-shared", limits=of.limits | {"NAMES.many": 3.0})
+    assert is_own_limit("NAMES", "many", of)
+    assert not is_own_limit("NAMES", "many", mine)
+    late = Observation(requirement="NAMES", subject="many", trials=1, measured=60.0, unit="s")
+    assert [decide_observed(REQUIREMENTS["NAMES"], late, g).severity for g in (of, mine)] == ["advisory", "required"]
+    missing = Anomaly(kind="missing", where="names/7", seen="nothing", expected="the name")
+    wrong = Observation(requirement="NAMES", subject="many", trials=1, anomaly_count=1, anomalies=(missing,))
+    verdict = decide_observed(REQUIREMENTS["NAMES"], wrong, of)
+    assert (verdict.outcome, verdict.severity) == ("failed", "required")
