@@ -65,10 +65,10 @@ FULL_TARGET = """
 import os, sys
 
 if "pytest_ckpt.ranks" in sys.orig_argv:
-    from pytest_ckpt.targets.posix import draft
+    from pytest_ckpt.targets.posix import checkpoint
 
-    target, write, in_request = os.environ["FULL_TARGET"], draft.SinkAtOffsets.write_at, []
-    draft._allocate = lambda *_: None
+    target, write, in_request = os.environ["FULL_TARGET"], checkpoint.SinkAtOffsets.write_at, []
+    checkpoint._allocate = lambda *_: None
 
     def fill_up(out, offset, data):
         path = os.readlink(f"/proc/self/fd/{out._file.descriptor}")
@@ -84,7 +84,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
                             piece = piece[: len(piece) // 2]
         write(out, offset, data)
 
-    draft.SinkAtOffsets.write_at = fill_up
+    checkpoint.SinkAtOffsets.write_at = fill_up
 """
 
 
@@ -179,7 +179,9 @@ def test_a_target_without_direct_requests_is_measured_all_the_same_and_the_repor
     assert undirected.code == 0, undirected.text
     assert undirected.outcomes() == dict.fromkeys(REQUIRED, "met")
     facts = undirected.measurement()["engine_facts"]
-    assert facts["direct"] == "no: the target refuses O_DIRECT: Invalid argument"
+    assert facts["direct"] == (
+        "no: the target refuses O_DIRECT: Invalid argument; files are read without read-ahead (POSIX_FADV_RANDOM)"
+    )
     assert facts["requests"] == "64 KiB, 2 in flight for each rank"
 
 

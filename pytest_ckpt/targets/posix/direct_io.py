@@ -33,7 +33,9 @@ class DirectSupport:
     @property
     def words(self) -> str:
         """The way of requests, for the report."""
-        return f"no: {self.refused}" if self.refused else "O_DIRECT, around the client's page cache"
+        if not self.refused:
+            return "O_DIRECT, around the client's page cache"
+        return f"no: {self.refused}; files are read without read-ahead (POSIX_FADV_RANDOM)"
 
 
 class DirectFile:
@@ -55,7 +57,7 @@ class DirectFile:
                 self.direct = False
                 # Some file systems have made the file before they refuse.
                 flags &= ~os.O_EXCL
-        self.descriptor = os.open(path, flags, 0o600)
+        self.descriptor = self._open_buffered(flags)
 
     @property
     def way(self) -> str:
@@ -116,12 +118,19 @@ class DirectFile:
     def _leave_direct(self, why: str) -> None:
         self._way.refused = why
         # Opened anew and not told by fcntl: a file system in user space may itself have opened the file directly.
-        again = os.open(self._path, self._flags)
+        again = self._open_buffered(self._flags)
         try:
             os.dup2(again, self.descriptor, inheritable=False)
         finally:
             os.close(again)
         self.direct = False
+
+    def _open_buffered(self, flags: int) -> int:
+        """Open through the page cache; requests are as large as they would be direct, no more is read ahead of them."""
+        descriptor = os.open(self._path, flags, 0o600)
+        if flags & os.O_ACCMODE == os.O_RDONLY:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        return descriptor
 
 
 def try_direct(folder: str) -> None:

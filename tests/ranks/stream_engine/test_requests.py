@@ -34,6 +34,8 @@ from tests.support.streaming import (
     transfers,
 )
 
+READS = "; files are read without read-ahead (POSIX_FADV_RANDOM)"
+
 
 @pytest.fixture
 def direct(tmp_path):
@@ -119,7 +121,29 @@ def test_where_direct_requests_are_taken_it_says_so(direct, right):
 def test_a_target_without_direct_requests_is_written_through_its_cache(tmp_path, right, after_making, number):
     with refusing_direct_opens(after_making=after_making, number=number):
         found = comes_and_goes(tmp_path, right)
-    assert found == f"no: the target refuses O_DIRECT: {os.strerror(number)}"
+    assert found == f"no: the target refuses O_DIRECT: {os.strerror(number)}{READS}"
+
+
+@pytest.mark.parametrize("refuses_opens", [True, False])
+def test_what_is_not_direct_is_read_without_read_ahead(tmp_path, right, monkeypatch, refuses_opens):
+    advised, advise = [], os.posix_fadvise
+
+    def record(descriptor, *rest):
+        advised.append((fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE, *rest))
+        return advise(descriptor, *rest)
+
+    def refuse(_number, real, descriptor, *rest):
+        if is_direct(descriptor):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        return real(descriptor, *rest)
+
+    engine = streaming(ODD)
+    save(engine, tmp_path)
+    monkeypatch.setattr(os, "posix_fadvise", record)
+    with refusing_direct_opens() if refuses_opens else transfers(read=refuse):
+        assert load(engine, tmp_path) == everything(ODD)
+    assert set(advised) == {(os.O_RDONLY, 0, 0, os.POSIX_FADV_RANDOM)}
+    assert len(advised) >= len(ODD.files)
 
 
 def test_an_open_that_fails_for_another_reason_is_an_error(tmp_path):
@@ -137,7 +161,7 @@ def test_a_direct_request_that_is_refused_in_the_middle_is_made_again_through_th
 
     with transfers(**{kind: refuse}):
         found = comes_and_goes(direct, right)
-    assert found == "no: the target refuses a direct request: Invalid argument"
+    assert found == f"no: the target refuses a direct request: Invalid argument{READS}"
 
 
 @pytest.mark.parametrize("block", [16 << 10, 32 << 10])
@@ -149,7 +173,7 @@ def test_a_target_with_larger_blocks_is_written_through_its_cache_where_requests
         return real(descriptor, data, offset)
 
     with transfers(refuse, refuse):
-        assert comes_and_goes(direct, right) == "no: the target refuses a direct request: Invalid argument"
+        assert comes_and_goes(direct, right) == f"no: the target refuses a direct request: Invalid argument{READS}"
 
 
 def test_two_direct_requests_that_are_refused_at_once_are_both_made_again(direct, right, monkeypatch):
@@ -194,7 +218,7 @@ def test_requests_that_end_inside_a_block_go_on_through_the_cache(direct, right,
     part = {"write": part_of_write, "read": part_of_read}[kind]
     with transfers(**{kind: part(lambda: 5_001)}):
         found = comes_and_goes(direct, right)
-    assert found == "no: the target ended a direct request inside a block"
+    assert found == f"no: the target ended a direct request inside a block{READS}"
 
 
 @settings(deadline=None, max_examples=15)
