@@ -42,9 +42,9 @@ WATCH = """
 import json, os, sys
 
 if "pytest_ckpt.ranks" in sys.orig_argv:
-    from pytest_ckpt.targets.posix import draft
+    from pytest_ckpt.targets.posix import checkpoint
 
-    make_folder = draft.make_folder
+    make_folder = checkpoint.make_folder
 
     def make_and_tell(folder):
         make_folder(folder)
@@ -53,7 +53,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
             with open(os.environ["WATCHED"], "a") as file:
                 file.write(json.dumps(sorted(os.listdir(folder.parent))) + "\\n")
 
-    draft.make_folder = make_and_tell
+    checkpoint.make_folder = make_and_tell
 """
 
 

@@ -64,9 +64,9 @@ WHEN_KILLED = """
 import os, pathlib, sys
 
 if "pytest_ckpt.ranks" in sys.orig_argv:
-    from pytest_ckpt.ranks.process.forked import Forked
+    from pytest_ckpt.ranks.process.forked import ForkedProcess
 
-    kill, target = Forked.kill, pathlib.Path(os.environ["CKPT_LOSES"])
+    kill, target = ForkedProcess.kill, pathlib.Path(os.environ["CKPT_LOSES"])
 
     def killed(child):
         kill(child)
@@ -78,7 +78,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
             elif os.environ["CKPT_WAY"] == "show" and folder.name.endswith(".partial"):
                 folder.rename(folder.with_name(folder.name.removesuffix(".partial")))
 
-    Forked.kill = killed
+    ForkedProcess.kill = killed
 """
 
 

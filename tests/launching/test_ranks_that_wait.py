@@ -110,8 +110,8 @@ def test_a_run_that_measures_nothing_leaves_no_rank_waiting(door: FrontDoor) -> 
 HELD_AS_IT_LOOKS = """
 import pathlib, signal, sys
 if "pytest_ckpt.ranks" in sys.orig_argv:
-    from pytest_ckpt.targets.posix.run_folder import Sighting
-    Sighting.instead_of = lambda *_: (pathlib.Path({held!r}).touch(), signal.pause())
+    from pytest_ckpt.targets.posix.run_folder import PosixAreaView
+    PosixAreaView.instead_of = lambda *_: (pathlib.Path({held!r}).touch(), signal.pause())
 """
 
 
