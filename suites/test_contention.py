@@ -42,7 +42,6 @@ _MINIMUM_READS = 100
 @requirement(
     "STORM",
     title="All replicas restore at once",
-    severity="advisory",
     maximum=1.5,
     units=("s", "slowest / median"),
     figure="the slowest load; the ranks' times for a byte, where these were uneven",

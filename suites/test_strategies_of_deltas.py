@@ -87,7 +87,6 @@ def test_the_longest_chain_is_restored_in_time(
 @requirement(
     "RETAIN-CHAIN",
     title="Deleting old checkpoints breaks no chain that is kept",
-    severity="advisory",
     units=("faults", "bytes"),
     figure="faults in a chain that was loaded when all before it was deleted; bytes that came back, where too few did",
     limit="no fault, every byte; half of the space, from 1 GB that were deleted",

@@ -161,6 +161,7 @@ REASONS: tuple[Reason, ...] = (
     Reason(name="CRASH-ASYNC", because=_RENAME),
     Reason(name="RETAIN-COMMITTED", because=_ROTATE),
     Reason(name="CHAIN", because=_LOAD),
+    Reason(name="RETAIN-CHAIN", because=_READ, own_limit=True),
     Reason(name="DRAIN", because=_INTERVAL),
     Reason(
         name="TIER-ORDER",
@@ -172,6 +173,7 @@ REASONS: tuple[Reason, ...] = (
         ),
     ),
     Reason(name="NODE-LOSS", because=_LOAD),
+    Reason(name="STORM", because=_READ, own_limit=True),
     Reason(name="SHIFTED", because=_LOAD),
     Reason(name="RESHAPED", because=_LOAD),
     Reason(

@@ -70,7 +70,11 @@ def not_run(requirement: Requirement, subject: str, reason: Reason, because: str
 
 def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: Gates) -> Verdict:
     severity = severity_of(requirement, subject, gates)
-    if decision.reason == "over limit" and severity == "required" and is_own_limit(requirement.id, subject, gates):
+    if (
+        decision.reason in ("over limit", "uneven")
+        and severity == "required"
+        and is_own_limit(requirement.id, subject, gates)
+    ):
         severity = "advisory"
         because = f"{decision.because} The limit is a default of this program: this is reported and does not decide."
         decision = dataclasses.replace(decision, because=because)

@@ -166,8 +166,9 @@ def test_a_replica_that_is_served_late_fails_the_storm(door: FrontDoor) -> None:
     verdict = run.verdict("STORM", SUBJECT)
     assert (verdict["outcome"], verdict["unit"]) == ("failed", "slowest / median")
     assert "Load 3: rank 2 took" in verdict["because"]
+    # How uneven it may be is a limit of this program: reported.
+    assert verdict["severity"] == "advisory"
     assert run.verdict("LOAD", SUBJECT)["outcome"] == "met"
-    assert run.code == 1
 
 
 @pytest.mark.thorough
@@ -175,7 +176,7 @@ def test_saves_that_other_work_holds_up_fail(door: FrontDoor) -> None:
     # Of the saves beside a second job the 2nd, 3rd and 6th are not alone.
     sabotage = Sabotage(door.home, "slow", rank=0, where=r" neighbour [236]$| mixed \d+$")
     run = door.run(*OPTIONS, environment=sabotage.environment)
-    assert run.code == 1
+    assert {run.verdict(name, SUBJECT)["severity"] for name in ("NEIGHBOUR", "MIXED")} == {"advisory"}
     assert run.verdict("SAVE", SUBJECT)["outcome"] == "met"
     verdict = run.verdict("NEIGHBOUR", SUBJECT)
     assert (verdict["outcome"], verdict["unit"]) == ("failed", "beside / alone")

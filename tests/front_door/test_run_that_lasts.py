@@ -65,7 +65,10 @@ def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
     """Of a handful of saves those from the fifth on are slow, and all when the volume is 90 % full."""
     volume = mount("ext4", MEBIBYTES)
     sabotage = Sabotage(door.home, "slow", rank=1, where=r" endurance ([5-9]|[1-9]\d+)$| near_full [1-5] at 90%$")
-    options = (*FILLING, "--ckpt-duration=10s", TORCH)
+    table = door.home / "lasting.toml"
+    rows = 'ENDURE = { gate = "required" }\nNEARFULL = { gate = "required" }\n'
+    table.write_text(f'name = "lasting"\nextends = "posix-shared"\n[requirements]\n{rows}')
+    options = (*FILLING, "--ckpt-duration=10s", TORCH, f"--ckpt-gate-table={table}")
     run = door.run(*options, target=volume, environment=sabotage.environment, cluster=1)
     assert run.code == 1
     assert {name: run.verdict(name)["outcome"] for name in ("ENDURE", "NEARFULL")} == {

@@ -32,8 +32,7 @@ class TestAll:
 
     def test_it_is_required_of_shared_storage_and_reported_of_a_local_disk(self, requirement):
         settings = resolve({}, {})
-        of_shared = "advisory" if requirement == "STORM" else "required"
-        for kind, severity in (("posix-shared", of_shared), ("posix-local", "advisory")):
+        for kind, severity in (("posix-shared", "required"), ("posix-local", "advisory")):
             chosen, gates = settle(settings, kind)
             assert severity_of(REQUIREMENTS[requirement], "llama3-8b-full", gates) == severity
             assert ("contention" in chosen.suites) == (kind == "posix-shared")
