@@ -53,7 +53,8 @@ def test_a_store_that_meets_everything_is_certified_signed_and_verified(
     run = done.run
     assert (run.code, run.document["grade"]) == (0, "certified"), run.text
     checks = [v for v in run.document["requirements"] if v["id"].startswith("OBJECT-")]
-    assert {(v["outcome"], v["severity"]) for v in checks} == {("met", "required")}
+    assert {v["outcome"] for v in checks} == {"met"}
+    assert {v["id"] for v in checks if v["severity"] == "required"} >= {"OBJECT-COMMIT", "OBJECT-DIGEST", "OBJECT-LIVE"}
     assert len(checks) == 22
     (measured,) = run.document["measurements"]
     assert (measured["scale"], measured["bytes"], len(measured["operations"])) == (1.0, 14 * 3_676_416, 20)
