@@ -33,6 +33,9 @@ def fault(document: Any, kind: Any) -> str:
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at `")
         return f"{place.removesuffix('`') or '$'}: {_cut(what)}"
+    except UnicodeEncodeError as error:
+        # JSON can hold half of a surrogate pair, which is no text; msgspec names no place for it.
+        return f"$: a text contains {error.object[error.start : error.end]!a}, half of a surrogate pair"
     return ""
 
 

@@ -128,3 +128,7 @@ def test_the_tier_that_is_expected_is_one():
     tier = {"expected_tier": "", "expected": 1, "tier": "", "number": 0, "seconds": 0.0, "integrity": None}
     assert "expected_tier" in fault(tier, TierRestore)
     assert fault(copy.deepcopy(tier) | {"expected_tier": "local"}, TierRestore) == ""
+
+
+def test_half_of_a_surrogate_pair_is_a_fault_and_no_error() -> None:
+    assert "half of a surrogate pair" in fault(OPERATION | {"basis": "\ud800"}, Operation)
