@@ -126,14 +126,14 @@ def read_gates(text: str, defaults: Mapping[str, GateDefault], base: Callable[[s
             "that one: give it a name of its own"
         )
     below = base(extends)
-    relaxations = (*_relaxations(kinds, limits, below, defaults), *_smaller(up_to, below), *_weaker(bases, below))
+    relaxations = (*_relaxations(kinds, limits, below, defaults), *_weaker(bases, below))
     return Gates(
         name=name,
         text=words,
         certifies=below.certifies and not any(r.of_required for r in relaxations),
         lacks=below.lacks,
         remedy=below.remedy,
-        up_to=up_to or below.up_to,
+        up_to=up_to,
         kinds=below.kinds | _spread(kinds, below.kinds),
         limits=below.limits | limits,
         relaxed=tuple(r.sentence for r in relaxations),
@@ -153,7 +153,6 @@ def beside_own_table(gates: Gates, own: Gates, defaults: Mapping[str, GateDefaul
     limits = {name: limit for name in leaves if (limit := gates.limit(*_split(name), None)) is not None}
     found = [
         *_relaxations(kinds, limits, own, leaves),
-        *_smaller(gates.up_to, own),
         *_weaker(gates.cold_bases, own),
     ]
     names = dict.fromkeys(r.sentence.partition(" ")[0] for r in found if r.of_required)
@@ -279,11 +278,6 @@ def _weaker(bases: Sequence[str], below: Gates) -> Iterable[_Relaxation]:
     if more := [base for base in bases if base not in below.cold_bases]:
         sentence = f"COLD may rest on {', '.join(more)} ({below.name}: {', '.join(below.cold_bases)})."
         yield _Relaxation(sentence=sentence, of_required=True)
-
-
-def _smaller(up_to: str | None, below: Gates) -> Iterable[_Relaxation]:
-    if up_to and below.up_to and MODELS[up_to].parameters < MODELS[below.up_to].parameters:
-        yield _Relaxation(sentence=f"A certificate must hold {up_to} ({below.name}: {below.up_to}).", of_required=True)
 
 
 def _strongest(name: str, below: Gates, defaults: Mapping[str, GateDefault]) -> str:
