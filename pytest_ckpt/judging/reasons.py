@@ -8,10 +8,10 @@ behaviour decides, and a longer time is reported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_ckpt.judging.gates import GateDefault, Gates
+from pytest_ckpt.judging.gates import Gates
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -268,7 +268,7 @@ REASONS: tuple[Reason, ...] = (
 
 def reason_of(requirement: str, subject: str, table: str, reasons: Sequence[Reason] = REASONS) -> Reason | None:
     """Return the reason why a requirement may be mandatory in a gate table, that of its check first; None without."""
-    by_name = {reason.name: reason for reason in reasons if table in (reason.tables or (table,))}
+    by_name = {reason.name: reason for reason in _of_table(table, reasons)}
     return by_name.get(f"{requirement}.{subject}", by_name.get(requirement))
 
 
@@ -276,25 +276,13 @@ def reasons_for(requirement: str, table: str, reasons: Sequence[Reason] = REASON
     """Return (name, sentence) why a requirement and its checks may be mandatory in a gate table."""
     return [
         (reason.name, reason.text)
-        for reason in reasons
-        if reason.name.partition(".")[0] == requirement and table in (reason.tables or (table,))
+        for reason in _of_table(table, reasons)
+        if reason.name.partition(".")[0] == requirement
     ]
 
 
-def without_reason(gates: Gates, known: Mapping[str, GateDefault], reasons: Sequence[Reason] = REASONS) -> list[str]:
-    """Return the rows that a gate table makes mandatory and that have no reason.
-
-    ``known`` is every requirement and check (`grading.catalogue.known_names`). A requirement with checks is judged
-    through its checks.
-    """
-    parents = {name.partition(".")[0] for name in known if "." in name}
-    found = []
-    for name, row in known.items():
-        requirement, _, subject = name.partition(".")
-        is_mandatory = gates.kind(requirement, subject, row.gate) in ("required", "where given")
-        if name not in parents and is_mandatory and reason_of(requirement, subject, gates.table, reasons) is None:
-            found.append(name)
-    return found
+def _of_table(table: str, reasons: Sequence[Reason]) -> list[Reason]:
+    return [reason for reason in reasons if table in (reason.tables or (table,))]
 
 
 def is_own_limit(requirement: str, subject: str, gates: Gates) -> bool:

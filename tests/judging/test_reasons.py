@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -10,11 +11,27 @@ from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.facts.targets import MOUNTED
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, known_names
-from pytest_ckpt.judging.gates import BUILT_IN, GateDefault
-from pytest_ckpt.judging.reasons import REASONS, Derived, Published, ReliedOn, is_own_limit, reason_of, without_reason
+from pytest_ckpt.judging.gates import BUILT_IN, GateDefault, Gates
+from pytest_ckpt.judging.reasons import REASONS, Derived, Published, Reason, ReliedOn, is_own_limit, reason_of
 from pytest_ckpt.judging.verdicts import decide_observed
 
 OF_STORES = frozenset(("objects", "parts of S3"))
+
+
+def without_reason(gates: Gates, known: Mapping[str, GateDefault], reasons: Sequence[Reason] = REASONS) -> list[str]:
+    """Return the rows that a gate table makes mandatory and that have no reason.
+
+    ``known`` is every requirement and check (`grading.catalogue.known_names`). A requirement with checks is judged
+    through its checks.
+    """
+    parents = {name.partition(".")[0] for name in known if "." in name}
+    found = []
+    for name, row in known.items():
+        requirement, _, subject = name.partition(".")
+        is_mandatory = gates.kind(requirement, subject, row.gate) in ("required", "where given")
+        if name not in parents and is_mandatory and reason_of(requirement, subject, gates.table, reasons) is None:
+            found.append(name)
+    return found
 
 
 def _offered(table: str) -> dict[str, GateDefault]:
