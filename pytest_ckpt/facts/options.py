@@ -143,9 +143,9 @@ OPTIONS: tuple[Option, ...] = (
            "or one of each; from there on more clients need not get more (requirement SCALING)"),
     Option(key="gate_table", group="cluster and limits", metavar="NAME", default="auto", parse="read_path",
            example="posix-shared", roles=("limit", "disclosed"),
-           help="gate table that sets which requirements are mandatory, and their limits: posix-shared, posix-local, "
-           "gateway, object, object-local, speed-only, or a TOML file that extends one of them; auto: by the kind of "
-           "the target"),
+           help="gate table that sets which requirements are mandatory, and their limits: posix-shared, serving, "
+           "posix-local, gateway, object, object-local, speed-only, or a TOML file that extends one of them; auto: by "
+           "the kind of the target"),
     Option(key="certify_up_to", group="cluster and limits", metavar="MODEL", parse="read_model", example="llama3-70b",
            roles=("limit", "plan", "disclosed"),
            help="largest model that the certificate is for, where it is smaller than the gate table asks; the headline "

@@ -13,8 +13,8 @@ Place = Literal["local", "shared", "objects"]
 """A file system of one host, one that several share (network, FUSE), or an object store."""
 
 _PLACES: Mapping[str, Place] = {
-    "posix-local": "local", "posix-shared": "shared", "gateway": "shared", "object": "objects",
-    "object-local": "objects",
+    "posix-local": "local", "posix-shared": "shared", "serving": "shared", "gateway": "shared",
+    "object": "objects", "object-local": "objects",
 }  # fmt: skip
 _READS: frozenset[Phase] = frozenset({"read", "residency gauge", "fadvise"})
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "pytest-ckpt/plan/1"
 
-SHARED_GATES = ("posix-shared", "gateway")
+SHARED_GATES = ("posix-shared", "serving", "gateway")
 """The built-in gate tables for storage that all hosts of a cluster use."""
 
 _FILE_OVERHEAD_BYTES = 64 << 10

@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from pytest_ckpt.config.gate_files import built_in
+from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.facts.targets import MOUNTED
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, known_names
 from pytest_ckpt.judging.gates import BUILT_IN, GateDefault, Gates
 from pytest_ckpt.judging.reasons import REASONS, Derived, Published, Reason, ReliedOn, is_own_limit, reason_of
 from pytest_ckpt.judging.verdicts import decide_observed
+from pytest_ckpt.sizing.plan import plan_run
 
 OF_STORES = frozenset(("objects", "parts of S3"))
 
@@ -95,3 +97,19 @@ def test_a_limit_of_this_program_is_reported_and_decides_only_if_the_operator_se
     wrong = Observation(requirement="NAMES", subject="many", trials=1, anomaly_count=1, anomalies=(missing,))
     verdict = decide_observed(REQUIREMENTS["NAMES"], wrong, of)
     assert (verdict.outcome, verdict.severity) == ("failed", "required")
+
+
+def test_serving_is_shared_storage_and_publish() -> None:
+    """The table repeats that of shared storage: a shipped table begins from no other."""
+    shared, serving = built_in("posix-shared"), built_in("serving")
+    assert serving.kinds == shared.kinds | {"PUBLISH": "required"}
+    assert (serving.limits, serving.cold_bases, serving.certifies) == (shared.limits, shared.cold_bases, True)
+
+
+def test_a_plan_by_the_table_for_serving_is_one_of_shared_storage() -> None:
+    asked = {"ckpt_cluster": "16000", "ckpt_model": "llama3-70b", "ckpt_ranks": "8"}
+    modes = {}
+    for table in ("posix-shared", "serving", "posix-local"):
+        (planned,) = plan_run(resolve(asked | {"ckpt_gate_table": table}, {}), None).checkpoints
+        modes[table] = (planned.layout.mode, bool(planned.rehearsal))
+    assert modes["serving"] == modes["posix-shared"] != modes["posix-local"]
