@@ -146,7 +146,7 @@ _BLOCK_LIST = [("comp", "blocklist")]
 _BLOB = {"x-ms-blob-type": "BlockBlob"}
 
 
-class AskingAzure(S3Adapter):
+class AzureAdapter(S3Adapter):
     """A container."""
 
     not_copied = "a block is not copied from another blob here"

@@ -65,7 +65,7 @@ class S3Requests(Protocol):
         """Close all connections."""
 
 
-class AskingS3(Wire):
+class S3Wire(Wire):
     """Requests as they are."""
 
     digests = tuple(header for header in ALGORITHMS if header != _NOT_ASKED)
@@ -75,14 +75,14 @@ class AskingS3(Wire):
 def open_wire(place: BucketPrefix, access: Access, patience: Patience) -> S3Requests:
     """Return how requests go to the bucket of a place. Raises StoreError where there are no credentials."""
     if place.scheme == "az":
-        from pytest_ckpt.targets.objects.azure import AskingAzure  # noqa: PLC0415 - where it is asked for
+        from pytest_ckpt.targets.objects.azure import AzureAdapter  # noqa: PLC0415 - where it is asked for
 
-        return AskingAzure(place, access, patience)
+        return AzureAdapter(place, access, patience)
     if place.scheme == "gs":
-        from pytest_ckpt.targets.objects.google import AskingGoogle  # noqa: PLC0415
+        from pytest_ckpt.targets.objects.google import GoogleAdapter  # noqa: PLC0415
 
-        return AskingGoogle(place, access, patience)
-    return AskingS3(DialectOfS3(place, access), access, patience)
+        return GoogleAdapter(place, access, patience)
+    return S3Wire(DialectOfS3(place, access), access, patience)
 
 
 _NO_SUCH_RANGE = 416

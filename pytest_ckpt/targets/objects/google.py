@@ -188,7 +188,7 @@ _JSON = {"Content-Type": "application/json"}
 _PROJECT = "GOOGLE_CLOUD_PROJECT"
 
 
-class AskingGoogle(S3Adapter):
+class GoogleAdapter(S3Adapter):
     """A bucket of Google."""
 
     not_copied = "a part is not copied from another object here"
