@@ -128,7 +128,7 @@ def _check_pauses(found: FoundPattern, word: str, deadline_seconds: float) -> No
         raise UsageError(
             f"--ckpt-replay-timing {AS_RECORDED}: a thread of the job pauses for {format_seconds(longest)}, and a rank "
             f"that is silent for --ckpt-io-timeout {format_seconds(deadline_seconds)} is taken for hung.",
-            f"Say a deadline above {format_seconds(longest)}, or leave --ckpt-replay-timing out.",
+            f"Say --ckpt-io-timeout above {format_seconds(longest)}, or leave --ckpt-replay-timing out.",
         )
 
 
