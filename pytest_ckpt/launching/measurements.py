@@ -90,7 +90,7 @@ class Measurements:
         for row in OWN_LAUNCHES.values():
             if row.name == name:
                 break
-            if row.is_asked(self._context.settings):
+            if PATTERNS[row.name].is_asked(self._context.plan.of(subject), self._context.settings):
                 self._launch_own(row, subject)
         return self._launch_own(OWN_LAUNCHES[name], subject)
 

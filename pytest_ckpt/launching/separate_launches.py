@@ -49,7 +49,6 @@ class OwnLaunch:
     empty: Callable[[Mapping[str, str]], Found]
     fields: Mapping[str, Command]
     after: str
-    is_asked: Callable[[Settings], bool]
     words: Callable[[Settings], Mapping[Command, str | None]]
 
     def commands(self, settings: Settings) -> dict[Command, str]:
@@ -65,7 +64,6 @@ OWN_LAUNCHES: Mapping[Pattern, OwnLaunch] = {
             empty=lambda words: Snapshots(command=words["command"], remove_command=words["remove_command"]),
             fields={"command": "snapshot", "remove_command": "remove"},
             after="ran_after",
-            is_asked=lambda settings: settings.asks_snapshots,
             words=lambda s: {"snapshot": s.snapshot_command, "remove": s.remove_snapshot_command},
         ),
         OwnLaunch(
@@ -73,7 +71,6 @@ OWN_LAUNCHES: Mapping[Pattern, OwnLaunch] = {
             empty=lambda words: Upgrade(command=words["command"]),
             fields={"command": "upgrade"},
             after="ran_after",
-            is_asked=lambda settings: settings.asks_upgrade,
             words=lambda s: {"upgrade": s.upgrade_command},
         ),
         # Last: the storage may rebuild for long.
@@ -82,7 +79,6 @@ OWN_LAUNCHES: Mapping[Pattern, OwnLaunch] = {
             empty=lambda words: Failover(break_command=words["break_command"], mend_command=words["mend_command"]),
             fields={"break_command": "break", "mend_command": "mend"},
             after="mended_after",
-            is_asked=lambda settings: settings.asks_failover,
             words=lambda s: {"break": s.fault_command, "mend": s.repair_command},
         ),
     )

@@ -354,12 +354,14 @@ class _Subjects:
             self.kept.append(name)
             if planned and self._lacks(planned, measurement):
                 self.lacking.append(name)
+        measured = ((now[name], _without_broken_patterns(m)) for name, m in there.items() if name in now)
         lacks_own = any(
-            row.is_asked(checked.settings) and not (m.failure or (m.patterns and m.patterns.found(row.name)))
-            for row in OWN_LAUNCHES.values()
-            for m in map(_without_broken_patterns, there.values())
+            PATTERNS[name].is_asked(planned, checked.settings)
+            and not (m.failure or (m.patterns and m.patterns.found(name)))
+            for planned, m in measured
+            for name in OWN_LAUNCHES
         )
-        self.open = bool(set(now) - set(self.kept) or self.lacking or (is_selected and lacks_own))
+        self.open = bool(set(now) - set(self.kept) or self.lacking or lacks_own)
 
     def _tasks(self, planned: PlannedCheckpoint) -> tuple[dict[str, Any], dict[str, Any]]:
         before = self._earlier.plan.of(planned.subject)
