@@ -119,7 +119,8 @@ def test_storage_that_fails_while_a_command_runs_fails(door: FrontDoor, target: 
 @pytest.mark.thorough
 def test_a_save_that_is_late_while_a_command_runs_fails(door: FrontDoor, target: Target) -> None:
     """The command lasts until a save is late, and only saves are: a load that goes on then may take some seconds."""
-    trickle = target.fault_command("writes trickle", maximum_bytes=1 << 20, bytes_per_second=1_000_000)
+    pace = {"maximum_bytes": 1 << 20, "bytes_per_second": 1_000_000, "first_seconds": 3}
+    trickle = target.fault_command("writes trickle", **pace)
     slow = f"{shlex.join(trickle)}; {shlex.join(target.until_hit_command('writes trickle'))}"
     run = door.run(*during(door, ["sh", "-c", slow]), target=target.path, cluster=64)
     verdict = run.verdict("UPGRADE")

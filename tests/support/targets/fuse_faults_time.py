@@ -31,15 +31,20 @@ class SlowFile(Fault, name="slow file"):
 
 
 class Trickle(Fault, name="writes trickle"):
-    """A write takes 4 KiB at most, at 4 KiB/s, or another amount at another pace."""
+    """A write takes 4 KiB at most, at 4 KiB/s, or another amount at another pace.
+
+    The first write that it meets may take ``first_seconds`` longer, however few bytes of a save are left by then.
+    """
 
     maximum_bytes = 4096
     bytes_per_second = 4096.0
+    first_seconds = 0.0
 
     def write(self, proceed, call, handle, offset, data):
+        is_first = not self.hits
         self.hit()
         taken = data[: self.maximum_bytes]
-        self.pause(len(taken) / self.bytes_per_second)
+        self.pause(len(taken) / self.bytes_per_second + (self.first_seconds if is_first else 0.0))
         return proceed(call, handle, offset, taken)
 
 
