@@ -31,13 +31,11 @@ class SlowFile(Fault, name="slow file"):
 
 
 class Trickle(Fault, name="writes trickle"):
-    """A write takes 4 KiB at most, at 4 KiB/s, or another amount at another pace.
-
-    The first write that it meets may take ``first_seconds`` longer, however few bytes of a save are left by then.
-    """
+    """A write takes 4 KiB at most, at 4 KiB/s, or another amount at another pace."""
 
     maximum_bytes = 4096
     bytes_per_second = 4096.0
+    # Of the first write in addition: the save is late then, however few of its bytes are left.
     first_seconds = 0.0
 
     def write(self, proceed, call, handle, offset, data):
