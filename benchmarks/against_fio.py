@@ -1,4 +1,4 @@
-"""The engine ``stream`` against fio: ``python benchmarks/against_fio.py FOLDER``.
+"""The engine ``stream`` against fio: ``python benchmarks/against_fio.py DIRECTORY``.
 
 The same files and bytes, processes, request size, requests in flight and fsync at the end, by both, in pairs that take
 turns; the slowest process counts. The ranks of the engine are real ones: started by mpiexec, from the barrier of a
@@ -6,8 +6,9 @@ save or load until they are done, the content made and compared as in every run.
 fsync included; start-up and set-up of files do not. Both read the same files: what was written at another time and
 place, or in other bytes, may be read at another speed. In turn the engine and fio lay these files out; the engine's
 bytes are put into fio's in place, so that their blocks stay where fio had them. fio runs with the best of what it has
-for the folder: io_uring or libaio (psync, where one request is in flight), with huge pages for its buffers or without,
-tried before the first pair. On a noisy machine that may pick a poor one: ``--fio "io_uring mmaphuge"`` says which.
+for the directory: io_uring or libaio (psync, where one request is in flight), with huge pages for its buffers or
+without, tried before the first pair. On a noisy machine that may pick a poor one: ``--fio "io_uring mmaphuge"`` says
+which.
 
 What fio does not have: content that is made while it is written, with checksums, and comparing what was read (outside
 the clock). fio writes the same few buffers again and again, which so stay in the processor's cache; with ``--fresh`` it
@@ -57,7 +58,7 @@ def as_rank(job_file: str) -> None:
     group = MpiGroup(activity)
     shard = shard_of(group.rank, job["files"], job["elements"])
     options = EngineOptions(request_bytes=job["request_bytes"], depth=job["depth"])
-    store = PosixStore(Path(job["folder"]).parent)
+    store = PosixStore(Path(job["directory"]).parent)
     engine = StreamEngine(shard, Content(1), activity, options)
     do = Operations(group, activity, subject(), shard, store)
     number = job["checkpoint"]
@@ -87,14 +88,14 @@ def shard_of(rank: int, files: int, elements: int) -> Any:
 class Stream:
     """Runs the engine on ranks."""
 
-    def __init__(self, asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
+    def __init__(self, asked: argparse.Namespace, directory: Path, scratch: Path) -> None:
         from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
         from pytest_ckpt.launching.launcher import find_launcher  # noqa: PLC0415
         from pytest_ckpt.ranks.engines.stream.container_layout import container_of  # noqa: PLC0415
 
         self._launcher = find_launcher(None, ())
         self._processes = asked.processes
-        self._folder = folder
+        self._directory = directory
         self._scratch = scratch
         # A container's own bytes are aligned: the tensor is shortened to the smallest file that holds what fio moves.
         size = asked.file_mib << 20
@@ -105,7 +106,7 @@ class Stream:
                 break
             elements -= (container.bytes - size) // 4096 * 1024
         self._job = {
-            "folder": str(folder),
+            "directory": str(directory),
             "files": asked.files,
             "elements": elements,
             "request_bytes": asked.request_kib << 10,
@@ -116,7 +117,7 @@ class Stream:
         self.facts: dict[str, str] = {}
 
     def files(self, number: int) -> list[list[str]]:
-        """Return the files of every rank, below the folder, of the checkpoint that was saved as ``number``."""
+        """Return the files of every rank, below the directory, of the checkpoint that was saved as ``number``."""
         shards = [shard_of(rank, self._job["files"], self._job["elements"]) for rank in range(self._processes)]
         return [[f"{checkpoint_name(number)}/{file.name}" for file in shard.files] for shard in shards]
 
@@ -132,7 +133,7 @@ class Stream:
             sys.exit(f"the ranks failed:\n{done.stdout}\n{done.stderr}"[-4000:])
         document = json.loads(Path(self._job["result"]).read_text())
         self.facts = document["facts"]
-        # A save's own seconds: making the folder, writing, fsync of files and folder; the commit is beyond them.
+        # A save's own seconds: making the directory, writing, fsync of files and directory; the commit is beyond them.
         seconds = max(document["operation"]["rank_seconds"]) if kind == "save" else document["operation"]["seconds"]
         return seconds, document["operation"]
 
@@ -140,17 +141,17 @@ class Stream:
 class Fio:
     """Runs fio."""
 
-    def __init__(self, asked: argparse.Namespace, folder: Path, stream: Stream) -> None:
+    def __init__(self, asked: argparse.Namespace, directory: Path, stream: Stream) -> None:
         if not shutil.which("fio"):
             sys.exit("there is no fio on PATH; on Debian and Ubuntu it comes with: apt install fio")
-        self._folder = folder
+        self._directory = directory
         self._asked = asked
         self._stream = stream
         self.version = subprocess.run(["fio", "--version"], capture_output=True, text=True, check=True).stdout.strip()
-        self._direct = takes_direct(folder)
+        self._direct = takes_direct(directory)
         # On a disk, space that is taken beforehand keeps requests side by side. Where files are memory, taking it is
         # the work that is measured.
-        self._fallocate = "none" if mount_of(folder).file_system in ("tmpfs", "ramfs") else "native"
+        self._fallocate = "none" if mount_of(directory).file_system in ("tmpfs", "ramfs") else "native"
         self.way: dict[str, tuple[str, str]] = {}
 
     def candidates(self) -> list[tuple[str, str]]:
@@ -198,7 +199,7 @@ class Fio:
             f"--mem={memory.split()[0]}",
             f"--direct={int(self._direct)}",
             f"--size={asked.files * asked.file_mib}m",
-            f"--directory={self._folder}",
+            f"--directory={self._directory}",
             "--file_service_type=sequential",
         ]
         if kind == "save":
@@ -210,7 +211,7 @@ class Fio:
             files = [[f"fio-{Path(name).name}" for name in names] for names in files]
         command = ["fio", "--output-format=json"] + ["--readonly"] * (kind == "load")
         for job, names in enumerate(files):
-            # fio joins folder and names only where the folder comes first.
+            # fio joins directory and names only where the directory comes first.
             command += [f"--name=job{job}", *words, f"--filename={':'.join(names)}"]
         environment = dict(os.environ)
         if memory.startswith("malloc"):
@@ -218,9 +219,9 @@ class Fio:
         try:
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         finally:
-            for file in self._folder.glob("fio-*"):
+            for file in self._directory.glob("fio-*"):
                 if lays_out:
-                    take_place_of(self._folder / checkpoint_name(number) / file.name.removeprefix("fio-"), file)
+                    take_place_of(self._directory / checkpoint_name(number) / file.name.removeprefix("fio-"), file)
                 else:
                     file.unlink()
         if done.returncode:
@@ -244,8 +245,8 @@ class FioFailedError(Exception):
     """fio cannot run that way here."""
 
 
-def takes_direct(folder: Path) -> bool:
-    probe = folder / "direct-probe"
+def takes_direct(directory: Path) -> bool:
+    probe = directory / "direct-probe"
     try:
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_DIRECT, 0o600))
     except OSError:
@@ -262,7 +263,7 @@ def free_huge_pages() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", help="on the storage that both are measured on")
+    parser.add_argument("directory", help="on the storage that both are measured on")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--files", type=int, default=2, help="files of each process")
     parser.add_argument("--file-mib", type=int, default=512, help="MiB of each file")
@@ -278,18 +279,18 @@ def main() -> None:
     if asked.as_rank:
         as_rank(asked.as_rank)
         return
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder, tempfile.TemporaryDirectory() as scratch:
-        of_subject = Path(folder) / subject().slug
+    with tempfile.TemporaryDirectory(dir=asked.directory) as directory, tempfile.TemporaryDirectory() as scratch:
+        of_subject = Path(directory) / subject().slug
         of_subject.mkdir()
         (sweep if asked.sweep else compare)(asked, of_subject, Path(scratch))
 
 
-def compare(asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
-    stream = Stream(asked, folder, scratch)
-    fio = Fio(asked, folder, stream)
+def compare(asked: argparse.Namespace, directory: Path, scratch: Path) -> None:
+    stream = Stream(asked, directory, scratch)
+    fio = Fio(asked, directory, stream)
     stream.run("save", 1)
     tried = fio.choose(1)
-    shutil.rmtree(folder / checkpoint_name(1))
+    shutil.rmtree(directory / checkpoint_name(1))
     rows = []
     # Pair 0 is a warm-up.
     for pair in range(asked.pairs + 1):
@@ -301,15 +302,15 @@ def compare(asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
             if kind == "load" and laid_out_by == "fio":
                 fio.run("save", pair + 2, lays_out=True)
             for way in order:
-                drop_caches(folder.glob("*/*.pt"))
+                drop_caches(directory.glob("*/*.pt"))
                 seconds, every = (fio if way == "fio" else stream).run(kind, pair + 2)
                 row = {"pair": pair, "way": way, "kind": kind, "seconds": seconds, "all": every}
                 rows.append({**row, "laid_out_by": laid_out_by, "load_average": os.getloadavg()[0]})
-        shutil.rmtree(folder / checkpoint_name(pair + 2))
+        shutil.rmtree(directory / checkpoint_name(pair + 2))
     size = asked.processes * asked.files * asked.file_mib << 20
     files = f"{asked.files} files of {asked.file_mib} MiB each"
     requests = f"requests of {asked.request_kib} KiB, {asked.depth} in flight"
-    print(f"{asked.processes} processes, {files}, {requests}, {mount_of(folder).file_system}, {asked.pairs} pairs")
+    print(f"{asked.processes} processes, {files}, {requests}, {mount_of(directory).file_system}, {asked.pairs} pairs")
     for kind in _KINDS:
         print(f"{fio.version} {kind}: {', '.join(fio.way[kind])}")
     if asked.fresh:
@@ -330,21 +331,21 @@ def compare(asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
         Path(asked.raw).write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
 
 
-def sweep(asked: argparse.Namespace, folder: Path, scratch: Path) -> None:
-    stream = Stream(asked, folder, scratch)
+def sweep(asked: argparse.Namespace, directory: Path, scratch: Path) -> None:
+    stream = Stream(asked, directory, scratch)
     cases = [(mib, depth) for mib in (1, 2, 4, 8) for depth in (1, 2, 4)]
     rows = []
     for turn in range(asked.pairs + 1):
         first = turn * 5 % len(cases)
         for mib, depth in cases[first:] + cases[:first]:
             for kind in _KINDS:
-                drop_caches(folder.glob("*/*.pt"))
+                drop_caches(directory.glob("*/*.pt"))
                 seconds, _ = stream.run(kind, 1, request_bytes=mib << 20, depth=depth)
                 rows.append({"turn": turn, "mib": mib, "depth": depth, "kind": kind, "seconds": seconds})
-            shutil.rmtree(folder / checkpoint_name(1))
+            shutil.rmtree(directory / checkpoint_name(1))
     size = asked.processes * asked.files * asked.file_mib << 20
     print(f"stream alone, {asked.processes} processes, {asked.files} files of {asked.file_mib} MiB each, "
-          f"{mount_of(folder).file_system}; median GB/s of {asked.pairs} turns (lowest to highest)")  # fmt: skip
+          f"{mount_of(directory).file_system}; median GB/s of {asked.pairs} turns (lowest to highest)")  # fmt: skip
     print("request  depth  save                 load")
     for mib, depth in cases:
         texts = []

@@ -1,4 +1,4 @@
-"""Both engines against bare torch.save and torch.load: ``python benchmarks/against_torch.py FOLDER``.
+"""Both engines against bare torch.save and torch.load: ``python benchmarks/against_torch.py DIRECTORY``.
 
 The same tensors, by the same number of processes, in rounds in which bare torch, the engine ``torch`` and the engine
 ``stream`` take turns; the slowest process counts. Saves end with fsync; before loads the page cache is dropped. The
@@ -56,59 +56,59 @@ def process(rank: int, asked: argparse.Namespace, barrier: Any, results: Any) ->
         engines["stream" if way == "stream" else "torch"].fill(1)
         state.update(engines["torch"]._state)
 
-    def bare_save(folder: Path) -> None:
+    def bare_save(directory: Path) -> None:
         for name, tensors in state.items():
-            with (folder / name).open("xb") as file:
+            with (directory / name).open("xb") as file:
                 torch.save(tensors, file)
                 file.flush()
                 os.fsync(file.fileno())
 
-    def bare_load(folder: Path, _step: int) -> None:
-        loaded = {f.name: torch.load(folder / f.name, map_location="cpu", weights_only=True) for f in shard.files}
+    def bare_load(directory: Path, _step: int) -> None:
+        loaded = {f.name: torch.load(directory / f.name, map_location="cpu", weights_only=True) for f in shard.files}
         assert len(loaded) == len(shard.files)
 
-    def save(way: str, folder: Path) -> None:
+    def save(way: str, directory: Path) -> None:
         if way == "bare":
-            bare_save(folder)
+            bare_save(directory)
         else:
             clock = Clock(activity=activity)
-            engines[way].save(PosixDraft(folder, DirectSupport(), clock, nobody_commits), clock)
+            engines[way].save(PosixDraft(directory, DirectSupport(), clock, nobody_commits), clock)
 
-    def load(way: str, folder: Path, step: int) -> None:
+    def load(way: str, directory: Path, step: int) -> None:
         if way == "bare":
-            bare_load(folder, step)
+            bare_load(directory, step)
         else:
             clock = Clock(activity=activity)
             if step == 0:
-                committed[way] = PosixCommitted(folder, DirectSupport(), clock)
+                committed[way] = PosixCommitted(directory, DirectSupport(), clock)
             engines[way].load(committed[way], step, clock)
 
     steps = {way: engines[way].load_steps() if way in engines else 1 for way in _WAYS}
     for round_number in range(asked.rounds + 1):
         for way in turns(round_number):
-            folder = Path(asked.folder) / f"{way}-{rank}"
-            folder.mkdir()
+            directory = Path(asked.directory) / f"{way}-{rank}"
+            directory.mkdir()
             make_ready(way)
             barrier.wait()
             start = time.perf_counter()
-            save(way, folder)
+            save(way, directory)
             results.put((round_number, way, "save", 0, rank, time.perf_counter() - start))
             barrier.wait()
             if round_number < asked.rounds:
-                shutil.rmtree(folder)
+                shutil.rmtree(directory)
     # What was saved last is loaded again and again.
     state.clear()
     for round_number in range(asked.rounds + 1):
         for way in turns(round_number):
-            folder = Path(asked.folder) / f"{way}-{rank}"
+            directory = Path(asked.directory) / f"{way}-{rank}"
             engines["torch"].release()
-            drop_caches(folder.iterdir())
+            drop_caches(directory.iterdir())
             if way == "stream":
                 engines[way].expect(1)
             for step in range(steps[way]):
                 barrier.wait()
                 start = time.perf_counter()
-                load(way, folder, step)
+                load(way, directory, step)
                 results.put((round_number, way, "load", step, rank, time.perf_counter() - start))
                 barrier.wait()
                 if way in engines:
@@ -128,14 +128,14 @@ def turns(round_number: int) -> tuple[str, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", help="on the storage to run on")
+    parser.add_argument("directory", help="on the storage to run on")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--scale", type=float, default=0.01, help="share of llama3-8b; 0.01 is 1.05 GiB over all")
     parser.add_argument("--raw", metavar="FILE")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        asked.folder = folder
+    with tempfile.TemporaryDirectory(dir=asked.directory) as directory:
+        asked.directory = directory
         rows = measure(asked)
     size = layout_of(asked).bytes
     seconds: dict[tuple[int, str, str], float] = {}

@@ -1,4 +1,4 @@
-"""How long a tree of published results takes to judge: ``python benchmarks/judge_tree.py [FOLDER] [--raw FILE]``.
+"""How long a tree of published results takes to judge: ``python benchmarks/judge_tree.py [DIRECTORY] [--raw FILE]``.
 
 The tree is made up, in the shape in which results are published: so many runs of so many ranks, each rank's file with
 10 saves and 10 loads. Then ``pytest-ckpt judge`` reads and judges it, in a process of its own, from the page cache.
@@ -23,9 +23,9 @@ _BYTES = {8: 112_425_623_552, 64: 978_406_572_032, 512: 5_682_508_791_808, 1024:
 _MAXIMUM_SECONDS = 60.0
 
 
-def write_run(folder: Path, ranks: int, began: datetime, chance: random.Random) -> None:
+def write_run(directory: Path, ranks: int, began: datetime, chance: random.Random) -> None:
     """Write one run: every rank a little different, the next operation after the slowest and the pause."""
-    folder.mkdir(parents=True)
+    directory.mkdir(parents=True)
     epochs: list[dict[str, object]] = [{"start": began.isoformat(timespec="microseconds")} for _ in range(ranks)]
     at = 0.0
     for kind in ("save", "load"):
@@ -44,19 +44,19 @@ def write_run(folder: Path, ranks: int, began: datetime, chance: random.Random) 
                 }
             at = slowest
     for rank, epoch in enumerate(epochs):
-        (folder / f"{rank}_per_epoch_stats.json").write_text(json.dumps({"1": epoch}, indent=4))
+        (directory / f"{rank}_per_epoch_stats.json").write_text(json.dumps({"1": epoch}, indent=4))
     summary = {
         "num_accelerators": ranks,
         "num_hosts": ranks // 8,
         "metric": {"checkpoint_size_GB": _BYTES[ranks] / 2**30},
     }
-    (folder / "summary.json").write_text(json.dumps(summary))
+    (directory / "summary.json").write_text(json.dumps(summary))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "folder", nargs="?", help="where the tree is made, and removed again; a temporary one by default"
+        "directory", nargs="?", help="where the tree is made, and removed again; a temporary one by default"
     )
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--ranks", type=int, default=1024, choices=sorted(_BYTES))
@@ -66,7 +66,7 @@ def main() -> None:
     chance = random.Random(1)
     model = {8: "llama3-8b", 64: "llama3-70b", 512: "llama3-405b", 1024: "llama3-1t"}[asked.ranks]
     seconds = []
-    with tempfile.TemporaryDirectory(prefix="judge-tree-", dir=asked.folder) as home:
+    with tempfile.TemporaryDirectory(prefix="judge-tree-", dir=asked.directory) as home:
         for number in range(asked.runs):
             place = Path(
                 home, "closed", f"vendor-{number:03}", "results", "array", "checkpointing", model, "20260301_120000"

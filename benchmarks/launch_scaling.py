@@ -27,8 +27,8 @@ from pytest_ckpt.facts.events import (
     Beat,
     Event,
     Hello,
-    HostsLooked,
     HostsSeen,
+    HostsWaited,
     Imported,
     OperationDone,
     OperationStarted,
@@ -80,7 +80,7 @@ def be_all_ranks(ranks: int) -> None:
     for caller in callers:
         caller.send(event_to_plain(Imported()))
     callers[0].receive()
-    done, looked = event_to_plain(joined(ranks)), event_to_plain(HostsLooked(subject=_SUBJECT, awaited="folder"))
+    done, looked = event_to_plain(joined(ranks)), event_to_plain(HostsWaited(subject=_SUBJECT, awaited="directory"))
     for number in range(_SAVES):
         is_last = number == _SAVES - 1
         for event in (looked, event_to_plain(OperationStarted(operation=_SAVE)), done, looked):
@@ -147,7 +147,7 @@ class Seen:
         return end - wall, end_cpu - cpu
 
 
-def measure(ranks: int, folder: Path) -> dict[str, float]:
+def measure(ranks: int, directory: Path) -> dict[str, float]:
     """Launch so many once; return the figures."""
     launcher = Launcher(
         template=(sys.executable, __file__, "--ranks-of", "{processes}", "--"),
@@ -157,9 +157,9 @@ def measure(ranks: int, folder: Path) -> dict[str, float]:
     area = AreaRef(scheme="", location="/", run_id="scaling", opener="pytest_ckpt.targets.posix.store:open_store")
     job = Job(processes=ranks, area=area, deadline_seconds=600, tasks=())
     redactor = Redactor.of({}, ())
-    events = folder / "events.jsonl"
-    recorder = Recorder((), job, "1", lambda _subject: folder / "measurement.json", events, Observer(), redactor)
-    launch = Launch(launcher, "scaling", folder / f"of-{ranks}", redactor)
+    events = directory / "events.jsonl"
+    recorder = Recorder((), job, "1", lambda _subject: directory / "measurement.json", events, Observer(), redactor)
+    launch = Launch(launcher, "scaling", directory / f"of-{ranks}", redactor)
     seen = Seen(recorder=recorder, ranks=ranks, go_on=lambda: launch.answer("go on"))
     seen.note("begin")
     failure = launch.run(job, seen.take)
@@ -170,8 +170,8 @@ def measure(ranks: int, folder: Path) -> dict[str, float]:
     for name, first, last in (
         ("start", "begin", "Ready"),
         ("beats", "Ready", "Imported"),
-        ("saves", "Imported", "HostsLooked"),
-        ("end", "HostsLooked", "end"),
+        ("saves", "Imported", "HostsWaited"),
+        ("end", "HostsWaited", "end"),
     ):
         found[f"{name}_seconds"], found[f"{name}_cpu_seconds"] = seen.between(first, last)
     found["rank_0_cpu_seconds"] = rank_0_seconds(ranks)

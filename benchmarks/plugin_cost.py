@@ -67,16 +67,16 @@ def main() -> None:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     inside: list[float] = []
     seconds: dict[str, list[float]] = {"with": [], "without": []}
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "test_nothing.py").write_text("def test_nothing():\n    pass\n")
-        environment["PYTHONPYCACHEPREFIX"] = str(Path(folder) / "bytecode")
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "test_nothing.py").write_text("def test_nothing():\n    pass\n")
+        environment["PYTHONPYCACHEPREFIX"] = str(Path(directory) / "bytecode")
         base = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
         ways = {"with": base, "without": [*base, "-p", f"no:{PLUGIN}"]}
 
         def run(command: list[str]) -> tuple[float, str]:
             """Run a command; return its CPU seconds, user and system, and what it said."""
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            output = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
+            output = subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True, text=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, output.stdout
 

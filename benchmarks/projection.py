@@ -63,8 +63,8 @@ def tried(kind: str, counts: tuple[int, ...], arrays: int) -> dict[str, int]:
         projected, truth = project(rates, _CLIENTS), array.rate(_CLIENTS)
         holds = projected.low <= truth <= projected.high
         found["arrays"] += 1
-        found["bounds held"] += bool(projected.why_not) and holds
-        if not projected.why_not:
+        found["bounds held"] += bool(projected.unavailable_reason) and holds
+        if not projected.unavailable_reason:
             found["projected"] += 1
             found["held"] += holds
             found["narrow"] += projected.high < _NARROW * projected.low

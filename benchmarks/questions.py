@@ -35,13 +35,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as home:
-        folder = Path(home, "run")
-        make_run(folder, save=20.0, load=60.0)
+        directory = Path(home, "run")
+        make_run(directory, save=20.0, load=60.0)
         ours = ("-m", "pytest_ckpt.cli.main")
         questions = {
             "python alone": ("-c", "pass"),
             "size, 4 models x 5 clusters": (*ours, "size", "--model=all", f"--cluster={CLUSTERS}"),
-            "simulate, 1,000 runs of 30 days x 5 clusters": (*ours, "simulate", str(folder), f"--cluster={CLUSTERS}"),
+            "simulate, 1,000 runs of 30 days x 5 clusters": (
+                *ours,
+                "simulate",
+                str(directory),
+                f"--cluster={CLUSTERS}",
+            ),
         }
         for name, words in questions.items():
             took = [cpu_seconds(*words) for _ in range(rounds)]

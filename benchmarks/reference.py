@@ -1,4 +1,4 @@
-"""Our engines on the layout of the reference tool's figures: ``python benchmarks/reference.py FOLDER``.
+"""Our engines on the layout of the reference tool's figures: ``python benchmarks/reference.py DIRECTORY``.
 
 1.016 GiB a checkpoint, 10 saves and 10 loads: llama3-8b on its 8 ranks, and in open mode on 2 and 4. What counts is
 what a run takes beside its saves and loads (wall time of the command less those), and the memory of a rank. The
@@ -36,7 +36,7 @@ def run(asked: argparse.Namespace, engine: str, ranks: int, mode: str) -> dict[s
     """Run pytest once; return what it took."""
     scale = _BYTES / layout(_MODEL, mode=mode, processes=ranks).bytes
     done = run_pytest(
-        asked.folder,
+        asked.directory,
         model=_MODEL,
         mode=mode,
         ranks=ranks,
@@ -64,7 +64,7 @@ def run(asked: argparse.Namespace, engine: str, ranks: int, mode: str) -> dict[s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", help="on the storage to run on")
+    parser.add_argument("directory", help="on the storage to run on")
     parser.add_argument("--operations", type=int, default=10)
     parser.add_argument("--runs", type=int, default=3, help="the median of as many runs is shown")
     parser.add_argument("--raw", metavar="FILE")

@@ -97,7 +97,7 @@ def made_up(plan: Plan, operations: int, chance: random.Random) -> Measurement:
             ),
             policy="auto",
             method="/proc/sys/vm/drop_caches = 3",
-            gauge="cachestat(2)",
+            probe="cachestat(2)",
             resident_fraction=0.0,
         ),
         integrity=Integrity(bytes_expected=written, bytes_checked=written, fault_count=0, faults=()),
@@ -156,8 +156,8 @@ def one_run(settings: Any, plan: Plan, operations: int, seed: int, *, pdf: bool 
     gates = built_in("speed-only")
     measurement = made_up(plan, operations, random.Random(seed))
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        file = folder / "measurements" / f"{measurement.subject}.json"
+        directory = Path(name)
+        file = directory / "measurements" / f"{measurement.subject}.json"
         file.parent.mkdir()
         file.write_text(json.dumps(to_plain(measurement), indent=1) + "\n")
         marks = [time.perf_counter()]
@@ -168,7 +168,7 @@ def one_run(settings: Any, plan: Plan, operations: int, seed: int, *, pdf: bool 
         marks.append(time.perf_counter())
         document = make_document(
             run={"id": "made-up", "version": "0", "started": "2026-01-01T00:00:00+00:00", "seconds": 3600.0,
-                 "finished": "2026-01-01T01:00:00+00:00", "command": ["pytest"], "folder": name, "seed": seed},
+                 "finished": "2026-01-01T01:00:00+00:00", "command": ["pytest"], "directory": name, "seed": seed},
             plan=plan,
             settings=settings,
             gates=gates,
@@ -190,15 +190,15 @@ def one_run(settings: Any, plan: Plan, operations: int, seed: int, *, pdf: bool 
             left_behind=[],
         )  # fmt: skip
         marks.append(time.perf_counter())
-        write_report(document, folder)
+        write_report(document, directory)
         marks.append(time.perf_counter())
         spent = (after - before for before, after in itertools.pairwise(marks))
         steps = dict(zip(("read", "judge", "document", "write"), spent, strict=True)) | {"all": marks[-1] - marks[0]}
         if pdf:
-            write_pdf(document, folder / "certificate.pdf")
+            write_pdf(document, directory / "certificate.pdf")
             steps["pdf"] = time.perf_counter() - marks[-1]
         names = ("report.json", "certificate.html", "junit.xml", *(["certificate.pdf"] if pdf else []))
-        sizes = {n: (folder / n).stat().st_size for n in names}
+        sizes = {n: (directory / n).stat().st_size for n in names}
     return {"seconds": steps, "bytes": sizes}
 
 

@@ -1,4 +1,4 @@
-"""What a run costs beside its storage, by ranks and by bytes a rank: ``python benchmarks/scaling.py FOLDER``.
+"""What a run costs beside its storage, by ranks and by bytes a rank: ``python benchmarks/scaling.py DIRECTORY``.
 
 Every run is a whole pytest with its ranks, certificate and all, on layouts of llama3-8b in open mode. What is no
 storage is the wall time of the command less its saves and loads; ``report.json`` says what it went to, and ``pytest``
@@ -39,7 +39,7 @@ def run(asked: argparse.Namespace, ranks: int, size_mib: int) -> dict[str, Any]:
     """Run pytest once and return its wall time and stages."""
     scale = ranks * size_mib * 2**20 / layout(_MODEL, mode="open", processes=ranks).bytes
     done = run_pytest(
-        asked.folder,
+        asked.directory,
         model=_MODEL,
         mode="open",
         ranks=ranks,
@@ -75,7 +75,7 @@ def columns_of(found: dict[str, Any]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", help="on the storage to run on")
+    parser.add_argument("directory", help="on the storage to run on")
     parser.add_argument("--engine", default="stream", choices=("stream", "torch"))
     parser.add_argument("--operations", type=int, default=2, help="saves and loads of each run")
     parser.add_argument("--runs", type=int, default=3, help="the median of as many runs is shown")
@@ -93,7 +93,7 @@ def main() -> None:
         alone = 0.0
         for ranks in _RANKS:
             needed = ranks * (size_mib << 20) * (asked.operations + 1)
-            if needed > shutil.disk_usage(asked.folder).free:
+            if needed > shutil.disk_usage(asked.directory).free:
                 print(f"{size_mib:10} {ranks:5} left out: it needs {needed / 2**30:.0f} GiB of free space")
                 continue
             found = [run(asked, ranks, size_mib) for _ in range(asked.runs)]

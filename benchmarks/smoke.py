@@ -1,4 +1,4 @@
-"""From command to certificate: ``python benchmarks/smoke.py FOLDER [runs]``; where the time went, memory of a rank."""
+"""From command to certificate: ``python benchmarks/smoke.py DIRECTORY [runs]``; times and memory of a rank."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The calls of ranks on target files, before and now: ``python benchmarks/store_calls.py BEFORE NOW --folder FOLDER``.
+"""The calls of ranks on target files: ``python benchmarks/store_calls.py BEFORE NOW --directory DIRECTORY``.
 
 BEFORE and NOW are checkouts, each with ``:PYTHON`` behind it where another Python is to run it. Both go through the
-front door under strace, with the same small workload, in a folder on the file system that is meant. Compared are, with
-run and process numbers taken out of names: for each thread, its calls on what lies below the subject's folder in their
-order, with length, offset and result; for requests that several threads share (pwrite, preadv), which of them takes
-which is left to chance: so for each file all requests, and that each thread's offsets rise. Left out are calls that
-move nothing and change nothing (stat and its kin). Exit code 1 where anything differs; both traces then stay.
+front door under strace, with the same small workload, in a directory on the file system that is meant. Compared are,
+with run and process numbers taken out of names: for each thread, its calls on what lies below the subject's directory
+in their order, with length, offset and result; for requests that several threads share (pwrite, preadv), which of them
+takes which is left to chance: so for each file all requests, and that each thread's offsets rise. Left out are calls
+that move nothing and change nothing (stat and its kin). Exit code 1 where anything differs; both traces then stay.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _SHARED = ("pwrite64", "preadv", "preadv2", "pwritev", "pread64")
 _LINE = re.compile(r"(\w+)\((.*)\)\s+= (\S+)(?: <| \(| [A-Z]|<|$)")
 
 
-def trace(checkout: str, engine: str, folder: Path, keep: Path) -> None:
+def trace(checkout: str, engine: str, directory: Path, keep: Path) -> None:
     """Run the front door of a checkout; leave one file a thread in ``keep``."""
     place, _, python = checkout.partition(":")
     home = Path(tempfile.mkdtemp(prefix="store-calls-"))
-    target = Path(tempfile.mkdtemp(prefix="target-", dir=folder))
+    target = Path(tempfile.mkdtemp(prefix="target-", dir=directory))
     keep.mkdir(parents=True)
     command = [
         "strace", "-ff", "-qq", "-y", "-s", "0", "--seccomp-bpf", "-e", f"trace={','.join(CALLS)}",
@@ -108,24 +108,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before")
     parser.add_argument("now")
-    parser.add_argument("--folder", required=True, type=Path, action="append", help="several times for several")
+    parser.add_argument("--directory", required=True, type=Path, action="append", help="several times for several")
     parser.add_argument("--engine", default="torch,stream")
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "store-calls")
     asked = parser.parse_args()
     shutil.rmtree(asked.keep, ignore_errors=True)
     differs = False
-    for folder in asked.folder:
+    for directory in asked.directory:
         for engine in asked.engine.split(","):
             seen = []
             for which, checkout in (("before", asked.before), ("now", asked.now)):
-                keep = asked.keep / f"{str(folder).strip('/').replace('/', '-')}-{engine}-{which}"
-                trace(checkout, engine, folder, keep)
+                keep = asked.keep / f"{str(directory).strip('/').replace('/', '-')}-{engine}-{which}"
+                trace(checkout, engine, directory, keep)
                 seen.append(read(keep))
             (threads, shared), (threads_now, shared_now) = seen
             equal = threads == threads_now and shared == shared_now
             calls = sum(len(own) * count for own, count in threads.items())
             requests = sum(sum(of.values()) for of in shared.values())
-            print(f"{folder} {engine}: {calls} calls of {sum(threads.values())} threads in order and {requests} shared "
+            print(f"{directory} {engine}: {calls} calls of {sum(threads.values())} threads in order, {requests} shared "
                   f"requests: {'equal' if equal else 'DIFFERENT'}", flush=True)  # fmt: skip
             if not equal:
                 differs = True

@@ -1,11 +1,11 @@
-"""What the way to a file costs, before and now: ``python benchmarks/store_cost.py BEFORE NOW --folder FOLDER``.
+"""What the way to a file costs, before and now: ``python benchmarks/store_cost.py BEFORE NOW --directory DIRECTORY``.
 
 BEFORE and NOW are checkouts, each with ``:PYTHON`` behind it where another Python is to run it. In alternating pairs
 one process of each saves and loads the files of one rank several times; content is made and compared outside the clock,
 as far as the engine lets it. Prints for each engine the ratio now ÷ before, pair by pair: user and system CPU seconds
 of all threads (the median must not be above 1.02) and wall time with the 95 % interval of the mean of its logarithms
-(it fails only where all of that lies above 1.02). Exit code 1 where one fails. The folder should be on tmpfs: there no
-device hides what the code costs.
+(it fails only where all of that lies above 1.02). Exit code 1 where one fails. The directory should be on tmpfs: there
+no device hides what the code costs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAXIMUM = 1.02
 _QUANTILE = {4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228, 11: 2.201, 12: 2.179, 14: 2.145}
 
 
-def child(engine_name: str, folder: Path, rounds: int) -> None:
+def child(engine_name: str, directory: Path, rounds: int) -> None:
     """Save and load; print CPU and wall seconds of each round, after a first one that warms up, and the bytes."""
     from pytest_ckpt.sizing.models import layout  # noqa: PLC0415 - of the checkout that is measured
 
@@ -36,7 +36,7 @@ def child(engine_name: str, folder: Path, rounds: int) -> None:
     engine, save, load = engine_of(engine_name, shard)
     found: dict[str, list[tuple[float, float]]] = {"save": [], "load": []}
     for number in range(1, rounds + 2):
-        place = folder / f"round-{number}"
+        place = directory / f"round-{number}"
         place.mkdir()
         engine.fill(number)
         spent = measured(lambda place=place: save(place))
@@ -63,7 +63,7 @@ def measured(act: Any) -> tuple[float, float]:
 
 
 def engine_of(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
-    """Return an engine, and what saves and loads by it in a folder."""
+    """Return an engine, and what saves and loads by it in a directory."""
     from pytest_ckpt.facts.proofs import CommitProof  # noqa: PLC0415
     from pytest_ckpt.ranks.content import Content  # noqa: PLC0415
     from pytest_ckpt.ranks.engines.protocol import Clock  # noqa: PLC0415
@@ -80,23 +80,23 @@ def engine_of(engine_name: str, shard: Any) -> tuple[Any, Any, Any]:
     engine = Engine(shard, Content(1), activity, EngineOptions())
     committed: dict[Path, PosixCommitted] = {}
 
-    def save(folder: Path) -> None:
+    def save(directory: Path) -> None:
         clock = Clock(activity=activity)
-        draft = PosixDraft(folder, way, clock, lambda _: CommitProof(method="rename"))
+        draft = PosixDraft(directory, way, clock, lambda _: CommitProof(method="rename"))
         engine.save(draft, clock)
         draft.seal()
 
-    def load(folder: Path, step: int) -> None:
+    def load(directory: Path, step: int) -> None:
         clock = Clock(activity=activity)
-        engine.load(committed.setdefault(folder, PosixCommitted(folder, way, clock)), step, clock)
+        engine.load(committed.setdefault(directory, PosixCommitted(directory, way, clock)), step, clock)
 
     return engine, save, load
 
 
-def run(checkout: str, engine: str, folder: Path, rounds: int) -> dict[str, Any]:
+def run(checkout: str, engine: str, directory: Path, rounds: int) -> dict[str, Any]:
     place, _, python = checkout.partition(":")
     home = str(Path(place).resolve())
-    with tempfile.TemporaryDirectory(dir=folder) as target:
+    with tempfile.TemporaryDirectory(dir=directory) as target:
         code = f"import sys; sys.path.insert(0, {home!r}); sys.argv[0] = {__file__!r}; " \
                f"exec(compile(open({__file__!r}).read(), {__file__!r}, 'exec'))"  # fmt: skip
         words = [python or sys.executable, "-c", code, "--child", engine, target, str(rounds)]
@@ -123,7 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before")
     parser.add_argument("now")
-    parser.add_argument("--folder", type=Path, default=Path("/dev/shm"))
+    parser.add_argument("--directory", type=Path, default=Path("/dev/shm"))
     parser.add_argument("--engine", default="torch,stream")
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
@@ -134,7 +134,7 @@ def main() -> None:
         spent: dict[str, list[float]] = {"before": [], "now": []}
         for pair in range(asked.pairs):
             sides = [("before", asked.before), ("now", asked.now)]
-            found = {n: run(c, engine, asked.folder, asked.rounds) for n, c in (sides if pair % 2 else sides[::-1])}
+            found = {n: run(c, engine, asked.directory, asked.rounds) for n, c in (sides if pair % 2 else sides[::-1])}
             for kind in ("save", "load"):
                 for at, what in enumerate(("cpu", "wall")):
                     of = {name: statistics.median(r[at] for r in found[name][kind]) for name, _ in sides}

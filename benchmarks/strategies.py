@@ -1,4 +1,4 @@
-"""What saves in the background cost by us: ``python benchmarks/strategies.py FOLDER [--runs 5] [--scale 1/100]``.
+"""What saves in the background cost by us: ``python benchmarks/strategies.py DIRECTORY [--runs 5] [--scale 1/100]``.
 
 Each run saves with the engine stream, synchronously and asynchronously, by as many ranks as there are cores. Prints, as
 medians over the runs: by how much the medians of twenty steps alone differ (2 % at most), the rate of the copy of the
@@ -54,9 +54,9 @@ def copied(scale: str, ranks: int, rank: int) -> float:
     return statistics.median(pairs)
 
 
-def measured(folder: Path, scale: str, ranks: int) -> dict[str, dict[str, Any]]:
+def measured(directory: Path, scale: str, ranks: int) -> dict[str, dict[str, Any]]:
     """Run once; return the measurements by strategy."""
-    with tempfile.TemporaryDirectory(dir=folder) as place:
+    with tempfile.TemporaryDirectory(dir=directory) as place:
         target = Path(place) / "target"
         target.mkdir()
         command = [
@@ -89,13 +89,13 @@ def figures(by_strategy: dict[str, dict[str, Any]], scale: str, ranks: int) -> d
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("directory", type=Path)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--scale", default="1/100")
     arguments = parser.parse_args()
     ranks = os.cpu_count() or 2
     runs = [
-        figures(measured(arguments.folder, arguments.scale, ranks), arguments.scale, ranks)
+        figures(measured(arguments.directory, arguments.scale, ranks), arguments.scale, ranks)
         for _ in range(arguments.runs)
     ]
     middle = {name: statistics.median(run[name] for run in runs) for name in runs[0]}

@@ -1,6 +1,6 @@
-"""What telling of a save takes in a real run: ``python benchmarks/telling.py FOLDER [--ranks 16] [--saves 20]``.
+"""What telling of a save takes in a real run: ``python benchmarks/telling.py DIRECTORY [--ranks 16] [--saves 20]``.
 
-A run of pytest saves to a folder with real ranks. Its controller, and rank 0, note their own CPU seconds as a save
+A run of pytest saves to a directory with real ranks. Its controller, and rank 0, note their own CPU seconds as a save
 begins and when its times are told: of the controller all of it, of rank 0 what its first thread takes to begin together
 with the others, to gather what they saw, to join it, and to tell of it. Prints, over all saves, the median of both and
 of the save's time, which is the whole time that a save has on its clock.
@@ -60,18 +60,18 @@ elif "pytest" in sys.orig_argv:
 def main() -> None:
     """Run, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("directory", type=Path)
     parser.add_argument("--ranks", type=int, default=16)
     parser.add_argument("--saves", type=int, default=20)
     parser.add_argument("--scale", default="1/1000")
     asked = parser.parse_args()
-    asked.folder.mkdir(exist_ok=True)
+    asked.directory.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         (home / "sitecustomize.py").write_text(_NOTING)
         noted = home / "noted"
         words = (
-            f"--ckpt-target={asked.folder.resolve()}", "--cluster=8", "--ckpt-model=llama3-8b", "--ckpt-mode=open",
+            f"--ckpt-target={asked.directory.resolve()}", "--cluster=8", "--ckpt-model=llama3-8b", "--ckpt-mode=open",
             "--ckpt-profile=smoke", "--ckpt-engine=stream", "--ckpt-gate-table=speed-only", "--ckpt-keep-last=1",
             f"--ckpt-ranks={asked.ranks}", f"--ckpt-operations={asked.saves}", f"--ckpt-scale={asked.scale}",
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What ranks that wait take from one that saves: ``python benchmarks/waiting_ranks.py FOLDER [--pairs 15]``.
+"""What ranks that wait take from one that saves: ``python benchmarks/waiting_ranks.py DIRECTORY [--pairs 15]``.
 
 Eight ranks are started by MPI. Rank 0 writes and syncs a file again and again, while the other seven wait for it as
 they wait for the slowest rank of a save; every other time they are stopped by a signal, so that they take nothing. All
@@ -43,7 +43,7 @@ def taken(pids: list[int]) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def be_a_rank(folder: Path, pairs: int, size: int, cores: set[int]) -> None:
+def be_a_rank(directory: Path, pairs: int, size: int, cores: set[int]) -> None:
     """Save as rank 0, wait as any other."""
     os.sched_setaffinity(0, cores)
     from pytest_ckpt.ranks.process.activity import Activity  # noqa: PLC0415 - in ranks alone
@@ -61,7 +61,7 @@ def be_a_rank(folder: Path, pairs: int, size: int, cores: set[int]) -> None:
                     os.kill(pid, signal.SIGCONT if is_waiting else signal.SIGSTOP)
                 time.sleep(0.05)
                 before = taken(others)
-                seconds[is_waiting] = saved(folder / "saved", size)
+                seconds[is_waiting] = saved(directory / "saved", size)
                 if is_waiting:
                     cores_taken = (taken(others) - before) / seconds[is_waiting]
             if number:  # the first pair warms up
@@ -72,10 +72,10 @@ def be_a_rank(folder: Path, pairs: int, size: int, cores: set[int]) -> None:
     group.wait()
 
 
-def measured(folder: Path, pairs: int, size: int, cores: set[int]) -> list[tuple[float, float, float]]:
+def measured(directory: Path, pairs: int, size: int, cores: set[int]) -> list[tuple[float, float, float]]:
     """Start the ranks; return seconds beside waiting ranks, beside stopped ones, and the cores taken, for each pair."""
     words = [str(Path(sys.executable).parent / "mpiexec"), "-n", str(RANKS)]
-    words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", sys.executable, __file__, str(folder)]
+    words += ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", sys.executable, __file__, str(directory)]
     words += [f"--pairs={pairs}", f"--size={size}", "--rank-on", ",".join(map(str, sorted(cores)))]
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = subprocess.run(words, capture_output=True, text=True, check=True, env=os.environ | root)
@@ -94,18 +94,18 @@ def interval(values: list[float]) -> tuple[float, float, float]:
 def main() -> int:
     """Measure with one core and with all, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("directory", type=Path)
     parser.add_argument("--pairs", type=int, default=15)
     parser.add_argument("--size", type=int, default=1 << 30)
     parser.add_argument("--rank-on", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.rank_on:
-        be_a_rank(asked.folder, asked.pairs, asked.size, {int(core) for core in asked.rank_on.split(",")})
+        be_a_rank(asked.directory, asked.pairs, asked.size, {int(core) for core in asked.rank_on.split(",")})
         return 0
     is_slow = False
     every = os.sched_getaffinity(0)
     for cores in ({min(every)}, every):
-        pairs = measured(asked.folder, asked.pairs, asked.size, cores)
+        pairs = measured(asked.directory, asked.pairs, asked.size, cores)
         middle, low, high = interval([waiting / stopped for waiting, stopped, _ in pairs])
         took = sorted(cores_taken for _, _, cores_taken in pairs)[len(pairs) // 2]
         print(
@@ -113,7 +113,7 @@ def main() -> int:
             f"the time alone; they took {took:.3f} cores"
         )
         is_slow |= low > MAXIMUM_RATIO
-    (asked.folder / "saved").unlink(missing_ok=True)
+    (asked.directory / "saved").unlink(missing_ok=True)
     return int(is_slow)
 
 

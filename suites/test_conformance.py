@@ -29,7 +29,7 @@ def test_a_rename_replaces_at_once(observation: Observation, maximum: float | No
     """During a rename every reader sees the old checkpoint or the new one, never none and never a part of one.
 
     Checkpoints are written under a temporary name and renamed when complete. A reader polls while files and whole
-    folders are replaced thousands of times. A name that is missing for a moment, or a short file, makes a restore
+    directories are replaced thousands of times. A name that is missing for a moment, or a short file, makes a restore
     fail.
     """
     return without_anomaly(observation, maximum)
@@ -66,7 +66,7 @@ def test_who_sees_a_checkpoint_finds_all_of_it(observation: Observation, maximum
     """When another client sees that a checkpoint is committed, it finds every file, whole, within 10 s of the commit.
 
     Jobs that evaluate or serve a model wait for its next checkpoint and load it at once. The test commits by a marker
-    file, by renaming the folder, and by overwriting a file that names the newest checkpoint. The other client looks
+    file, by renaming the directory, and by overwriting a file that names the newest checkpoint. The other client looks
     before the commit, opens each file when it sees it, and compares every byte.
     """
     return without_anomaly(observation, maximum)
@@ -212,16 +212,16 @@ def test_concurrent_truncation_does_not_hang(observation: Observation, maximum: 
 
 @requirement(
     "MKDIR",
-    title="A folder is made once and seen by all",
+    title="A directory is made once and seen by all",
     source="POSIX mkdir(); relied on by every framework",
     needs=("paths",),
     next_step=_REPRODUCE,
     help="A check of the target's behaviour failed",
 )
-def test_a_folder_is_made_once_and_seen_by_all(observation: Observation, maximum: float | None) -> Decision:
-    """Of several processes that create the same folder, one succeeds and all can create files in it at once.
+def test_a_directory_is_made_once_and_seen_by_all(observation: Observation, maximum: float | None) -> Decision:
+    """Of several processes that create the same directory, one succeeds and all can create files in it at once.
 
-    Every rank creates the checkpoint's folder before it writes; a rank that cannot see the new folder fails.
+    Every rank creates the checkpoint's directory before it writes; a rank that cannot see the new directory fails.
     """
     return without_anomaly(observation, maximum)
 
@@ -253,7 +253,7 @@ def test_large_files_keep_their_offsets(observation: Observation, maximum: float
     also_known_as=("NVIDIA N-013a",),
 )
 def test_every_name_is_listed_once(observation: Observation, maximum: float | None) -> Decision:
-    """A folder of 10,000 files lists each name exactly once, and a listing after a change shows the change.
+    """A directory of 10,000 files lists each name exactly once, and a listing after a change shows the change.
 
     A listing that drops a name loses a shard; one that shows a removed name fails a clean-up. Creating the files takes
     at most 10 s.

@@ -153,14 +153,14 @@ def test_a_second_job_does_not_hold_up_a_save(neighbour: NoisyNeighbour, maximum
     detail = (
         f"{counted(neighbour.ranks, 'rank')} saved {format_bytes(neighbour.bytes)}; "
         f"{counted(neighbour.neighbour_ranks, 'more was', 'more were')} the second job",
-        f"alone: {_times(neighbour.alone_seconds)}",
+        f"alone: {_times(neighbour.undisturbed_seconds)}",
         f"beside it: {_times(neighbour.contended_seconds)}",
         f"the second job completed {counted(neighbour.bursts, 'burst')}, {format_bytes(neighbour.neighbour_bytes)}",
     )
     if not neighbour.bursts:
         because = "The second job completed no burst, so nothing was beside the saves."
         return not_decided("too few", because, detail)
-    alone, beside = statistics.median(neighbour.alone_seconds), statistics.median(neighbour.contended_seconds)
+    alone, beside = statistics.median(neighbour.undisturbed_seconds), statistics.median(neighbour.contended_seconds)
     because = (
         f"Median save during a second job's bursts: {format_seconds(beside)}; alone: {format_seconds(alone)} "
         f"({format_ratio(beside / alone, maximum)} x; limit {maximum:g} x)."
@@ -194,13 +194,13 @@ def test_saves_and_data_loading_bear_each_other(
     limit = save_limit_seconds(measurement, limits) * MAXIMUM_MIXED_SAVE
     detail = (
         mixed.reads,
-        f"99th percentile alone: {_times(mixed.alone_p99_seconds)}, of {_counts(mixed.alone_reads)} reads",
+        f"99th percentile alone: {_times(mixed.undisturbed_p99_seconds)}, of {_counts(mixed.undisturbed_reads)} reads",
         f"during saves: {_times(mixed.contended_p99_seconds)}, of {_counts(mixed.contended_reads)} reads",
         f"{counted(len(mixed.save_seconds), 'save')} beside the reads, the slowest "
         f"{format_seconds(max(mixed.save_seconds))}; "
         f"{MAXIMUM_MIXED_SAVE:g} x the save limit is {format_seconds(limit)}",
     )
-    minimum = min(*mixed.alone_reads, *mixed.contended_reads)
+    minimum = min(*mixed.undisturbed_reads, *mixed.contended_reads)
     if minimum < _MINIMUM_READS:
         because = f"One turn read only {counted(minimum, 'sample')}; a 99th percentile needs {_MINIMUM_READS}."
         return not_decided("too few", because, detail)
@@ -212,7 +212,7 @@ def test_saves_and_data_loading_bear_each_other(
             f"({MAXIMUM_MIXED_SAVE:g} x the save limit)."
         )
         return measured_as("over limit", slowest, limit, "s", because, detail)
-    alone, beside = statistics.median(mixed.alone_p99_seconds), statistics.median(mixed.contended_p99_seconds)
+    alone, beside = statistics.median(mixed.undisturbed_p99_seconds), statistics.median(mixed.contended_p99_seconds)
     because = (
         f"99th percentile of a sample read during saves: {format_seconds(beside)}; alone: {format_seconds(alone)} "
         f"({format_ratio(beside / alone, maximum)} x; limit {maximum:g} x). Slowest save during the reads: {took}; "

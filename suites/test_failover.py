@@ -76,13 +76,13 @@ def test_a_broken_component_costs_no_byte_and_little_time(
 
 def stall_seconds(found: Failover, operation: OperationTrial) -> float:
     """Return for how much longer than in an undisturbed operation of its kind a rank stood still, in seconds."""
-    usual = max((o.quiet_seconds for o in found.undisturbed if o.kind == operation.kind), default=0.0)
-    return max(0.0, operation.quiet_seconds - usual)
+    usual = max((o.longest_stall_seconds for o in found.undisturbed if o.kind == operation.kind), default=0.0)
+    return max(0.0, operation.longest_stall_seconds - usual)
 
 
 def _longest_stall(found: Failover) -> tuple[float, str]:
     stalls = [
-        (stall_seconds(found, operation), f"{_name(trial, number)}, rank {operation.quiet_rank}")
+        (stall_seconds(found, operation), f"{_name(trial, number)}, rank {operation.stalled_rank}")
         for number, trial in enumerate(found.trials, start=1)
         for operation in trial.operations
     ]
@@ -102,16 +102,16 @@ def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
             error = next(o.error for o in trial.operations if o.error)
             return lost(f"The {_name(trial, number)} failed and its checkpoint is committed: {error}.", detail)
         if trial.lost:
-            because = f"After break {number} was mended, a committed checkpoint could not be loaded: {trial.lost}."
+            because = f"After break {number} was repaired, a committed checkpoint could not be loaded: {trial.lost}."
             return lost(because, detail)
     return missing_bytes(found.integrity, detail)
 
 
 def _failed_after(found: Failover, detail: tuple[str, ...]) -> Decision | None:
-    """Decide where a save failed although the component had been mended."""
+    """Decide where a save failed although the component had been repaired."""
     for number, trial in enumerate(found.trials, start=1):
         if trial.after and trial.after.error:
-            because = f"The save after break {number} was mended failed: {trial.after.error}."
+            because = f"The save after break {number} was repaired failed: {trial.after.error}."
             return Decision(outcome="failed", reason="error", because=because, detail=detail)
     return None
 
@@ -127,7 +127,7 @@ def _too_slow(found: Failover, limit: float, maximum: float, detail: tuple[str, 
     if slowest[0] > limit:
         took, allowed = compared(slowest[0], limit)
         because = (
-            f"The save after break {slowest[1]} was mended took {took}; limit {allowed} "
+            f"The save after break {slowest[1]} was repaired took {took}; limit {allowed} "
             f"({MAXIMUM_NEXT_SAVE:g} x the save limit)."
         )
         return measured_as("over limit", slowest[0], limit, "s", because, detail)
@@ -140,21 +140,21 @@ def _detail(found: Failover, limit: float) -> Iterator[str]:
         yield f"break {number}: {'; '.join(_told(found, trial))}"
     yield f"limit of the save after a break: {MAXIMUM_NEXT_SAVE:g} x the save limit, {format_seconds(limit)}"
     yield from describe_end(found.failure)
-    if found.mended_after and not found.mended_after.is_good:
-        yield f"{found.mended_after.sentence} The storage may still be broken: mend it by hand."
-    elif found.mended_after:
-        yield "the mend command ran when the ranks were gone, and ended well"
+    if found.repaired_after and not found.repaired_after.is_good:
+        yield f"{found.repaired_after.sentence} The storage may still be broken: repair it by hand."
+    elif found.repaired_after:
+        yield "the repair command ran when the ranks were gone, and ended well"
 
 
 def _told(found: Failover, trial: FailoverTrial) -> Iterator[str]:
     """Yield what happened in one trial, piece by piece."""
     yield f"{format_seconds(trial.moment_seconds)} into a {trial.kind}"
-    yield f"break command {format_seconds(trial.broke.seconds)}" if trial.broke.is_good else trial.broke.sentence
+    yield f"break command {format_seconds(trial.fault.seconds)}" if trial.fault.is_good else trial.fault.sentence
     for operation in trial.operations:
         outcome = operation.error or "succeeded"
         stall = format_seconds(stall_seconds(found, operation))
         yield f"{operation.kind} {format_seconds(operation.seconds)}, stall {stall}, {outcome}"
-    if trial.mended and not trial.mended.is_good:
-        yield f"{trial.mended.sentence} The storage may still be broken: mend it by hand."
+    if trial.repaired and not trial.repaired.is_good:
+        yield f"{trial.repaired.sentence} The storage may still be broken: repair it by hand."
     if trial.after:
         yield f"next save {format_seconds(trial.after.seconds)}{f', {trial.after.error}' if trial.after.error else ''}"

@@ -170,13 +170,13 @@ def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
     if cache is not None and cache.is_declared_cold:
         return _cold_as_declared(measurement, cache)
     loads = [o for o in measurement.of_kind("load") if o.mapped_bytes and o.resident_bytes is not None]
-    if cache is not None and not cache.gauge:
+    if cache is not None and not cache.probe:
         return _cold_without_gauge(measurement, cache)
     if not loads:
         return undecided(measurement, "load")
     warmest = max(loads, key=_resident)
     fraction = _resident(warmest)
-    method = f" (dropped by: {cache.method}; seen by {cache.gauge})" if cache else ""
+    method = f" (dropped by: {cache.method}; seen by {cache.probe})" if cache else ""
     detail = tuple(
         f"load {o.index}: {format_percent(_resident(o))} resident, {format_rate(o.bytes_per_second)}" for o in loads
     ) + tuple(
@@ -212,22 +212,23 @@ def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
 @requirement(
     "DURABLE-CALLS",
     title="Saves are durable before they count",
-    units=("files", "folders", "commits"),
+    units=("files", "directories", "commits"),
     figure="fsynced files; what was left out, where something was",
     limit="all",
-    source="fsync on every file and folder, then commit; IO500 rule 6",
+    source="fsync on every file and directory, then commit; IO500 rule 6",
     next_step="Look which fsync returned an error, and in the kernel's log (dmesg) of that host; on an object store, "
     "which request of the commit did, and in the store's log.",
     help="DURABLE, DURABLE-CALLS: acknowledged bytes may be lost",
     also_known_as=("IO500 rule 6",),
 )
 def test_saves_are_made_durable(durability: Durability, measurement: Measurement) -> Decision:
-    """A save ends when fsync has returned for every file and folder and the checkpoint is committed.
+    """A save ends when fsync has returned for every file and directory and the checkpoint is committed.
 
-    Data in a client's memory is not a checkpoint. Each rank calls fsync on its files and on the folder; then one rank
-    renames the folder to its final name and calls fsync on the parent folder. The clock includes all of it. Before and
-    after the saves each rank fsyncs a file of its own, and the kernel must count nothing that is left to write back.
-    If the file system shows no such count, the certificate says that the effect of fsync was not observable.
+    Data in a client's memory is not a checkpoint. Each rank calls fsync on its files and on the directory; then one
+    rank renames the directory to its final name and calls fsync on the parent directory. The clock includes all of it.
+    Before and after the saves each rank fsyncs a file of its own, and the kernel must count nothing that is left to
+    write back. If the file system shows no such count, the certificate says that the effect of fsync was not
+    observable.
     """
     if durability.observed in ("declared by the library", "unseen"):
         because = "Nobody saw that files became durable" + (
@@ -248,11 +249,11 @@ def test_saves_are_made_durable(durability: Durability, measurement: Measurement
         )
     if proofs and (unsafe := unsafe_effect(proofs)):
         return not_decided("unproven", unsafe)
-    # Without folders a name is as durable as what it names.
-    has_folders = "rename" in durability.commit_methods or durability.directories > 0
+    # Without directories a name is as durable as what it names.
+    has_directories = "rename" in durability.commit_methods or durability.directories > 0
     counts = (
         ("files", durability.files_synced, durability.files),
-        *((("folders", durability.directories_synced, durability.directories),) if has_folders else ()),
+        *((("directories", durability.directories_synced, durability.directories),) if has_directories else ()),
         ("commits", durability.commits, durability.saves),
     )
     detail = tuple(f"{format_count(done)} of {counted(of, name[:-1])}" for name, done, of in counts)
@@ -272,8 +273,8 @@ def test_saves_are_made_durable(durability: Durability, measurement: Measurement
         limit=float(durability.files),
         unit="files",
         because=(
-            f"fsync returned for {files} and {counted(durability.directories, 'folder')}"
-            if has_folders
+            f"fsync returned for {files} and {counted(durability.directories, 'directory')}"
+            if has_directories
             else f"The store acknowledged {files}{f' by {text}' if text else ''}"
         )
         + f", and {counted(durability.commits, 'checkpoint was', 'checkpoints were')} committed by "

@@ -401,7 +401,7 @@ def _describe_steps(training: Training) -> Iterator[str]:
         each = f", {format_seconds(beside / save.steps)} each" if save.steps else ""
         yield (
             f"save {save.checkpoint}: {counted(save.steps, 'step')} beside it{each}; "
-            f"alone {format_seconds(save.alone_seconds)}"
+            f"alone {format_seconds(save.undisturbed_seconds)}"
         )
 
 

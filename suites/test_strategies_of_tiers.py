@@ -72,11 +72,11 @@ def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: Clu
     if found is None:
         return without_pattern(measurement, ("tiers",))
     detail += _describe_beside(found)
-    ratio = statistics.median(found.beside_seconds) / statistics.median(found.alone_seconds)
+    ratio = statistics.median(found.during_drain_seconds) / statistics.median(found.undisturbed_seconds)
     # Single saves scatter: slower beside a drain is only what is slower than every one alone, and by that much. Within
     # the save limit it takes no more from training than a save may.
-    is_slower = min(found.beside_seconds) > maximum * max(found.alone_seconds)
-    slowest, save_limit = max(found.beside_seconds), limits.save_limit_seconds * share
+    is_slower = min(found.during_drain_seconds) > maximum * max(found.undisturbed_seconds)
+    slowest, save_limit = max(found.during_drain_seconds), limits.save_limit_seconds * share
     if is_slower and slowest > save_limit:
         longest, permitted = compared(slowest, save_limit)
         because = (
@@ -229,8 +229,8 @@ def _describe_limit(rule: DrainRule, limits: ClusterLimits, share: float) -> Ite
 
 
 def _describe_beside(found: Tiers) -> Iterator[str]:
-    yield f"saves of {format_bytes(found.bytes)} to the local tier, alone: {_times(found.alone_seconds)}"
-    yield f"beside a drain: {_times(found.beside_seconds)}; the drains: {_times(found.drain_seconds)}"
+    yield f"saves of {format_bytes(found.bytes)} to the local tier, alone: {_times(found.undisturbed_seconds)}"
+    yield f"beside a drain: {_times(found.during_drain_seconds)}; the drains: {_times(found.drain_seconds)}"
 
 
 def _describe_restores(found: Tiers) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What several of the project's own tests share: folders on a real disk, mounts, the front door."""
+"""What several of the project's own tests share: directories on a real disk, mounts, the front door."""
 
 from __future__ import annotations
 
@@ -39,10 +39,13 @@ def signals_given_back() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def make_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Path]]:
-    """Return a function that makes an empty folder on a disk: memory is never cold."""
+    """Return a function that makes an empty directory on a disk: memory is never cold."""
     base, made = tmp_path_factory.getbasetemp(), None
     if file_system_of(base) == "tmpfs":
-        need(file_system_of(Path("/var/tmp")) != "tmpfs", "neither pytest's temporary folder nor /var/tmp is on a disk")
+        need(
+            file_system_of(Path("/var/tmp")) != "tmpfs",
+            "neither pytest's temporary directory nor /var/tmp is on a disk",
+        )
         base = made = Path(tempfile.mkdtemp(prefix="ckpt-tests-", dir="/var/tmp"))
 
     def make(name: str) -> Path:
@@ -62,7 +65,7 @@ def door(make_home: Callable[[str], Path]) -> Iterator[FrontDoor]:
 
 @pytest.fixture
 def front_door(pytester: pytest.Pytester) -> Callable[..., pytest.RunResult]:
-    """Return a function that runs pytest with the arguments that it is given, in the folder of ``pytester``."""
+    """Return a function that runs pytest with the arguments that it is given, in the directory of ``pytester``."""
     return FrontDoor(pytester.path).pytest
 
 

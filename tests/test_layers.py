@@ -52,7 +52,7 @@ OWNERS = {
     "msgspec": ("facts/written.py",),
     "weasyprint": ("report/pdf.py",),
     "cryptography": ("evidence/signing.py",),
-    "ruamel": ("published/folder.py", "cli/export.py"),
+    "ruamel": ("published/directory.py", "cli/export.py"),
     "botocore": ("targets/objects/authentication.py", "ranks/engines/dcp_fsspec.py"),
     "s3fs": ("ranks/engines/dcp_fsspec.py",),
     "aiohttp": ("ranks/engines/dcp_fsspec.py",),

@@ -28,9 +28,9 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-def test_every_folder_is_that_of_a_room_or_of_no_room():
-    folders = {path.parts[0] for path in FILES if len(path.parts) > 1}
-    assert folders - ROOMS - OTHERS == set()
+def test_every_directory_is_that_of_a_room_or_of_no_room():
+    directories = {path.parts[0] for path in FILES if len(path.parts) > 1}
+    assert directories - ROOMS - OTHERS == set()
 
 
 @pytest.mark.parametrize("path", FILES, ids=str)

@@ -18,7 +18,7 @@ import pytest
 from tests.support import CHECKOUT
 from tests.support.machine import need_fuse
 from tests.support.new_rows import THINGS, add
-from tests.support.vendor_folder import QUICK
+from tests.support.vendor_directory import QUICK
 
 # A count on a page is changed by hand, as ARCHITECTURE.md says of models and engines; of two copies none is added to.
 OF_THE_WHOLE_TREE = ("tests/docs/test_counts_on_pages.py", "tests/test_one_row_a_thing.py")
@@ -87,8 +87,8 @@ def test_architecture_names_every_place_that_is_touched():
     for kind, thing in THINGS.items():
         (line,) = (line for line in text.splitlines() if line.startswith(f"| {kind} |"))
         for file, _, _ in thing.insertions:
-            folder = file.rpartition("/")[0].removeprefix("pytest_ckpt/")
-            assert file.removeprefix("pytest_ckpt/") in line or f"`{folder}/`" in line, (kind, file)
+            directory = file.rpartition("/")[0].removeprefix("pytest_ckpt/")
+            assert file.removeprefix("pytest_ckpt/") in line or f"`{directory}/`" in line, (kind, file)
         assert all(f"tests.support.docs_pages.{page}" in line for page in thing.pages), kind
 
 
@@ -132,7 +132,7 @@ def test_the_new_pattern_is_measured_and_judged(tree, tmp_path):
 
 @pytest.mark.thorough
 def test_the_new_checks_are_met_and_find_their_faults(tree, tmp_path):
-    made = python(tree, "-m", "pytest_ckpt.conformance", "CAPABILITIES.modes", f"--folder={tmp_path}")
+    made = python(tree, "-m", "pytest_ckpt.conformance", "CAPABILITIES.modes", f"--directory={tmp_path}")
     assert (made.returncode, made.stdout.partition(" in ")[0]) == (0, "CAPABILITIES.modes: 0 anomalies")
     of_objects = python(tree, "-c", FINDS_AN_OBJECT_FAULT)
     assert of_objects.returncode == 0, of_objects.stderr

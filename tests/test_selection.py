@@ -132,9 +132,9 @@ def test_each_test_has_a_limit_and_may_have_another(front_door, pytester):
     front_door().assert_outcomes(passed=2)
 
 
-def may_enter(folder, how):
+def may_enter(directory, how):
     """Whether a lock of a room can be had at this moment."""
-    with (folder / "room.lock").open("w") as room:
+    with (directory / "room.lock").open("w") as room:
         try:
             fcntl.flock(room, how | fcntl.LOCK_NB)
         except BlockingIOError:

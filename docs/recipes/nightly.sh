@@ -1,7 +1,7 @@
 #!/bin/bash
 # One night: measure, then compare with the nights before. The caller says where things are:
-#   CKPT_BIN      the folder of pytest and pytest-ckpt, such as /opt/ckpt/bin
-#   CKPT_HISTORY  the folder that keeps every night, such as /var/lib/ckpt
+#   CKPT_BIN      the directory of pytest and pytest-ckpt, such as /opt/ckpt/bin
+#   CKPT_HISTORY  the directory that keeps every night, such as /var/lib/ckpt
 # The exit code is that of the run; where that is 0, it is 1 when the newest nights are slower by 10 % or more.
 set -u
 # Where a run ends before it begins, what is published must not be yesterday's.

@@ -74,13 +74,14 @@ def counted_rates(measurements: Iterable[Measurement], ceilings: Mapping[Operati
 class Projection:
     """Bytes a second that ``clients`` would get. ``model`` is the one with the least leave-one-out error.
 
-    Where the rates do not determine it there is no median (``why_not`` says why), and ``low`` and ``high`` are bounds.
-    Without a sign of a ceiling they are what the largest count got, and what linear growth or the bound would give.
-    ``leave_one_out_error`` is the root mean square of the logarithms by which the model misses a count left out.
+    Where the rates do not determine it there is no median (``unavailable_reason`` says why), and ``low`` and ``high``
+    are bounds. Without a sign of a ceiling they are what the largest count got, and what linear growth or the bound
+    would give. ``leave_one_out_error`` is the root mean square of the logarithms by which the model misses a count left
+    out.
     """
 
     clients: Count
-    why_not: str
+    unavailable_reason: str
     model: str
     median: NotNegative | None
     low: NotNegative

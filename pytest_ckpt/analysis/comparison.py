@@ -39,7 +39,7 @@ Plain = Mapping[str, Any]
 def compare_reports(before: Mapping[str, Any], after: Mapping[str, Any], notices: Sequence[str] = ()) -> dict[str, Any]:
     """Return how the report of one run differs from that of another, as plain types (schema pytest-ckpt/diff/1).
 
-    ``notices`` are sentences about the folders that its reader should know.
+    ``notices`` are sentences about the directories that its reader should know.
     """
     one, other = before.get("environment") or {}, after.get("environment") or {}
     return {

@@ -70,18 +70,20 @@ def project(rates: Mapping[int, Sequence[float]], clients: int, bound: float | N
     is_seen = float(np.exp(means[-1])) <= SEEN_EFFICIENCY * linear * counts[-1]
     maximum = np.inf if bound is None else bound
     low, high = float(found.min()), float(found.max())
-    why_not = ""
+    unavailable_reason = ""
     if not is_seen:
-        why_not = f"no ceiling shows: {counts[-1]:.0f} clients get more than {SEEN_EFFICIENCY:.0%} of linear growth"
+        unavailable_reason = (
+            f"no ceiling shows: {counts[-1]:.0f} clients get more than {SEEN_EFFICIENCY:.0%} of linear growth"
+        )
         low = min(low, float(np.exp(means[-1] - _ONE_SIDED * errors[-1])))
         high = max(high, linear * float(np.exp(_ONE_SIDED * errors[0])) * clients)
     elif min(high, maximum) > WIDEST * low:
-        why_not = f"models that fit differ by more than a factor {WIDEST:g} there"
+        unavailable_reason = f"models that fit differ by more than a factor {WIDEST:g} there"
     return Projection(
         clients=clients,
-        why_not=why_not,
+        unavailable_reason=unavailable_reason,
         model=model,
-        median=None if why_not else min(middle, maximum),
+        median=None if unavailable_reason else min(middle, maximum),
         low=min(low, maximum),
         high=min(high, maximum),
         leave_one_out_error=outside[model],

@@ -199,7 +199,7 @@ def slowdown(training: Training) -> Slowdown | None:
     saves = [save for save in training.saves if save.beside]
     if not saves:
         return None
-    share = _share_of_saves([(save.alone_seconds, save.beside) for save in saves])
+    share = _share_of_saves([(save.undisturbed_seconds, save.beside) for save in saves])
     if sum(len(save.beside) for save in saves) < MINIMUM:
         return Slowdown(share=share, low=None, high=None)
     low, high = interval(

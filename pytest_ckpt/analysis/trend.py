@@ -46,7 +46,7 @@ def _newest(entries: Sequence[_Plain]) -> list[str]:
     """Say that the newest run is in no series, where it did not end well."""
     if not entries:
         return []
-    broken = [m["subject"] for m in entries[-1]["subjects"] if not m["is_whole"]]
+    broken = [m["subject"] for m in entries[-1]["subjects"] if not m["is_complete"]]
     return [f"the newest run, {entries[-1]['id']}, did not end well: {', '.join(broken)}"] if broken else []
 
 
@@ -57,7 +57,7 @@ def _subjects(entries: Sequence[_Plain]) -> list[str]:
 def _series(entries: Sequence[_Plain], subject: str, kind: str) -> dict[str, Any]:
     found = _found(entries, subject)
     alike = _alike(found)
-    whole = [(e, m) for e, m in alike if m["is_whole"] and m[f"{kind}_seconds"]]
+    whole = [(e, m) for e, m in alike if m["is_complete"] and m[f"{kind}_seconds"]]
     points = [
         {
             "id": e["id"],
@@ -76,7 +76,7 @@ def _series(entries: Sequence[_Plain], subject: str, kind: str) -> dict[str, Any
         "points": points,
         "change": _change(points, "median_seconds"),
         "can_show": len(points) >= MINIMUM_RUNS,
-        "left_out": {"other conditions": len(found) - len(alike), "did not end well": len(alike) - len(whole)},
+        "omitted": {"other conditions": len(found) - len(alike), "did not end well": len(alike) - len(whole)},
     }
 
 
@@ -85,7 +85,7 @@ def _requests(entries: Sequence[_Plain], subject: str) -> Iterator[dict[str, Any
     of_runs = [
         (e, m["request_p99_seconds"])
         for e, m in _alike(_found(entries, subject))
-        if m["is_whole"] and m.get("request_p99_seconds")
+        if m["is_complete"] and m.get("request_p99_seconds")
     ]
     for kind in dict.fromkeys(kind for _, times in of_runs for kind in times):
         points = [

@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 HELP = "compare two runs: settings, environment, versions, verdicts and operation times"
 DESCRIPTION = (
-    "Compare two runs from their folders. The exit code is 0, whatever differs; with --encryption it is 0 when that "
-    "costs at most 10 %, 1 when it costs more, 8 when the two runs cannot tell."
+    "Compare two runs from their directories. The exit code is 0, whatever differs; with --encryption it is 0 when "
+    "that costs at most 10 %, 1 when it costs more, 8 when the two runs cannot tell."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("before", metavar="BEFORE", help="the folder of a run")
-    parser.add_argument("after", metavar="AFTER", help="the folder of another run")
+    parser.add_argument("before", metavar="BEFORE", help="the directory of a run")
+    parser.add_argument("after", metavar="AFTER", help="the directory of another run")
     parser.add_argument(
         "--encryption",
         action="store_true",
@@ -40,12 +40,12 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.grading.grading import EXIT_FAILED, EXIT_INCOMPLETE, EXIT_MET  # noqa: PLC0415
     from pytest_ckpt.report.diff import diff_lead, diff_lines, diff_sections  # noqa: PLC0415
 
-    folders = (Path(asked.before), Path(asked.after))
-    reports = [read_report(folder) for folder in folders]
+    directories = (Path(asked.before), Path(asked.after))
+    reports = [read_report(directory) for directory in directories]
     notices = [
-        f"{folder}: report.json is not as its run left it: pytest-ckpt verify says more"
-        for folder in folders
-        if not is_as_listed(folder, "report.json")
+        f"{directory}: report.json is not as its run left it: pytest-ckpt verify says more"
+        for directory in directories
+        if not is_as_listed(directory, "report.json")
     ]
     document = compare_reports(reports[0], reports[1], notices)
     code = EXIT_MET

@@ -85,7 +85,7 @@ def _write_template(file: Path) -> int:
             made.write(template())
     except OSError as error:
         raise UsageError(
-            f"--write-system {file}: {error.strerror}.", "Name a file that does not exist, in a folder that does."
+            f"--write-system {file}: {error.strerror}.", "Name a file that does not exist, in a directory that does."
         ) from None
     say([f"fill in {file} and give it to a run: {OPTION}={file}"])
     return 0

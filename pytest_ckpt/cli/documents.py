@@ -19,7 +19,7 @@ from pytest_ckpt.run.findings import Finding
 
 
 class Verified(TypedDict):
-    """What pytest-ckpt verify FOLDER --json prints.
+    """What pytest-ckpt verify DIRECTORY --json prints.
 
     ``signers`` are known keys, in the order in which they were given, then others.
     """
@@ -113,7 +113,7 @@ class ComparedRequests(TypedDict):
 class Comparison(TypedDict):
     """What pytest-ckpt diff BEFORE AFTER --json prints. ``encryption``: with --encryption, what it costs.
 
-    ``notices`` are what the reader should know of the folders.
+    ``notices`` are what the reader should know of the directories.
     """
 
     schema: Literal["pytest-ckpt/diff/1"]
@@ -164,7 +164,7 @@ class Series(TypedDict):
     points: list[Point]
     change: Change | None
     can_show: bool
-    left_out: dict[str, Count]
+    omitted: dict[str, Count]
 
 
 class RequestPoint(TypedDict):
@@ -186,7 +186,7 @@ class RequestSeries(TypedDict):
 
 
 class Trend(TypedDict):
-    """What pytest-ckpt trend FOLDER --json prints.
+    """What pytest-ckpt trend DIRECTORY --json prints.
 
     ``regressions`` are series that became slower by ``regression`` or more; exit code 1 when there are any.
     """
@@ -223,7 +223,7 @@ class PublishedResult(TypedDict):
 class PublishedTree(TypedDict):
     """What pytest-ckpt judge TREE --json prints where the tree holds more than one result.
 
-    ``runs`` are folders of runs that were read, ``passed_over`` runs of other benchmarks.
+    ``runs`` are directories of runs that were read, ``passed_over`` runs of other benchmarks.
     """
 
     schema: Literal["pytest-ckpt/published/1"]

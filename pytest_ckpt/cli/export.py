@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HELP = "write the times of a run in the format of DLIO's results, marked as no submission"
 DESCRIPTION = (
     "Write a run as a tree of results in the format of DLIO and mlpstorage, which pytest-ckpt judge and others read: "
-    "times of full checkpoints, saved with the job standing still. It is no submission, and says so in each folder; "
+    "times of full checkpoints, saved with the job standing still. It is no submission, and says so in each directory; "
     "verdicts and proofs lie in pytest-ckpt.json beside."
 )
 _DIVISION, _SUBMITTER = "not-a-submission", "pytest-ckpt"
@@ -33,38 +33,38 @@ _MAXIMUM_SECONDS = 1e9
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("folder", metavar="FOLDER", help="the folder of a run, such as ckpt-report")
-    parser.add_argument("--mlperf", metavar="OUT", required=True, help="folder to write: a new one, or an empty one")
+    parser.add_argument("directory", metavar="DIRECTORY", help="the directory of a run, such as ckpt-report")
+    parser.add_argument("--mlperf", metavar="OUT", required=True, help="directory to write: a new one, or an empty one")
 
 
 def run(asked: argparse.Namespace) -> int:
     """Write the tree and say what is in it."""
-    from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_sealed_folder  # noqa: PLC0415
+    from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_sealed_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.run_files import read_report  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
     from pytest_ckpt.facts.measurement import Measurement  # noqa: PLC0415
-    from pytest_ckpt.published.export import NOT_A_SUBMISSION, side_file, why_not  # noqa: PLC0415
+    from pytest_ckpt.published.export import NOT_A_SUBMISSION, side_file, unavailable_reason  # noqa: PLC0415
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
 
-    folder, out = Path(asked.folder), Path(asked.mlperf)
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder.", "Name the folder of a run, such as ckpt-report.")
-    report = read_report(folder)
-    document = judge_sealed_folder(folder, {})
+    directory, out = Path(asked.directory), Path(asked.mlperf)
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is no directory.", "Name the directory of a run, such as ckpt-report.")
+    report = read_report(directory)
+    document = judge_sealed_directory(directory, {})
     measurements = [from_plain(Measurement, m) for m in document["measurements"]]
-    left_out = [f"{m.subject}: {why}" for m in measurements if (why := why_not(m))]
-    fitting = [m for m in measurements if not why_not(m)]
+    left_out = [f"{m.subject}: {why}" for m in measurements if (why := unavailable_reason(m))]
+    fitting = [m for m in measurements if not unavailable_reason(m)]
     if not fitting:
         described = "".join(f"\n  {line}" for line in left_out) or " It measured nothing."
         raise UsageError(
-            f"{folder} holds no measurement that the format has a place for.{described}",
+            f"{directory} holds no measurement that the format has a place for.{described}",
             "Run one of the four models at full size, with --ckpt-strategy=sync.",
         )
     _refuse_what_is_there(out)
     system = _system_name(document)
     taken: set[str] = set()
     for measurement in fitting:
-        exported = _exported(folder, report, measurement)
+        exported = _exported(directory, report, measurement)
         name = system if exported.model.name not in taken else f"{system}-{measurement.subject.slug}"
         taken.add(exported.model.name)
         place = out / _DIVISION / _SUBMITTER / "results" / name / "checkpointing" / exported.model.name
@@ -76,8 +76,10 @@ def run(asked: argparse.Namespace) -> int:
         )
     (out / "pytest-ckpt.json").write_text(json.dumps(side_file(document, left_out), indent=1) + "\n")
     (out / "NOT-A-SUBMISSION.txt").write_text(NOT_A_SUBMISSION + "\n")
-    if changed := changes_of_facts(folder):
-        print(printable(f"The folder is not as its run left it: {', '.join(changed)}. So are the times written here."))
+    if changed := changes_of_facts(directory):
+        print(
+            printable(f"The directory is not as its run left it: {', '.join(changed)}. So are the times written here.")
+        )
     for line in left_out:
         print(printable(f"left out: {line}"))
     print(printable(f"{NOT_A_SUBMISSION}\njudge it: pytest-ckpt judge {shlex.quote(str(out))} --cluster=N"))
@@ -86,10 +88,10 @@ def run(asked: argparse.Namespace) -> int:
 
 def _refuse_what_is_there(out: Path) -> None:
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        raise UsageError(f"--mlperf {out} is there already.", "Name a folder that does not exist, or that is empty.")
+        raise UsageError(f"--mlperf {out} is there already.", "Name a directory that does not exist, or that is empty.")
 
 
-def _exported(folder: Path, report: Mapping[str, Any], measurement: Measurement) -> ExportedMeasurement:
+def _exported(directory: Path, report: Mapping[str, Any], measurement: Measurement) -> ExportedMeasurement:
     from pytest_ckpt.evidence.moments import ends_of  # noqa: PLC0415
     from pytest_ckpt.published.export import ExportedMeasurement, Host  # noqa: PLC0415
 
@@ -97,12 +99,12 @@ def _exported(folder: Path, report: Mapping[str, Any], measurement: Measurement)
         started = datetime.fromisoformat(report["run"]["started"])
     except ValueError:
         raise UsageError(
-            f"{folder}: its report does not say when the run started.",
-            "pytest-ckpt verify says what in the folder is not as its run left it.",
+            f"{directory}: its report does not say when the run started.",
+            "pytest-ckpt verify says what in the directory is not as its run left it.",
         ) from None
     if sum(o.seconds for o in measurement.operations) > _MAXIMUM_SECONDS or started.year > 9900:
-        raise UsageError(f"{folder}: its operations end later than a date can say.", "Export another run.")
-    ends = ends_of(folder, measurement)
+        raise UsageError(f"{directory}: its operations end later than a date can say.", "Export another run.")
+    ends = ends_of(directory, measurement)
     hosts = {host["host"]: host for host in report["environment"]["hosts"]}
     return ExportedMeasurement(
         measurement=measurement,
@@ -124,7 +126,7 @@ def _exported(folder: Path, report: Mapping[str, Any], measurement: Measurement)
 
 
 def _system_name(document: Mapping[str, Any]) -> str:
-    """Return the storage's name as a folder's: vendor and product as told, else that it has none."""
+    """Return the storage's name as a directory's: vendor and product as told, else that it has none."""
     described = (document.get("system") or {}).get("system") or {}
     words = [str(described[name]) for name in ("vendor", "product") if described.get(name)]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", " ".join(words))[:_MAXIMUM_LETTERS].strip("-.") or "system-not-described"

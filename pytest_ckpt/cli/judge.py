@@ -1,4 +1,4 @@
-"""``pytest-ckpt judge``: re-judge a run from its folder, or judge published results."""
+"""``pytest-ckpt judge``: re-judge a run from its directory, or judge published results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_ckpt.evidence.run_files import Document
-    from pytest_ckpt.published.folder import Message
+    from pytest_ckpt.published.directory import Message
     from pytest_ckpt.published.judge import ResultTree
 
 HELP = "re-judge the saved results of a run, or judge results of DLIO, for any cluster"
@@ -31,7 +31,9 @@ DESCRIPTION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
     parser.add_argument(
-        "folder", metavar="FOLDER", help="the folder of a run, such as ckpt-report, or a tree of results of DLIO"
+        "directory",
+        metavar="DIRECTORY",
+        help="the directory of a run, such as ckpt-report, or a tree of results of DLIO",
     )
     add_options(parser, with_role("limit"))
     parser.add_argument("--json", action="store_true", help="print the report, or the table of a tree, as JSON")
@@ -53,7 +55,7 @@ def run(asked: argparse.Namespace) -> int:
 
         check_printer("--pdf")
     limits = said_of(asked, with_role("limit"))
-    document = _judge_one(Path(asked.folder), limits, foresees=bool(asked.json or asked.html or asked.pdf))
+    document = _judge_one(Path(asked.directory), limits, foresees=bool(asked.json or asked.html or asked.pdf))
     if asked.html:
         from pytest_ckpt.report import html  # noqa: PLC0415 - jinja2 only when it is needed
 
@@ -70,21 +72,23 @@ def run(asked: argparse.Namespace) -> int:
     return int(document["exit_code"])
 
 
-def _judge_one(folder: Path, limits: Mapping[str, str | None], *, foresees: bool) -> Document:
-    """Return the judgement of one folder, of a run or of results of DLIO; a forecast only where it is shown."""
-    from pytest_ckpt.evidence.rejudge import judge_sealed_folder  # noqa: PLC0415
+def _judge_one(directory: Path, limits: Mapping[str, str | None], *, foresees: bool) -> Document:
+    """Return the judgement of one directory, of a run or of results of DLIO; a forecast only where it is shown."""
+    from pytest_ckpt.evidence.rejudge import judge_sealed_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
 
-    if folder.is_file():
-        raise UsageError(f"{folder} is a file.", f"Name the folder that it lies in: {shlex.quote(str(folder.parent))}")
-    ours = (folder / "report.json").exists() or is_unfinished(folder)
-    document = None if ours else _judge_published(folder, limits)
-    return judge_sealed_folder(folder, limits, foresees=foresees) if document is None else document
+    if directory.is_file():
+        raise UsageError(
+            f"{directory} is a file.", f"Name the directory that it lies in: {shlex.quote(str(directory.parent))}"
+        )
+    ours = (directory / "report.json").exists() or is_unfinished(directory)
+    document = None if ours else _judge_published(directory, limits)
+    return judge_sealed_directory(directory, limits, foresees=foresees) if document is None else document
 
 
 def _hold_against_rules(asked: argparse.Namespace) -> int:
     """Print which rules of a submission published results meet or break; no limit takes part in that."""
-    from pytest_ckpt.published.folder import find_runs  # noqa: PLC0415
+    from pytest_ckpt.published.directory import find_runs  # noqa: PLC0415
     from pytest_ckpt.published.judge import judge_rules  # noqa: PLC0415
     from pytest_ckpt.published.rules import EDITION  # noqa: PLC0415
     from pytest_ckpt.report.published import rule_lines  # noqa: PLC0415
@@ -98,34 +102,34 @@ def _hold_against_rules(asked: argparse.Namespace) -> int:
     given = said_of(asked, with_role("limit"))
     if option := next((o.flag for o in with_role("limit") if given.get(o.ini_name) is not None), ""):
         raise UsageError(f"{option} and --rules do not go together: no rule asks for a time.", f"Leave out {option}.")
-    folder = Path(asked.folder)
-    if (folder / "report.json").exists():
+    directory = Path(asked.directory)
+    if (directory / "report.json").exists():
         raise UsageError(
-            f"{folder} is a run of pytest-ckpt, and no result of DLIO.",
-            f"Export it first: pytest-ckpt export {shlex.quote(str(folder))} --mlperf OUT",
+            f"{directory} is a run of pytest-ckpt, and no result of DLIO.",
+            f"Export it first: pytest-ckpt export {shlex.quote(str(directory))} --mlperf OUT",
         )
     overlooked: list[Message] = []
-    document = judge_rules(folder, _read(folder, find_runs(folder, overlooked.append), overlooked))
+    document = judge_rules(directory, _read(directory, find_runs(directory, overlooked.append), overlooked))
     print(json.dumps(document, indent=1) if asked.json else "\n".join(rule_lines(document)))
     return int(document["exit_code"])
 
 
-def _judge_published(folder: Path, limits: Mapping[str, str | None]) -> dict[str, Any] | None:
-    """Return the judgement of results of DLIO; None where the folder holds none."""
+def _judge_published(directory: Path, limits: Mapping[str, str | None]) -> dict[str, Any] | None:
+    """Return the judgement of results of DLIO; None where the directory holds none."""
     from pytest_ckpt.published.judge import find_results, judge_results  # noqa: PLC0415
 
-    places, overlooked = find_results(folder, limits)
-    return judge_results(folder, _read(folder, places, overlooked), limits) if places else None
+    places, overlooked = find_results(directory, limits)
+    return judge_results(directory, _read(directory, places, overlooked), limits) if places else None
 
 
-def _read(folder: Path, places: Sequence[Path], overlooked: Sequence[Message]) -> ResultTree:
+def _read(directory: Path, places: Sequence[Path], overlooked: Sequence[Message]) -> ResultTree:
     """Read the runs of a tree; on a terminal a bar shows how far it is."""
     from pytest_ckpt.cli.console import ProgressBar  # noqa: PLC0415
     from pytest_ckpt.published.judge import read_results  # noqa: PLC0415
 
     bar = ProgressBar(sys.stderr)
     try:
-        return read_results(folder, places, bar.show, overlooked)
+        return read_results(directory, places, bar.show, overlooked)
     finally:
         bar.end()
 

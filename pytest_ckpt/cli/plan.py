@@ -56,13 +56,13 @@ def run(asked: argparse.Namespace) -> int:
     table = gates or (load_gates(settings.gate_table, "") if settings.gate_table != "auto" else None)
     plan = plan_run(settings, target, table.table if table else "")
     problems = foreseen(settings, plan, spec) if spec else Problems()
-    found, sight = None, sight_untried(target) if target else "untried"
+    found, sight = None, sight_untried(target) if target else "not_tested"
     if gates:
         found = refusals(problems.found) + obstacles(plan, settings, gates, catalogue, cache_sight=sight)
     listed = [*not_given(settings, gates, catalogue), *unmeasured(plan, settings, gates, catalogue)] if gates else []
     notes = [f"note: {sentence}" for sentence in listed]
     # What only a write to the target could show.
-    not_tried = [COLD_UNTRIED] if gates and sight == "untried" and asks_cold(settings, gates, catalogue) else []
+    not_tried = [COLD_UNTRIED] if gates and sight == "not_tested" and asks_cold(settings, gates, catalogue) else []
     if asked.json:
         fields = {} if found is None else {"obstacles": to_plain(found), "not_tried": not_tried}
         print(json.dumps(plan.to_plain(ranks=asked.ranks) | fields, indent=None if asked.ranks else 1))

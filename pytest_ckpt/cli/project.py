@@ -26,7 +26,9 @@ _MAXIMUM_CLIENTS = 1_000_000
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("folders", metavar="FOLDER", nargs="+", help="folders of runs, each with its counts of clients")
+    parser.add_argument(
+        "directories", metavar="DIRECTORY", nargs="+", help="directories of runs, each with its counts of clients"
+    )
     parser.add_argument("--clients", metavar="N", required=True, help="hosts, or ranks where all runs had one host")
     parser.add_argument("--client-rate", metavar="SIZE", help="bytes a second that the network gives one client")
     parser.add_argument("--ceiling", metavar="SIZE", help="bytes a second that the vendor declares as the most")
@@ -38,7 +40,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.analysis.client_counts import KINDS, MINIMUM_COUNTS, counted_rates  # noqa: PLC0415
     from pytest_ckpt.analysis.saturation import project  # noqa: PLC0415 - numpy only here
     from pytest_ckpt.evidence.judged_run import recorded_settings  # noqa: PLC0415
-    from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_folder  # noqa: PLC0415
+    from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
     from pytest_ckpt.facts.measurement import Measurement  # noqa: PLC0415
@@ -50,15 +52,15 @@ def run(asked: argparse.Namespace) -> int:
         bounds[-1] *= clients
     measurements, notices = [], []
     declared: dict[OperationKind, float] = {"save": 0.0, "load": 0.0}
-    for folder in dict.fromkeys(map(Path, asked.folders)):
-        if not folder.is_dir():
-            raise UsageError(f"{folder} is no folder.", "Name the folder of a run, such as ckpt-report.")
-        document = judge_folder(folder, {}, foresees=False)
+    for directory in dict.fromkeys(map(Path, asked.directories)):
+        if not directory.is_dir():
+            raise UsageError(f"{directory} is no directory.", "Name the directory of a run, such as ckpt-report.")
+        document = judge_directory(directory, {}, foresees=False)
         measurements += [from_plain(Measurement, m) for m in document["measurements"]]
         for kind, ceiling in zip(KINDS, recorded_settings(document, {}).vendor_max_rates, strict=True):
             declared[kind] = max(declared[kind], ceiling)
-        if not is_unfinished(folder) and (changed := changes_of_facts(folder)):
-            notices.append(f"{folder} is not as its run left it: {', '.join(changed)}.")
+        if not is_unfinished(directory) and (changed := changes_of_facts(directory)):
+            notices.append(f"{directory} is not as its run left it: {', '.join(changed)}.")
     found = counted_rates(measurements, declared)
     rows = [
         (s, project(s.rates, clients, min([*bounds, *filter(None, [s.ceiling])], default=None)))

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 HELP = "run a training job once under strace, and write a pattern of its save, without names and data"
 DESCRIPTION = (
-    "Run a job once and write what it did to the files below a folder: calls, sizes, order, ranks. The pattern holds "
-    "no data and no names. --ckpt-engine=replay certifies storage with it."
+    "Run a job once and write what it did to the files below a directory: calls, sizes, order, ranks. The pattern "
+    "holds no data and no names. --ckpt-engine=replay certifies storage with it."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("--under", metavar="DIR", required=True, help="the folder into which the job saves once")
+    parser.add_argument("--under", metavar="DIR", required=True, help="the directory into which the job saves once")
     parser.add_argument("--out", metavar="FILE", required=True, help="the pattern to write, such as job.pattern.json")
     parser.add_argument("--label", metavar="TEXT", default="", help="what you call the job; stands in the pattern")
     parser.add_argument(
         "--each",
         metavar="GLOB",
         default="",
-        help="the job saves several times: how the folders of its saves are called",
+        help="the job saves several times: how the directories of its saves are called",
     )
     parser.add_argument("--no-pauses", action="store_true", help="leave out how long threads paused between calls")
     parser.add_argument(
@@ -66,7 +66,7 @@ def run(asked: argparse.Namespace) -> int:
         )
     out = user_path(asked.out, "--out")
     if not out.parent.is_dir():
-        raise UsageError(f"--out {asked.out}: its folder is not there.", "Name a file in a folder that exists.")
+        raise UsageError(f"--out {asked.out}: its directory is not there.", "Name a file in a directory that exists.")
     under = str(resolved_user_path(asked.under, "--under"))
     if asked.logs:
         calls = calls_of(user_path(asked.logs[0], "--from"))
@@ -74,10 +74,10 @@ def run(asked: argparse.Namespace) -> int:
         before = states_below(under)
         calls = trace(asked.words)
         refuse_unseen(calls, under, before, states_below(under))
-    made_by = f"pytest-ckpt {__version__}"
+    created_by = f"pytest-ckpt {__version__}"
 
     def make(of_save: Sequence[TracedCall]) -> Pattern:
-        return pattern_of(of_save, under, asked.label, made_by, with_pauses=not asked.no_pauses)
+        return pattern_of(of_save, under, asked.label, created_by, with_pauses=not asked.no_pauses)
 
     pattern = newest_of(*saves_of(calls, under, asked.each), make) if asked.each else make(calls)
     text = pattern.to_text()

@@ -31,7 +31,7 @@ _MAXIMUM_CLUSTERS, _MAXIMUM_RUNS, _MAXIMUM_DAYS, _MAXIMUM_FAILURES = 20, 10_000,
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("folders", metavar="FOLDER", nargs="+", help="folders of runs, such as ckpt-report")
+    parser.add_argument("directories", metavar="DIRECTORY", nargs="+", help="directories of runs, such as ckpt-report")
     parser.add_argument(
         "--cluster",
         metavar="LIST",
@@ -84,8 +84,8 @@ def run(asked: argparse.Namespace) -> int:
     if rules.interval_seconds == 0:
         raise UsageError("--interval=0s: more than 0 s is expected.", "Say rule, best, or a duration such as 10min.")
     rows, notices = [], []
-    for folder in dict.fromkeys(map(Path, asked.folders)):
-        measurements, of_run, changed = _measured(folder)
+    for directory in dict.fromkeys(map(Path, asked.directories)):
+        measurements, of_run, changed = _measured(directory)
         given = said_of(asked, _OPTIONS)
         clusters = [limits_of(resolve(given | {"ckpt_cluster": word}, of_run, ini_source="the run")) for word in words]
         if any(rules.seconds / limits.mttf_seconds > _MAXIMUM_FAILURES for limits in clusters):
@@ -96,11 +96,11 @@ def run(asked: argparse.Namespace) -> int:
         found = simulated_rows(measurements, clusters, rules)
         notices += changed
         if not found:
-            notices.append(f"{folder}: no measurement came to its end, so nothing can be simulated.")
-        several = f"{folder.name}: " if len(asked.folders) > 1 else ""
+            notices.append(f"{directory}: no measurement came to its end, so nothing can be simulated.")
+        several = f"{directory.name}: " if len(asked.directories) > 1 else ""
         rows += [(f"{several}{row.subject}", row) for row in found]
     if not rows:
-        raise UsageError(" ".join(notices), "Name the folder of a run that saved and loaded checkpoints.")
+        raise UsageError(" ".join(notices), "Name the directory of a run that saved and loaded checkpoints.")
     document = document_of(rows, rules, notices)
     if asked.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
@@ -114,16 +114,16 @@ def run(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _measured(folder: Path) -> tuple[list[Any], dict[str, str | None], list[str]]:
-    """Return the measurements of a run, its own rules as options, and what in its folder is not as the run left it."""
-    from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_folder  # noqa: PLC0415
+def _measured(directory: Path) -> tuple[list[Any], dict[str, str | None], list[str]]:
+    """Return the measurements of a run, its own rules as options, and what changed in its directory."""
+    from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
     from pytest_ckpt.facts.measurement import Measurement  # noqa: PLC0415
 
-    if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder.", "Name the folder of a run, such as ckpt-report.")
-    document = judge_folder(folder, {}, foresees=False)
+    if not directory.is_dir():
+        raise UsageError(f"{directory} is no directory.", "Name the directory of a run, such as ckpt-report.")
+    document = judge_directory(directory, {}, foresees=False)
     cluster = document["cluster"]
     of_run: dict[str, str | None] = {
         "ckpt_failures": cluster["failure_model"],
@@ -131,8 +131,8 @@ def _measured(folder: Path) -> tuple[list[Any], dict[str, str | None], list[str]
         "ckpt_load_budget": repr(cluster["load_budget"]),
         "ckpt_checkpoints_per_failure": str(cluster["checkpoints_per_failure"]),
     }
-    changed = [] if is_unfinished(folder) else changes_of_facts(folder)
-    listed = [f"{folder} is not as its run left it: {', '.join(changed)}."] if changed else []
+    changed = [] if is_unfinished(directory) else changes_of_facts(directory)
+    listed = [f"{directory} is not as its run left it: {', '.join(changed)}."] if changed else []
     return [from_plain(Measurement, m) for m in document["measurements"]], of_run, listed
 
 

@@ -23,7 +23,7 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("folder", metavar="FOLDER", help="the folder that runs were given with --ckpt-history")
+    parser.add_argument("directory", metavar="DIRECTORY", help="the directory that runs were given with --ckpt-history")
     parser.add_argument("--json", action="store_true", help="print the trend as JSON")
     parser.add_argument("--html", metavar="FILE", help="write the trend as one page with charts")
     parser.add_argument(
@@ -36,18 +36,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(asked: argparse.Namespace) -> int:
     """Print the trend."""
     from pytest_ckpt.analysis.trend import make_trend  # noqa: PLC0415
-    from pytest_ckpt.evidence.history import hold_against_folders, read_history  # noqa: PLC0415
+    from pytest_ckpt.evidence.history import hold_against_directories, read_history  # noqa: PLC0415
     from pytest_ckpt.report.trend import trend_lines, trend_sections  # noqa: PLC0415
 
     regression = _share(asked.fail_on_regression) if asked.fail_on_regression is not None else None
-    history = Path(asked.folder)
+    history = Path(asked.directory)
     entries, notices = read_history(history)
-    entries, differences = hold_against_folders(history, entries)
+    entries, differences = hold_against_directories(history, entries)
     document = make_trend(entries, [*notices, *differences], regression)
     if asked.html:
         from pytest_ckpt.report.html import write_page  # noqa: PLC0415 - jinja2 only when it is needed
 
-        lead = [f"{counted(document['runs'], 'run')} below {asked.folder}", *document["notices"]]
+        lead = [f"{counted(document['runs'], 'run')} below {asked.directory}", *document["notices"]]
         write_page(Path(asked.html), "Checkpoint storage, run after run", lead, trend_sections(document))
     if asked.json:
         print(json.dumps(document, indent=1))

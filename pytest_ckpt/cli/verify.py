@@ -1,4 +1,4 @@
-"""``pytest-ckpt verify``: whether a run folder is as its run left it."""
+"""``pytest-ckpt verify``: whether a run directory is as its run left it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.evidence.outcome import Examination
     from pytest_ckpt.evidence.signers import Signer
 
-HELP = "check that a run folder was not changed and that its verdicts follow from its measurements"
+HELP = "check that a run directory was not changed and that its verdicts follow from its measurements"
 DESCRIPTION = (
     "Check the digests of all files and the signature, judge the files again and write the certificate again. "
     "Exit code 0: UNCHANGED; 1: CHANGED, with the names of files and verdicts that differ; 8: the run wrote no report."
@@ -24,7 +24,7 @@ SCHEMA = "pytest-ckpt/verify/1"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("folder", metavar="FOLDER", help="the folder of a run, such as ckpt-report")
+    parser.add_argument("directory", metavar="DIRECTORY", help="the directory of a run, such as ckpt-report")
     parser.add_argument(
         "--key",
         metavar="PUB",
@@ -40,17 +40,17 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.evidence.signers import KnownKey, signers  # noqa: PLC0415
     from pytest_ckpt.evidence.signing import read_public_key  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
-    from pytest_ckpt.evidence.verification import verify_folder  # noqa: PLC0415
+    from pytest_ckpt.evidence.verification import verify_directory  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.grading.grading import EXIT_INCOMPLETE  # noqa: PLC0415
 
     known = [KnownKey(name=name, key=read_public_key(Path(name), option="--key")) for name in asked.key]
     keys = [one.key for one in known]
-    folder = Path(asked.folder)
-    checks = verify_folder(folder, keys)
-    found = signers({str(folder): folder}, known)
+    directory = Path(asked.directory)
+    checks = verify_directory(directory, keys)
+    found = signers({str(directory): directory}, known)
     is_broken = any(c.outcome == "broken" for c in checks)
-    unfinished = is_unfinished(folder)
+    unfinished = is_unfinished(directory)
     if asked.json:
         outcome = "changed" if is_broken else "incomplete" if unfinished else "unchanged"
         document = {"schema": SCHEMA, "outcome": outcome, "checks": to_plain(checks), "signers": to_plain(found)}
@@ -75,9 +75,9 @@ def _lines(
         lines.append(f"{name:<{width}} {outcome:<12} {which}; SHA-256 of the key {signer.key_id}")
     unchecked = [c.name for c in checks if c.outcome == "not checked"]
     if is_broken:
-        lines.append("CHANGED: this folder is not as its run left it")
+        lines.append("CHANGED: this directory is not as its run left it")
     elif unfinished:
-        lines.append("INCOMPLETE: the run wrote no report, so nothing says whether the folder is as it was left")
+        lines.append("INCOMPLETE: the run wrote no report, so nothing says whether the directory is as it was left")
     elif any(c.name == "signature" and c.outcome == "holds" for c in checks):
         # What was signed lists the pages too, whether or not they can be written again.
         lines.append("UNCHANGED since it was signed")

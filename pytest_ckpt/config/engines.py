@@ -185,7 +185,7 @@ def check_codec_installed(settings: Settings) -> None:
 
 
 def _check_files(given: EngineSpec) -> None:
-    """Raise ValueError where files are named that clean-up would not find in the folder of a checkpoint."""
+    """Raise ValueError where files are named that clean-up would not find in the directory of a checkpoint."""
     rule = given.files
     if not isinstance(rule, FileRule) or not isinstance(rule.of_rank, str):
         raise ValueError(f"files of engine {given.name} is {rule!r}, and a FileRule is expected")
@@ -213,7 +213,7 @@ def _check_files(given: EngineSpec) -> None:
         )
     for name in filter(None, (rule.of_rank, *rule.shared, *rule.passing, rule.consolidated)):
         if not isinstance(name, str) or "/" in name or name in {".", ".."}:
-            raise ValueError(f"files of engine {given.name} names {name!r}, and a name without folders is expected")
+            raise ValueError(f"files of engine {given.name} names {name!r}, and a name without directories is expected")
 
 
 def _given(spec: EngineSpec) -> Callable[[], EngineSpec]:

@@ -50,7 +50,7 @@ def load_waivers(path: str | None, known: Mapping[str, Collection[str]]) -> tupl
 
 def built_in(name: str) -> Gates:
     """Return a table that ships with the package."""
-    return read_gates((resources.folder("templates") / "gates" / f"{name}.toml").read_text(), known_names())
+    return read_gates((resources.directory("templates") / "gates" / f"{name}.toml").read_text(), known_names())
 
 
 def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> Gates:

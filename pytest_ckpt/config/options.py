@@ -144,7 +144,7 @@ def _check_commits(engines: Iterable[EngineSpec], strategies: Iterable[StrategyS
     for strategy in strategies:
         for engine in engines:
             if engine.files.commit and (strategy.saves_deltas or strategy.tiers):
-                why = "saves some checkpoints as pages" if strategy.saves_deltas else "saves to a folder first"
+                why = "saves some checkpoints as pages" if strategy.saves_deltas else "saves to a directory first"
                 ways = " or ".join(s.name for s in STRATEGIES if not (s.saves_deltas or s.tiers or s.compresses))
                 raise UsageError(
                     f"--ckpt-strategy {strategy.name} with --ckpt-engine {engine.name}: this strategy {why}. The "
@@ -205,7 +205,7 @@ def _check_tiers(values: Mapping[str, Any]) -> None:
     if not values["local_tier"]:
         raise UsageError(
             f"--ckpt-strategy {named[0]} needs a local tier.",
-            "Say --ckpt-local-tier=/mnt/nvme/ckpt: a folder on a disk or in memory of the host itself.",
+            "Say --ckpt-local-tier=/mnt/nvme/ckpt: a directory on a disk or in memory of the host itself.",
         )
     several = len({host.name for host in values["hosts"]}) > 1
     if several and (

@@ -134,7 +134,7 @@ def _check_pauses(found: FoundPattern, word: str, deadline_seconds: float) -> No
 
 def shipped_path(name: str) -> Path:
     """Return where a pattern lies that ships."""
-    return resources.folder("templates") / "job_patterns" / f"{name}.json"
+    return resources.directory("templates") / "job_patterns" / f"{name}.json"
 
 
 def _known() -> str:

@@ -20,7 +20,7 @@ _GB, _MAXIMUM_GB, _MAXIMUM_ACCELERATORS = 1e9, 1e9, 1_000_000_000
 def load_table(word: str) -> StorageTable:
     """Return a table by its name, or of a file. Raises UsageError."""
     if word in SHIPPED:
-        return read_table((resources.folder("templates") / "storage_tables" / f"{word}.toml").read_text())
+        return read_table((resources.directory("templates") / "storage_tables" / f"{word}.toml").read_text())
     if "/" not in word and not word.endswith(".toml"):
         raise UsageError(
             f"--table={word}: no table is called so{nearest(word, SHIPPED)}.",

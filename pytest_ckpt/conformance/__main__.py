@@ -1,4 +1,4 @@
-"""``python -m pytest_ckpt.conformance CHECK --folder=PATH``: run one check and print its observation."""
+"""``python -m pytest_ckpt.conformance CHECK --directory=PATH``: run one check and print its observation."""
 
 from __future__ import annotations
 
@@ -37,30 +37,31 @@ def main() -> int:
     """
     asked = _parser().parse_args()
     check = BY_NAME[asked.check]
-    base = Path(asked.folder).absolute()
-    # A check that is killed leaves a folder of its own behind; so it has one only where it needs one and none is given.
+    base = Path(asked.directory).absolute()
+    # A check that is killed leaves a directory of its own behind; so it has one only where it needs one and none is
+    # given.
     with _witness(asked) as witness:
-        folder = base / f"{check.name}-{os.getpid()}"
-        small = Path(asked.small_folder).absolute() / f"small-{folder.name}" if asked.small_folder else None
-        bases = [path.parent for path in (folder, small) if path] if asked.make_folder else []
-        refused = _refused_to_make([path for path in (*bases, folder, small) if path], bases)
+        directory = base / f"{check.name}-{os.getpid()}"
+        small = Path(asked.small_directory).absolute() / f"small-{directory.name}" if asked.small_directory else None
+        bases = [path.parent for path in (directory, small) if path] if asked.make_directory else []
+        refused = _refused_to_make([path for path in (*bases, directory, small) if path], bases)
         other = None
-        if asked.second_folder:
+        if asked.second_directory:
             first, _, last = (asked.second_ports or "").partition("-")
             ports = (int(first), int(last)) if asked.second_ports else None
             words = shlex.split(asked.second_command) if asked.second_command else AGENT
             other = Client(words, tell=_tell, ports=ports)
         context = CheckContext(
-            folder=folder,
+            directory=directory,
             witness=Path(witness) if witness else None,
             seed=asked.seed,
             share=asked.share,
             tell=_tell,
             other=other,
-            other_folder=str(Path(asked.second_folder) / folder.name) if asked.second_folder else None,
+            other_directory=str(Path(asked.second_directory) / directory.name) if asked.second_directory else None,
             power_cut=tuple(shlex.split(asked.power_cut or "")),
             power_cuts=asked.power_cuts,
-            small_folder=small,
+            small_directory=small,
             patience_seconds=asked.patience,
             space_seconds=asked.space_seconds,
             race_seconds=max(_SHORTEST_RACE_SECONDS, _RACE_SECONDS * asked.share),
@@ -72,7 +73,7 @@ def main() -> int:
         finally:
             if other:
                 other.close()
-            for made in (folder, small):
+            for made in (directory, small):
                 if made and not asked.keep:
                     _tell("remove", str(made))
                     shutil.rmtree(made, ignore_errors=True)
@@ -85,16 +86,16 @@ def _witness(asked: argparse.Namespace) -> AbstractContextManager[str | None]:
     return tempfile.TemporaryDirectory(prefix="pytest-ckpt-witness-")
 
 
-def _refused_to_make(folders: Sequence[Path], bases: Sequence[Path]) -> OSError | None:
-    """Make the check's folders; return the error of a target that lets none be made.
+def _refused_to_make(directories: Sequence[Path], bases: Sequence[Path]) -> OSError | None:
+    """Make the check's directories; return the error of a target that lets none be made.
 
     ``bases`` are those that other checks work in, too. With them, all else was there when the run began; without, the
-    user may have named another folder.
+    user may have named another directory.
     """
-    for folder in folders:
-        _tell("mkdir", str(folder))
+    for directory in directories:
+        _tell("mkdir", str(directory))
         try:
-            folder.mkdir(exist_ok=folder in bases)
+            directory.mkdir(exist_ok=directory in bases)
         except FileNotFoundError as error:
             if not bases:
                 raise
@@ -118,7 +119,7 @@ def _name_of(error: OSError) -> str:
 def make(check: Check, context: CheckContext) -> Observation:
     """Make a check and return what it saw; a call that fails where a healthy target's does not is an anomaly."""
     findings = Findings(unit=check.unit)
-    last_path = str(context.folder)
+    last_path = str(context.directory)
 
     def tell(call: str, path: str) -> None:
         nonlocal last_path
@@ -145,20 +146,24 @@ _tell = CallReporter()
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("posix", "pytest_ckpt.conformance", __doc__)
-    parser.add_argument("--folder", required=True, help="a folder on the target; the check works in a new one below it")
-    parser.add_argument("--second-folder", help="what the second client calls that folder")
+    parser.add_argument(
+        "--directory", required=True, help="a directory on the target; the check works in a new one below it"
+    )
+    parser.add_argument("--second-directory", help="what the second client calls that directory")
     parser.add_argument("--second-command", help="starts the second client's agent; without it, it runs on this host")
     parser.add_argument("--second-ports", help="where the agent calls back: a range of ports, such as 20000-20100")
-    parser.add_argument("--small-folder", help="a folder on a volume or quota of the same storage that may be filled")
+    parser.add_argument(
+        "--small-directory", help="a directory on a volume or quota of the same storage that may be filled"
+    )
     parser.add_argument("--power-cut", metavar="COMMAND", help="cuts the target's power and brings it back")
     parser.add_argument("--power-cuts", type=int, default=3, help="how often the power is cut")
-    parser.add_argument("--witness", help="a folder that is not on the target")
+    parser.add_argument("--witness", help="a directory that is not on the target")
     parser.add_argument("--patience", type=float, default=30.0, help="seconds after which a call counts as hung")
     parser.add_argument(
         "--space-seconds", type=float, default=60.0, help="seconds after which space taken or given back must show"
     )
-    parser.add_argument("--keep", action="store_true", help="leave the check's folder on the target")
-    parser.add_argument("--make-folder", action="store_true", help="make the folders named above, too")
+    parser.add_argument("--keep", action="store_true", help="leave the check's directory on the target")
+    parser.add_argument("--make-directory", action="store_true", help="make the directories named above, too")
     return parser
 
 

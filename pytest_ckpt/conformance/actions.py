@@ -54,7 +54,7 @@ def exists(path: str) -> bool:
 
 
 def names(path: str) -> list[str]:
-    """Return the names in a folder as the file system lists them."""
+    """Return the names in a directory as the file system lists them."""
     return os.listdir(path)  # noqa: PTH208 - doubled names must stay doubled, and in their order
 
 
@@ -72,8 +72,8 @@ def write(path: str, *, data: str, exclusive: bool = False, append: bool = False
             os.fsync(descriptor)
 
 
-def make_folder(path: str) -> None:
-    """Make a folder."""
+def make_directory(path: str) -> None:
+    """Make a directory."""
     os.mkdir(path)  # noqa: PTH102
 
 

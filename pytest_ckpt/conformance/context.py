@@ -1,4 +1,4 @@
-"""The context of a check: its folder, effort and second client, its findings, and a race that is watched."""
+"""The context of a check: its directory, effort and second client, its findings, and a race that is watched."""
 
 from __future__ import annotations
 
@@ -44,38 +44,39 @@ class Effort:
 class CheckContext(Effort):
     """A check's surroundings.
 
-    ``folder`` is an empty folder of the check's own on the target; ``other`` is a second client of the same storage and
-    ``other_folder`` what that client calls the folder, both None where there is none. ``witness`` is a folder that is
-    not on the target, for what must outlive it; None where no power is cut.
-    ``power_cut`` are the words of a command that cuts the target's power and brings it back, to be done ``power_cuts``
-    times. ``small_folder`` is an
-    empty folder on a volume or quota of the same storage that may be filled. ``tell`` says which call is about to be
-    made on which path: what a blocked check is named by. ``patience_seconds`` is how long a call may take before a
-    check that watches its own processes calls it hung; ``space_seconds`` how long space that was taken or given back
-    may take to show; ``race_seconds`` how long a race for one name goes on at most.
+    ``directory`` is an empty directory of the check's own on the target; ``other`` is a second client of the same
+    storage and ``other_directory`` what that client calls the directory, both None where there is none. ``witness`` is
+    a directory that is not on the target, for what must outlive it; None where no power is cut. ``power_cut`` are the
+    words of a command that cuts the target's power and brings it back, to be done ``power_cuts`` times.
+    ``small_directory`` is an empty directory on a volume or quota of the same storage that may be filled. ``tell`` says
+    which call is about to be made on which path: what a blocked check is named by. ``patience_seconds`` is how long a
+    call may take before a check that watches its own processes calls it hung; ``space_seconds`` how long space that was
+    taken or given back may take to show; ``race_seconds`` how long a race for one name goes on at most.
     """
 
-    folder: Path
+    directory: Path
     witness: Path | None
     tell: Callable[[str, str], None]
     other: Client | None = None
-    other_folder: str | None = None
+    other_directory: str | None = None
     power_cut: tuple[str, ...] = ()
     power_cuts: int = 3
-    small_folder: Path | None = None
+    small_directory: Path | None = None
     patience_seconds: float = 30.0
     space_seconds: float = 60.0
     race_seconds: float = 600.0
 
     def second(self) -> tuple[Client, str]:
-        """Return the second client and what it calls the folder, once it sees it. Raises NotRun where there is none."""
-        if self.other is None or self.other_folder is None:
+        """Return the second client and what it calls the directory, once it sees it. Raises NotRun without one."""
+        if self.other is None or self.other_directory is None:
             raise NotRun("there is no second client (--ckpt-second-mount, or a second host in --ckpt-hosts)")
-        if not self.other.sees(self.other_folder):
+        if not self.other.sees(self.other_directory):
             raise OSError(
-                errno.ENOENT, "a folder that this client has made is not found by the other for 10 s", self.other_folder
+                errno.ENOENT,
+                "a directory that this client has made is not found by the other for 10 s",
+                self.other_directory,
             )
-        return self.other, self.other_folder
+        return self.other, self.other_directory
 
 
 @dataclass(slots=True)

@@ -1,1 +1,1 @@
-"""Whether a run folder may be believed: digests, signature, cross-checks, judging again."""
+"""Whether a run directory may be believed: digests, signature, cross-checks, judging again."""

@@ -43,7 +43,7 @@ class Envelope:
 
 
 def statement(document: Mapping[str, Any], sha256: Mapping[str, str]) -> bytes:
-    """Return the serialised in-toto statement about a report; ``sha256`` are digests of files of its folder.
+    """Return the serialised in-toto statement about a report; ``sha256`` are digests of files of its directory.
 
     PASSED is only what is certified; a rehearsal that met everything is WARNED; all else, also what is incomplete,
     is FAILED, so that a policy that looks at ``result`` alone is never too kind. What did not run is in no list.

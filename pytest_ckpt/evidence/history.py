@@ -1,4 +1,4 @@
-"""The history of many runs: one line of JSON a run, and the folder of each, both below one folder."""
+"""The history of many runs: one line of JSON a run, and the directory of each, both below one directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SCHEMA = "pytest-ckpt/history/1"
 LINES, RUNS, _LOCK = "history.jsonl", "runs", "lock"
 _REPORT = "report.json"
-# As runs are named; nothing that leads out of the folder of runs.
+# As runs are named; nothing that leads out of the directory of runs.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MAXIMUM_NAMED = 5
 _REQUESTS = "request_p99_seconds"
@@ -36,7 +36,7 @@ Seconds = Annotated[float, Bounds(ge=1e-9, le=1e9)]
 
 
 class LineSubject(TypedDict):
-    """Every operation of one subject. ``is_whole``: its measurement came to its end.
+    """Every operation of one subject. ``is_complete``: its measurement came to its end.
 
     ``conditions`` are what a time depends on besides storage and load. ``request_p99_seconds``, on an object store: the
     99th percentile of each kind of request, at its worst endpoint.
@@ -44,7 +44,7 @@ class LineSubject(TypedDict):
 
     subject: Text
     conditions: dict[str, Any]
-    is_whole: bool
+    is_complete: bool
     save_seconds: list[Seconds]
     load_seconds: list[Seconds]
     save_limit_seconds: Positive
@@ -66,7 +66,7 @@ class Line(TypedDict):
     grade: Grade
     exit_code: Literal[0, 1, 2, 3, 4, 8]
     accelerators: CountFromOne
-    folder: str
+    directory: str
     subjects: list[LineSubject]
 
 
@@ -77,13 +77,14 @@ def check_place(history: Path, target: Path, report: Path) -> None:
         inside = resolved_user_path(other, option)
         if place == inside or inside in place.parents:
             raise UsageError(
-                f"{OPTION} {history} lies in {option} {other}.", "Name a folder elsewhere: /var/lib/ckpt, for example."
+                f"{OPTION} {history} lies in {option} {other}.",
+                "Name a directory elsewhere: /var/lib/ckpt, for example.",
             )
     with answering(f"{OPTION} {history}"):
         there = next(p for p in (place, *place.parents) if is_there(p))
         can_be_written = there.is_dir() and os.access(there, os.W_OK | os.X_OK)
     if not can_be_written:
-        raise UsageError(f"{OPTION} {history} cannot be written.", "Name a folder that can be written.")
+        raise UsageError(f"{OPTION} {history} cannot be written.", "Name a directory that can be written.")
 
 
 def entry(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def entry(document: Mapping[str, Any]) -> dict[str, Any]:
         "grade": document["grade"],
         "exit_code": document["exit_code"],
         "accelerators": document["cluster"]["accelerators"],
-        "folder": f"{RUNS}/{run['id']}",
+        "directory": f"{RUNS}/{run['id']}",
         "subjects": [
             {
                 "subject": m["subject"],
@@ -110,7 +111,7 @@ def entry(document: Mapping[str, Any]) -> dict[str, Any]:
                 | {name: m[name] for name in ("processes", "scale", "bytes")}
                 | ({"plugins": plugins} if plugins else {})
                 | ({"engine of": owner} if (owner := _owner(limits[m["subject"]])) else {}),
-                "is_whole": m["failure"] is None,
+                "is_complete": m["failure"] is None,
                 "save_seconds": [o["seconds"] for o in m["operations"] if o["kind"] == "save"],
                 "load_seconds": [o["seconds"] for o in m["operations"] if o["kind"] == "load"],
                 "save_limit_seconds": limits[m["subject"]]["save_limit_seconds"],
@@ -136,8 +137,8 @@ def _owner(checkpoint: Mapping[str, Any]) -> str:
     return str((checkpoint.get("engine") or {}).get("owner", ""))
 
 
-def append_run(history: Path, document: Mapping[str, Any], folder: Path) -> int:
-    """Copy a run folder into the history and append its line; return how many lines there are now.
+def append_run(history: Path, document: Mapping[str, Any], directory: Path) -> int:
+    """Copy a run directory into the history and append its line; return how many lines there are now.
 
     The copy is whole before the line appears, and the line is on disk before this returns. Raises OSError.
     """
@@ -149,8 +150,8 @@ def append_run(history: Path, document: Mapping[str, Any], folder: Path) -> int:
         partial = history / RUNS / f".{line['id']}.partial"
         shutil.rmtree(partial, ignore_errors=True)
         try:
-            shutil.copytree(folder, partial)
-            partial.rename(history / line["folder"])
+            shutil.copytree(directory, partial)
+            partial.rename(history / line["directory"])
         except OSError:
             shutil.rmtree(partial, ignore_errors=True)
             raise
@@ -166,14 +167,14 @@ def append_run(history: Path, document: Mapping[str, Any], folder: Path) -> int:
 def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the entries in the order in which the runs started, and a sentence for each line that is none.
 
-    Raises UsageError when the folder holds no history.
+    Raises UsageError when the directory holds no history.
     """
     file = user_path(history, OPTION) / LINES
     try:
         lines = read(file).splitlines()
     except OSError as error:
         raise UsageError(
-            f"{file} cannot be read: {error.strerror}.", f"Name a folder that runs were given with {OPTION}."
+            f"{file} cannot be read: {error.strerror}.", f"Name a directory that runs were given with {OPTION}."
         ) from None
     entries: dict[str, dict[str, Any]] = {}
     notices = []
@@ -190,7 +191,7 @@ def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
     return sorted(entries.values(), key=_moment), notices
 
 
-def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+def hold_against_directories(history: Path, entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
     """Hold every line against the report of its run; return what can be believed, and what cannot.
 
     Where they differ the report counts, as long as it is as its manifest lists it.
@@ -198,19 +199,19 @@ def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[
     runs = user_path(history, OPTION) / RUNS
     kept, notices, bare = [], [], 0
     for line in entries:
-        folder = runs / line["id"]
-        if not folder.is_dir():
+        directory = runs / line["id"]
+        if not directory.is_dir():
             bare += 1
             kept.append(line)
             continue
         try:
             # As a line would hold it: without tuples.
-            report = parse(read(folder / _REPORT))
+            report = parse(read(directory / _REPORT))
             document = parse(json.dumps(entry(report)).encode())
             wrong = fault(document, Line)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             wrong = f"{_REPORT} is none: {error}"
-        if not wrong and not is_as_listed(folder, _REPORT):
+        if not wrong and not is_as_listed(directory, _REPORT):
             wrong = f"{_REPORT} is not as its run left it"
         if wrong:
             notices.append(f"run {line['id']} was left out: {RUNS}/{line['id']}: {wrong}")
@@ -225,7 +226,7 @@ def hold_against_folders(history: Path, entries: list[dict[str, Any]]) -> tuple[
         more = f" and {len(lost) - _MAXIMUM_NAMED} more" if len(lost) > _MAXIMUM_NAMED else ""
         notices.append(f"in {RUNS}, but without a line in {LINES}: {', '.join(lost[:_MAXIMUM_NAMED])}{more}")
     if bare:
-        notices.append(f"{bare} of {len(entries)} runs have no folder in {RUNS}: nothing holds their lines")
+        notices.append(f"{bare} of {len(entries)} runs have no directory in {RUNS}: nothing holds their lines")
     return sorted(kept, key=_moment), notices
 
 

@@ -1,4 +1,4 @@
-"""A run folder's facts, read and judged by today's judges: typed, for whatever is made of it."""
+"""A run directory's facts, read and judged by today's judges: typed, for whatever is made of it."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run, sever
 from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.sizing.plan import Plan, plan_run
 
-NO_FACTS = "In this folder there is no measurement of it."
+NO_FACTS = "In this directory there is no measurement of it."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Facts:
-    """What the folder of a run holds beside its report."""
+    """What the directory of a run holds beside its report."""
 
     kind: str
     plan: Plan
@@ -58,7 +58,7 @@ class _Facts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedRun:
-    """A run that was judged again: what its folder holds, and what follows. ``extras`` are requirements of plugins.
+    """A run that was judged again: what its directory holds, and what follows. ``extras`` are requirements of plugins.
 
     ``catalogue_names`` are the requirements and checks of the version that made the run.
     """
@@ -81,8 +81,8 @@ class JudgedRun:
         """Return its report, without a forecast where nobody reads that."""
         document = make_document(
             foresees=foresees,
-            # The certificate in that folder is another judgement's.
-            run={**self.report["run"], "folder": ""},
+            # The certificate in that directory is another judgement's.
+            run={**self.report["run"], "directory": ""},
             plan=self.plan,
             settings=self.settings,
             gates=self.gates,
@@ -102,14 +102,14 @@ class JudgedRun:
 
 
 def judged_run(
-    folder: Path,
+    directory: Path,
     report: ReadDocument,
     command_line: Mapping[str, str | None],
     *,
     as_recorded: bool,
     decides_all: bool = False,
 ) -> JudgedRun:
-    """Judge the facts of a folder again, whose report was read. Raises UsageError, or what odd facts lead to.
+    """Judge the facts of a directory again, whose report was read. Raises UsageError, or what odd facts lead to.
 
     ``decides_all``: also what the report does not decide, wherever there are facts of it.
     """
@@ -127,17 +127,19 @@ def judged_run(
     asked = dataclasses.replace(gates, kinds=gates.kinds | later)
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, asked, catalogue))
     plan = plan_run(settings, target, gates.table)
-    measurements = completed(folder, plan)
+    measurements = completed(directory, plan)
     if "page cache" in target.capabilities and any(m.cache and m.cache.is_declared_cold for m in measurements):
-        raise not_ours(folder, "holds what no run writes", ["its target has a page cache, and loads were not counted"])
-    observations = read_observations(folder)
+        raise not_ours(
+            directory, "holds what no run writes", ["its target has a page cache, and loads were not counted"]
+        )
+    observations = read_observations(directory)
     facts = _Facts(
         kind=target.kind,
         plan=plan,
         gates=asked,
         measurements={str(m.subject): m for m in measurements},
         observations={(o.requirement, o.subject): o for o in observations},
-        others=other_measurements(folder, plan),
+        others=other_measurements(directory, plan),
     )
     verdicts = _verdicts(report, settings, facts, catalogue, as_recorded=as_recorded, decides_all=decides_all)
     waivers = tuple(fitting(Waiver, w) for w in report.get("waivers", []))
@@ -169,7 +171,7 @@ def judged_run(
         observations=tuple(observations),
         waivers=waivers,
         judgement=judgement,
-        starts=all_starts(folder, report["run"], report.get("exit_code"), measurements, observations),
+        starts=all_starts(directory, report["run"], report.get("exit_code"), measurements, observations),
     )
 
 

@@ -1,4 +1,4 @@
-"""The digests of everything in a run folder, in the form that ``sha256sum --check`` reads, and their comparison."""
+"""The digests of everything in a run directory, in the form that ``sha256sum --check`` reads, and their comparison."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """How a folder differs from its manifest: names of files. ``ill_formed`` are lines of the manifest itself."""
+    """How a directory differs from its manifest: names of files. ``ill_formed`` are lines of the manifest itself."""
 
     listed: int
     changed: tuple[str, ...]
@@ -47,36 +47,36 @@ def report_text(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=1) + "\n"
 
 
-def write_manifest(folder: Path) -> None:
-    """Write the SHA-256 of every file below ``folder`` into ``manifest.sha256``.
+def write_manifest(directory: Path) -> None:
+    """Write the SHA-256 of every file below ``directory`` into ``manifest.sha256``.
 
-    Folders without a file are removed: a manifest cannot list them, so that one that is there later was added.
+    Directories without a file are removed: a manifest cannot list them, so that one that is there later was added.
     """
-    for place, _, _ in os.walk(folder, topdown=False):
+    for place, _, _ in os.walk(directory, topdown=False):
         with contextlib.suppress(OSError):
             Path(place).rmdir()
-    (folder / MANIFEST).write_text(manifest_text(digests(folder)), encoding="utf-8", errors="surrogateescape")
+    (directory / MANIFEST).write_text(manifest_text(digests(directory)), encoding="utf-8", errors="surrogateescape")
 
 
-def digests(folder: Path) -> dict[str, str]:
-    """Return {path below the folder: SHA-256} of every file that a manifest lists.
+def digests(directory: Path) -> dict[str, str]:
+    """Return {path below the directory: SHA-256} of every file that a manifest lists.
 
-    What has no digest is listed with an empty one: what is neither a file nor a folder (a link, a pipe), what cannot be
-    read, what has more than 256 MiB, and, with a slash at its end, a folder in which there is nothing. Of more than
-    2 GiB the largest files have none.
+    What has no digest is listed with an empty one: what is neither a file nor a directory (a link, a pipe), what cannot
+    be read, what has more than 256 MiB, and, with a slash at its end, a directory in which there is nothing. Of more
+    than 2 GiB the largest files have none.
     """
     found: dict[str, str] = {}
     sizes: list[tuple[float, str, Path]] = []
 
     def closed(error: OSError) -> None:
-        found[f"{Path(error.filename).relative_to(folder).as_posix()}/"] = ""
+        found[f"{Path(error.filename).relative_to(directory).as_posix()}/"] = ""
 
-    for place, folders, files in os.walk(folder, onerror=closed):
-        if not folders and not files and place != str(folder):
-            found[f"{Path(place).relative_to(folder).as_posix()}/"] = ""
-        for name in [*files, *(f for f in folders if _is_link(Path(place, f)))]:
+    for place, directories, files in os.walk(directory, onerror=closed):
+        if not directories and not files and place != str(directory):
+            found[f"{Path(place).relative_to(directory).as_posix()}/"] = ""
+        for name in [*files, *(f for f in directories if _is_link(Path(place, f)))]:
             path = Path(place, name)
-            below = path.relative_to(folder).as_posix()
+            below = path.relative_to(directory).as_posix()
             if below not in _NOT_LISTED:
                 found[below] = ""
                 if (size := _size(path)) <= _MAXIMUM_BYTES:
@@ -104,19 +104,19 @@ def manifest_text(found: Mapping[str, str]) -> str:
     return "".join(_line(name, found[name]) for name in sorted(found) if found[name])
 
 
-def is_as_listed(folder: Path, name: str) -> bool:
-    """Whether one file is as the manifest of its folder lists it."""
+def is_as_listed(directory: Path, name: str) -> bool:
+    """Whether one file is as the manifest of its directory lists it."""
     try:
-        listed = _manifest_of(folder).splitlines(keepends=True)
-        return _line(name, file_digest(folder / name)) in listed
+        listed = _manifest_of(directory).splitlines(keepends=True)
+        return _line(name, file_digest(directory / name)) in listed
     except OSError:
         return False
 
 
-def compare(folder: Path) -> Comparison:
-    """Compare a folder with its manifest. Raises OSError when there is none that can be read."""
-    text = _manifest_of(folder)
-    there = digests(folder)
+def compare(directory: Path) -> Comparison:
+    """Compare a directory with its manifest. Raises OSError when there is none that can be read."""
+    text = _manifest_of(directory)
+    there = digests(directory)
     listed: dict[str, str] = {}
     ill_formed = []
     for number, line in enumerate(text.split("\n")[:-1] if text.endswith("\n") else text.split("\n"), 1):
@@ -132,14 +132,14 @@ def compare(folder: Path) -> Comparison:
         removed=tuple(sorted(set(listed) - set(there))),
         ill_formed=tuple(ill_formed),
     )
-    if result.is_same and (text != manifest_text(there) or (folder / MANIFEST).is_symlink()):
+    if result.is_same and (text != manifest_text(there) or (directory / MANIFEST).is_symlink()):
         return Comparison(listed=len(listed), changed=(MANIFEST,), added=(), removed=(), ill_formed=())
     return result
 
 
-def _manifest_of(folder: Path) -> str:
+def _manifest_of(directory: Path) -> str:
     """Return the text of a manifest. Raises OSError, also for a pipe or a device, which would keep its reader."""
-    return read(folder / MANIFEST).decode("utf-8", errors="surrogateescape")
+    return read(directory / MANIFEST).decode("utf-8", errors="surrogateescape")
 
 
 def _line(name: str, digest: str) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pytest_ckpt.evidence.starts import event_files
-from pytest_ckpt.facts.events import MeasurementBegun, OperationDone, event_from_plain
+from pytest_ckpt.facts.events import MeasurementStarted, OperationDone, event_from_plain
 from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.support.strict_json import parse, read_lines
 
 
-def ends_of(folder: Path, measurement: Measurement) -> tuple[float, ...]:
+def ends_of(directory: Path, measurement: Measurement) -> tuple[float, ...]:
     """Return the seconds since its launch began at which each operation of a measurement had ended, in their order.
 
     Empty where ``events.jsonl`` does not tell of just these operations.
@@ -19,10 +19,10 @@ def ends_of(folder: Path, measurement: Measurement) -> tuple[float, ...]:
     listed: list[tuple[Operation, float]] = []
     wanted = list(measurement.operations)
     try:
-        for line in _lines(folder):
+        for line in _lines(directory):
             plain = parse(line)
             event = event_from_plain(plain)
-            if isinstance(event, MeasurementBegun) and event.subject == measurement.subject:
+            if isinstance(event, MeasurementStarted) and event.subject == measurement.subject:
                 if [operation for operation, _ in listed] == wanted:
                     # What follows was measured to add patterns.
                     break
@@ -36,9 +36,9 @@ def ends_of(folder: Path, measurement: Measurement) -> tuple[float, ...]:
     return tuple(seconds for _, seconds in listed)
 
 
-def _lines(folder: Path) -> Iterator[bytes]:
+def _lines(directory: Path) -> Iterator[bytes]:
     """Yield the complete lines that all starts of a run wrote."""
-    for file in event_files(folder):
+    for file in event_files(directory):
         for line in read_lines(file):
             if line.endswith(b"\n"):
                 yield line

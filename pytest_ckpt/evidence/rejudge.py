@@ -1,4 +1,4 @@
-"""Re-judges the saved results of a run from its folder: no target, no MPI, no torch."""
+"""Re-judges the saved results of a run from its directory: no target, no MPI, no torch."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ SECTIONS_LEFT_OUT = "what plugins wrote about the run's own verdicts is not repe
 _JUDGED = (REPORT, "measurements/", "observations/")
 
 
-def judge_folder(
-    folder: Path,
+def judge_directory(
+    directory: Path,
     command_line: Mapping[str, str | None],
     *,
     as_recorded: bool = False,
     foresees: bool = True,
     report: ReadDocument | None = None,
 ) -> Document:
-    """Return the report of a run folder, judged again; ``command_line`` holds the limits that were given.
+    """Return the report of a run directory, judged again; ``command_line`` holds the limits that were given.
 
     With the limits of the run the verdicts are those of the run. Plugins are not there to judge again: with the limits
     of the run their verdicts are kept and said to be, with others they are "not run", and neither certifies.
     ``as_recorded`` keeps them word for word, for whoever compares. Without ``foresees`` there is no forecast, which is
-    simulated, and so no numpy is needed. ``report`` is the report of the folder, if the caller has read it
+    simulated, and so no numpy is needed. ``report`` is the report of the directory, if the caller has read it
     already. A run whose controller was killed is judged from what there is, and is "incomplete". Raises
-    UsageError when the folder holds no run, and when a file in it is none that a run leaves.
+    UsageError when the directory holds no run, and when a file in it is none that a run leaves.
     """
-    unfinished = is_unfinished(folder)
-    found = read_file(folder / SESSION) if unfinished else report or read_report(folder)
-    with odd_facts_named(folder):
-        begun = begun_report(found, read_file(folder / PLAN)) if unfinished else found
-        document = _judge(folder, begun, command_line, as_recorded=as_recorded, foresees=foresees)
+    unfinished = is_unfinished(directory)
+    found = read_file(directory / SESSION) if unfinished else report or read_report(directory)
+    with odd_facts_named(directory):
+        begun = begun_report(found, read_file(directory / PLAN)) if unfinished else found
+        document = _judge(directory, begun, command_line, as_recorded=as_recorded, foresees=foresees)
         return as_incomplete(document) if unfinished else document
 
 
 @contextlib.contextmanager
-def odd_facts_named(folder: Path) -> Iterator[None]:
-    """Turn what odd facts of a folder lead to into a UsageError.
+def odd_facts_named(directory: Path) -> Iterator[None]:
+    """Turn what odd facts of a directory lead to into a UsageError.
 
     They have the right form and yet are none: a median over nothing, a division by zero, a part that lacks.
     """
@@ -67,19 +67,22 @@ def odd_facts_named(folder: Path) -> Iterator[None]:
         yield
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise UsageError(
-            f"{folder} cannot be judged: it holds what no run leaves ({type(error).__name__}: {error}).", VERIFY_REMEDY
+            f"{directory} cannot be judged: it holds what no run leaves ({type(error).__name__}: {error}).",
+            VERIFY_REMEDY,
         ) from None
 
 
-def judge_sealed_folder(folder: Path, command_line: Mapping[str, str | None], *, foresees: bool = True) -> Document:
-    """Return the report of a run folder, judged again; what was changed since its run is named, and cannot pass.
+def judge_sealed_directory(
+    directory: Path, command_line: Mapping[str, str | None], *, foresees: bool = True
+) -> Document:
+    """Return the report of a run directory, judged again; what was changed since its run is named, and cannot pass.
 
-    Only files that are judged are looked at. Raises UsageError as `judge_folder` does.
+    Only files that are judged are looked at. Raises UsageError as `judge_directory` does.
     """
-    document = judge_folder(folder, command_line, foresees=foresees)
-    if is_unfinished(folder) or not (changed := changes_of_facts(folder)):
+    document = judge_directory(directory, command_line, foresees=foresees)
+    if is_unfinished(directory) or not (changed := changes_of_facts(directory)):
         return document
-    return without_trust(document, [f"The folder is not as its run left it: {', '.join(changed)}. {VERIFY_REMEDY}"])
+    return without_trust(document, [f"The directory is not as its run left it: {', '.join(changed)}. {VERIFY_REMEDY}"])
 
 
 def without_trust(document: Document, reasons: Sequence[str]) -> Document:
@@ -92,10 +95,10 @@ def without_trust(document: Document, reasons: Sequence[str]) -> Document:
     return document
 
 
-def changes_of_facts(folder: Path) -> list[str]:
+def changes_of_facts(directory: Path) -> list[str]:
     """Return what is not as the manifest lists it of report, measurements and observations."""
     try:
-        found = compare(folder)
+        found = compare(directory)
     except OSError as error:
         return [f"{MANIFEST} cannot be read: {error.strerror}"]
     changes = (("changed", found.changed), ("added", found.added), ("removed", found.removed))
@@ -122,14 +125,14 @@ def altered_tables(report: ReadDocument) -> tuple[str, ...]:
 
 
 def _judge(
-    folder: Path,
+    directory: Path,
     report: ReadDocument,
     command_line: Mapping[str, str | None],
     *,
     as_recorded: bool,
     foresees: bool,
 ) -> Document:
-    judged = judged_run(folder, report, command_line, as_recorded=as_recorded)
+    judged = judged_run(directory, report, command_line, as_recorded=as_recorded)
     document = judged.document(foresees=foresees)
     if report.get("sections") and not as_recorded:
         document["disclosures"].append(SECTIONS_LEFT_OUT)

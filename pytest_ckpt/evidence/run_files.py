@@ -1,4 +1,4 @@
-"""Reads the files of a run folder strictly: checked against their schema, and against facts that cannot be."""
+"""Reads the files of a run directory strictly: checked against their schema, and against facts that cannot be."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read
 
-VERIFY_REMEDY = "pytest-ckpt verify says what in the folder is not as its run left it."
+VERIFY_REMEDY = "pytest-ckpt verify says what in the directory is not as its run left it."
 _MAXIMUM_TOLD = 5
 _KINDS = ("save", "load")
 # Clocks are read to the nanosecond and summed in floats.
@@ -27,7 +27,7 @@ _RECORDS: Mapping[str, type[Any]] = {
     "measurements/*.json": Measurement,
     "observations/*.json": Observation,
     "starts/*/added/*.json": Measurement,
-    "starts/*/broken_off/*.json": Measurement,
+    "starts/*/interrupted_work/*.json": Measurement,
     "starts/*/start.json": Start,
 }
 
@@ -39,12 +39,12 @@ ReadDocument = Mapping[str, Any]
 REPORT, SESSION, PLAN, EVENTS = "report.json", "session.json", "plan.json", "events.jsonl"
 
 
-def read_report(folder: Path) -> Document:
-    """Return the report of a run folder. Raises UsageError when there is no report, or one that no run writes."""
-    file = folder / REPORT
+def read_report(directory: Path) -> Document:
+    """Return the report of a run directory. Raises UsageError when there is no report, or one that no run writes."""
+    file = directory / REPORT
     report = read_file(file)
     if not isinstance(report, dict) or not str(report.get("schema", "")).startswith("pytest-ckpt/report/"):
-        raise UsageError(f"{file} is no report of pytest-ckpt.", "Name the folder of a run, such as ckpt-report.")
+        raise UsageError(f"{file} is no report of pytest-ckpt.", "Name the directory of a run, such as ckpt-report.")
     if report["schema"] != SCHEMA:
         raise UsageError(
             f"{file} follows {report['schema']:.60}, which this version does not know.",
@@ -55,9 +55,9 @@ def read_report(folder: Path) -> Document:
     return report
 
 
-def read_measurements(folder: Path, plan: Plan) -> list[Measurement]:
-    """Return the measurements of a run folder, in the order of its plan. Raises UsageError for what is none."""
-    files = [(folder / "measurements" / f"{planned.subject.slug}.json", planned) for planned in plan.checkpoints]
+def read_measurements(directory: Path, plan: Plan) -> list[Measurement]:
+    """Return the measurements of a run directory, in the order of its plan. Raises UsageError for what is none."""
+    files = [(directory / "measurements" / f"{planned.subject.slug}.json", planned) for planned in plan.checkpoints]
     return [read_measurement(file, planned) for file, planned in files if file.exists()]
 
 
@@ -69,10 +69,10 @@ def read_measurement(file: Path, planned: PlannedCheckpoint) -> Measurement:
     return measurement
 
 
-def read_observations(folder: Path) -> list[Observation]:
+def read_observations(directory: Path) -> list[Observation]:
     """Return what the checks of a run saw. Raises UsageError."""
     found = []
-    for file in sorted((folder / "observations").glob("*.json")):
+    for file in sorted((directory / "observations").glob("*.json")):
         observation = _read_record(file, Observation, "observation")
         name = f"{observation.requirement}.{observation.subject}"
         if file.stem != name:
@@ -102,16 +102,16 @@ def fitting(kind: type[Record], plain: Any) -> Record:
 
 
 def read_file(file: Path) -> Any:
-    """Return the JSON of a file of the folder. Raises UsageError."""
+    """Return the JSON of a file of the directory. Raises UsageError."""
     try:
         return parse(read(file))
     except OSError as error:
         raise UsageError(
             f"{file} cannot be read: {error.strerror}.",
-            "Name the folder of a run, such as ckpt-report, or of results of DLIO.",
+            "Name the directory of a run, such as ckpt-report, or of results of DLIO.",
         ) from None
     except ValueError as error:
-        raise UsageError(f"{file} is not JSON: {error}.", "Name the folder of a run that ended.") from None
+        raise UsageError(f"{file} is not JSON: {error}.", "Name the directory of a run that ended.") from None
 
 
 def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
@@ -120,17 +120,17 @@ def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
     return UsageError(f"{file} {what}: {'; '.join(wrong[:_MAXIMUM_TOLD])}{more}.", VERIFY_REMEDY)
 
 
-def odd_records(folder: Path) -> Iterator[str]:
+def odd_records(directory: Path) -> Iterator[str]:
     """Yield the names of files that hold another thing than the record that a run writes. Raises UsageError."""
     for pattern, kind in _RECORDS.items():
-        for file in sorted(folder.glob(pattern)):
+        for file in sorted(directory.glob(pattern)):
             plain = read_file(file)
             try:
                 is_odd = to_plain(from_plain(kind, plain)) != plain
             except (TypeError, ValueError, AttributeError):
                 is_odd = True
             if is_odd:
-                yield file.relative_to(folder).as_posix()
+                yield file.relative_to(directory).as_posix()
 
 
 def _contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list[str]:

@@ -1,4 +1,4 @@
-"""Whether the signed statement of a run folder fits what the folder holds."""
+"""Whether the signed statement of a run directory fits what the directory holds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 SIGN_OPTION = "--ckpt-sign"
 
 
-def check_signature(folder: Path, report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
+def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
     """Check the envelope's form, what it states, and with ``keys`` that the owner of one of them signed it."""
-    file = folder / ATTESTATION
+    file = directory / ATTESTATION
     if file.is_symlink():
         # A manifest does not list it, so nothing else would tell.
         description = f"{ATTESTATION} is a link"
@@ -41,11 +41,11 @@ def check_signature(folder: Path, report: Mapping[str, Any] | None, keys: Sequen
         faults.append(f"{ATTESTATION} is not byte for byte as it was written")
     if envelope.payload_type != PAYLOAD_TYPE:
         faults.append(f"the payload type is {envelope.payload_type!r}, not {PAYLOAD_TYPE!r}")
-    sha256 = digests(folder) | {MANIFEST: file_digest(folder / MANIFEST)}
+    sha256 = digests(directory) | {MANIFEST: file_digest(directory / MANIFEST)}
     if report is None or "report.json" not in sha256:
         faults.append("there is no report that can be read to hold the statement against")
     elif envelope.payload != statement(report, sha256):
-        faults.append(f"what was signed is not what the folder holds ({_stated(envelope.payload, sha256)})")
+        faults.append(f"what was signed is not what the directory holds ({_stated(envelope.payload, sha256)})")
     if keys:
         from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415
 
@@ -59,7 +59,7 @@ def check_signature(folder: Path, report: Mapping[str, Any] | None, keys: Sequen
             name="signature", outcome="broken", description="the signature does not hold", details=tuple(faults)
         )
     if not keys:
-        description = f"{ATTESTATION} fits the folder; who signed it cannot be known without --key"
+        description = f"{ATTESTATION} fits the directory; who signed it cannot be known without --key"
         return Examination(name="signature", outcome="not checked", description=description)
     return Examination(
         name="signature", outcome="holds", description="report.json and manifest were signed with a key of --key"
@@ -67,7 +67,7 @@ def check_signature(folder: Path, report: Mapping[str, Any] | None, keys: Sequen
 
 
 def unsigned(report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
-    """Return what is found of a folder without a signature: broken where it had one, or one is expected."""
+    """Return what is found of a directory without a signature: broken where it had one, or one is expected."""
     was_signed = report is not None and any(
         s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()
     )

@@ -1,4 +1,4 @@
-"""Who signed the statements of run folders: one entry for each signer, known or not."""
+"""Who signed the statements of run directories: one entry for each signer, known or not."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class KnownKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signer:
-    """Who signed some folders, or a key that signed none of them.
+    """Who signed some directories, or a key that signed none of them.
 
     ``key`` is the file of a known key, empty for a stranger; ``key_id`` the SHA-256 of the key (of a stranger by the
-    word of the envelope, which nothing protects); ``signed`` names the folders.
+    word of the envelope, which nothing protects); ``signed`` names the directories.
     """
 
     key_id: str
@@ -37,9 +37,9 @@ class Signer:
 
 
 def signers(places: Mapping[str, Path], keys: Sequence[KnownKey]) -> tuple[Signer, ...]:
-    """Return the signers of folders, by the name that each folder has here: known keys first, in their order.
+    """Return the signers of directories, by the name that each directory has here: known keys first, in their order.
 
-    What they signed may not be what the folder holds: that is another check's.
+    What they signed may not be what the directory holds: that is another check's.
     """
     from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415 - of a library that may lack
 
@@ -47,8 +47,8 @@ def signers(places: Mapping[str, Path], keys: Sequence[KnownKey]) -> tuple[Signe
     for one in keys:
         known.setdefault(key_id(one.key), one)
     signed: dict[str, list[str]] = {identity: [] for identity in known}
-    for name, folder in places.items():
-        file = folder / ATTESTATION
+    for name, directory in places.items():
+        file = directory / ATTESTATION
         if file.is_symlink():
             continue
         try:

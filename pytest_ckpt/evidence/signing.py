@@ -50,16 +50,16 @@ class Signer:
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         ).decode()
 
-    def write(self, document: Mapping[str, Any], folder: Path) -> None:
-        """Sign report and manifest of a run folder into ``attestation.dsse.json``."""
-        sha256 = digests(folder) | {MANIFEST: file_digest(folder / MANIFEST)}
+    def write(self, document: Mapping[str, Any], directory: Path) -> None:
+        """Sign report and manifest of a run directory into ``attestation.dsse.json``."""
+        sha256 = digests(directory) | {MANIFEST: file_digest(directory / MANIFEST)}
         assert set(SUBJECTS) <= set(sha256)
         payload = statement(document, sha256)
         signature = Signature(
             keyid=key_id(self.key.public_key()), sig=self.key.sign(pre_authentication_encoding(PAYLOAD_TYPE, payload))
         )
         envelope = Envelope(payload=payload, payload_type=PAYLOAD_TYPE, signatures=(signature,))
-        (folder / ATTESTATION).write_bytes(envelope_bytes(envelope))
+        (directory / ATTESTATION).write_bytes(envelope_bytes(envelope))
 
 
 def read_private_key(file: Path, *, option: str) -> Signer:

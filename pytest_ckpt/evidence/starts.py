@@ -1,9 +1,9 @@
-"""The files that the starts of a run leave in its folder, and the starts as the report lists them.
+"""The files that the starts of a run leave in its directory, and the starts as the report lists them.
 
 ``starts/1/`` holds what the first start leaves when a second one begins: ``start.json``, its session, plan, events and
-report; in ``broken_off/`` the measurements that it did not complete, in ``replaced/`` those that were made under other
-conditions than the next start has. ``starts/2/added/`` holds the measurements that the second start made in order to
-add patterns to a measurement of an earlier start.
+report; in ``interrupted_work/`` the measurements that it did not complete, in ``replaced/`` those that were made under
+other conditions than the next start has. ``starts/2/added/`` holds the measurements that the second start made in order
+to add patterns to a measurement of an earlier start.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ckpt.evidence.run_files import EVENTS, fitting, read_file, read_measurement, read_measurements
-from pytest_ckpt.facts.events import Event, MeasurementBegun, MeasurementDone, OperationStarted, event_from_plain
+from pytest_ckpt.facts.events import Event, MeasurementDone, MeasurementStarted, OperationStarted, event_from_plain
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement, with_patterns_of
 from pytest_ckpt.facts.observation import Observation
@@ -24,41 +24,41 @@ from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.sizing.plan import Plan
 from pytest_ckpt.support.strict_json import parse, read_lines
 
-START, BROKEN_OFF, REPLACED, ADDED = "start.json", "broken_off", "replaced", "added"
+START, BROKEN_OFF, REPLACED, ADDED = "start.json", "interrupted_work", "replaced", "added"
 _STARTS = "starts"
 
 
-def folder_of_start(folder: Path, number: int) -> Path:
-    """Return the folder of one start, counted from 1, below the folder of the run."""
-    return folder / _STARTS / str(number)
+def directory_of_start(directory: Path, number: int) -> Path:
+    """Return the directory of one start, counted from 1, below the directory of the run."""
+    return directory / _STARTS / str(number)
 
 
-def event_files(folder: Path) -> list[Path]:
+def event_files(directory: Path) -> list[Path]:
     """Return the files of events of all starts, oldest first, that of the newest start last."""
-    return [*(file for place in _places(folder) if (file := place / EVENTS).exists()), folder / EVENTS]
+    return [*(file for place in _places(directory) if (file := place / EVENTS).exists()), directory / EVENTS]
 
 
-def earlier_starts(folder: Path) -> tuple[Start, ...]:
+def earlier_starts(directory: Path) -> tuple[Start, ...]:
     """Return the starts that a later start continued, oldest first. Raises UsageError for a file that no run writes."""
-    return tuple(fitting(Start, read_file(place / START)) for place in _places(folder) if (place / START).exists())
+    return tuple(fitting(Start, read_file(place / START)) for place in _places(directory) if (place / START).exists())
 
 
-def _places(folder: Path) -> list[Path]:
-    found = (place for place in (folder / _STARTS).glob("*") if place.name.isdecimal())
+def _places(directory: Path) -> list[Path]:
+    found = (place for place in (directory / _STARTS).glob("*") if place.name.isdecimal())
     return sorted(found, key=lambda place: int(place.name))
 
 
 def completed(
-    folder: Path, plan: Plan, without: Callable[[Failure | None], bool] = lambda _failure: False
+    directory: Path, plan: Plan, without: Callable[[Failure | None], bool] = lambda _failure: False
 ) -> list[Measurement]:
     """Return the measurements of a run, in the order of its plan, each with the patterns that later starts added.
 
     Measurements whose failure is one that ``without`` accepts are left out. Raises UsageError for a file that no run
     writes.
     """
-    added = _read(folder, ADDED, plan)
+    added = _read(directory, ADDED, plan)
     found = []
-    for measurement in read_measurements(folder, plan):
+    for measurement in read_measurements(directory, plan):
         whole = measurement
         for other in added.get(str(measurement.subject), ()):
             if not without(other.measurement.failure):
@@ -68,16 +68,16 @@ def completed(
     return found
 
 
-def other_measurements(folder: Path, plan: Plan) -> dict[str, tuple[OtherMeasurement, ...]]:
+def other_measurements(directory: Path, plan: Plan) -> dict[str, tuple[OtherMeasurement, ...]]:
     """Return, by subject, what was measured of it beside the measurement that is judged. Raises UsageError."""
-    found = [_read(folder, kind, plan) for kind in (BROKEN_OFF, ADDED)]
+    found = [_read(directory, kind, plan) for kind in (BROKEN_OFF, ADDED)]
     subjects = dict.fromkeys(subject for others in found for subject in others)
     return {subject: tuple(o for others in found for o in others.get(subject, ())) for subject in subjects}
 
 
-def _read(folder: Path, kind: str, plan: Plan) -> dict[str, list[OtherMeasurement]]:
+def _read(directory: Path, kind: str, plan: Plan) -> dict[str, list[OtherMeasurement]]:
     found: dict[str, list[OtherMeasurement]] = {}
-    for place in _places(folder):
+    for place in _places(directory):
         for planned in plan.checkpoints:
             file = place / kind / f"{planned.subject.slug}.json"
             if file.exists():
@@ -89,7 +89,7 @@ def _read(folder: Path, kind: str, plan: Plan) -> dict[str, list[OtherMeasuremen
 
 
 def all_starts(
-    folder: Path,
+    directory: Path,
     run: Mapping[str, Any],
     exit_code: int | None,
     measurements: Sequence[Measurement],
@@ -99,9 +99,9 @@ def all_starts(
 
     ``exit_code`` is None if the run was killed. Raises UsageError for files that no run writes.
     """
-    earlier = earlier_starts(folder)
+    earlier = earlier_starts(directory)
     names = _names(measurements, observations) - measured_before(earlier)
-    added = folder_of_start(folder, len(earlier) + 1) / ADDED
+    added = directory_of_start(directory, len(earlier) + 1) / ADDED
     names |= {
         f"patterns of {m.subject}"
         for m in measurements
@@ -119,7 +119,7 @@ def all_starts(
         suites=tuple(run.get("suites") or ()),
         hosts=tuple(run.get("hosts") or ()),
         measured=tuple(sorted(names)),
-        broken_off=broken_off(folder, [m for m in measurements if is_interruption(m.failure)]),
+        interrupted_work=interrupted_work(directory, [m for m in measurements if is_interruption(m.failure)]),
     )
     return (*earlier, newest)
 
@@ -138,9 +138,9 @@ def measured_before(starts: Sequence[Start]) -> set[str]:
     return found
 
 
-def broken_off(folder: Path, measurements: Sequence[Measurement]) -> tuple[InterruptedWork, ...]:
+def interrupted_work(directory: Path, measurements: Sequence[Measurement]) -> tuple[InterruptedWork, ...]:
     """Return what a start did not complete, with the operation that was running when it ended."""
-    running = running_operations(folder)
+    running = running_operations(directory)
     return tuple(
         InterruptedWork(
             name=str(m.subject),
@@ -152,11 +152,11 @@ def broken_off(folder: Path, measurements: Sequence[Measurement]) -> tuple[Inter
     )
 
 
-def running_operations(folder: Path) -> dict[str, str]:
+def running_operations(directory: Path) -> dict[str, str]:
     """Return the last operation that was started, as a person reads it, of each subject that was not completed."""
     running: dict[str, str] = {}
-    for event in newest_events(folder):
-        if isinstance(event, MeasurementBegun):
+    for event in newest_events(directory):
+        if isinstance(event, MeasurementStarted):
             running[str(event.subject)] = ""
         elif isinstance(event, OperationStarted):
             subject = str(event.operation.subject)
@@ -166,8 +166,8 @@ def running_operations(folder: Path) -> dict[str, str]:
     return running
 
 
-def newest_events(folder: Path) -> Iterator[Event]:
+def newest_events(directory: Path) -> Iterator[Event]:
     """Yield the events of the newest start. A killed one may leave a torn last line; the lines before it count."""
     with contextlib.suppress(OSError, ValueError):
-        for line in read_lines(folder / EVENTS):
+        for line in read_lines(directory / EVENTS):
             yield event_from_plain(parse(line))

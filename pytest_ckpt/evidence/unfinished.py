@@ -1,6 +1,6 @@
 """A run that was opened and never closed: its controller was killed before it wrote the report.
 
-Its folder still holds the inputs (``session.json``, ``plan.json``) and every measurement that came to its end.
+Its directory still holds the inputs (``session.json``, ``plan.json``) and every measurement that came to its end.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ NO_REPORT = "No report was written: the controller of the run was ended, or the 
 _SEALED = (REPORT, MANIFEST, ATTESTATION)
 
 
-def is_unfinished(folder: Path) -> bool:
-    """Whether a folder holds a run that was opened, and nothing that a run writes when it is closed."""
-    return (folder / SESSION).is_file() and not any((folder / name).exists() for name in _SEALED)
+def is_unfinished(directory: Path) -> bool:
+    """Whether a directory holds a run that was opened, and nothing that a run writes when it is closed."""
+    return (directory / SESSION).is_file() and not any((directory / name).exists() for name in _SEALED)
 
 
 def begun_report(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def begun_report(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[st
             "finished": None,
             "seconds": None,
             "command": session["command"],
-            "folder": "",
+            "directory": "",
             "seed": session["seed"],
             "suites": session.get("suites") or [],
             "hosts": session.get("hosts") or [],
@@ -78,7 +78,7 @@ def decidable(
     measured: Collection[str],
     observed: Collection[tuple[str, str]],
 ) -> Iterator[Verdict]:
-    """Yield a place for every verdict that the facts of the folder allow; plugins are not there to judge again.
+    """Yield a place for every verdict that the facts of the directory allow; plugins are not there to judge again.
 
     ``measured`` are subjects, ``observed`` pairs of requirement and subject.
     """

@@ -1,4 +1,4 @@
-"""Whether a run folder is as its run left it: digests, signature, and what judging its files again gives.
+"""Whether a run directory is as its run left it: digests, signature, and what judging its files again gives.
 
 Each finding is the name of a file that differs, or of a verdict or part of the report that judging again gives
 otherwise. Files that were changed to fit each other, the manifest included, are found by the signature alone.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt import __version__
 from pytest_ckpt.evidence.manifest import MANIFEST, compare, report_text
 from pytest_ckpt.evidence.outcome import Examination, Examined
-from pytest_ckpt.evidence.rejudge import altered_tables, judge_folder
+from pytest_ckpt.evidence.rejudge import altered_tables, judge_directory
 from pytest_ckpt.evidence.run_files import REPORT, Document, odd_records, read_report
 from pytest_ckpt.evidence.signature_check import check_signature, unsigned
 from pytest_ckpt.evidence.unfinished import NO_REPORT, is_unfinished
@@ -45,34 +45,34 @@ _LAST_DIGITS = 1e-12
 _MAXIMUM_DETAILS = 20
 
 
-def verify_folder(folder: Path, keys: Sequence[PublicKey] | None) -> tuple[Examination, ...]:
-    """Check a run folder. Raises UsageError if the folder is not one of a run.
+def verify_directory(directory: Path, keys: Sequence[PublicKey] | None) -> tuple[Examination, ...]:
+    """Check a run directory. Raises UsageError if the directory is not one of a run.
 
     ``keys`` are the public keys of trusted signers; without keys, the signer is not checked.
     """
     keys = keys or ()
-    if is_unfinished(folder):
-        return _of_unfinished(folder, keys)
-    if not (folder / MANIFEST).is_file():
+    if is_unfinished(directory):
+        return _of_unfinished(directory, keys)
+    if not (directory / MANIFEST).is_file():
         raise UsageError(
-            f"{folder} contains no {MANIFEST}, so it is not the folder of a run that ended.",
-            "Name the folder of a run, such as ckpt-report.",
+            f"{directory} contains no {MANIFEST}, so it is not the directory of a run that ended.",
+            "Name the directory of a run, such as ckpt-report.",
         )
-    digests = check_digests(folder)
+    digests = check_digests(directory)
     try:
-        report = read_report(folder)
-        verdicts, pages = _check_verdicts(folder, report), _check_pages(folder, report)
+        report = read_report(directory)
+        verdicts, pages = _check_verdicts(directory, report), _check_pages(directory, report)
     except UsageError as error:
         report = None
         verdicts = _broken("verdicts", "the files cannot be judged again", [error.what])
         pages = _unchecked("pages", "the report cannot be read")
-    return digests, verdicts, pages, check_signature(folder, report, keys)
+    return digests, verdicts, pages, check_signature(directory, report, keys)
 
 
-def _of_unfinished(folder: Path, keys: Sequence[PublicKey]) -> tuple[Examination, ...]:
+def _of_unfinished(directory: Path, keys: Sequence[PublicKey]) -> tuple[Examination, ...]:
     """Check a run that wrote no report: whether its files can be judged is all that can be known."""
     try:
-        document = judge_folder(folder, {}, as_recorded=True)
+        document = judge_directory(directory, {}, as_recorded=True)
         verdicts = _unchecked("verdicts", NO_REPORT, document["grade_reasons"])
     except UsageError as error:
         verdicts = _broken("verdicts", "the measurements cannot be judged", [error.what])
@@ -80,29 +80,29 @@ def _of_unfinished(folder: Path, keys: Sequence[PublicKey]) -> tuple[Examination
     return digests, verdicts, pages, unsigned(None, keys)
 
 
-def check_digests(folder: Path) -> Examination:
+def check_digests(directory: Path) -> Examination:
     """Compare every file with the manifest."""
-    found = compare(folder)
+    found = compare(directory)
     groups = {"changed": found.changed, "added": found.added, "removed": found.removed, "ill-formed": found.ill_formed}
     if details := tuple(f"{word}: {name}" for word, names in groups.items() for name in names):
         # However many files differ, each has a name.
         return Examination(
             name="digests",
             outcome="broken",
-            description=f"the folder is not as {MANIFEST} lists it",
+            description=f"the directory is not as {MANIFEST} lists it",
             details=details,
         )
     return _held("digests", f"{counted(found.listed, 'file is', 'files are')} as {MANIFEST} lists them")
 
 
-def _check_verdicts(folder: Path, report: Document) -> Examination:
+def _check_verdicts(directory: Path, report: Document) -> Examination:
     """Judge the files again, by the limits of the run, and compare the result with the report."""
     try:
-        again = judge_folder(folder, {}, as_recorded=True, report=report)
+        again = judge_directory(directory, {}, as_recorded=True, report=report)
     except Exception as error:  # a changed file can lead to any error
         wrong = error.what if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
         return _broken("verdicts", "the files cannot be judged again", [wrong])
-    if other := [*_differences(folder, report, again)]:
+    if other := [*_differences(directory, report, again)]:
         return _broken("verdicts", "judging the files again gives another report", other)
     plugins = {r.plugin for r in recorded(report["catalogue"]) if r.plugin}
     notes = []
@@ -114,7 +114,7 @@ def _check_verdicts(folder: Path, report: Document) -> Examination:
     return _held("verdicts", "; ".join([f"{count} from the measurements", *notes]))
 
 
-def _differences(folder: Path, report: Document, again: Document) -> Iterator[str]:
+def _differences(directory: Path, report: Document, again: Document) -> Iterator[str]:
     """Yield the names of verdicts, files and parts of the report that judging again gives otherwise."""
     is_same_version = report["run"]["version"] == __version__
     ones, others = _by_name(report), _by_name(again)
@@ -136,9 +136,9 @@ def _differences(folder: Path, report: Document, again: Document) -> Iterator[st
         yield f"differs: run.version of {REPORT}"
     if is_same_version:
         yield from (f"differs: {table} of {REPORT}" for table in altered_tables(report))
-        if read(folder / REPORT) != report_text(report).encode():
+        if read(directory / REPORT) != report_text(report).encode():
             yield f"changed: {REPORT}"
-        yield from (f"changed: {name}" for name in odd_records(folder))
+        yield from (f"changed: {name}" for name in odd_records(directory))
 
 
 def _by_name(report: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -159,22 +159,22 @@ def is_alike(one: Any, other: Any, tolerance: float | None = None) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
-def _check_pages(folder: Path, report: Document) -> Examination:
+def _check_pages(directory: Path, report: Document) -> Examination:
     """Write certificate and JUnit file again and compare them: people read these, and not report.json."""
     if report["run"]["version"] != __version__:
         return _unchecked("pages", f"version {report['run']['version']} wrote the pages, this is {__version__}")
-    return pages_written_again(folder, report)
+    return pages_written_again(directory, report)
 
 
-def pages_written_again(folder: Path, report: Document) -> Examination:
-    """Write the pages of a report of this version again and compare them with the pages of the folder."""
+def pages_written_again(directory: Path, report: Document) -> Examination:
+    """Write the pages of a report of this version again and compare them with the pages of the directory."""
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-verify-") as home:
         try:
             for name, write in _PAGES.items():
                 write(report, Path(home, name))
         except Exception as error:  # a changed report can lead to any error
             return _broken("pages", "the pages cannot be written again", [f"{type(error).__name__}: {error}"])
-        other = [f"changed: {name}" for name in _PAGES if not _is_same(folder / name, Path(home, name))]
+        other = [f"changed: {name}" for name in _PAGES if not _is_same(directory / name, Path(home, name))]
     if other:
         return _broken("pages", f"pages differ from {REPORT}", other)
     return _held("pages", f"{' and '.join(_PAGES)} agree with {REPORT}")

@@ -35,14 +35,14 @@ class HostMount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierView:
-    """The folder of a local tier as one host has it: its free space, and whose files it shows that are not its own.
+    """The directory of a local tier as one host has it: its free space, and whose files it shows that are not its own.
 
-    ``why_not`` says why no file can be made there; empty where one can.
+    ``unavailable_reason`` says why no file can be made there; empty where one can.
     """
 
     host: str
     free_bytes: int
-    why_not: str
+    unavailable_reason: str
     shared_with: tuple[str, ...]
 
 
@@ -51,22 +51,22 @@ class TargetView:
     """The target as one host has it, and the version of this package there.
 
     ``misses`` says what was there instead of the controller's
-    file, ``misses_other`` the same of the file that the host ``other`` made; ``cannot_write`` is why no file can be
-    made there. Each is empty where all is well.
+    file, ``mismatch_of_other`` the same of the file that the host ``other`` made; ``cannot_write`` is why no file can
+    be made there. Each is empty where all is well.
     """
 
     host: str
     package: str
     mount: HostMount
-    is_folder: bool = True
+    is_directory: bool = True
     misses: str = ""
     other: str = ""
-    misses_other: str = ""
+    mismatch_of_other: str = ""
     cannot_write: str = ""
 
 
-Awaited = Literal["folder", "name", "data"]
-"""The folder that a save goes into, the name that its commit gave it, or a file of it with all of its bytes."""
+Awaited = Literal["directory", "name", "data"]
+"""The directory that a save goes into, the name that its commit gave it, or a file of it with all of its bytes."""
 
 SEEN_WITHIN_SECONDS = 2.0
 """What STALE allows a client to remember what it knew, and as long again: nobody waits for longer."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Room = Literal["posix", "objects"]
-Need = Literal["", "second client", "power cut", "small folder"]
+Need = Literal["", "second client", "power cut", "small directory"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,10 +58,10 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     ),
     Check(
         requirement="COMMIT",
-        subject="folder",
-        code="commit:rename_folder",
+        subject="directory",
+        code="commit:rename_directory",
         relies="Orbax, Hugging Face",
-        how="A folder of 1,000 files is renamed again and again; a watcher lists none of them or all.",
+        how="A directory of 1,000 files is renamed again and again; a watcher lists none of them or all.",
     ),
     Check(
         requirement="COMMIT",
@@ -73,11 +73,11 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     ),
     Check(
         requirement="COMMIT",
-        subject="folder-second-client",
-        code="commit:rename_folder_second",
+        subject="directory-second-client",
+        code="commit:rename_directory_second",
         needs="second client",
         relies="Orbax, Hugging Face",
-        how="As COMMIT folder, with the watcher on the other client.",
+        how="As COMMIT directory, with the watcher on the other client.",
     ),
     Check(
         requirement="VISIBLE",
@@ -105,18 +105,18 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=10.0,
         unit="s",
         relies="torch DCP, Megatron-Core, Hugging Face (index); jobs that evaluate or serve the newest checkpoint",
-        how="The other client waits for a marker that is renamed into the checkpoint's folder last: when it sees it, "
+        how="The other client waits for a marker that is renamed into the checkpoint's directory last: then "
         "all files are there, whole.",
     ),
     Check(
         requirement="PUBLISH",
-        subject="folder",
-        code="commit:publish_folder",
+        subject="directory",
+        code="commit:publish_directory",
         needs="second client",
         limit=10.0,
         unit="s",
         relies="Orbax, Hugging Face",
-        how="The other client waits for the name of a folder that is renamed when whole: then all files are there.",
+        how="The other client waits for the name of a directory that is renamed when whole: then all files are there.",
     ),
     Check(
         requirement="PUBLISH",
@@ -265,17 +265,17 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
     Check(
         requirement="MKDIR",
         subject="race",
-        code="races:make_folder",
+        code="races:make_directory",
         relies="all",
-        how="Processes make the same folders at once, each then creates a file in it: one makes it, all see it.",
+        how="Processes make the same directories at once, each then creates a file in it: one makes it, all see it.",
     ),
     Check(
         requirement="MKDIR",
         subject="race-second-client",
-        code="races:make_folder_second",
+        code="races:make_directory_second",
         needs="second client",
         relies="all",
-        how="Two clients make the same folders at once, each then creates a file in it: one makes it, both see it.",
+        how="Two clients make the same directories at once, each then creates a file in it: one makes it, both see it.",
     ),
     Check(
         requirement="LARGE",
@@ -291,7 +291,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=10.0,
         unit="s",
         relies="torch DCP (ranks x threads files)",
-        how="10,000 files are created in one folder (timed) and listed: every name once.",
+        how="10,000 files are created in one directory (timed) and listed: every name once.",
     ),
     Check(
         requirement="NAMES",
@@ -353,7 +353,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         requirement="ERRORS",
         subject="full",
         code="full:fill",
-        needs="small folder",
+        needs="small directory",
         relies="all; NFS reports ENOSPC and EDQUOT at close",
         how="A volume or quota is filled: the error surfaces in write, fsync or close, and what was "
         "acknowledged is there.",
@@ -362,7 +362,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         requirement="FULL",
         subject="mid-save",
         code="full:mid_save",
-        needs="small folder",
+        needs="small directory",
         relies="every training job",
         how="Space ends in mid-save: the previous checkpoint loads bit-exact; after space returns the next save works.",
     ),
@@ -370,7 +370,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         requirement="COMMIT-FULL",
         subject="each-phase",
         code="full:each_phase",
-        needs="small folder",
+        needs="small directory",
         relies="every training job; Automodel lost its pointer so",
         how="Space ends before each phase of a commit in turn (data, metadata, marker, pointer): the checkpoint before "
         "and a pointer to one of both stay; after space returns the next save works.",
@@ -650,8 +650,8 @@ def in_room(room: Room) -> tuple[Check, ...]:
 
 BY_NAME = {check.name: check for check in CHECKS}
 
-CHECKS_FOLDER = "checks"
-"""Below a run's folder on the target; the first check makes it, and all that is in it was made by checks."""
+CHECKS_DIRECTORY = "checks"
+"""Below a run's directory on the target; the first check makes it, and all that is in it was made by checks."""
 
 FILES_OF_CHECKS = 10_000
 """The most files that a check of a file system makes at once, at full effort: NAMES.many."""

@@ -1,6 +1,6 @@
 """Commands of the user's that change the storage, and what a run saw of the saves and loads beside them.
 
-A component of the storage is broken and mended in the middle of saves and loads; or the storage is maintained beside
+A component of the storage is broken and repaired in the middle of saves and loads; or the storage is maintained beside
 them: changed while it serves, and snapshotted.
 """
 
@@ -13,8 +13,8 @@ from pytest_ckpt.facts.bounds import Count, NotNegative, Share
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.proofs import Integrity
 
-Command = Literal["break", "mend", "upgrade", "snapshot", "remove"]
-"""What a command does: it breaks a component and mends it, changes the storage while it serves, takes a snapshot and
+Command = Literal["break", "repair", "upgrade", "snapshot", "remove"]
+"""What a command does: it breaks a component and repairs it, changes the storage while it serves, takes a snapshot and
 removes it."""
 
 TriedKind = Literal["save", "load"]
@@ -50,14 +50,14 @@ class CommandRun:
 class OperationTrial:
     """A save or a load, with or without something broken. Seconds on the clock of the slowest rank.
 
-    ``quiet_seconds`` is the longest time in which ``quiet_rank`` moved no byte and ended no call, while it did not wait
-    for other ranks. ``error`` says how it failed; empty: it succeeded.
+    ``longest_stall_seconds`` is the longest time in which ``stalled_rank`` moved no byte and ended no call, while it
+    did not wait for other ranks. ``error`` says how it failed; empty: it succeeded.
     """
 
     kind: TriedKind
     seconds: NotNegative
-    quiet_seconds: NotNegative
-    quiet_rank: Count
+    longest_stall_seconds: NotNegative
+    stalled_rank: Count
     error: str = ""
 
 
@@ -69,16 +69,16 @@ BREAKS: tuple[TriedKind, ...] = ("save", "save", "save", "load", "load", "load")
 class FailoverTrial:
     """Something was broken once, ``moment_seconds`` after operation ``moment_in`` (from 1) of ``operations`` began.
 
-    ``operations`` ran one after the other until the break command had returned; then came the mend command, and a save
-    while the storage rebuilds (``after``). ``committed_in_error`` says that a save failed and its checkpoint was there
-    all the same; ``lost`` why a checkpoint that had been committed could not be loaded when all was mended.
+    ``operations`` ran one after the other until the break command had returned; then came the repair command, and a
+    save while the storage rebuilds (``after``). ``committed_in_error`` says that a save failed and its checkpoint was
+    there all the same; ``lost`` why a checkpoint that had been committed could not be loaded when all was repaired.
     """
 
     kind: TriedKind
     moment_seconds: NotNegative
-    broke: CommandRun
+    fault: CommandRun
     operations: tuple[OperationTrial, ...]
-    mended: CommandRun | None = None
+    repaired: CommandRun | None = None
     after: OperationTrial | None = None
     committed_in_error: bool = False
     lost: str = ""
@@ -91,11 +91,11 @@ class Failover:
     ``undisturbed`` are a save and a load before. ``integrity`` counts every checkpoint that was loaded to compare it;
     ``resident_fraction`` is the largest share of one that a page cache held before, None where that could not be seen.
     ``not_run`` says why there are fewer trials than there should be. ``failure`` is how the ranks ended where they did
-    not come to the end; ``mended_after`` is the mend command where it ran after the end of the ranks.
+    not come to the end; ``repaired_after`` is the repair command where it ran after the end of the ranks.
     """
 
-    break_command: str
-    mend_command: str
+    fault_command: str
+    repair_command: str
     undisturbed: tuple[OperationTrial, ...] = ()
     trials: tuple[FailoverTrial, ...] = ()
     integrity: Integrity | None = None
@@ -103,7 +103,7 @@ class Failover:
     is_declared_cold: bool = False
     not_run: str = ""
     failure: Failure | None = None
-    mended_after: CommandRun | None = None
+    repaired_after: CommandRun | None = None
 
 
 PAIRS = 6

@@ -23,7 +23,7 @@ class Streams:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostNetwork:
-    """What one host's network sends and receives, in bytes a second; None: not known, for the reason ``why_not``.
+    """What one host's network sends and receives, in bytes a second; None: not known (``unavailable_reason``).
 
     ``basis``: ``streams`` were TCP between two hosts while all others did the same, ``over`` the named addresses;
     ``stated`` is what the user said.
@@ -33,7 +33,7 @@ class HostNetwork:
     sends_bytes_per_second: Positive | None = None
     receives_bytes_per_second: Positive | None = None
     over: str = ""
-    why_not: str = ""
+    unavailable_reason: str = ""
 
 
 CLOCK_AHEAD = "clock_ahead_seconds"

@@ -86,20 +86,20 @@ class Imported:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostsSeen:
-    """The hosts of a launch that measures nothing; ``sights`` where each is to find what others made in the target.
+    """The hosts of a launch that measures nothing; ``views`` where each is to find what others made in the target.
 
     ``tiers`` is what each has of a local tier, where the run needs one.
     ``lacks`` names, by host, the libraries of the run's engines that are not installed there.
     """
 
     hosts: tuple[HostFacts, ...]
-    sights: tuple[TargetView, ...] = ()
+    views: tuple[TargetView, ...] = ()
     tiers: tuple[TierView, ...] = ()
     lacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MeasurementBegun:
+class MeasurementStarted:
     """What follows is of this subject."""
 
     subject: Subject
@@ -130,11 +130,11 @@ class StepDone:
     subject: Subject
     kind: StepKind
     index: int
-    took_seconds: float
+    step_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HostsLooked:
+class HostsWaited:
     """Before a clock starts, all hosts have looked for what another one had made; ``late`` are those that waited."""
 
     subject: Subject
@@ -206,11 +206,11 @@ Event = (
     | Ready
     | Imported
     | HostsSeen
-    | MeasurementBegun
+    | MeasurementStarted
     | OperationStarted
     | OperationDone
     | StepDone
-    | HostsLooked
+    | HostsWaited
     | DurabilityCounted
     | IntegrityCompared
     | PatternMeasured
@@ -227,11 +227,11 @@ KINDS: dict[str, type[Event]] = {
     "ready": Ready,
     "imported": Imported,
     "hosts": HostsSeen,
-    "measuring": MeasurementBegun,
+    "measuring": MeasurementStarted,
     "start": OperationStarted,
     "operation": OperationDone,
     "step": StepDone,
-    "looked": HostsLooked,
+    "looked": HostsWaited,
     "durability": DurabilityCounted,
     "integrity": IntegrityCompared,
     "pattern": PatternMeasured,
@@ -299,7 +299,7 @@ class SubjectEvents:
         """Take in an event; those of no subject change nothing."""
         if isinstance(event, OperationDone):
             self.operations.append(event.operation)
-        elif isinstance(event, HostsLooked):
+        elif isinstance(event, HostsWaited):
             self.looks.append((event.awaited, event.late))
         elif isinstance(event, DurabilityCounted):
             self.durability = event.durability
@@ -344,7 +344,7 @@ def events_by_subject(events: Iterable[Event]) -> dict[Subject, SubjectEvents]:
     subjects: dict[Subject, SubjectEvents] = {}
     now: SubjectEvents | None = None
     for event in events:
-        if isinstance(event, MeasurementBegun):
+        if isinstance(event, MeasurementStarted):
             now = subjects[event.subject] = SubjectEvents(subject=event.subject)
         elif isinstance(event, PatternMeasured) and event.subject in subjects:
             # One of them is measured in a launch of its own, when all others are over.

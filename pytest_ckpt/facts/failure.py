@@ -25,7 +25,7 @@ Phase = Literal[
     "commit",
     "name of another host",
     "fsync canary",
-    "residency gauge",
+    "residency probe",
     "fadvise",
     "drop_caches",
     "drop command",
@@ -41,8 +41,8 @@ class Failure:
 
     ``operation`` is None where ranks were in none. ``lane`` is the piece of work of the rank where it does several at
     once; empty for its operations themselves. ``too slow``: it moved bytes, and would have gone on for many times its
-    limit. ``hook``: a plugin's hook failed, which ``message`` names. ``replaced``: the run's folder was no longer the
-    one that the run had made.
+    limit. ``hook``: a plugin's hook failed, which ``message`` names. ``replaced``: the run's directory was no longer
+    the one that the run had made.
     """
 
     kind: FailureKind

@@ -81,7 +81,7 @@ SAFETENSORS_FILES = FileRule(
 
 
 CONSOLIDATED_FILES = SAFETENSORS_FILES._replace(consolidated="model-{number}-of-{count}.safetensors")
-"""Those of the same writer with ``enable_consolidation``; it has the shards in a folder of their own."""
+"""Those of the same writer with ``enable_consolidation``; it has the shards in a directory of their own."""
 
 DCP_FILES = FileRule(of_rank="__{rank}_0.distcp", shared=(".metadata",), passing=(".metadata.tmp",))
 """Those of torch.distributed.checkpoint as it is."""

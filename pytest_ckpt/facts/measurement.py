@@ -115,7 +115,7 @@ class NoisyNeighbour:
     ranks: Count
     neighbour_ranks: Count
     bytes: Count
-    alone_seconds: tuple[NotNegative, ...]
+    undisturbed_seconds: tuple[NotNegative, ...]
     contended_seconds: tuple[NotNegative, ...]
     bursts: Count
     neighbour_bytes: Count
@@ -125,15 +125,15 @@ class NoisyNeighbour:
 class MixedLoad:
     """Saves while samples are read at random, and those reads alone, in turns.
 
-    ``alone_p99_seconds`` and ``contended_p99_seconds``: the 99th percentile of a read's seconds, for each turn;
-    ``alone_reads`` and ``contended_reads``: the number of reads in it; ``save_seconds``: every save beside the reads.
-    ``reads`` describes what is read.
+    ``undisturbed_p99_seconds`` and ``contended_p99_seconds``: the 99th percentile of a read's seconds, for each turn;
+    ``undisturbed_reads`` and ``contended_reads``: the number of reads in it; ``save_seconds``: every save beside the
+    reads. ``reads`` describes what is read.
     """
 
     reads: str
-    alone_p99_seconds: tuple[NotNegative, ...]
+    undisturbed_p99_seconds: tuple[NotNegative, ...]
     contended_p99_seconds: tuple[NotNegative, ...]
-    alone_reads: tuple[Count, ...]
+    undisturbed_reads: tuple[Count, ...]
     contended_reads: tuple[Count, ...]
     save_seconds: tuple[NotNegative, ...]
 

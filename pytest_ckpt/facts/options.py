@@ -69,7 +69,7 @@ class Option(NamedTuple):
 OPTIONS: tuple[Option, ...] = (
     Option(key="target", group="target", metavar="PATH", parse="read_path", example="/mnt/array/ckpt",
            roles=("condition",),
-           help="existing folder on the storage under test, or s3://bucket/prefix, gs://bucket/prefix or "
+           help="existing directory on the storage under test, or s3://bucket/prefix, gs://bucket/prefix or "
            "az://container/prefix of an object store, or scheme://… of a target that a plugin brings; checkpoints are "
            "written below it"),
     Option(key="endpoint", group="target", metavar="URL", parse="read_endpoints",
@@ -84,7 +84,7 @@ OPTIONS: tuple[Option, ...] = (
            help="the operator's word that the bucket keeps no versions, where the credentials may not ask it"),
     Option(key="local_tier", group="target", metavar="PATH", parse="read_path", example="/mnt/nvme/ckpt",
            roles=("plan", "disclosed"),
-           help="existing folder on a disk or in the memory of the host, which strategy tiered needs: checkpoints are "
+           help="existing directory on a disk or in the memory of the host, for strategy tiered: checkpoints are "
            "saved there first"),
     Option(key="hosts", group="target", metavar="LIST", default="localhost", parse="read_hosts",
            example="node1:8,node2:8", roles=("condition", "disclosed"), unset=(),
@@ -249,7 +249,7 @@ OPTIONS: tuple[Option, ...] = (
            "where the kernel shows no cache, COLD may then rest on the volume that was moved"),
     Option(key="small_volume", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-small",
            roles=("plan", "disclosed"),
-           help="folder on the same storage, on a volume or quota of its own that may be filled for a moment"),
+           help="directory on the same storage, on a volume or quota of its own that may be filled for a moment"),
     Option(key="power_cut", group="checks", metavar="COMMAND", parse="read_command",
            example="/usr/local/sbin/pull-the-plug --and-wait", roles=("plan", "disclosed"),
            help="command that cuts the power of the storage and returns when it is back; run on this host without a "
@@ -273,20 +273,20 @@ OPTIONS: tuple[Option, ...] = (
            "once on this host without a shell, beside saves and loads of their own (requirement UPGRADE)"),
     Option(key="snapshot", group="checks", metavar="COMMAND", parse="read_command",
            example="/usr/local/sbin/snapshot-and-mount", roles=("plan", "disclosed"), field="snapshot_command",
-           help="command that takes a snapshot of the target and prints, as its last line, the folder in which each "
+           help="command that takes a snapshot of the target and prints, as its last line, the directory in which each "
            "host sees what --ckpt-target held; run on this host without a shell, in the middle of saves of their own "
            "(requirement SNAPSHOT); needs --ckpt-remove-snapshot"),
     Option(key="remove_snapshot", group="checks", metavar="COMMAND", parse="read_command",
            example="/usr/local/sbin/unmount-and-delete",
            roles=("plan", "disclosed"), field="remove_snapshot_command",
-           help="command that removes a snapshot of --ckpt-snapshot, whose folder is its last argument; run after each "
+           help="command that removes a snapshot of --ckpt-snapshot; its last argument is the directory; run after each "
            "one, also when the run ends early"),
     Option(key="resume", group="evidence", default="off", parse="read_switch", example="on", roles=(), is_flag=True,
            help="continue the run of --ckpt-report after a crash, a kill or a reboot, or with more suites: complete "
            "measurements under the same conditions are kept"),
-    Option(key="report", group="evidence", metavar="FOLDER", default="ckpt-report", parse="read_path",
+    Option(key="report", group="evidence", metavar="DIRECTORY", default="ckpt-report", parse="read_path",
            example="/srv/acceptance/ckpt-report", roles=(),
-           help="folder for certificate, report and all evidence"),
+           help="directory for certificate, report and all evidence"),
     Option(key="system", group="evidence", metavar="FILE", parse="read_path", example="system.toml", roles=(),
            help="a TOML file that describes the system under test (template: pytest-ckpt doctor --write-system FILE)"),
     Option(key="require_system", group="evidence", default="off", parse="read_switch", example="on", roles=(),
@@ -296,8 +296,8 @@ OPTIONS: tuple[Option, ...] = (
            help="also write the certificate as certificate.pdf; needs the extra: pip install 'pytest-ckpt[pdf]'"),
     Option(key="sign", group="evidence", metavar="KEY", parse="read_path", example="key.pem", roles=(),
            help="private key (Ed25519, PEM) that signs report and manifest at the end of the run"),
-    Option(key="history", group="evidence", metavar="FOLDER", parse="read_path", example="/var/lib/ckpt", roles=(),
-           help="folder that keeps this run with others, for pytest-ckpt trend"),
+    Option(key="history", group="evidence", metavar="DIRECTORY", parse="read_path", example="/var/lib/ckpt", roles=(),
+           help="directory that keeps this run with others, for pytest-ckpt trend"),
     Option(key="config", group="advanced", metavar="FILE", parse="read_path", example="nightly.toml", roles=(),
            field="-",
            help="a TOML file with any of these options, such as ckpt_save_budget = \"3%\""),

@@ -34,7 +34,7 @@ _MAXIMUM_TEXT = 200
 
 Call = Literal[
     "create", "create new", "truncate and open", "open", "open to read", "write", "read", "allocate", "set size",
-    "fsync", "fdatasync", "close", "rename", "unlink", "fsync folder",
+    "fsync", "fdatasync", "close", "rename", "unlink", "fsync directory",
 ]  # fmt: skip
 OPENS: frozenset[str] = frozenset({"create", "create new", "truncate and open", "open", "open to read"})
 ON_OPEN: frozenset[str] = frozenset({"write", "read", "allocate", "set size", "fsync", "fdatasync", "close"})
@@ -69,19 +69,19 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pattern:
-    """One save of a job. ``label`` is what its owner calls it; ``left_out`` counts calls that no replay makes.
+    """One save of a job. ``label`` is what its owner calls it; ``omitted`` counts calls that no replay makes.
 
     ``read_bytes`` is the size of the reads by which the job loaded; 0 where no load was recorded.
     """
 
     form: int
-    made_by: str
+    created_by: str
     label: str
     ranks: int
     files: tuple[PatternFile, ...]
     steps: tuple[Step, ...]
     read_bytes: int = 0
-    left_out: dict[str, int] = field(default_factory=dict)
+    omitted: dict[str, int] = field(default_factory=dict)
 
     def of_rank(self, rank: int) -> int:
         """Return the recorded rank whose calls rank ``rank`` of a replay makes; rank 0 has a part of its own."""
@@ -170,10 +170,10 @@ def _check(pattern: Pattern) -> None:
         raise ValueError(f"1 to {MAXIMUM_RANKS} ranks are expected")
     if not 1 <= len(pattern.files) <= MAXIMUM_FILES or not 1 <= len(pattern.steps) <= MAXIMUM_STEPS:
         raise ValueError(f"1 to {MAXIMUM_FILES:,} files and 1 to {MAXIMUM_STEPS:,} steps are expected")
-    for text in (pattern.label, pattern.made_by, *pattern.left_out):
+    for text in (pattern.label, pattern.created_by, *pattern.omitted):
         if not isinstance(text, str) or len(text) > _MAXIMUM_TEXT or not text.isprintable():
             raise ValueError(f"texts of {_MAXIMUM_TEXT} printable characters at most are expected")
-    numbers = [pattern.read_bytes, *pattern.left_out.values()]
+    numbers = [pattern.read_bytes, *pattern.omitted.values()]
     for file in pattern.files:
         numbers += (file.rank, file.bytes)
     for step in pattern.steps:
@@ -208,7 +208,7 @@ def _check_steps(pattern: Pattern) -> None:
         phase_of[who] = step.phase
         if step.count > 1 and not (step.call in {"write", "read"} and step.bytes):
             raise ValueError("only writes and reads of some bytes come in runs")
-        if step.call == "fsync folder":
+        if step.call == "fsync directory":
             continue
         if not 0 <= step.file < len(pattern.files):
             raise ValueError("a step is on a file that is not there")

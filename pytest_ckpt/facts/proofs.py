@@ -40,30 +40,30 @@ COLD_BASES: Mapping[ColdBasis, str] = {
 class CanaryReads:
     """Timed reads of parts of checkpoints that were saved for this, on one host; seconds, one a part, same order.
 
-    ``saved_seconds``: after the save and the drop that comes before loads; ``again_seconds``: right behind that;
-    ``dropped_seconds``: after another drop; ``behind_seconds``: right behind that, empty in reports from before this
-    was read; ``elsewhere_seconds``: then by another client, which ``client`` names; empty where there is none.
-    ``client_own_seconds`` show how fast that client can be: a host with what it saved itself, a second mount with what
-    it read just before. ``judged_seconds``: parts of the judged checkpoints, before all of these, after a drop;
-    ``judged_behind_seconds``: right behind that; empty in reports from before these were read, and where what is judged
-    lies otherwise (deltas, compressed files).
-    ``bytes`` are those of a part. ``below_bytes`` is by how much more this host's page cache held at the first read
-    than before the save. ``not_made`` is why there are none.
+    ``first_read_seconds``: after the save and the drop that comes before loads; ``reread_seconds``: right behind that;
+    ``dropped_read_seconds``: after another drop; ``dropped_reread_seconds``: right behind that, empty in reports from
+    before this was read; ``other_client_seconds``: then by another client, which ``client`` names; empty where there is
+    none. ``client_own_seconds`` show how fast that client can be: a host with what it saved itself, a second
+    mount with what it read just before. ``judged_seconds``: parts of the judged checkpoints, before all of these, after
+    a drop; ``judged_reread_seconds``: right behind that; empty in reports from before these were read, and where what
+    is judged lies otherwise (deltas, compressed files). ``bytes`` are those of a part. ``cache_growth_bytes`` is by
+    how much more this host's page cache held at the first read than before the save. ``not_read_reason`` is why there
+    are none.
     """
 
     host: str
     bytes: Count
-    saved_seconds: tuple[NotNegative, ...] = ()
-    again_seconds: tuple[NotNegative, ...] = ()
-    dropped_seconds: tuple[NotNegative, ...] = ()
-    behind_seconds: tuple[NotNegative, ...] = ()
-    elsewhere_seconds: tuple[NotNegative, ...] = ()
+    first_read_seconds: tuple[NotNegative, ...] = ()
+    reread_seconds: tuple[NotNegative, ...] = ()
+    dropped_read_seconds: tuple[NotNegative, ...] = ()
+    dropped_reread_seconds: tuple[NotNegative, ...] = ()
+    other_client_seconds: tuple[NotNegative, ...] = ()
     client: str = ""
     client_own_seconds: tuple[NotNegative, ...] = ()
     judged_seconds: tuple[NotNegative, ...] = ()
-    judged_behind_seconds: tuple[NotNegative, ...] = ()
-    below_bytes: Count = 0
-    not_made: str = ""
+    judged_reread_seconds: tuple[NotNegative, ...] = ()
+    cache_growth_bytes: Count = 0
+    not_read_reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +78,7 @@ class MovedBytes:
 def is_served_by_process(kind: str) -> bool:
     """Return whether a process serves a mount of this kind: the kernel drops and counts its own pages there, no others.
 
-    What that process keeps of files, in memory or on a disk of its own, no gauge shows.
+    What that process keeps of files, in memory or on a disk of its own, no probe shows.
     """
     return kind.startswith("fuse")
 
@@ -87,11 +87,11 @@ def is_served_by_process(kind: str) -> bool:
 class CacheFacts:
     """What was done about the clients' page caches, and what was seen of it.
 
-    ``gauge`` is the call that counted resident pages; empty when a file that had just been read showed no
-    resident page with any gauge, so that residency cannot be known. ``resident_fraction`` is the largest over the
+    ``probe`` is the call that counted resident pages; empty when a file that had just been read showed no
+    resident page with any probe, so that residency cannot be known. ``resident_fraction`` is the largest over the
     loads, None when it could not be measured. ``is_declared_cold`` says that nothing was counted since the target
-    declares that its clients keep no cache of what they read. The others are there where there is no gauge, timed reads
-    also where a gauge does not count all and another client is there to compare with. ``by_other_hosts`` says that
+    declares that its clients keep no cache of what they read. The others are there where there is no probe, timed reads
+    also where a probe does not count all and another client is there to compare with. ``by_other_hosts`` says that
     every file was loaded, once, by a host that had not written it. ``client_cache_bytes`` is what the user stated of
     caches on disks of a client, None where nothing was. ``storages`` is what lies below the target on each host.
     ``names_dropped``: before each load the kernels also dropped names and attributes of files; None if not tried.
@@ -101,7 +101,7 @@ class CacheFacts:
     readings: tuple[CacheReading, ...]
     policy: str
     method: str
-    gauge: str
+    probe: str
     resident_fraction: Share | None
     detail: str = ""
     is_declared_cold: bool = False
@@ -177,8 +177,8 @@ class DurabilityProof:
 
     files_attempted: int
     files_returned: int
-    folders_attempted: int
-    folders_returned: int
+    directories_attempted: int
+    directories_returned: int
     observed: Observer = "store"
     acknowledged: tuple[str, ...] = ()
 
@@ -188,8 +188,8 @@ class CommitProof:
     """How a checkpoint was committed, with its durable calls, counted before they were made and as they returned."""
 
     method: CommitMethod
-    folders_attempted: int = 0
-    folders_returned: int = 0
+    directories_attempted: int = 0
+    directories_returned: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

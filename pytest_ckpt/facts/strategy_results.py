@@ -41,7 +41,7 @@ class StepsOfSave:
     after_seconds: tuple[NotNegative, ...]
 
     @property
-    def alone_seconds(self) -> float:
+    def undisturbed_seconds(self) -> float:
         """The median of the steps before and after the save."""
         return statistics.median((*self.before_seconds, *self.after_seconds))
 
@@ -53,7 +53,7 @@ class StepsOfSave:
     @property
     def extra_seconds(self) -> float:
         """By how much longer the steps beside the save took than as many alone; negative where they took less."""
-        return sum(batch.seconds for batch in self.beside) - self.steps * self.alone_seconds
+        return sum(batch.seconds for batch in self.beside) - self.steps * self.undisturbed_seconds
 
 
 Reached = Literal["copied", "written", "committed"]
@@ -198,8 +198,8 @@ class Tiers:
     """
 
     bytes: Count
-    alone_seconds: tuple[NotNegative, ...]
-    beside_seconds: tuple[NotNegative, ...]
+    undisturbed_seconds: tuple[NotNegative, ...]
+    during_drain_seconds: tuple[NotNegative, ...]
     drain_seconds: tuple[NotNegative, ...]
     whole: TierRestore
     torn: TierRestore

@@ -59,7 +59,7 @@ class StorageStack:
 Capability = Literal[
     "paths",  # files have a local path: mmap, libraries that open files themselves
     "free offsets",  # a file takes writes at any offset, of any size
-    "rename",  # a folder changes its name in one step: how a checkpoint is committed without a marker
+    "rename",  # a directory changes its name in one step: how a checkpoint is committed without a marker
     "locks",  # flock works between processes of a host
     "page cache",  # a client's page cache may hold what is read; it can be dropped and counted
     "volume",  # used and free space are known, and may be filled
@@ -227,7 +227,7 @@ TARGETS: dict[str, TargetSpec] = {
     for spec in (
         TargetSpec(
             scheme="",
-            help="a folder on a mounted file system",
+            help="a directory on a mounted file system",
             make="pytest_ckpt.targets.posix.target:target",
             removal="rm -r --",
         ),
@@ -270,12 +270,12 @@ class Names:
     """What a run may have made in its area, of all ranks.
 
     ``files`` goes from subjects to the names of the files in their checkpoints, ``beside`` to those of the files that
-    stand beside their checkpoints. In ``folders`` the run made everything.
+    stand beside their checkpoints. In ``directories`` the run made everything.
     """
 
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
     beside: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    folders: frozenset[str] = frozenset()
+    directories: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

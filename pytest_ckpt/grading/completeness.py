@@ -75,7 +75,7 @@ def is_given(check: Check, settings: Settings) -> bool:
         "": True,
         "second client": bool(settings.second_mount) or settings.has_several_hosts,
         "power cut": bool(settings.power_cut),
-        "small folder": bool(settings.small_volume),
+        "small directory": bool(settings.small_volume),
     }[check.needs]
 
 

@@ -18,7 +18,7 @@ from pytest_ckpt.grading.frameworks import framework_overheads
 from pytest_ckpt.grading.goodput import cluster_sizes, training_rows
 from pytest_ckpt.grading.grading import Judgement
 from pytest_ckpt.grading.networks import client_limits, networks_of
-from pytest_ckpt.grading.reservations import relevance, untried
+from pytest_ckpt.grading.reservations import not_tested, relevance
 from pytest_ckpt.grading.scope import scope_of
 from pytest_ckpt.judging.client_proofs import disclosures as start_hooks
 from pytest_ckpt.judging.clients import differences
@@ -108,7 +108,7 @@ def make_document(
             environment.get("recorders") or (),
             (target.get("stack") or {}).get("files") or (),
         ),
-        "untried": untried(settings, gates, catalogue, measurements, observations, has_files=has_files),
+        "not_tested": not_tested(settings, gates, catalogue, measurements, observations, has_files=has_files),
         "sufficient_up_to_accelerators": sizes,
         "scope": scope,
         "certified_for": scope if judgement.grade == "certified" else None,

@@ -137,7 +137,7 @@ def _projected(m: Measurement, planned: PlannedCheckpoint, limits: ClusterLimits
             sufficient_up_to_accelerators_low=low,
             sufficient_up_to_accelerators_high=high,
             clients=clients,
-            why_not=at.why_not,
+            unavailable_reason=at.unavailable_reason,
             model=at.model,
             median=None if at.median is None else _rounded(at.median),
             low=_rounded(at.low),

@@ -95,8 +95,8 @@ def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, Ho
     """
     unknown: dict[str, list[str]] = {}
     for host, network in networks.items():
-        if network.why_not:
-            unknown.setdefault(network.why_not, []).append(host)
+        if network.unavailable_reason:
+            unknown.setdefault(network.unavailable_reason, []).append(host)
     sentences = [
         f"whether clients were the limit is not known: the network of {named_hosts(names)} was not measured: "
         f"{why.rstrip('.')}"

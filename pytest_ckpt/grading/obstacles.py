@@ -40,7 +40,7 @@ _LATENCY_SECONDS = 1.0
 
 PossibleGrade = Grade | Literal["none"]
 
-CacheSight = Literal["seen", "blind", "declared", "memory", "untried"]
+CacheSight = Literal["seen", "blind", "declared", "memory", "not_tested"]
 """Whether cached pages of the target can be counted: a file that was written and read was seen in the cache, was not,
 the target declares that its clients keep none, it is itself memory, or nobody has tried, which needs a write."""
 
@@ -83,7 +83,7 @@ _MEMORY = Obstacle(
     grade="not certified",
     text="COLD will fail: the target is memory of this host (tmpfs, zram, a loop device on a file in memory). Nothing "
     "is read from storage.",
-    remedy="a folder on the storage under test (--ckpt-target)",
+    remedy="a directory on the storage under test (--ckpt-target)",
 )
 
 
@@ -99,7 +99,7 @@ def sight_untried(target: TargetFacts) -> CacheSight:
     """Return what is known of cached pages of a target before anything is written to it."""
     if target.is_memory:
         return "memory"
-    return "untried" if {"page cache", "paths"}.issubset(target.capabilities) else "declared"
+    return "not_tested" if {"page cache", "paths"}.issubset(target.capabilities) else "declared"
 
 
 def _larger(scale: float, shortest_seconds: float) -> str:
@@ -181,7 +181,7 @@ def obstacles(
     gates: Gates,
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
     *,
-    cache_sight: CacheSight = "untried",
+    cache_sight: CacheSight = "not_tested",
 ) -> list[Obstacle]:
     """Return everything that keeps a run from a certificate before it began, those that make it a rehearsal first.
 

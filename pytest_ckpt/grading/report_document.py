@@ -46,7 +46,7 @@ class Run(TypedDict):
     started: Moment
     finished: Moment | None
     command: list[str]
-    folder: str
+    directory: str
     seed: NotRequired[int]
     suites: NotRequired[list[str]]
     hosts: NotRequired[list[str]]
@@ -236,7 +236,7 @@ class Report(TypedDict):
     measurements: list[Measurement]
     observations: list[Observation]
     relevance: list[str]
-    untried: list[str]
+    not_tested: list[str]
     sufficient_up_to_accelerators: list[ClusterSize]
     scope: Scope
     certified_for: Scope | None

@@ -73,7 +73,7 @@ def relevance(
     ]
 
 
-def untried(
+def not_tested(
     settings: Settings,
     gates: Gates,
     catalogue: Mapping[str, Requirement],

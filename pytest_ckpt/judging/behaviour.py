@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _NEEDS = {
     "second client": "No second client (--ckpt-second-mount, or a second host in --ckpt-hosts).",
     "power cut": "No power-cut command (--ckpt-power-cut).",
-    "small folder": "No folder to fill (--ckpt-small-volume: one on a small volume or quota).",
+    "small directory": "No directory to fill (--ckpt-small-volume: one on a small volume or quota).",
 }
 
 

@@ -58,7 +58,7 @@ class Proof:
 
 
 def prove_cold(cache: CacheFacts) -> Proof:
-    """Return what stands in for a gauge that this host's kernel does not have for the target."""
+    """Return what stands in for a probe that this host's kernel does not have for the target."""
     if cache.by_other_hosts:
         because = "every file was loaded by a host that had neither written nor read it before"
         return Proof(found="proven", because=because, basis="other client")
@@ -93,7 +93,7 @@ def uncounted(kind: str, caches: Iterable[CacheFacts | None]) -> list[str]:
 
 
 def _rests_on_count(cache: CacheFacts) -> bool:
-    if not cache.gauge or cache.by_other_hosts:
+    if not cache.probe or cache.by_other_hosts:
         return False
     return not is_drop_proven(cache) and refuted(cache) is None
 
@@ -118,7 +118,8 @@ def of_canaries(reads: CanaryReads) -> Proof:
         return proof
     because = (
         f"after a drop, parts of the judged checkpoints on {reads.host} took {_each(reads.judged_seconds)}, and those "
-        f"of checkpoints saved for timed reads {_each(reads.dropped_seconds)}: a cache may hold the one and not the "
+        f"of checkpoints saved for timed reads {_each(reads.dropped_read_seconds)}: a cache may hold the one and not "
+        f"the "
         "other"
     )
     return Proof(found="unknown", because=because)
@@ -127,19 +128,19 @@ def of_canaries(reads: CanaryReads) -> Proof:
 def _is_told_apart(reads: CanaryReads) -> bool:
     """Return whether what was judged is read faster than the canaries ever were, and no drop made it slower."""
     judged = reads.judged_seconds
-    if not judged or _helps(reads.judged_behind_seconds, judged):
+    if not judged or _helps(reads.judged_reread_seconds, judged):
         return False
-    return all(_faster(judged, canaries) for canaries in (reads.saved_seconds, reads.dropped_seconds))
+    return all(_faster(judged, canaries) for canaries in (reads.first_read_seconds, reads.dropped_read_seconds))
 
 
 def _of_timed_reads(reads: CanaryReads) -> Proof:
-    if reads.not_made:
-        return Proof(found="unknown", because=f"no reads were timed on {reads.host}: {reads.not_made}")
+    if reads.not_read_reason:
+        return Proof(found="unknown", because=f"no reads were timed on {reads.host}: {reads.not_read_reason}")
     saved, again, dropped, elsewhere = (
-        reads.saved_seconds, reads.again_seconds, reads.dropped_seconds, reads.elsewhere_seconds,
+        reads.first_read_seconds, reads.reread_seconds, reads.dropped_read_seconds, reads.other_client_seconds,
     )  # fmt: skip
     # A read and the one right behind it meet the same load; reads before and after the drop may not.
-    pairs = ((saved, again), (dropped, reads.behind_seconds or again))
+    pairs = ((saved, again), (dropped, reads.dropped_reread_seconds or again))
     if len(saved) < MINIMUM:
         return Proof(found="unknown", because=f"only {len(saved)} of {MINIMUM} reads were timed on {reads.host}")
     many = f"{len(saved)} parts of {format_bytes(reads.bytes)}"
@@ -147,8 +148,8 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
         f"{many} on {reads.host} took {_each(saved)} after the save and a drop, {_each(again)} again at once, "
         f"{_each(dropped)} after another drop"
     )
-    if reads.behind_seconds:
-        took += f", {_each(reads.behind_seconds)} again at once"
+    if reads.dropped_reread_seconds:
+        took += f", {_each(reads.dropped_reread_seconds)} again at once"
     if elsewhere:
         took += f", {_each(elsewhere)} on {reads.client}"
         # A client that is never faster shows nothing of this one, and one that is a little faster is perhaps disturbed.
@@ -162,21 +163,25 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
                 f"this client was {times:.3g} times as fast as the other one"
             )
             return Proof(found="cached", because=because)
-    helps = _helps(again, dropped) and (not reads.behind_seconds or all(_helps(warm, own) for own, warm in pairs))
+    helps = _helps(again, dropped) and (
+        not reads.dropped_reread_seconds or all(_helps(warm, own) for own, warm in pairs)
+    )
     is_far = not elsewhere or not any(_is_near(own, warm, elsewhere) for own, warm in pairs)
     if helps and is_far and _ratio(saved, dropped) >= FASTER:
         because = f"{took}: reading again is faster only without a drop, so the drop works"
         return Proof(found="proven", because=because, basis="timed canary")
-    below = reads.below_bytes >= reads.bytes * len(saved) / 2
+    below = reads.cache_growth_bytes >= reads.bytes * len(saved) / 2
     if elsewhere and below:
         because = (
-            f"{took}, and this host's page cache held {format_bytes(reads.below_bytes)} more than before the save: "
+            f"{took}, and this host's page cache held {format_bytes(reads.cache_growth_bytes)} more than before "
+            f"the save: "
             "something below the target on this host caches"
         )
         return Proof(found="unknown", because=because)
-    if elsewhere and reads.behind_seconds and _caches_more(reads):
+    if elsewhere and reads.dropped_reread_seconds and _caches_more(reads):
         because = (
-            f"{took}, {_each(reads.client_own_seconds)} again at once: reading again is faster on the other client "
+            f"{took}, {_each(reads.client_own_seconds)} again at once: reading again is faster on the other "
+            f"client "
             "alone, so other work on this host may have slowed its reads"
         )
         return Proof(found="unknown", because=because)
@@ -226,10 +231,13 @@ def _helps(warm: Sequence[float], own: Sequence[float]) -> bool:
 
 def _caches_more(reads: CanaryReads) -> bool:
     """Return whether the other client is faster with what it knows, by more than this one ever was."""
-    theirs, first = reads.client_own_seconds, reads.elsewhere_seconds
+    theirs, first = reads.client_own_seconds, reads.other_client_seconds
     if not theirs or not _faster(theirs, first):
         return False
-    own = min(_ratio(reads.again_seconds, reads.saved_seconds), _ratio(reads.behind_seconds, reads.dropped_seconds))
+    own = min(
+        _ratio(reads.reread_seconds, reads.first_read_seconds),
+        _ratio(reads.dropped_reread_seconds, reads.dropped_read_seconds),
+    )
     return _ratio(theirs, first) < FASTER * own
 
 

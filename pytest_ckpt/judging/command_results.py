@@ -62,7 +62,7 @@ def describe_undisturbed(operations: Sequence[OperationTrial]) -> Iterator[str]:
     for operation in operations:
         yield (
             f"undisturbed {operation.kind}: {format_seconds(operation.seconds)}, a rank without a sign of life for "
-            f"{format_seconds(operation.quiet_seconds)} at most"
+            f"{format_seconds(operation.longest_stall_seconds)} at most"
         )
 
 

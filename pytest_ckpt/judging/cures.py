@@ -72,7 +72,7 @@ KNOWN: tuple[KnownFailure, ...] = (
         ),
         why="by default a client keeps sizes, names and listings for 20 s: a file that grew on another host is read "
         "cut off at its old length",
-        cure="Mount it with dir_cache=no,attr_timeout=0,entry_timeout=0. COMMIT.folder may then fail: listings "
+        cure="Mount it with dir_cache=no,attr_timeout=0,entry_timeout=0. COMMIT.directory may then fail: listings "
         "are no longer kept.",
     ),
     KnownFailure(
@@ -92,8 +92,8 @@ KNOWN: tuple[KnownFailure, ...] = (
     KnownFailure(
         name="sshfs",
         kinds=("fuse.sshfs",),
-        checks=("COMMIT.folder", "COMMIT.folder-second-client"),
-        why="it opens a folder by one path and lists it by another: one that is being renamed is listed empty, so a "
+        checks=("COMMIT.directory", "COMMIT.directory-second-client"),
+        why="it opens a directory by one path and lists it by another: one that is being renamed is listed empty, so a "
         "job finds a checkpoint without files",
     ),
     KnownFailure(name="bindfs", kinds=("fuse.bindfs",), checks=("COMMIT.file",), why=_BY_PATH),
@@ -107,16 +107,16 @@ KNOWN: tuple[KnownFailure, ...] = (
     KnownFailure(
         name="gocryptfs",
         kinds=("fuse.gocryptfs",),
-        checks=("COMMIT.folder",),
-        why="a folder that is being renamed is listed without some of its files, or without any, so a job finds a "
+        checks=("COMMIT.directory",),
+        why="a directory that is being renamed is listed without some of its files, or without any, so a job finds a "
         "checkpoint with files missing",
     ),
     KnownFailure(name="ZFS by FUSE (zfs-fuse)", kinds=("fuse.zfs",), checks=("COMMIT.file",), why=_BY_PATH),
     KnownFailure(
         name="mergerfs",
         kinds=("fuse.mergerfs",),
-        checks=("COMMIT.folder",),
-        why="it renames a folder branch by branch: meanwhile it is listed without some of its files, or without any",
+        checks=("COMMIT.directory",),
+        why="it renames a directory branch by branch: meanwhile it is listed without some of its files, or without any",
     ),
     KnownFailure(name="exFAT or NTFS by FUSE", kinds=("fuseblk",), checks=("COMMIT.file",), why=_BY_PATH),
     KnownFailure(

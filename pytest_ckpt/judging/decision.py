@@ -18,7 +18,7 @@ from pytest_ckpt.support.units import counted
 _OF_THE_HOST = frozenset({"EMFILE", "ENFILE"})
 
 # Units of which all or none is demanded, so that no share of a limit can be left.
-_COUNTED = ("faults", "bytes", "files", "folders", "commits")
+_COUNTED = ("faults", "bytes", "files", "directories", "commits")
 
 # What ranks do before the clock of an operation runs, by the kind that it counts for.
 _BEFORE: dict[OperationKind, tuple[Stage, ...]] = {"save": ("prepare",), "load": ("drop caches", "residency")}

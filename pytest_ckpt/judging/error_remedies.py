@@ -16,7 +16,7 @@ _PLACES: Mapping[str, Place] = {
     "posix-local": "local", "posix-shared": "shared", "serving": "shared", "gateway": "shared",
     "object": "objects", "object-local": "objects",
 }  # fmt: skip
-_READS: frozenset[Phase] = frozenset({"read", "residency gauge", "fadvise"})
+_READS: frozenset[Phase] = frozenset({"read", "residency probe", "fadvise"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -49,7 +49,7 @@ def not_cold(
     Of a target that declares its clients without a ``cache`` nothing is counted; where the kernel does not count,
     timed reads may show that what was dropped before is read from the storage.
     """
-    if cache and (cache.is_declared_cold or (not cache.gauge and is_drop_proven(cache))):
+    if cache and (cache.is_declared_cold or (not cache.probe and is_drop_proven(cache))):
         return None
     if resident is None or not mapped:
         because = "That these loads were cold cannot be proven here, so their times say nothing of the storage."

@@ -107,8 +107,8 @@ _RENAME = _torch(
     "FileSystemWriter.finish, which writes the metadata to a temporary name and renames it",
     "a restore finds no checkpoint, or a part of one",
 )
-_FOLDER = _orbax(
-    "AtomicRenameTemporaryPath, which renames the complete folder", "a restore loads a checkpoint with holes"
+_DIRECTORY = _orbax(
+    "AtomicRenameTemporaryPath, which renames the complete directory", "a restore loads a checkpoint with holes"
 )
 _READ = _torch(
     "FileSystemReader.read_data, which compares no checksum", "a job continues with wrong weights and no error"
@@ -124,7 +124,7 @@ _LATEST = ReliedOn(
     call="DeepSpeedEngine.save_checkpoint(save_latest=True), which overwrites the file latest in place",
     loss="a restore does not find the newest checkpoint",
 )
-_MKDIR = _torch("FileSystemWriter.prepare_local_plan, by which every rank makes the folder", "the save, which ends")
+_MKDIR = _torch("FileSystemWriter.prepare_local_plan, by which every rank makes the directory", "the save, which ends")
 _LIST = _transformers(
     "get_last_checkpoint, which calls os.listdir", "the newest checkpoint is not found, or a removed one is"
 )
@@ -190,11 +190,11 @@ REASONS: tuple[Reason, ...] = (
     Reason(name="SNAPSHOT", because=_RENAME, own_limit=True),
     Reason(name="COMMIT.file", because=_RENAME),
     Reason(name="COMMIT.file-second-client", because=_RENAME),
-    Reason(name="COMMIT.folder", because=_FOLDER),
-    Reason(name="COMMIT.folder-second-client", because=_FOLDER),
+    Reason(name="COMMIT.directory", because=_DIRECTORY),
+    Reason(name="COMMIT.directory-second-client", because=_DIRECTORY),
     Reason(name="VISIBLE.read-after-close", because=_FRESH),
     Reason(name="PUBLISH.marker", because=_FRESH, tables=("serving",), own_limit=True),
-    Reason(name="PUBLISH.folder", because=_FOLDER, tables=("serving",), own_limit=True),
+    Reason(name="PUBLISH.directory", because=_DIRECTORY, tables=("serving",), own_limit=True),
     Reason(name="PUBLISH.pointer", because=_LATEST, tables=("serving",), own_limit=True),
     Reason(
         name="MMAP.private",

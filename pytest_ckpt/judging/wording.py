@@ -19,7 +19,7 @@ _VERBS: Mapping[FailureKind, str] = {
     "hung": "hung",
     "too slow": "was far too slow",
     "launch": "did not start",
-    "replaced": "met another folder",
+    "replaced": "met another directory",
 }
 
 

@@ -1,7 +1,7 @@
 """Runs the commands that change the storage, in a process that outlives the one that asked.
 
 ``python -m pytest_ckpt.launching.command_keeper`` reads its commands and the name of one a line, and writes what came
-of each as a line of JSON. When nobody asks any more, also because the run was killed, it mends what is broken and
+of each as a line of JSON. When nobody asks any more, also because the run was killed, it repairs what is broken and
 removes a snapshot that is there. Every line goes to a log, too, which tells what happened after the end of the run.
 """
 
@@ -30,7 +30,7 @@ from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
 
 _MAXIMUM_SAID = 500
-_OWED: Mapping[Command, Command] = {"break": "mend", "snapshot": "remove"}
+_OWED: Mapping[Command, Command] = {"break": "repair", "snapshot": "remove"}
 """What must follow a command, whatever happens."""
 LONGEST_UPGRADE_SECONDS = 6 * 3600.0
 """Changing all of a storage takes longer than any other command, and to kill it halfway would do harm."""
@@ -85,13 +85,13 @@ def _tail(file: IO[bytes], maximum: int) -> str:
 
 
 class CommandKeeper:
-    """The process, as the controller has it. ``close`` returns when all is mended or removed, or cannot be.
+    """The process, as the controller has it. ``close`` returns when all is repaired or removed, or cannot be.
 
     Where that process is gone, each command that it was asked for, and what it owes, ends as one that did not run well.
     """
 
     def __init__(self, commands: Mapping[Command, str], limit_seconds: float, log: Path) -> None:
-        # A session of its own, without the mark of the run: Ctrl-C and the end of the run leave it to mend.
+        # A session of its own, without the mark of the run: Ctrl-C and the end of the run leave it to repair.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pytest_ckpt.launching.command_keeper", str(log), str(limit_seconds)],
             cwd=PACKAGE_HOME,

@@ -26,7 +26,7 @@ from pytest_ckpt.support.processes import LAUNCH, MARK, SESSION, SWEEP, end_mark
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Of Open MPI, here and on other hosts: a folder that has the number of its daemon.
+# Of Open MPI, here and on other hosts: a directory that has the number of its daemon.
 _SESSION_NAME = re.compile(r"(?:ompi|prted)\.([1-9][0-9]*)")
 _DAEMONS = ("prted", "prterun", "mpiexec", "mpirun")
 
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def _sessions_of(processes: Iterable[int | str]) -> set[Path]:
-    """Return the folders of the sessions in which processes of this host were started."""
+    """Return the directories of the sessions in which processes of this host were started."""
     found = set()
     for process in processes:
         with contextlib.suppress(OSError):

@@ -25,7 +25,7 @@ from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, Ready, event_fr
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.launching.rank_watchdog import RankWatchdog, allowances_of
 from pytest_ckpt.launching.recorder import write_atomically
-from pytest_ckpt.launching.scratch import ScratchFolder, ScratchKeeper
+from pytest_ckpt.launching.scratch import ScratchDirectory, ScratchKeeper
 from pytest_ckpt.ranks.process.controller import END, LEAVE, NEXT, WAITING
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
@@ -110,11 +110,11 @@ class BoundedLog:
 
 
 class KeptLogs:
-    """The logs of one launch in a folder, which is made: one by each name that something is written under."""
+    """The logs of one launch in a directory, which is made: one by each name that something is written under."""
 
-    def __init__(self, folder: Path, processes: int) -> None:
-        folder.mkdir(parents=True)
-        self._folder = folder
+    def __init__(self, directory: Path, processes: int) -> None:
+        directory.mkdir(parents=True)
+        self._directory = directory
         self._maximum = bytes_of_log(processes)
         self._logs: dict[str, BoundedLog] = {}
 
@@ -125,7 +125,7 @@ class KeptLogs:
     def log(self, name: str) -> BoundedLog:
         """Return the log of that name; its file is there from then on."""
         if name not in self._logs:
-            self._logs[name] = BoundedLog(self._folder / f"{name}.log", self._maximum)
+            self._logs[name] = BoundedLog(self._directory / f"{name}.log", self._maximum)
         return self._logs[name]
 
     def flush(self) -> None:
@@ -133,11 +133,11 @@ class KeptLogs:
         for log in self._logs.values():
             log.flush()
 
-    def are_now_in(self, folder: Path) -> None:
-        """Take in that the folder was moved."""
-        self._folder = folder
+    def are_now_in(self, directory: Path) -> None:
+        """Take in that the directory was moved."""
+        self._directory = directory
         for name, log in self._logs.items():
-            log.is_now(folder / f"{name}.log")
+            log.is_now(directory / f"{name}.log")
 
 
 def _first(lines: list[str], maximum_bytes: int) -> list[str]:
@@ -151,13 +151,13 @@ def _first(lines: list[str], maximum_bytes: int) -> list[str]:
     return lines[:count]
 
 
-def keep_command(folder: Path, redactor: Redactor, command: list[str], environment: Mapping[str, str]) -> None:
+def keep_command(directory: Path, redactor: Redactor, command: list[str], environment: Mapping[str, str]) -> None:
     """Keep the command and what was set for it; the rest of the environment may hold secrets."""
-    (folder / "command").write_text(shlex.join(redactor.plain(command)) + "\n")
+    (directory / "command").write_text(shlex.join(redactor.plain(command)) + "\n")
     added = sorted(k for k, v in environment.items() if os.environ.get(k) != v)
     removed = sorted(k for k in os.environ if k not in environment)
     lines = [f"{k}={redactor.text(environment[k])}" for k in added] + [f"unset {k}" for k in removed]
-    (folder / "environment").write_text("\n".join(lines) + "\n")
+    (directory / "environment").write_text("\n".join(lines) + "\n")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -211,9 +211,9 @@ def listener_of(launcher: Launcher, processes: int) -> Listener:
 
 
 def started(
-    command: list[str], environment: dict[str, str], callers: Listener, scratch: ScratchFolder | None
+    command: list[str], environment: dict[str, str], callers: Listener, scratch: ScratchDirectory | None
 ) -> StartedRanks:
-    """Start a launcher; what it starts calls back ``callers``. Its folder ``scratch``, if any, goes with it."""
+    """Start a launcher; what it starts calls back ``callers``. Its directory ``scratch``, if any, goes with it."""
     process = subprocess.Popen(
         tied_to_this_process(command),
         stdin=subprocess.DEVNULL,
@@ -235,15 +235,15 @@ def started(
 
 
 class Launch:
-    """Starts the ranks of a job and reports what they tell. ``folder`` is created and keeps the evidence.
+    """Starts the ranks of a job and reports what they tell. ``directory`` is created and keeps the evidence.
 
     Ranks of a job that is followed stay, and take the next job that is run with as many.
     """
 
-    def __init__(self, launcher: Launcher, run_id: str, folder: Path, redactor: Redactor) -> None:
+    def __init__(self, launcher: Launcher, run_id: str, directory: Path, redactor: Redactor) -> None:
         self._launcher = launcher
         self._run_id = run_id
-        self._folder = folder
+        self._directory = directory
         self._redactor = redactor
         self._logs: KeptLogs | None = None
         self._launcher_says: collections.deque[str] = collections.deque(maxlen=_MAXIMUM_SAID)
@@ -274,7 +274,7 @@ class Launch:
         launcher's log. A KeyboardInterrupt is let through when no rank is left.
         """
         if not self._logs:
-            self._logs = KeptLogs(self._folder, job.processes)
+            self._logs = KeptLogs(self._directory, job.processes)
             self._logs.log("launcher")
         if self._ranks:
             failure = self._go_on(job, checkpoints, listener, tick)
@@ -303,13 +303,13 @@ class Launch:
         if self._ranks and self._ranks.rank_0:
             self._ranks.rank_0.send(word)
 
-    def move_to(self, folder: Path) -> None:
-        """Keep the evidence in another folder from now on, with what there is of it."""
-        folder.parent.mkdir(exist_ok=True)
-        shutil.move(self._folder, folder)
-        self._folder = folder
+    def move_to(self, directory: Path) -> None:
+        """Keep the evidence in another directory from now on, with what there is of it."""
+        directory.parent.mkdir(exist_ok=True)
+        shutil.move(self._directory, directory)
+        self._directory = directory
         if self._logs:
-            self._logs.are_now_in(folder)
+            self._logs.are_now_in(directory)
 
     def end(self) -> None:
         """End ranks that wait: they are asked to, then made to. Nothing happens where none do."""
@@ -333,13 +333,13 @@ class Launch:
 
     def _start(self, processes: int) -> None:
         self._launcher_says.clear()
-        scratch = ScratchFolder() if self._launcher.needs_scratch else None
+        scratch = ScratchDirectory() if self._launcher.needs_scratch else None
         try:
             callers = listener_of(self._launcher, processes)
             command = self._launcher.command(processes)
             environment = self._launcher.environment(self._run_id, scratch.path if scratch else "")
             told = environment | {CONTROLLER: callers.environment[CONTROLLER]}
-            keep_command(self._folder, self._redactor, command, told)
+            keep_command(self._directory, self._redactor, command, told)
             self._ranks = started(command, environment, callers, scratch)
         except BaseException:
             if scratch:
@@ -356,7 +356,7 @@ class Launch:
         while self._hear(self._ranks, job, watch, listener):
             pass
         if len(self._ranks.waiting) < job.processes:
-            self._end(is_whole=False)
+            self._end(is_complete=False)
             return Failure(kind="launch", message="some of them are gone")
         for rank in self._ranks.waiting:
             rank.send(NEXT)
@@ -370,20 +370,20 @@ class Launch:
             with waits.waiting(watch.waits_for):
                 failure = self._follow(self._ranks, job, watch, listener, tick)
         except BaseException:
-            self._end(is_whole=False)
+            self._end(is_complete=False)
             raise
         finally:
             self._flush_logs()
         if failure is None and self.waiting:
             return None
-        stuck = self._end(is_whole=failure is None)
+        stuck = self._end(is_complete=failure is None)
         if failure and stuck:
             stack = "\n".join(filter(None, [failure.stack, blocked_sentence(stuck)]))
             failure = dataclasses.replace(failure, stack=stack)
         return failure
 
-    def _end(self, *, is_whole: bool = True) -> list[int]:
-        """End what is left of the ranks, and keep how they ended; ``is_whole``: all of them, by themselves."""
+    def _end(self, *, is_complete: bool = True) -> list[int]:
+        """End what is left of the ranks, and keep how they ended; ``is_complete``: all of them, by themselves."""
         ranks, self._ranks = self._ranks, None
         if ranks is None:
             return []
@@ -392,8 +392,13 @@ class Launch:
         finally:
             self._flush_logs()
             seconds = time.monotonic() - ranks.began
-            ended = {"exit_code": ranks.process.poll(), "is_whole": is_whole, "seconds": seconds, "tries": self._tries}
-            (self._folder / "exit.json").write_text(json.dumps(ended) + "\n")
+            ended = {
+                "exit_code": ranks.process.poll(),
+                "is_complete": is_complete,
+                "seconds": seconds,
+                "tries": self._tries,
+            }
+            (self._directory / "exit.json").write_text(json.dumps(ended) + "\n")
 
     def _follow(
         self, ranks: StartedRanks, job: Job, watch: RankWatchdog, listener: OnEvent, tick: Callable[[], None]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 class LaunchContext:
     """The run as its launches see it.
 
-    ``folder`` keeps the evidence. ``spec`` is the kind of the target, ``target`` what its check found and ``access``
+    ``directory`` keeps the evidence. ``spec`` is the kind of the target, ``target`` what its check found and ``access``
     how it is reached; ``area`` is the run's own on it, ``small`` the one on a volume that it may fill, and ``local``
     the one in the local tier. None: it was not made. ``start`` is the number of this start of the run, from 1;
     ``lacking`` are the subjects that an earlier start measured and to which this one adds patterns.
@@ -51,7 +51,7 @@ class LaunchContext:
     seed: int
     settings: Settings
     plan: Plan
-    folder: Path
+    directory: Path
     spec: TargetSpec
     target: TargetFacts
     launcher: Launcher
@@ -84,7 +84,7 @@ class LaunchContext:
         if stuck := end_marked(self.run_id):
             pids = ", ".join(map(str, stuck))
             return f"processes {pids} are blocked in the kernel and may still write"
-        if self.settings.has_several_hosts and ended_badly(self.folder):
+        if self.settings.has_several_hosts and ended_badly(self.directory):
             others = list(dict.fromkeys(h.name for h in self.settings.hosts))
             return end_on_other_hosts(
                 self.launcher, others, self.run_id, sweep_seconds(self.launcher, self.settings.io_timeout_seconds)
@@ -103,7 +103,7 @@ class LaunchContext:
             return []
         tier = PosixTarget(self.settings.local_tier or "", "--ckpt-local-tier")
         left = tier.clean(self.local, names, deadline_seconds, keep_area=keep_area)
-        if self.settings.has_several_hosts and not keep_area and ended_badly(self.folder):
+        if self.settings.has_several_hosts and not keep_area and ended_badly(self.directory):
             others = ", ".join(dict.fromkeys(host.name for host in self.settings.hosts))
             left.append(
                 f"a launch was cut off, and {self.local.location} may be left in the local tiers of {others}: where it "

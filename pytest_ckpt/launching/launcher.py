@@ -106,7 +106,7 @@ class Launcher:
 
     @property
     def needs_scratch(self) -> bool:
-        """Whether it takes a folder for its sockets and segments: on other hosts Open MPI alone does."""
+        """Whether it takes a directory for its sockets and segments: on other hosts Open MPI alone does."""
         return self.is_open_mpi or not self.hosts
 
     @property
@@ -184,7 +184,7 @@ class Launcher:
     def environment(self, run_id: str, scratch: str, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the ranks' environment: ours without what a launcher left in it, and what the ranks need.
 
-        ``scratch`` is a folder for the launcher's own sockets and segments, removed after the launch; empty for one
+        ``scratch`` is a directory for the launcher's own sockets and segments, removed after the launch; empty for one
         that needs none.
         """
         inherited = os.environ if inherited is None else inherited
@@ -211,7 +211,7 @@ class Launcher:
                 "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
             }
             if self.hosts and scratch and not self.is_open_mpi_4:
-                # Here in the folder that goes with the launch; elsewhere in memory, as Open MPI's own segments.
+                # Here in the directory that goes with the launch; elsewhere in memory, as Open MPI's own segments.
                 clean.setdefault("PRTE_MCA_prte_local_tmpdir_base", scratch)
                 if scratch.startswith(_MEMORY):
                     clean.setdefault("PRTE_MCA_prte_remote_tmpdir_base", _MEMORY)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_ckpt.evidence.starts import ADDED, BROKEN_OFF, folder_of_start
+from pytest_ckpt.evidence.starts import ADDED, BROKEN_OFF, directory_of_start
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement, Patterns, with_patterns_of
@@ -36,11 +36,11 @@ from pytest_ckpt.support import waits
 from pytest_ckpt.targets.posix.second_mount import through_second_mount
 
 HOOKS_LOG = "hooks.log"
-"""In the folder of a launch: what the author of a plugin needs to know of a hook that failed."""
+"""In the directory of a launch: what the author of a plugin needs to know of a hook that failed."""
 
 
 class Measurements:
-    """Hands out the measurements of one run, from the files in its folder; makes those that are not there yet."""
+    """Hands out the measurements of one run, from the files in its directory; makes those that are not there yet."""
 
     def __init__(
         self, context: LaunchContext, observer: Observer, hooks: LaunchHooks, waiting: Launch | None = None
@@ -102,11 +102,11 @@ class Measurements:
                 return measurement
             planned = self._context.plan.of(subject)
             began = time.monotonic()
-            folder = f"launches/{self._launches() + 1}"
-            launch = LaunchWithCommands(row, self._context, planned, folder, self._observer)
+            directory = f"launches/{self._launches() + 1}"
+            launch = LaunchWithCommands(row, self._context, planned, directory, self._observer)
             try:
                 # Nothing of this subject is made anew: what is to be kept stays.
-                if broke := self._tidy(()) or self._hook(folder, lambda: self._hooks.before((str(subject),))):
+                if broke := self._tidy(()) or self._hook(directory, lambda: self._hooks.before((str(subject),))):
                     launch.end(broke)
                 else:
                     launch.run()
@@ -115,7 +115,7 @@ class Measurements:
                 shown = dataclasses.replace(
                     measurement, stages=stages, patterns=_with(patterns, row.name, launch.found)
                 )
-                if broke := self._hook(folder, lambda: self._hooks.after(from_plain(Measurement, to_plain(shown)))):
+                if broke := self._hook(directory, lambda: self._hooks.after(from_plain(Measurement, to_plain(shown)))):
                     launch.end(broke)
                 added = _with(patterns, row.name, launch.found)
                 plain = self._redactor.plain(to_plain(dataclasses.replace(measurement, patterns=added, stages=stages)))
@@ -123,7 +123,7 @@ class Measurements:
         return self._read(subject)
 
     def _launches(self) -> int:
-        return len(list((self._context.folder / "launches").glob("[0-9]*")))
+        return len(list((self._context.directory / "launches").glob("[0-9]*")))
 
     def _tidy(self, planned: Sequence[PlannedCheckpoint]) -> Failure | None:
         """End and remove what a launch before left that did not come to its end: its space and names are needed.
@@ -159,7 +159,7 @@ class Measurements:
             second=self._second_area(),
             local=self._context.local,
         )
-        events = self._context.folder / "events.jsonl"
+        events = self._context.directory / "events.jsonl"
         # What plugins have not seen yet is not handed out, whatever ends this process.
         made = self._held(launch_name) if self._hooks.is_active else self._file
         recorder = Recorder(planned, job, launch_name, made, events, self._observer, self._redactor)
@@ -173,7 +173,7 @@ class Measurements:
             return
         failure: Failure | None = Failure(kind="interrupted", message="the run was interrupted")
         try:
-            failure = self._launch(job, self._context.folder / launch_name).run(
+            failure = self._launch(job, self._context.directory / launch_name).run(
                 job, recorder.take, self._observer.tick, self._observer.printed, planned
             )
         finally:
@@ -182,15 +182,15 @@ class Measurements:
             if self._hooks.is_active:
                 self._show(subjects, launch_name)
 
-    def _launch(self, job: Job, folder: Path) -> Launch:
+    def _launch(self, job: Job, directory: Path) -> Launch:
         """Return what runs a job: the ranks that wait, where they are as many, or a launch of its own."""
         launch, self._waiting = self._waiting, None
         if launch and launch.waiting == job.processes:
-            launch.move_to(folder)
+            launch.move_to(directory)
             return launch
         if launch:
             launch.end()
-        return Launch(self._context.launcher, self._context.run_id, folder, self._redactor)
+        return Launch(self._context.launcher, self._context.run_id, directory, self._redactor)
 
     def _second_area(self) -> AreaRef | None:
         """Return the area as another mount on this host shows it; hosts have each other instead."""
@@ -226,7 +226,7 @@ class Measurements:
         try:
             call()
         except HookFailed as error:
-            log = self._context.folder / launch_name / HOOKS_LOG
+            log = self._context.directory / launch_name / HOOKS_LOG
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("a") as file:
                 file.write(self._redactor.text(f"{error}\n{error.trace}") + "\n")
@@ -234,16 +234,16 @@ class Measurements:
         return None
 
     def _held(self, launch_name: str) -> Callable[[Subject], Path]:
-        return lambda subject: self._context.folder / launch_name / f"{subject.slug}.json"
+        return lambda subject: self._context.directory / launch_name / f"{subject.slug}.json"
 
     def _file(self, subject: Subject) -> Path:
         """Return the file that this start writes: beside that of an earlier start where patterns are added."""
         if str(subject) in self._context.lacking:
-            return folder_of_start(self._context.folder, self._context.start) / ADDED / f"{subject.slug}.json"
+            return directory_of_start(self._context.directory, self._context.start) / ADDED / f"{subject.slug}.json"
         return self._kept(subject)
 
     def _kept(self, subject: Subject) -> Path:
-        return self._context.folder / "measurements" / f"{subject.slug}.json"
+        return self._context.directory / "measurements" / f"{subject.slug}.json"
 
     def _read(self, subject: Subject) -> Measurement:
         return whole_measurement(self._kept(subject), self._others(ADDED, subject))
@@ -253,12 +253,12 @@ class Measurements:
         return [*self._others(BROKEN_OFF, subject), *self._others(ADDED, subject)]
 
     def _others(self, kind: str, subject: Subject) -> list[OtherMeasurement]:
-        return others_of(self._context.folder, self._context.start, kind, subject)
+        return others_of(self._context.directory, self._context.start, kind, subject)
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
         """Let one process of the run measure at a time: two measurements at once would slow each other."""
-        with (self._context.folder / "lock").open("a") as file:
+        with (self._context.directory / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -268,9 +268,9 @@ def _with(patterns: Patterns, name: Pattern, found: Found) -> Patterns:
     return dataclasses.replace(patterns, **changes)
 
 
-def others_of(folder: Path, starts: int, kind: str, subject: Subject) -> list[OtherMeasurement]:
-    """Return the measurements of a kind of a subject, ``broken_off`` or ``added``, that so many starts left."""
-    files = [(n, folder_of_start(folder, n) / kind / f"{subject.slug}.json") for n in range(1, starts + 1)]
+def others_of(directory: Path, starts: int, kind: str, subject: Subject) -> list[OtherMeasurement]:
+    """Return the measurements of a kind of a subject, ``interrupted_work`` or ``added``, that so many starts left."""
+    files = [(n, directory_of_start(directory, n) / kind / f"{subject.slug}.json") for n in range(1, starts + 1)]
     return [OtherMeasurement(start=n, measurement=read_measurement(file)) for n, file in files if file.exists()]
 
 

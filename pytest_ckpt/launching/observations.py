@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.checks import CHECKS_FOLDER
+from pytest_ckpt.facts.checks import CHECKS_DIRECTORY
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.event_line import Call
 from pytest_ckpt.facts.events import from_line
@@ -44,10 +44,10 @@ from pytest_ckpt.support.processes import (
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
-from pytest_ckpt.targets.posix.run_folder import (
+from pytest_ckpt.targets.posix.run_directory import (
     DirectoryIdentity,
     describe_change,
-    folder_of,
+    directory_of,
     is_of_area,
     keep_a_file,
     standing_of,
@@ -86,18 +86,18 @@ _BLOCKED, _SILENT, _GONE = "blocked", "ETIMEDOUT", "ENODEV"
 def run_check(
     check: Check,
     *,
-    folder: Path,
-    second_folder: str | None = None,
+    directory: Path,
+    second_directory: str | None = None,
     second_command: Sequence[str] = (),
     second_ports: tuple[int, int] | None = None,
-    small_folder: Path | None = None,
+    small_directory: Path | None = None,
     power_cut: Sequence[str] = (),
     power_cuts: int = 3,
     witness: Path,
     share: float,
     seed: int,
     deadline_seconds: float,
-    log_folder: Path,
+    log_directory: Path,
     tell: Tell | None = None,
     within: str = "",
     run_id: str = "",
@@ -105,11 +105,12 @@ def run_check(
 ) -> Observation:
     """Make one check and return what it saw; a check that breaks or never ends gives an observation that says so.
 
-    ``folder`` lies on the target, ``second_folder`` is what the second client calls it. ``within`` names the run's own
-    folder below these and ``small_folder``, where the check works; ``reproduce`` leaves it out, since it goes with the
-    run. A check that makes no call for ``deadline_seconds`` is reported as blocked within ten seconds more, and killed;
-    if the kernel does not let go of it, it is left and named. All that the check says is kept in ``log_folder``;
-    ``tell`` hears each (call, path) that it is about to make. ``run_id`` marks its processes as a run's.
+    ``directory`` lies on the target, ``second_directory`` is what the second client calls it. ``within`` names the
+    run's own directory below these and ``small_directory``, where the check works; ``reproduce`` leaves it out, since
+    it goes with the run. A check that makes no call for ``deadline_seconds`` is reported as blocked within ten seconds
+    more, and killed; if the kernel does not let go of it, it is left and named. All that the check says is kept in
+    ``log_directory``; ``tell`` hears each (call, path) that it is about to make. ``run_id`` marks its processes as a
+    run's.
     """
     options = _options(
         second_command=second_command,
@@ -119,15 +120,19 @@ def run_check(
         share=share,
         seed=seed,
     )
-    places = {"folder": str(folder), "second-folder": second_folder, "small-folder": small_folder and str(small_folder)}
+    places = {
+        "directory": str(directory),
+        "second-directory": second_directory,
+        "small-directory": small_directory and str(small_directory),
+    }
     named = [f"--{name}={path}" for name, path in places.items() if path]
     used = [f"--{name}={Path(path) / within}" for name, path in places.items() if path]
     command = ["-m", "pytest_ckpt.conformance", check.name]
     seen = _made(
         check,
-        [*command, *used, *options, f"--witness={witness}", "--json", *(["--make-folder"] if within else [])],
+        [*command, *used, *options, f"--witness={witness}", "--json", *(["--make-directory"] if within else [])],
         deadline_seconds=deadline_seconds,
-        log_folder=log_folder,
+        log_directory=log_directory,
         tell=tell,
         run_id=run_id,
         redactor=redactor,
@@ -143,7 +148,7 @@ def run_object_check(
     share: float,
     seed: int,
     deadline_seconds: float,
-    log_folder: Path,
+    log_directory: Path,
     tell: Tell | None = None,
     redactor: Redactor = _NOBODY,
 ) -> Observation:
@@ -156,9 +161,9 @@ def run_object_check(
     command = ["-m", "pytest_ckpt.conformance.objects", check.name]
     seen = _made(
         check,
-        [*command, f"--target={area.location}/{CHECKS_FOLDER}", *options, "--json"],
+        [*command, f"--target={area.location}/{CHECKS_DIRECTORY}", *options, "--json"],
         deadline_seconds=deadline_seconds,
-        log_folder=log_folder,
+        log_directory=log_directory,
         tell=tell,
         run_id=area.run_id,
         redactor=redactor,
@@ -171,7 +176,7 @@ def _made(
     arguments: list[str],
     *,
     deadline_seconds: float,
-    log_folder: Path,
+    log_directory: Path,
     tell: Tell | None,
     run_id: str,
     redactor: Redactor,
@@ -180,7 +185,7 @@ def _made(
     # -P: a file of the current directory must not replace a module of Python or of ours.
     words = [sys.executable, "-P", *arguments]
     began = time.monotonic()
-    with (log_folder / f"{check.name}.log").open("w") as log:
+    with (log_directory / f"{check.name}.log").open("w") as log:
         log.write(redactor.text(shlex.join(words)) + "\n")
         process = subprocess.Popen(
             tied_to_this_process(words),
@@ -212,7 +217,7 @@ def _made(
     if blocked and stuck:
         blocked = dataclasses.replace(blocked, stack=f"{blocked.stack}\n{blocked_sentence(stuck)}")
     if blocked:
-        # A check may have told what it saw and hang in removing its folder.
+        # A check may have told what it saw and hang in removing its directory.
         seen = dataclasses.replace(listener.observation() or seen, blocked=blocked)
     else:
         seen = listener.observation() or dataclasses.replace(seen, not_run=halted or listener.how_it_broke())
@@ -363,7 +368,7 @@ def _environment(run_id: str) -> dict[str, str]:
 
 
 class Observations:
-    """Hands out the observations of one run, from the files in its folder; makes those that are not there yet."""
+    """Hands out the observations of one run, from the files in its directory; makes those that are not there yet."""
 
     def __init__(self, context: LaunchContext, observer: Observer | None = None) -> None:
         self._context = context
@@ -372,9 +377,9 @@ class Observations:
 
     def observation(self, check: Check) -> Observation:
         """Return what a check saw; make it when nobody has yet."""
-        file = self._context.folder / "observations" / f"{check.name}.json"
+        file = self._context.directory / "observations" / f"{check.name}.json"
         # What takes the target or its space from others, and what is timed, runs alone; the rest beside each other.
-        with self._lock(alone=check.needs in ("power cut", "small folder") or check.is_timed), self._claimed(check):
+        with self._lock(alone=check.needs in ("power cut", "small directory") or check.is_timed), self._claimed(check):
             if is_made_here := not file.exists():
                 self._observer.checking(check.name)
                 with waits.waiting(f"check {check.name}"):
@@ -408,7 +413,7 @@ class Observations:
             return None
         try:
             with answers_within(min(_SILENT_SECONDS, self._context.settings.io_timeout_seconds)):
-                watched(area.location, lambda: folder_of(area).exists())
+                watched(area.location, lambda: directory_of(area).exists())
         except UsageError:
             return blocked.read_text()
         blocked.unlink(missing_ok=True)
@@ -416,7 +421,7 @@ class Observations:
 
     def _lost(self, second: SecondClient) -> str:
         """Return why a second mount shows nothing any more; a client on another host says so itself."""
-        return "" if second.command else lost_area(Path(second.folder), self._context.own_area)
+        return "" if second.command else lost_area(Path(second.directory), self._context.own_area)
 
     def _once(self, check: Check, seen: Observation) -> Observation:
         """Return what a check saw; where an earlier one met the end of the target, only that.
@@ -446,12 +451,12 @@ class Observations:
 
     def _has_ended(self, check: Check) -> bool:
         """Whether the storage of a check takes no file any more."""
-        area = self._context.small if check.needs == "small folder" else self._context.own_area
+        area = self._context.small if check.needs == "small directory" else self._context.own_area
         if area is None or check.room == "objects":
             return True
         try:
             with answers_within(min(_SILENT_SECONDS, self._context.settings.io_timeout_seconds)):
-                watched(area.location, lambda: keep_a_file(folder_of(area)))
+                watched(area.location, lambda: keep_a_file(directory_of(area)))
         except UsageError:
             return True
         except OSError as error:
@@ -467,13 +472,13 @@ class Observations:
             share=settings.effort,
             seed=context.seed,
             deadline_seconds=settings.io_timeout_seconds,
-            log_folder=self._logs,
+            log_directory=self._logs,
             tell=lambda _call, _path: self._observer.tick(),
             redactor=context.redactor,
         )
 
     def _of_target(self, check: Check) -> Observation:
-        """Make a check of files; where the run's folder is another one before or after it, it saw another storage."""
+        """Make a check of files; if the run's directory changed, the check saw another storage."""
         before = self._replaced()
         seen = None if before else self._of_files(check)
         why = before or self._replaced()
@@ -483,17 +488,17 @@ class Observations:
         return Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_GONE)
 
     def _replaced(self) -> str:
-        """Return what has taken the place of the run's folder, in words; empty where nothing seems to have."""
+        """Return what has taken the place of the run's directory, in words; empty where nothing seems to have."""
         area = self._context.own_area
         try:
             with answers_within(min(_SILENT_SECONDS, self._context.settings.io_timeout_seconds)):
-                now = watched(area.location, lambda: standing_of(folder_of(area)))
+                now = watched(area.location, lambda: standing_of(directory_of(area)))
         except UsageError:
             return ""
         if self._standing is None:
             self._standing = now
             if not is_of_area(now, area):
-                return f"the run made folder number {area.identity[1]}; this is {now.describe()}"
+                return f"the run made directory number {area.identity[1]}; this is {now.describe()}"
         return describe_change(self._standing, now)
 
     def _of_files(self, check: Check) -> Observation:
@@ -501,38 +506,38 @@ class Observations:
         second = context.second_client if check.needs == "second client" else None
         if second and (why := second.unlike or self._lost(second)):
             return Observation(requirement=check.requirement, subject=check.subject, not_run=why, errno=_GONE)
-        if check.needs == "small folder" and context.small:
-            volume = folder_of(context.small)
+        if check.needs == "small directory" and context.small:
+            volume = directory_of(context.small)
             if why := unlike_target("the volume that may be filled,", volume.parent, context.target):
                 return Observation(requirement=check.requirement, subject=check.subject, not_run=why)
-        witness = context.folder / "witness"
+        witness = context.directory / "witness"
         witness.mkdir(parents=True, exist_ok=True)
         # It is only named: on a target that hangs, this process would hang too.
-        folder = folder_of(context.own_area)
-        small = folder_of(context.small).parent if context.small and check.needs == "small folder" else None
+        directory = directory_of(context.own_area)
+        small = directory_of(context.small).parent if context.small and check.needs == "small directory" else None
         return run_check(
             check,
-            folder=folder.parent,
-            second_folder=second.folder if second else None,
+            directory=directory.parent,
+            second_directory=second.directory if second else None,
             second_command=second.command if second else (),
             second_ports=second.ports if second else None,
-            small_folder=small,
+            small_directory=small,
             power_cut=shlex.split(settings.power_cut or "") if check.needs == "power cut" else (),
             power_cuts=settings.power_cuts,
             witness=witness,
             share=settings.effort,
             seed=context.seed,
             deadline_seconds=settings.io_timeout_seconds,
-            log_folder=self._logs,
+            log_directory=self._logs,
             tell=lambda _call, _path: self._observer.tick(),
             redactor=context.redactor,
-            within=f"{folder.name}/{CHECKS_FOLDER}",
+            within=f"{directory.name}/{CHECKS_DIRECTORY}",
             run_id=context.run_id,
         )
 
     @property
     def _logs(self) -> Path:
-        return self._context.folder / "launches" / "checks"
+        return self._context.directory / "launches" / "checks"
 
     @contextlib.contextmanager
     def _claimed(self, check: Check) -> Iterator[None]:
@@ -544,7 +549,7 @@ class Observations:
 
     @contextlib.contextmanager
     def _lock(self, *, alone: bool) -> Iterator[None]:
-        with (self._context.folder / "lock").open("a") as file:
+        with (self._context.directory / "lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
             yield
 

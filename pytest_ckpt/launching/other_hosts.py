@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.launching.remote_shell import AGENT, SSH
-from pytest_ckpt.launching.scratch import ScratchFolder
+from pytest_ckpt.launching.scratch import ScratchDirectory
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.processes import SWEEP, end_launch
 
@@ -123,15 +123,15 @@ def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
     return min(max(deadline_seconds, _SHORTEST_SECONDS), _LONGEST_SECONDS)
 
 
-def ended_badly(run_folder: Path) -> bool:
+def ended_badly(run_directory: Path) -> bool:
     """Whether a launch of the run did not end by itself: then ranks of it may go on where nobody sees them.
 
     A launcher that has lost a host may say that all went well: Open MPI does.
     """
-    for launch in (run_folder / "launches").glob("[0-9]*"):
+    for launch in (run_directory / "launches").glob("[0-9]*"):
         try:
             ended = json.loads((launch / "exit.json").read_text())
-            if ended["exit_code"] != 0 or not ended["is_whole"]:
+            if ended["exit_code"] != 0 or not ended["is_complete"]:
                 return True
         except (OSError, ValueError, KeyError):
             return True
@@ -142,7 +142,7 @@ def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, se
     """End the run's processes on these hosts; return why some may go on, empty where every host says that none does."""
     processes = {}
     # One that does not end is killed, and removes nothing itself.
-    scratch = ScratchFolder() if launcher.needs_scratch else None
+    scratch = ScratchDirectory() if launcher.needs_scratch else None
     for host in hosts:
         there = dataclasses.replace(launcher, hosts=(HostSlots(name=host, slots=1),))
         processes[host] = subprocess.Popen(

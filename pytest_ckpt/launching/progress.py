@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, get_args
 
 from pytest_ckpt.facts.commands import Failover, Snapshots, Upgrade
 from pytest_ckpt.facts.events import (
-    MeasurementBegun,
     MeasurementDone,
+    MeasurementStarted,
     OperationDone,
     OperationStarted,
     PatternMeasured,
@@ -183,7 +183,7 @@ class Progress:
 
     def take(self, event: Event) -> None:
         """Take in an event of rank 0."""
-        if isinstance(event, MeasurementBegun):
+        if isinstance(event, MeasurementStarted):
             self._launched.begun.add(event.subject)
             for row in self._rows_of(event.subject):
                 row.restart()
@@ -242,14 +242,14 @@ class Progress:
         if event.kind == "endurance":
             self._endured(row, event)
             return
-        row.ended(event.took_seconds)
-        self._line(f"{self._place()} {row.steps.label(row.done)}: {format_seconds(event.took_seconds)}{self._left()}")
+        row.ended(event.step_seconds)
+        self._line(f"{self._place()} {row.steps.label(row.done)}: {format_seconds(event.step_seconds)}{self._left()}")
 
     def _endured(self, row: Row, event: StepDone) -> None:
         """Show a save of endurance, which is one step with many saves."""
         now = time.monotonic()
         if event.index == 1:
-            self._endurance_began = now - event.took_seconds
+            self._endurance_began = now - event.step_seconds
         row.part_done = event.index
         if row.steps.turn_seconds is not None:
             row.clock_seconds = now - self._endurance_began
@@ -257,7 +257,7 @@ class Progress:
         if row.steps.turn_seconds and now - self._endured_at < _ENDURANCE_LINE_SECONDS:
             return
         self._endured_at = now
-        self._line(f"{event.subject} endurance save {event.index}: {format_seconds(event.took_seconds)}{self._left()}")
+        self._line(f"{event.subject} endurance save {event.index}: {format_seconds(event.step_seconds)}{self._left()}")
 
     def _pattern(self, event: PatternMeasured) -> None:
         # Training is no step: it goes on beside saves that are.

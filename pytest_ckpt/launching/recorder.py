@@ -14,8 +14,8 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.events import (
     Event,
     Imported,
-    MeasurementBegun,
     MeasurementDone,
+    MeasurementStarted,
     Ready,
     SubjectEvents,
     event_to_plain,
@@ -61,7 +61,7 @@ class Recorder:
 
     def take(self, event: Event) -> None:
         """Take in an event of rank 0."""
-        if isinstance(event, MeasurementBegun):
+        if isinstance(event, MeasurementStarted):
             self._measuring_since = time.monotonic()
         elif isinstance(event, MeasurementDone) and event.client_proofs:
             seconds = time.monotonic() - self._measuring_since
@@ -73,7 +73,7 @@ class Recorder:
             self._lap("launch")
         elif isinstance(event, Imported):
             self._lap("import")
-        elif isinstance(event, MeasurementBegun):
+        elif isinstance(event, MeasurementStarted):
             self._told = SubjectEvents(subject=event.subject)
         elif self._told:
             self._told.take(event)

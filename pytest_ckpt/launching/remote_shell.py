@@ -28,8 +28,11 @@ _OURS = f'sh -c exec\t"${_PYTHON}"\t-I\t-S\t"${_PROGRAM}"\t"$0"\t"$@"'
 
 def spaced(program: str) -> list[str]:
     """Return the places of an installation that hold a space, by one of its programs; longer ones first."""
-    folders = {str(path.parent.parent) for path in (Path(program), Path(program).resolve())}
-    return sorted((folder for folder in folders if re.search(r"\s", folder)), key=lambda folder: (-len(folder), folder))
+    directories = {str(path.parent.parent) for path in (Path(program), Path(program).resolve())}
+    return sorted(
+        (directory for directory in directories if re.search(r"\s", directory)),
+        key=lambda directory: (-len(directory), directory),
+    )
 
 
 def asking_for_sh(places: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""The folder of a launch for the launcher's sockets and segments, and the process that keeps it.
+"""The directory of a launch for the launcher's sockets and segments, and the process that keeps it.
 
-``python -m pytest_ckpt.launching.scratch CONTROLLER LAUNCHER FOLDER`` is that process, a child of the controller. It
-removes the folder when controller and launcher are gone: a controller that is killed cannot do so itself.
+``python -m pytest_ckpt.launching.scratch CONTROLLER LAUNCHER DIRECTORY`` is that process, a child of the controller. It
+removes the directory when controller and launcher are gone: a controller that is killed cannot do so itself.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _LAUNCHER_SECONDS = 3.0
 _REMOVE_SECONDS = 10.0
 
 
-class ScratchFolder:
-    """A folder for the launcher's sockets and segments, made now; those that nobody lived to remove are removed.
+class ScratchDirectory:
+    """A directory for the launcher's sockets and segments, made now; those that nobody lived to remove are removed.
 
     Whoever keeps it holds a lock on it, which ends with the last process that does: the number of a process in its name
     says nothing where processes have numbers of their own, as in containers that share this memory.
@@ -46,7 +46,7 @@ class ScratchFolder:
                 _remove_unless_kept(left)
         while True:
             self.path = tempfile.mkdtemp(prefix=f"{_BEGINS}{os.getpid()}.", dir=home)
-            #: Open on the folder, and holds the lock.
+            #: Open on the directory, and holds the lock.
             self.descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             with contextlib.suppress(OSError):
                 _lock(self.descriptor)
@@ -56,34 +56,34 @@ class ScratchFolder:
             os.close(self.descriptor)
 
     def remove(self) -> None:
-        """Remove the folder, and keep it no more."""
+        """Remove the directory, and keep it no more."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self.descriptor)
 
 
-def _remove_unless_kept(folder: Path) -> None:
-    """Remove a folder of this user's that no process holds a lock on; not one whose file system knows no locks."""
+def _remove_unless_kept(directory: Path) -> None:
+    """Remove a directory of this user's that no process holds a lock on; not one whose file system knows no locks."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             if os.fstat(descriptor).st_uid == os.geteuid():
                 _lock(descriptor)
-                shutil.rmtree(folder, ignore_errors=True)
+                shutil.rmtree(directory, ignore_errors=True)
         finally:
             os.close(descriptor)
 
 
 def _lock(descriptor: int) -> None:
-    """Lock a folder for as long as it is open. Raises OSError where somebody else does, or none can be had."""
+    """Lock a directory for as long as it is open. Raises OSError where somebody else does, or none can be had."""
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class ScratchKeeper:
-    """The process that keeps a folder, as the controller has it. ``remove`` when the launcher has ended."""
+    """The process that keeps a directory, as the controller has it. ``remove`` when the launcher has ended."""
 
-    def __init__(self, folder: ScratchFolder, launcher: int) -> None:
-        self._folder = folder
-        words = [sys.executable, "-S", "-m", __name__, str(os.getpid()), str(launcher), folder.path]
+    def __init__(self, directory: ScratchDirectory, launcher: int) -> None:
+        self._directory = directory
+        words = [sys.executable, "-S", "-m", __name__, str(os.getpid()), str(launcher), directory.path]
         # A session of its own, without the mark of the run: Ctrl-C and what ends the run's processes leave it.
         self._process = subprocess.Popen(
             words,
@@ -94,12 +94,12 @@ class ScratchKeeper:
             env=os.environ | {"PYTHONPATH": str(PACKAGE_HOME)},
             start_new_session=True,
             # The lock is its own, too: it outlives the controller.
-            pass_fds=(folder.descriptor,),
+            pass_fds=(directory.descriptor,),
         )
 
     def remove(self) -> None:
-        """Remove the folder, and end the process."""
-        self._folder.remove()
+        """Remove the directory, and end the process."""
+        self._directory.remove()
         self._process.kill()
         self._process.wait()
 
@@ -113,8 +113,8 @@ def _began(process: int) -> str:
 
 
 def main() -> int:
-    """Wait for the end of the controller, see to that of the launcher, and remove the folder."""
-    controller, launcher, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    """Wait for the end of the controller, see to that of the launcher, and remove the directory."""
+    controller, launcher, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     die_with_parent(signal.SIGTERM)
     began = _began(launcher)
@@ -127,8 +127,8 @@ def main() -> int:
                 os.kill(launcher, signal.SIGKILL)
         time.sleep(_POLL_SECONDS)
     end = time.monotonic() + _REMOVE_SECONDS
-    while Path(folder).exists() and time.monotonic() < end:
-        shutil.rmtree(folder, ignore_errors=True)
+    while Path(directory).exists() and time.monotonic() < end:
+        shutil.rmtree(directory, ignore_errors=True)
         time.sleep(_POLL_SECONDS)
     return 0
 

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecondClient:
-    """``folder`` is what it calls the target; ``command`` starts its agent, empty for this host.
+    """``directory`` is what it calls the target; ``command`` starts its agent, empty for this host.
 
     It calls back at one of ``ports``, if given. ``unlike`` is why it says nothing of the target; empty if it does.
     """
 
-    folder: str
+    directory: str
     command: tuple[str, ...] = ()
     description: str = ""
     ports: tuple[int, int] | None = None
@@ -52,7 +52,7 @@ def find_second_client(
         seen = mount_of(mount)
         described = f"{mount}, another mount on this host ({seen.file_system} of {seen.source}, {seen.options})"
         return SecondClient(
-            folder=str(mount), description=described, unlike=unlike_target("the second mount", mount, target)
+            directory=str(mount), description=described, unlike=unlike_target("the second mount", mount, target)
         )
     names = list(dict.fromkeys(h.name for h in settings.hosts))
     if len(names) < 2:
@@ -64,7 +64,9 @@ def find_second_client(
             f"The second client, {names[1]} of --ckpt-hosts, was started on this host, whose caches it would share.",
             "Name another host, or tell the launcher where to start: --ckpt-launcher='srun --nodelist={ranks} …'.",
         )
-    return SecondClient(folder=target.location, command=command, description=f"host {names[1]}", ports=launcher.ports)
+    return SecondClient(
+        directory=target.location, command=command, description=f"host {names[1]}", ports=launcher.ports
+    )
 
 
 def agent_on(host: str, launcher: Launcher, run_id: str) -> tuple[str, ...]:

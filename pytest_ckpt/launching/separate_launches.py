@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 COMMAND_LOG = "commands.jsonl"
-"""In the folder of a launch: every run of the commands, as it ended."""
+"""In the directory of a launch: every run of the commands, as it ended."""
 
 Found = Failover | Upgrade | Snapshots
 
@@ -76,10 +76,10 @@ OWN_LAUNCHES: Mapping[Pattern, OwnLaunch] = {
         # Last: the storage may rebuild for long.
         OwnLaunch(
             name="failover",
-            empty=lambda words: Failover(break_command=words["break_command"], mend_command=words["mend_command"]),
-            fields={"break_command": "break", "mend_command": "mend"},
-            after="mended_after",
-            words=lambda s: {"break": s.fault_command, "mend": s.repair_command},
+            empty=lambda words: Failover(fault_command=words["fault_command"], repair_command=words["repair_command"]),
+            fields={"fault_command": "break", "repair_command": "repair"},
+            after="repaired_after",
+            words=lambda s: {"break": s.fault_command, "repair": s.repair_command},
         ),
     )
 }
@@ -99,7 +99,7 @@ class LaunchWithCommands:
     ) -> None:
         self._row, self._context, self._planned, self._observer = row, context, planned, observer
         self._subject = planned.subject
-        self._folder = context.folder / launch_name
+        self._directory = context.directory / launch_name
         self._commands = row.commands(context.settings)
         self._words = {field: self._commands[command] for field, command in row.fields.items()}
         self.found = row.empty(self._words)
@@ -121,9 +121,9 @@ class LaunchWithCommands:
             deadline_seconds=settings.io_timeout_seconds,
             tasks=(task,),
         )
-        self._launch = Launch(context.launcher, context.run_id, self._folder, context.redactor)
-        self._folder.parent.mkdir(exist_ok=True)
-        log = context.folder / f"{self._folder.name}-{COMMAND_LOG}"
+        self._launch = Launch(context.launcher, context.run_id, self._directory, context.redactor)
+        self._directory.parent.mkdir(exist_ok=True)
+        log = context.directory / f"{self._directory.name}-{COMMAND_LOG}"
         self._keeper = CommandKeeper(self._commands, settings.io_timeout_seconds, log)
         os.set_blocking(self._keeper.descriptor, False)
         self._observer.begin([self._planned])
@@ -136,14 +136,14 @@ class LaunchWithCommands:
             left = self._keeper.close()
             for run in left:
                 self._tell(run)
-            owed = next((run for run in reversed(left) if run.command in ("mend", "remove", "upgrade")), None)
+            owed = next((run for run in reversed(left) if run.command in ("repair", "remove", "upgrade")), None)
             if owed:
                 self._end({self._row.after: owed, "failure": failure})
             elif failure:
                 self.end(failure)
             self._observer.end()
             if log.exists():
-                log.rename(self._folder / COMMAND_LOG)
+                log.rename(self._directory / COMMAND_LOG)
 
     def end(self, failure: Failure) -> None:
         """Say that something ended the launch, or kept it from being made; what ended it first counts."""
@@ -183,7 +183,7 @@ class LaunchWithCommands:
 
     def _keep(self, event: Event) -> None:
         timed = {"seconds": round(time.monotonic() - self._began, 6), **event_to_plain(event)}
-        with (self._context.folder / "events.jsonl").open("a") as events:
+        with (self._context.directory / "events.jsonl").open("a") as events:
             events.write(json.dumps(self._context.redactor.plain(timed)) + "\n")
         if isinstance(event, PatternMeasured):
             self._observer.take(event)

@@ -59,7 +59,7 @@ def add_benchmark(config: pytest.Config, timed: SubjectTimes | None) -> None:
     metadata: Any = Metadata  # it has no types
 
     subject, kind = timed.subject, timed.kind
-    # Results are compared by their full name; a node id would change with the folder pytest is started in.
+    # Results are compared by their full name; a node id would change with the directory pytest is started in.
     name = f"{kind}[{subject}]"
     fixture = SimpleNamespace(
         name=name,

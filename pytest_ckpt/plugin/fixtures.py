@@ -1,4 +1,4 @@
-"""What tests of a vendor beside the suites may ask for: settings, limits, the run's own folder, measurements."""
+"""What tests of a vendor beside the suites may ask for: settings, limits, the run's own directory, measurements."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.plugin.items import measurements
 from pytest_ckpt.plugin.stash import RUN
-from pytest_ckpt.targets.posix.run_folder import folder_of
+from pytest_ckpt.targets.posix.run_directory import directory_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
@@ -31,11 +31,11 @@ def ckpt_limits(pytestconfig: pytest.Config) -> ClusterLimits:
 
 @pytest.fixture(scope="session")
 def ckpt_target(pytestconfig: pytest.Config) -> Path:
-    """The run's own folder on the target; a target that has none refuses the test."""
+    """The run's own directory on the target; a target that has none refuses the test."""
     run = pytestconfig.stash[RUN]
     if "paths" not in run.target.capabilities:
-        pytest.fail(f"{run.target.location} has no folders: it is {run.target.description}", pytrace=False)
-    return folder_of(run.own_area)
+        pytest.fail(f"{run.target.location} has no directories: it is {run.target.description}", pytrace=False)
+    return directory_of(run.own_area)
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,8 @@
 """The hooks of plugins: what a vendor may say of his storage, and ask of it. Each with an example that runs.
 
-A plugin is a ``conftest.py`` in a folder that pytest is given, a module given with ``-p``, or an installed package with
-an entry point ``pytest11``. A hook takes any of its arguments by name and may leave out the rest. What a hook needs is
-in `pytest_ckpt.vendors`; a whole plugin is in docs/examples/acme, and docs/writing_a_hook.md leads through it.
+A plugin is a ``conftest.py`` in a directory that pytest is given, a module given with ``-p``, or an installed package
+with an entry point ``pytest11``. A hook takes any of its arguments by name and may leave out the rest. What a hook
+needs is in `pytest_ckpt.vendors`; a whole plugin is in docs/examples/acme, and docs/writing_a_hook.md leads through it.
 
 Every plugin that implements one of these is named in report and certificate, with its version.
 """
@@ -61,7 +61,7 @@ def pytest_ckpt_fault_command(config: pytest.Config, settings: Settings) -> str 
 
 @pytest.hookspec(firstresult=True)
 def pytest_ckpt_repair_command(config: pytest.Config, settings: Settings) -> str | None:
-    """Return the command that mends what the break command broke. None: not this plugin.
+    """Return the command that repairs what the break command broke. None: not this plugin.
 
     The same as ``--ckpt-repair-command``, which wins; run after each break, also when the run ends early. The next save
     begins as soon as it returns, so it need not wait for a rebuild. Asked as `pytest_ckpt_drop_caches`. Example::
@@ -199,7 +199,7 @@ def pytest_ckpt_targets(config: pytest.Config) -> Sequence[TargetSpec]:  # type:
 
 
 def pytest_ckpt_suites(config: pytest.Config, settings: Settings) -> Sequence[str | Path]:  # type: ignore[empty-body]
-    """Return folders or files of tests that are run beside those of pytest-ckpt where the command names none.
+    """Return directories or files of tests that are run beside those of pytest-ckpt where the command names none.
 
     Called in every process of the run. Example::
 

@@ -27,7 +27,7 @@ from pytest_ckpt.plugin.stash import OPEN_RUN, PLUGINS, RUN
 from pytest_ckpt.plugin.terminal_observer import TerminalObserver
 from pytest_ckpt.plugin.worker_results import SubjectTimes, TestResult, hang
 from pytest_ckpt.report.text import failure_text
-from pytest_ckpt.run.crash import keep_traceback, of_report_folder
+from pytest_ckpt.run.crash import keep_traceback, of_report_directory
 from pytest_ckpt.sizing.steps import planned_steps
 
 if TYPE_CHECKING:
@@ -89,11 +89,11 @@ class RequirementItem(pytest.Item):
             self._decide_and_tell(run)
             return
         except Exception as error:
-            sentence = keep_traceback(error, run.folder, run.redactor)
+            sentence = keep_traceback(error, run.directory, run.redactor)
             self.stash[_CARRIED] = TestResult(crash=sentence)
-            if of_report_folder(error, run.folder):
+            if of_report_directory(error, run.directory):
                 # So would every other test; the last line of the run tells it, once.
-                self.session.shouldfail = sentence = "the report folder cannot be written"
+                self.session.shouldfail = sentence = "the report directory cannot be written"
         # Out here, pytest does not print the error a second time as the cause.
         pytest.fail(sentence, pytrace=False)
 
@@ -123,7 +123,7 @@ class RequirementItem(pytest.Item):
             if requirement.suite != "conformance":
                 explain = f"pytest-ckpt plan {command_words(run.settings, ('--ckpt-report', '--ckpt-config'))}"
             text = failure_text(to_plain(verdict), explain, requirement.next_step)
-            pytest.fail(f"{text}\nraw data: {run.folder / raw}", pytrace=False)
+            pytest.fail(f"{text}\nraw data: {run.directory / raw}", pytrace=False)
 
     def _judge(self, run: RunContext) -> tuple[Verdict, SubjectTimes | None]:
         requirement, subject = self.requirement, self.subject

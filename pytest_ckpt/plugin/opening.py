@@ -116,7 +116,7 @@ def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
 
 def _choose_tests(config: pytest.Config, suites: list[str]) -> None:
     """Run our suites, and those of plugins, where no tests were named; find ours where they lie in a checkout."""
-    ours = resources.folder("suites")
+    ours = resources.directory("suites")
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = [str(ours), *suites]
         return
@@ -166,5 +166,5 @@ class _LatePlugins:
             name = vendor_plugins.plugin_name(self._config, plugin, plugin_name)
             self._config.stash[REFUSED].append(
                 f"Plugin {name} comes too late for {', '.join(h.name for h in late)}: the run was open when it was "
-                "loaded.\n  Name its folder on the command line, or load it with -p or an entry point."
+                "loaded.\n  Name its directory on the command line, or load it with -p or an entry point."
             )

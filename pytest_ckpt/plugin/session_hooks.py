@@ -103,7 +103,7 @@ def pytest_collect_file(
     from pytest_ckpt.plugin.items import SuiteFile  # noqa: PLC0415
     from pytest_ckpt.support import resources  # noqa: PLC0415
 
-    if file_path.resolve().parent != resources.folder("suites"):
+    if file_path.resolve().parent != resources.directory("suites"):
         return found
     return [SuiteFile.from_parent(parent, path=file_path)]
 
@@ -151,7 +151,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     from pytest_ckpt.report.svg import printable  # noqa: PLC0415
 
     opened = config.stash.get(OPEN_RUN, None)
-    notices, sight = (opened.notices, opened.cache_sight) if opened else ((), "untried")
+    notices, sight = (opened.notices, opened.cache_sight) if opened else ((), "not_tested")
     lines = header_lines(run.plan, run.settings, run.gates, run.target, run.environment, notices, run.catalogue, sight)
     return [printable(line) for line in lines]
 

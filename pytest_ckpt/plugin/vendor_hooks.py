@@ -153,14 +153,14 @@ class Plugins(LaunchHooks):
         return known
 
     def suites(self, settings: Settings) -> list[str]:
-        """Return the folders and files of tests that plugins want to be run. Raises UsageError."""
+        """Return the directories and files of tests that plugins want to be run. Raises UsageError."""
         hook = "pytest_ckpt_suites"
         places = []
         for plugin, answer in self._ask(hook, settings=settings):
             with _checks(plugin, hook):
-                for place in _listed(answer, "folders or files"):
+                for place in _listed(answer, "directories or files"):
                     if not isinstance(place, str | Path) or not Path(place).exists():
-                        raise ValueError(f"{place!r} is no folder or file")
+                        raise ValueError(f"{place!r} is no directory or file")
                     places.append(str(Path(place).absolute()))
         return list(dict.fromkeys(places))
 

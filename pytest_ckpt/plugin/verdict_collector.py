@@ -103,7 +103,7 @@ class VerdictCollector:
             self._close(int(pytest.ExitCode.INTERNAL_ERROR), final=True)
 
     def _close(self, exit_code: int, *, final: bool) -> ClosedRun | None:
-        """Close the run; None where that broke, and then its folder can still be judged."""
+        """Close the run; None where that broke, and then its directory can still be judged."""
         try:
             return close_run(
                 self._run,
@@ -116,7 +116,7 @@ class VerdictCollector:
             )
         except Exception as error:
             context = self._run.context
-            self._note(keep_traceback(error, context.folder, context.redactor))
+            self._note(keep_traceback(error, context.directory, context.redactor))
             return None
 
     def _note(self, crash: str) -> None:

@@ -71,7 +71,7 @@ class ExportedMeasurement:
         return tuple(found)
 
 
-def why_not(measurement: Measurement) -> str:
+def unavailable_reason(measurement: Measurement) -> str:
     """Say why a measurement has no place in the format; empty where it has one."""
     if measurement.model not in MODELS:
         return f"{measurement.model} is no model of the format."
@@ -164,7 +164,7 @@ def metadata(exported: ExportedMeasurement) -> dict[str, Any]:
 
 
 def workload(exported: ExportedMeasurement) -> dict[str, Any]:
-    """Return the configuration: model, folder, operations, and whether every file was synced.
+    """Return the configuration: model, directory, operations, and whether every file was synced.
 
     A pause between checkpoints is none of ours, and is not stated.
     """
@@ -205,7 +205,7 @@ def workload(exported: ExportedMeasurement) -> dict[str, Any]:
     }
 
 
-def side_file(document: Mapping[str, Any], left_out: Sequence[str]) -> dict[str, Any]:
+def side_file(document: Mapping[str, Any], omitted: Sequence[str]) -> dict[str, Any]:
     """Return what the format has no place for: verdicts of the run and what they are of, and what was left out."""
     return {
         "schema": "pytest-ckpt/mlperf-export/1",
@@ -213,7 +213,7 @@ def side_file(document: Mapping[str, Any], left_out: Sequence[str]) -> dict[str,
         "placed": "Durations are measured. Operations stand on the clock as rank 0 told of their ends from the start "
         "of the launch, which is laid at the start of the run.",
         "rank_0": "Rank 0 commits a save for all: its duration is that of the whole operation.",
-        "left_out": list(left_out),
+        "omitted": list(omitted),
         "run": document["run"],
         "grade": document["grade"],
         "grade_reasons": document["grade_reasons"],

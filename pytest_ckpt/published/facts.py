@@ -1,7 +1,7 @@
-"""What a result folder discloses about its run: model, processes, hosts, published figures, and where it was run. Pure.
+"""What a result directory discloses about its run: model, processes, hosts, published figures, and place. Pure.
 
 Sources, best first: mlpstorage's metadata, DLIO's composed configuration (``dlio_config/config.yaml``), its overrides,
-the summary. All are optional: published folders lack one or the other.
+the summary. All are optional: published directories lack one or the other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pytest_ckpt.facts.models import Model
 from pytest_ckpt.sizing.architectures import MODELS
 
 EXPORT = "pytest_ckpt_export"
-"""The table of the metadata that says that a folder is an export of a run of ours."""
+"""The table of the metadata that says that a directory is an export of a run of ours."""
 
 _MAXIMUM_NAMES = 1_000
 _MAXIMUM_SLOTS, _MAXIMUM_DIGITS = 16_384, 5
@@ -41,7 +41,7 @@ class DisclosedSettings:
 
     has_metadata: bool = False
     accelerator: str = ""
-    result_folder: str = ""
+    result_directory: str = ""
     changed_parameters: tuple[str, ...] | None = None
     slots: tuple[int, ...] = ()
     started: str = ""
@@ -58,7 +58,7 @@ def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> Dis
     return DisclosedSettings(
         has_metadata=bool(metadata),
         accelerator=_text(fields.get("accelerator")) or _text(fields.get("accelerator_type")),
-        result_folder=_text(fields.get("result_dir")) or _text(fields.get("results_dir")),
+        result_directory=_text(fields.get("result_dir")) or _text(fields.get("results_dir")),
         changed_parameters=tuple(map(str, list(changed)[:_MAXIMUM_NAMES])) if isinstance(changed, dict) else None,
         slots=_slots(fields.get("hosts")),
         started=_text(metadata.get("invocation_start_time")),

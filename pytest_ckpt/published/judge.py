@@ -17,7 +17,7 @@ from pytest_ckpt.grading.document import make_document
 from pytest_ckpt.grading.grading import EXIT_FAILED, EXIT_INCOMPLETE, judge_run
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.verdicts import not_run
-from pytest_ckpt.published.folder import Message, find_runs, read_run
+from pytest_ckpt.published.directory import Message, find_runs, read_run
 from pytest_ckpt.published.results import Result, put_together
 from pytest_ckpt.published.rules import EDITION, SOURCE, rules_found
 from pytest_ckpt.published.runs import KINDS, Run, examine
@@ -40,7 +40,7 @@ RULES_SCHEMA = "pytest-ckpt/rules/1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResultTree:
-    """Everything below a folder: results, what there is to say about files that belong to none, and other runs."""
+    """Everything below a directory: results, what there is to say about files that belong to none, and other runs."""
 
     results: tuple[Result, ...]
     messages: tuple[Message, ...]
@@ -48,25 +48,25 @@ class ResultTree:
     training_count: int
 
 
-def find_results(folder: Path, command_line: Mapping[str, str | None]) -> tuple[list[Path], list[Message]]:
-    """Return the folders of runs at and below a folder, and what was overlooked.
+def find_results(directory: Path, command_line: Mapping[str, str | None]) -> tuple[list[Path], list[Message]]:
+    """Return the directories of runs at and below a directory, and what was overlooked.
 
     Limits that cannot be derived are refused first.
     """
     overlooked: list[Message] = []
-    places = find_runs(folder, overlooked.append)
+    places = find_runs(directory, overlooked.append)
     if places:
         plan_run(resolve(command_line, {}), None)
     return places, overlooked
 
 
 def read_results(
-    folder: Path,
+    directory: Path,
     places: Sequence[Path],
     progress: Callable[[int, int, int], None] = lambda _done, _of, _files: None,
     overlooked: Iterable[Message] = (),
 ) -> ResultTree:
-    """Read the runs in ``places`` below a folder. ``progress`` is told runs done, of how many, and files read."""
+    """Read the runs in ``places`` below a directory. ``progress`` is told runs done, of how many, and files read."""
     runs: list[tuple[Run, list[Message]]] = []
     loose = list(overlooked)
     files = training = 0
@@ -95,21 +95,21 @@ def read_results(
             runs.append((run, messages))
     progress(len(places), len(places), files)
     return ResultTree(
-        results=tuple(put_together(runs, folder)),
+        results=tuple(put_together(runs, directory)),
         messages=tuple(loose),
         run_count=len(places),
         training_count=training,
     )
 
 
-def judge_results(folder: Path, found: ResultTree, command_line: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the report of the one result of a folder, or the table of many.
+def judge_results(directory: Path, found: ResultTree, command_line: Mapping[str, str | None]) -> dict[str, Any]:
+    """Return the report of the one result of a directory, or the table of many.
 
     ``command_line`` holds the limits that were given. Raises UsageError when there is nothing to judge.
     """
-    refuse_nothing(folder, found)
-    reports = [judge_one(result, folder, command_line) for result in found.results]
-    messages = [plain_message(m, folder) for m in found.messages]
+    refuse_nothing(directory, found)
+    reports = [judge_one(result, directory, command_line) for result in found.results]
+    messages = [plain_message(m, directory) for m in found.messages]
     if len(reports) == 1:
         reports[0]["published"]["messages"] += messages
         return reports[0]
@@ -118,7 +118,7 @@ def judge_results(folder: Path, found: ResultTree, command_line: Mapping[str, st
     return {
         "schema": SCHEMA,
         "version": __version__,
-        "tree": str(folder),
+        "tree": str(directory),
         "cluster": reports[0]["cluster"],
         "results": rows,
         "messages": [m for report in reports for m in report["published"]["messages"]] + messages,
@@ -128,23 +128,23 @@ def judge_results(folder: Path, found: ResultTree, command_line: Mapping[str, st
     }
 
 
-def refuse_nothing(folder: Path, found: ResultTree) -> None:
-    """Raise UsageError where nothing below a folder can be judged."""
+def refuse_nothing(directory: Path, found: ResultTree) -> None:
+    """Raise UsageError where nothing below a directory can be judged."""
     if not found.results:
         listed = [f"  {m.path}: {m.text}" for m in found.messages[:_MAXIMUM_TOLD]]
         if found.training_count:
             others = counted(found.training_count, "run of another benchmark", "runs of other benchmarks")
             listed.append(f"  Passed over: {others}, such as training.")
         raise UsageError(
-            f"{folder} holds no result that can be judged." + "".join(f"\n{line}" for line in listed),
-            "Name a folder with <rank>_per_epoch_stats.json of a checkpointing run, or a tree of such folders.",
+            f"{directory} holds no result that can be judged." + "".join(f"\n{line}" for line in listed),
+            "Name a directory with <rank>_per_epoch_stats.json of a checkpointing run, or a tree of such directories.",
         )
 
 
-def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | None]) -> dict[str, Any]:
+def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the report of one result: the document of a run, with what was published beside it.
 
-    Its paths are from ``folder``.
+    Its paths are from ``directory``.
     """
     shards, measurement = result.layout, result.measurement
     operations = min(n for kind in KINDS if (n := len(measurement.of_kind(kind))))
@@ -169,7 +169,7 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
     if judgement.grade == "certified":
         # Gates that ask for no proof cannot make one.
         judgement = replace(judgement, grade="incomplete", reasons=(NEVER_CERTIFIED,), exit_code=EXIT_INCOMPLETE)
-    folders = (run.files.facts.checkpoint_folder for run in result.runs)
+    directories = (run.files.facts.checkpoint_folder for run in result.runs)
     document = make_document(
         foresees=False,
         run={
@@ -178,7 +178,7 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
             "started": result.runs[0].started or "1970-01-01T00:00:00",
             "finished": result.runs[-1].ended or None,
             "command": [],
-            "folder": "",
+            "directory": "",
         },
         plan=plan,
         settings=settings,
@@ -191,7 +191,7 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
         environment={
             "hosts": [{"host": name, "ranks": []} for name in measurement.hosts],
             "target": TargetFacts(
-                location=next(filter(None, folders), ""),
+                location=next(filter(None, directories), ""),
                 kind="",
                 gate_kind="",
                 is_local=None,
@@ -207,13 +207,13 @@ def judge_one(result: Result, folder: Path, command_line: Mapping[str, str | Non
     document["published"] = {
         "tool": next((d for run in result.runs if (d := run.files.facts.disclosed.exported_by)), "DLIO"),
         "system": result.system,
-        "runs": [inside(run.folder, folder) for run in result.runs],
+        "runs": [inside(run.directory, directory) for run in result.runs],
         "figures": [
             {**to_plain(result.figures[kind]), "basis": bases_text(result, kind) if result.figures[kind].bases else ""}
             for kind in KINDS
         ],
         "signs": list(result.signs),
-        "messages": [plain_message(m, folder) for m in result.messages],
+        "messages": [plain_message(m, directory) for m in result.messages],
     }
     return document
 
@@ -270,22 +270,22 @@ def verdict_text(outcomes: Mapping[str, str], partly: Collection[str]) -> str:
     return f"{met[0]} in time, the rest not known" if met else "not known"
 
 
-def inside(path: Path, folder: Path) -> str:
-    """Return a path from a folder on."""
-    return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)
+def inside(path: Path, directory: Path) -> str:
+    """Return a path from a directory on."""
+    return str(path.relative_to(directory)) if path.is_relative_to(directory) else str(path)
 
 
-def plain_message(message: Message, folder: Path) -> dict[str, str]:
+def plain_message(message: Message, directory: Path) -> dict[str, str]:
     """Return a message for a document."""
-    return {"path": inside(Path(message.path), folder), "text": message.text}
+    return {"path": inside(Path(message.path), directory), "text": message.text}
 
 
-def judge_rules(folder: Path, found: ResultTree) -> dict[str, Any]:
+def judge_rules(directory: Path, found: ResultTree) -> dict[str, Any]:
     """Return which rules of a submission each result meets or breaks, as a document.
 
     Raises UsageError when there is nothing to judge.
     """
-    refuse_nothing(folder, found)
+    refuse_nothing(directory, found)
     held = [(result, rules_found(result)) for result in found.results]
     outcomes = {rule.outcome for _, rules in held for rule in rules}
     exit_code = EXIT_FAILED if "broken" in outcomes else EXIT_INCOMPLETE if "not told" in outcomes else 0
@@ -294,19 +294,19 @@ def judge_rules(folder: Path, found: ResultTree) -> dict[str, Any]:
         "version": __version__,
         "edition": EDITION,
         "source": SOURCE,
-        "tree": str(folder),
+        "tree": str(directory),
         "results": [
             {
                 "system": result.system,
                 "subject": str(result.measurement.subject),
                 "division": result.runs[0].files.place.division,
-                "runs": [inside(run.folder, folder) for run in result.runs],
+                "runs": [inside(run.directory, directory) for run in result.runs],
                 "rules": [to_plain(rule) for rule in rules],
             }
             for result, rules in held
         ],
-        "messages": [plain_message(m, folder) for r in found.results for m in r.messages]
-        + [plain_message(m, folder) for m in found.messages],
+        "messages": [plain_message(m, directory) for r in found.results for m in r.messages]
+        + [plain_message(m, directory) for m in found.messages],
         "runs": found.run_count,
         "passed_over": found.training_count,
         "exit_code": exit_code,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_ckpt.facts.measurement import Basis, Measurement, Operation, OperationKind
-from pytest_ckpt.published.folder import Message
+from pytest_ckpt.published.directory import Message
 from pytest_ckpt.published.runs import KINDS, Run
 from pytest_ckpt.published.times import ALL_RANKS, INFERRED, RANK_0, Slowest
 from pytest_ckpt.sizing.models import Layout
@@ -146,15 +146,15 @@ def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[R
         if first is not run and len(times) >= _MAXIMUM_ALIKE:
             is_counted = any(other is first for other, _ in group)
             once = ", and counts once" if is_counted else ""
-            text = f"it is the run of {_below(first.folder, top)}, to the microsecond: one of them is a copy{once}."
-            messages.append(Message(path=str(run.folder), text=text))
+            text = f"it is the run of {_below(first.directory, top)}, to the microsecond: one of them is a copy{once}."
+            messages.append(Message(path=str(run.directory), text=text))
             if is_counted:
                 group[0][1].extend(messages)
                 continue
         group.append((run, messages))
     results = []
     for group in groups.values():
-        ordered = sorted((run for run, _ in group), key=lambda r: (r.started, str(r.folder)))
+        ordered = sorted((run for run, _ in group), key=lambda r: (r.started, str(r.directory)))
         results.append(_result(ordered, tuple(m for _, messages in group for m in messages), top))
     return sorted(results, key=lambda r: (r.system, r.layout.full_bytes, r.layout.name))
 
@@ -164,7 +164,7 @@ def _origin(run: Run) -> tuple[str, str]:
     place, checkpoints = run.files.place, run.files.facts.checkpoint_folder
     if place.is_published_tree:
         return place.submitter, place.system
-    return ("checkpoints", checkpoints) if checkpoints else ("folder", str(run.folder.parent))
+    return ("checkpoints", checkpoints) if checkpoints else ("directory", str(run.directory.parent))
 
 
 def _result(runs: Sequence[Run], messages: tuple[Message, ...], top: Path) -> Result:
@@ -292,8 +292,8 @@ def _engine_facts(runs: Sequence[Run]) -> dict[str, str]:
     is_recorded = any(f.seconds_between is not None for f in every)
     errors = [run.inference_error_seconds for run in runs if run.inference_error_seconds is not None]
     found = {
-        "runs": ", ".join(run.folder.name for run in runs),
-        "checkpoint folder": next((f.checkpoint_folder for f in every if f.checkpoint_folder), ""),
+        "runs": ", ".join(run.directory.name for run in runs),
+        "checkpoint directory": next((f.checkpoint_folder for f in every if f.checkpoint_folder), ""),
         "between checkpoints": ", ".join(map(format_seconds, pauses)) + ("" if is_recorded else " (not recorded)"),
     }
     if errors:
@@ -301,16 +301,16 @@ def _engine_facts(runs: Sequence[Run]) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def _below(folder: Path, top: Path) -> Path:
-    return folder.relative_to(top) if folder.is_relative_to(top) else folder
+def _below(directory: Path, top: Path) -> Path:
+    return directory.relative_to(top) if directory.is_relative_to(top) else directory
 
 
 def _system(runs: Sequence[Run], top: Path) -> str:
     place = runs[0].files.place
     if place.is_published_tree:
         return f"{place.submitter} {place.system}".strip()
-    folders = {run.folder.absolute() for run in runs}
-    shared = folders.pop() if len(folders) == 1 else Path(*_common(folders))
+    directories = {run.directory.absolute() for run in runs}
+    shared = directories.pop() if len(directories) == 1 else Path(*_common(directories))
     try:
         inside = shared.relative_to(top.absolute())
     except ValueError:
@@ -318,9 +318,9 @@ def _system(runs: Sequence[Run], top: Path) -> str:
     return str(inside) if inside.parts else shared.name
 
 
-def _common(folders: Iterable[Path]) -> list[str]:
+def _common(directories: Iterable[Path]) -> list[str]:
     shared: list[str] = []
-    for parts in zip(*(folder.parts for folder in folders), strict=False):
+    for parts in zip(*(directory.parts for directory in directories), strict=False):
         if len(set(parts)) > 1:
             break
         shared.append(parts[0])

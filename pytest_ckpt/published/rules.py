@@ -90,17 +90,17 @@ def _by_mlpstorage(result: Result) -> _Found:
 
 
 def _workload(result: Result) -> _Found:
-    folders = sorted({run.files.place.model_folder for run in result.runs})
+    directories = sorted({run.files.place.model_directory for run in result.runs})
     model = result.layout.model.name
-    if folders == [model]:
-        return "met", f"The folder is {model}."
+    if directories == [model]:
+        return "met", f"The directory is {model}."
     if not result.runs[0].files.place.is_published_tree:
-        return "not told", "The folder is in no tree of a submission."
-    return "broken", f"The folder is {_some(folders)}, and the checkpoint is that of {model}."
+        return "not told", "The directory is in no tree of a submission."
+    return "broken", f"The directory is {_some(directories)}, and the checkpoint is that of {model}."
 
 
 def _directories(result: Result) -> _Found:
-    names = [run.folder.name for run in result.runs]
+    names = [run.directory.name for run in result.runs]
     if odd := [name for name in names if not _TIMESTAMP.fullmatch(name)]:
         return "broken", f"{_some(odd)} is no YYYYMMDD_HHmmss."
     if len(names) > _MAXIMUM_DIRECTORIES:
@@ -166,7 +166,7 @@ def _subset(result: Result) -> _Found:
 
 
 def _paths(result: Result) -> _Found:
-    pairs = [(run.files.facts.checkpoint_folder, run.files.facts.disclosed.result_folder) for run in result.runs]
+    pairs = [(run.files.facts.checkpoint_folder, run.files.facts.disclosed.result_directory) for run in result.runs]
     if any(one and one.rstrip("/") == other.rstrip("/") for one, other in pairs):
         return "broken", f"Both are {pairs[0][0]:.200}."
     if not all(one and other for one, other in pairs):
@@ -176,7 +176,7 @@ def _paths(result: Result) -> _Found:
 
 def _file_systems(result: Result) -> _Found:
     for run in result.runs:
-        one, other = run.files.facts.checkpoint_folder, run.files.facts.disclosed.result_folder
+        one, other = run.files.facts.checkpoint_folder, run.files.facts.disclosed.result_directory
         if one and one == other:
             return "broken", f"Both lie in {one:.200}."
         if one and other and PurePosixPath(one) in PurePosixPath(other).parents:
@@ -316,12 +316,14 @@ def _some(names: list[str]) -> str:
 
 RULES: tuple[Rule, ...] = (
     Rule(number="1", name="introduction", judge=_by_mlpstorage, text="mlpstorage ran the benchmark"),
-    Rule(number="2.1.21", name="checkpointingWorkloads", judge=_workload, text="the workload's folder is its model's"),
+    Rule(
+        number="2.1.21", name="checkpointingWorkloads", judge=_workload, text="the workload's directory is its model's"
+    ),
     Rule(
         number="2.1.23",
         name="checkpointingTimestamps",
         judge=_directories,
-        text="one or two folders, named YYYYMMDD_HHmmss",
+        text="one or two directories, named YYYYMMDD_HHmmss",
     ),
     Rule(
         number="4.3.1",
@@ -347,7 +349,7 @@ RULES: tuple[Rule, ...] = (
         number="4.4.1",
         name="checkpointPathArgs",
         judge=_paths,
-        text="folders of checkpoints and of results are recorded, and differ",
+        text="directories of checkpoints and of results are recorded, and differ",
     ),
     Rule(
         number="4.4.2",
@@ -371,7 +373,7 @@ RULES: tuple[Rule, ...] = (
         number="4.6.3",
         name="checkpointClosedCheckpointParameters",
         judge=_parameters,
-        text="no parameter is changed but the folder of the checkpoints",
+        text="no parameter is changed but the directory of the checkpoints",
     ),
     Rule(number="4.6, table 3", name="num-checkpoints", judge=_operations, text="10 saves and 10 loads in all"),
     Rule(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pytest_ckpt.facts.measurement import OperationKind
 from pytest_ckpt.facts.models import Model
+from pytest_ckpt.published.directory import Message, RunFiles
 from pytest_ckpt.published.facts import Facts, model_by_architecture, model_by_name
-from pytest_ckpt.published.folder import Message, RunFiles
 from pytest_ckpt.published.times import (
     Pause,
     Slowest,
@@ -34,7 +34,7 @@ _WORTH_A_WORD_SECONDS = 1.0
 
 EXPORTED = (
     "it is a run of {}, exported: no result of MLPerf. Its times are judged; what the run proved beside them is in its "
-    "own folder."
+    "own directory."
 )
 """What is said of an export of a run of ours."""
 
@@ -48,13 +48,14 @@ class RecognizedLayout:
     because: str = ""
 
 
-def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, folder_name: str) -> RecognizedLayout:
+def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, directory_name: str) -> RecognizedLayout:
     """Return the layout of a run.
 
-    ``moved_bytes`` is one checkpoint as the times and throughputs give it, ``folder_name`` the folder that mlpstorage
-    names after the model. Where records and bytes do not agree nothing is returned: the folder holds two runs' files.
+    ``moved_bytes`` is one checkpoint as the times and throughputs give it, ``directory_name`` the directory that
+    mlpstorage names after the model. Where records and bytes do not agree nothing is returned: the directory holds two
+    runs' files.
     """
-    named = model_by_architecture(facts.architecture) or model_by_name(facts.model) or model_by_name(folder_name)
+    named = model_by_architecture(facts.architecture) or model_by_name(facts.model) or model_by_name(directory_name)
     amount = moved_bytes or facts.bytes
     if named is None and amount is None:
         return RecognizedLayout(
@@ -112,7 +113,7 @@ def _alike(one: int, other: int) -> bool:
 class Run:
     """One run whose layout is known."""
 
-    folder: Path
+    directory: Path
     files: RunFiles
     layout: Layout
     operations: tuple[Slowest, ...]
@@ -133,10 +134,10 @@ class Run:
 
 def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
     """Return the run, or None where nothing can be judged, and what there is to say about it."""
-    folder = files.place.folder
+    directory = files.place.directory
     messages = list(files.messages)
 
-    def say(text: str, path: Path = folder) -> None:
+    def say(text: str, path: Path = directory) -> None:
         messages.append(Message(path=str(path), text=text))
 
     if not files.ranks:
@@ -145,14 +146,14 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
     ranks = dict(files.ranks)
     for rank in [r for r in ranks if r >= (files.facts.processes or r + 1)]:
         why = f"left out: there is no rank {rank} of {format_count(files.facts.processes or 0)}."
-        say(why, folder / f"{rank}_per_epoch_stats.json")
+        say(why, directory / f"{rank}_per_epoch_stats.json")
         del ranks[rank]
     for rank, why in strangers(ranks).items():
-        say(f"left out: {why}.", folder / f"{rank}_per_epoch_stats.json")
+        say(f"left out: {why}.", directory / f"{rank}_per_epoch_stats.json")
         del ranks[rank]
     moved = [t.bytes for t in ranks.values() if t.bytes]
     found = recognize(
-        files.facts, round(statistics.median(moved)) if moved else None, max(ranks), files.place.model_folder
+        files.facts, round(statistics.median(moved)) if moved else None, max(ranks), files.place.model_directory
     )
     if found.layout is None:
         say(f"not judged. {found.because}")
@@ -188,10 +189,10 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
         say(f"the ranks' clocks differ by {format_seconds(skew)}; only durations on one clock are used.")
     for kind in KINDS:
         if text := _disagreement(kind, files.facts, operations, found.layout.bytes):
-            say(text, folder / "summary.json")
+            say(text, directory / "summary.json")
     times = ranks[min(ranks)]
     run = Run(
-        folder=folder,
+        directory=directory,
         # Of a large tree, what every rank said is not kept twice.
         files=replace(files, ranks={}, messages=()),
         layout=found.layout,

@@ -10,8 +10,8 @@ has slept ``time_between_checkpoints``. So on any rank's clock
     slowest of this operation = start of the next - start of this - time between checkpoints
 
 which needs no other rank's file and compares no clocks. Where all ranks are known it is right to 2 ms. Between the last
-save and the first load of one run DLIO pauses in the same way, and every rank lists the checkpoint folder: that gives
-what the last save took at most. The last load has no next operation.
+save and the first load of one run DLIO pauses in the same way, and every rank lists the checkpoint directory: that
+gives what the last save took at most. The last load has no next operation.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def rank_times(stats: Any) -> RankTimes:
 
 
 def logged_times(lines: Iterable[str]) -> RankTimes:
-    """Read rank 0's times from ``dlio.log``, for folders that have lost its statistics file."""
+    """Read rank 0's times from ``dlio.log``, for directories that have lost its statistics file."""
     starts: dict[Key, datetime] = {}
     timings: dict[Key, Timing] = {}
     sizes: list[float] = []
@@ -372,13 +372,13 @@ def _slowest(
     as_recorded = Slowest(
         kind=kind, number=number, seconds=longest, slowest_rank=rank, rank_seconds=known, basis=ALL_RANKS
     )
-    is_whole = len(known) == processes
-    unknown = as_recorded if is_whole else replace(as_recorded, slowest_rank=None, basis=RANK_0)
+    is_complete = len(known) == processes
+    unknown = as_recorded if is_complete else replace(as_recorded, slowest_rank=None, basis=RANK_0)
     inferred = None if following is None else _witnessed(key, following, known, ranks, seconds_between)
     if inferred is None or following is None:
         return unknown
     is_last = following[0] != kind
-    if is_whole:
+    if is_complete:
         too_long = longest + max(_HIDDEN_SECONDS, _HIDDEN_SHARE * longest)
         if is_last or inferred <= too_long:
             return as_recorded

@@ -22,7 +22,7 @@ from pytest_ckpt.sizing.limits import ClusterLimits
 from pytest_ckpt.support.units import counted, format_bytes, format_count, format_percent, format_seconds
 
 NOT_TESTED = "DLIO does not test this."
-NOT_EXPORTED = "These files have no place for it: judge the folder of the run of {} that was exported."
+NOT_EXPORTED = "These files have no place for it: judge the directory of the run of {} that was exported."
 
 _KIND_OF: dict[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
 _MAY_BE_CACHED = "Part of what they read may have come from a cache."
@@ -236,7 +236,7 @@ def _readings_text(result: Result) -> list[str]:
 
 
 def _durable(result: Result) -> str:
-    because = "DLIO records no fsync of a file or folder, and commits by no rename."
+    because = "DLIO records no fsync of a file or directory, and commits by no rename."
     if any(run.files.facts.fsync for run in result.runs):
         because += " Its setting checkpoint.fsync is on here, but is stored under a name that its save never reads."
     return because

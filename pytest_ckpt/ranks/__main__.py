@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def _keep_segments_in_session() -> None:
-    """Have Open MPI keep its segments in the folder of its session where that lies in memory, and so goes with it."""
+    """Have Open MPI keep its segments in the directory of its session if that is in memory: they go with it."""
     session = os.environ.get(SESSION, "")
     if session.startswith("/dev/shm/"):
         for name in SEGMENTS:

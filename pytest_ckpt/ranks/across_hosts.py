@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.across_hosts import SEEN_WITHIN_SECONDS, DelayedHost
-from pytest_ckpt.facts.events import HostsLooked
+from pytest_ckpt.facts.events import HostsWaited
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -52,7 +52,7 @@ class AcrossHosts:
         self._group.wait()
         if self._waits:
             with self._stage(_SPENT_ON, None):
-                self._look("folder", lambda: self._store.is_prepared(slug), is_asked=self._group.leads_host)
+                self._look("directory", lambda: self._store.is_prepared(slug), is_asked=self._group.leads_host)
 
     def begin(self, ref: CheckpointRef) -> None:
         """Make what a checkpoint is saved into, on rank 0, and wait until every host sees it."""
@@ -62,7 +62,7 @@ class AcrossHosts:
                     with self._activity.in_phase("open"):
                         self._store.announce(ref)
                 self._group.wait()
-                self._look("folder", lambda: self._store.sees_draft(ref), is_asked=self._group.leads_host)
+                self._look("directory", lambda: self._store.sees_draft(ref), is_asked=self._group.leads_host)
 
     def end(self, ref: CheckpointRef) -> None:
         """Wait until every host sees that a checkpoint is committed."""
@@ -101,7 +101,7 @@ class AcrossHosts:
             if known is None or of.waited_seconds > known.waited_seconds:
                 by_host[of.host] = of
         if self._group.rank == 0:
-            self._activity.tell(HostsLooked(subject=self._subject, awaited=awaited, late=tuple(by_host.values())))
+            self._activity.tell(HostsWaited(subject=self._subject, awaited=awaited, late=tuple(by_host.values())))
 
     def _waited(self, sees: Callable[[], bool]) -> DelayedHost | None:
         start, poll = time.monotonic(), _SHORTEST_POLL_SECONDS

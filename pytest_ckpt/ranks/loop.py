@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.events import (
     DurabilityCounted,
     IntegrityCompared,
-    MeasurementBegun,
     MeasurementDone,
+    MeasurementStarted,
     PatternMeasured,
 )
 from pytest_ckpt.facts.file_rules import AS_RECORDED
@@ -91,7 +91,7 @@ class MeasurementLoop:
 
     def _measure(self) -> None:
         task, do = self._task, self._do
-        do.send(MeasurementBegun(subject=task.subject))
+        do.send(MeasurementStarted(subject=task.subject))
         self._activity.begin(do.all("prepare"))
         if self._tier:
             self._tier.prepare(task.subject.slug)
@@ -143,7 +143,7 @@ class MeasurementLoop:
         if not self._found.by_other_hosts and (cache.is_blind or (cache.is_counted_in_part and is_comparable)):
             self._time_canaries(cache)
         self._measure_patterns(bench, lasts=True)
-        gauges = self._group.gather(cache.gauge)
+        probes = self._group.gather(cache.probe)
         storages = self._group.gather(cache.storage if self._group.leads_host else None)
         names_dropped = self._group.gather(cache.names_dropped)
         ranks = self._group.gather(self._rank_facts())
@@ -159,7 +159,7 @@ class MeasurementLoop:
                     task.drop_caches,
                     found.drops,
                     readings,
-                    gauges,
+                    probes,
                     found.worst_resident,
                     is_declared_cold=cache.is_declared_cold,
                     by_other_hosts=found.by_other_hosts,

@@ -112,12 +112,12 @@ def summed(
     """Add up the durable calls of so many saves, of which so many were committed; pairs are those of every rank."""
     own = [durability for durability, _ in pairs if durability]
     of_commits = [commit for _, commit in pairs if commit]
-    folders: list[DurabilityProof | CommitProof] = [*own, *of_commits]
+    directories: list[DurabilityProof | CommitProof] = [*own, *of_commits]
     return Durability(
         files=sum(d.files_attempted for d in own),
         files_synced=sum(d.files_returned for d in own),
-        directories=sum(f.folders_attempted for f in folders),
-        directories_synced=sum(f.folders_returned for f in folders),
+        directories=sum(f.directories_attempted for f in directories),
+        directories_synced=sum(f.directories_returned for f in directories),
         saves=saves,
         commits=commits,
         observed=max((d.observed for d in own), key=_FROM_STRONG_TO_WEAK.index, default="unseen"),
@@ -304,7 +304,7 @@ class Operations(Checkpoints):
         )
 
     def replaced(self) -> str:
-        """Return what has taken the place of the run's folder; empty where nothing has, or that cannot be seen."""
+        """Return what has taken the place of the run's directory; empty where nothing has, or that cannot be seen."""
         return cast("StoreOfPaths", self._store).replaced() if hasattr(self._store, "replaced") else ""
 
     def _stays(self) -> None:
@@ -372,7 +372,7 @@ class Operations(Checkpoints):
 
     def step(self, kind: StepKind, index: int, seconds: float) -> None:
         """Tell that a step beside the subject's own saves and loads is over."""
-        self.send(StepDone(subject=self.subject, kind=kind, index=index, took_seconds=seconds))
+        self.send(StepDone(subject=self.subject, kind=kind, index=index, step_seconds=seconds))
 
     def _start(self, at: OperationRef, *, tell: bool) -> None:
         self._activity.begin(at)

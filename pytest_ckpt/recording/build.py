@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.recording.strace_log import TracedCall
 
 _CHANGES = frozenset({"create", "create new", "truncate and open", "write", "set size", "allocate", "rename", "unlink"})
-_FLUSHES = frozenset({"fsync", "fdatasync", "fsync folder"})
+_FLUSHES = frozenset({"fsync", "fdatasync", "fsync directory"})
 _CREATES = frozenset({"create", "create new"})
 _MICROSECONDS = 1_000_000
 # What strace itself takes for a call is of this order.
@@ -25,7 +25,7 @@ _SHORTEST_PAUSE_US = 1_000
 
 
 def pattern_of(
-    calls: Sequence[TracedCall], under: str, label: str, made_by: str, *, with_pauses: bool = False
+    calls: Sequence[TracedCall], under: str, label: str, created_by: str, *, with_pauses: bool = False
 ) -> Pattern:
     """Return the pattern of what was written below ``under``. Raises UsageError where there is none that can be had."""
     threads = Threads(calls)
@@ -38,12 +38,13 @@ def pattern_of(
         raise UsageError(
             f"The job wrote {counted(files.moved_in, 'file')} elsewhere and moved them below --under by a rename, so "
             "that what it wrote was not recorded.",
-            "Let --under be a folder of another file system than the job's temporary folder, as the storage is (or "
-            "record with TMPDIR on another one): moving is copying then, which is recorded.",
+            "Let --under be a directory of another file system than the job's temporary directory, as the storage is "
+            "(or record with TMPDIR on another one): moving is copying then, which is recorded.",
         )
     if not changes:
         raise UsageError(
-            "The job wrote no file below the folder of --under.", "Name the folder into which it saves its checkpoints."
+            "The job wrote no file below the directory of --under.",
+            "Name the directory into which it saves its checkpoints.",
         )
     # What is read behind the last change is a load; a flush may follow it.
     last = max(n for n, a in enumerate(acts) if a.call in _CHANGES | _FLUSHES)
@@ -86,7 +87,7 @@ def pattern_of(
     steps.sort(key=lambda step: (step.phase, step.rank, step.lane))
     found = Pattern(
         form=FORM,
-        made_by=made_by,
+        created_by=created_by,
         label=label,
         ranks=len(set(ranks.values())),
         files=tuple(
@@ -99,14 +100,14 @@ def pattern_of(
         ),
         steps=_runs(steps),
         read_bytes=max(files.other_reads, key=lambda size: files.other_reads[size], default=0),
-        left_out=dict(files.left_out),
+        omitted=dict(files.omitted),
     )
     try:
         return read_pattern(found.to_text())
     except ValueError as error:
         raise UsageError(
             f"What the job did cannot be replayed: {error}.",
-            "Record one save: name with --under the folder of one checkpoint, into which the job saves once.",
+            "Record one save: name with --under the directory of one checkpoint, into which the job saves once.",
         ) from None
 
 
@@ -115,7 +116,7 @@ def _refuse_shared(acts: Sequence[FileCall], ranks: Mapping[int, int]) -> None:
     of_file: dict[int, set[int]] = defaultdict(set)
     for act in acts:
         of_file[act.file].add(ranks[act.thread])
-    # Folders have no number.
+    # Directories have no number.
     if shared := sum(len(of) > 1 for file, of in of_file.items() if file >= 0):
         raise UsageError(
             f"Several ranks work on {counted(shared, 'file')} in one save, such as one that all of them share or that "

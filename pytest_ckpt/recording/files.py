@@ -1,6 +1,6 @@
-"""The calls of a job on files below a folder, with numbers in place of names, and the save that each belongs to. Pure.
+"""The calls of a job on files below a directory, with numbers in place of names, and the save of each call. Pure.
 
-A job that saves several times, each into a folder of its own, has one pattern: that of its newest save.
+A job that saves several times, each into a directory of its own, has one pattern: that of its newest save.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CALLS = WRITES | COPIES | READS | FLUSHES | NAMES | OPENS | OTHERS
 
 _READ_ONLY = re.compile(r"O_RDONLY")
 
-_MAKES_FOLDER = frozenset({"mkdir", "mkdirat"})
+_MAKES_DIRECTORY = frozenset({"mkdir", "mkdirat"})
 _REMOVES = frozenset({"unlink", "unlinkat", "rmdir"})
 _OF_ALL, _OF_NONE = -1, -2
 ALIKE, UNLIKE = "other saves of the job, with the same calls", "other saves of the job, with other calls"
@@ -41,7 +41,7 @@ REMOVED = "removals of what older saves had written"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileCall:
-    """One call on file ``file`` (-1: a folder) by a thread, from ``began`` to ``ended``."""
+    """One call on file ``file`` (-1: a directory) by a thread, from ``began`` to ``ended``."""
 
     thread: int
     began: float
@@ -64,7 +64,7 @@ class JobFiles:
     """Takes calls in their order; what they came to stands in its fields.
 
     ``sizes`` and ``kept`` are by number. ``other_reads`` counts bytes by the size of the reads, on files that were not
-    made in the recording. ``left_out`` counts calls that a pattern does not hold,
+    made in the recording. ``omitted`` counts calls that a pattern does not hold,
     ``moved_in`` renames of what was written elsewhere.
     """
 
@@ -73,7 +73,7 @@ class JobFiles:
     acts: list[FileCall] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     kept: list[bool] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
+    omitted: Counter[str] = field(default_factory=Counter)
     moved_in: int = 0
     other_reads: Counter[int] = field(default_factory=Counter)
     numbers: dict[str, int] = field(default_factory=dict)
@@ -130,7 +130,7 @@ class JobFiles:
         if truncates:
             self.sizes[number] = 0
         if "O_DIRECT" in flags:
-            self.left_out["opens with O_DIRECT, replayed without"] += 1
+            self.omitted["opens with O_DIRECT, replayed without"] += 1
         self._open[key] = _Open(file=number, appends="O_APPEND" in flags)
         self._act(call, name, number)
 
@@ -143,7 +143,7 @@ class JobFiles:
                 self._open[key[0], call.returned] = self._open[key]
             return
         if call.name == "fsync" and self._is_below(path) and key not in self._open and path not in self.numbers:
-            self._act(call, "fsync folder", -1)
+            self._act(call, "fsync directory", -1)
             return
         known = self._open.get(key) or self._inherited(key, path)
         if known is None:
@@ -189,7 +189,7 @@ class JobFiles:
             offset = size if known.appends else known.at
             known.at = offset + call.returned
         if call.name in COPIES:
-            self.left_out["copies within the kernel, replayed as writes"] += 1
+            self.omitted["copies within the kernel, replayed as writes"] += 1
         self.sizes[known.file] = max(size, offset + call.returned)
         if call.returned:
             self._act(call, "write", known.file, offset, call.returned)
@@ -201,15 +201,15 @@ class JobFiles:
         first = paths[0]
         if call.name.startswith(("mkdir", "rmdir")) or "AT_REMOVEDIR" in call.arguments:
             made = call.name.startswith("mkdir")
-            self.left_out["folders made" if made else "folders removed"] += 1
+            self.omitted["directories made" if made else "directories removed"] += 1
         elif call.name.startswith("unlink"):
             if (number := self.numbers.pop(first, None)) is None:
-                self.left_out["files removed that the job had before"] += 1
+                self.omitted["files removed that the job had before"] += 1
             else:
                 self.kept[number] = False
                 self._act(call, "unlink", number)
         elif call.name.startswith("link"):
-            self.left_out["hard links"] += 1
+            self.omitted["hard links"] += 1
         elif first in self.numbers:
             if (over := self.numbers.pop(paths[1], None)) is not None:
                 # A replay has other names, and so removes what the rename replaces.
@@ -223,11 +223,11 @@ class JobFiles:
             self.moved_in += 1
 
     def _moved(self, old: str, new: str) -> None:
-        """Take in that a folder has another name; the commit of the target stands for it."""
+        """Take in that a directory has another name; the commit of the target stands for it."""
         below = [path for path in self.numbers if path.startswith(f"{old}/")]
         for path in below:
             self.numbers[new + path[len(old) :]] = self.numbers.pop(path)
-        self.left_out["folders renamed"] += 1
+        self.omitted["directories renamed"] += 1
 
 
 def newest_of(
@@ -238,7 +238,7 @@ def newest_of(
     The first saves of a job often do more than the later ones: they start processes and make buffers.
     """
     pattern = make(saves[-1])
-    left_out = dict(pattern.left_out)
+    left_out = dict(pattern.omitted)
     for calls in saves[:-1]:
         try:
             is_alike = _shape(make(calls)) == _shape(pattern)
@@ -246,17 +246,19 @@ def newest_of(
             is_alike = False
         what = ALIKE if is_alike else UNLIKE
         left_out[what] = left_out.get(what, 0) + 1
-    return replace(pattern, left_out=left_out | ({REMOVED: removals} if removals else {}))
+    return replace(pattern, omitted=left_out | ({REMOVED: removals} if removals else {}))
 
 
 def saves_of(calls: Sequence[TracedCall], under: str, each: str) -> tuple[list[list[TracedCall]], int]:
     """Return the calls of each save, oldest first, and how many calls removed what an older one had written.
 
-    ``each`` is a glob: the names of the saves' folders in ``under``, at last where they are renamed. A file in
-    ``under`` outside of these folders, such as a pointer to the newest, is of the save that began last when it was
+    ``each`` is a glob: the names of the saves' directories in ``under``, at last where they are renamed. A file in
+    ``under`` outside of these directories, such as a pointer to the newest, is of the save that began last when it was
     opened. What is done elsewhere, and what begins processes, belongs to all.
     """
-    passing = {_folder_of_save(call.paths()[0], under) for call in calls if fnmatchcase(_renamed_to(call, under), each)}
+    passing = {
+        _directory_of_save(call.paths()[0], under) for call in calls if fnmatchcase(_renamed_to(call, under), each)
+    }
     now: dict[str, int] = {}
     opened: dict[str, int] = {}
     owners: list[int] = []
@@ -266,10 +268,10 @@ def saves_of(calls: Sequence[TracedCall], under: str, each: str) -> tuple[list[l
         if call.name not in CALLS or not paths:
             owners.append(_OF_ALL)
             continue
-        path, name = paths[0], _folder_of_save(paths[0], under)
-        is_folder = call.name in _MAKES_FOLDER or path != f"{under}/{name}"
-        makes = call.name in _MAKES_FOLDER or call.name == "creat" or "O_CREAT" in call.arguments
-        if name not in now and is_folder and makes and (fnmatchcase(name, each) or name in passing):
+        path, name = paths[0], _directory_of_save(paths[0], under)
+        is_directory = call.name in _MAKES_DIRECTORY or path != f"{under}/{name}"
+        makes = call.name in _MAKES_DIRECTORY or call.name == "creat" or "O_CREAT" in call.arguments
+        if name not in now and is_directory and makes and (fnmatchcase(name, each) or name in passing):
             now[name] = count
             count += 1
         if name not in now:
@@ -285,8 +287,8 @@ def saves_of(calls: Sequence[TracedCall], under: str, each: str) -> tuple[list[l
         owners.append(owner)
     if not count:
         raise UsageError(
-            f"The job made no folder below --under whose name is {each}.",
-            "Say with --each how the folders of its saves are called, such as --each 'step-*'.",
+            f"The job made no directory below --under whose name is {each}.",
+            "Say with --each how the directories of its saves are called, such as --each 'step-*'.",
         )
     saves = [[c for c, of in zip(calls, owners, strict=True) if of in {_OF_ALL, save}] for save in range(count)]
     return saves, removals
@@ -296,8 +298,8 @@ def _renamed_to(call: TracedCall, under: str) -> str:
     """Return the new name of what is renamed in ``under`` itself; empty for other calls."""
     paths = call.paths() if call.name.startswith("rename") else []
     return (
-        _folder_of_save(paths[1], under)
-        if len(paths) > 1 and paths[1] == f"{under}/{_folder_of_save(paths[1], under)}"
+        _directory_of_save(paths[1], under)
+        if len(paths) > 1 and paths[1] == f"{under}/{_directory_of_save(paths[1], under)}"
         else ""
     )
 
@@ -308,8 +310,8 @@ def _paths(call: TracedCall) -> list[str]:
     return call.paths() if call.name in NAMES else [call.descriptor()[1]]
 
 
-def _folder_of_save(path: str, under: str) -> str:
-    """Return the name of the folder in ``under`` that a path is or is below; empty outside of it."""
+def _directory_of_save(path: str, under: str) -> str:
+    """Return the name of the directory in ``under`` that a path is or is below; empty outside of it."""
     return path[len(under) + 1 :].partition("/")[0] if path.startswith(f"{under}/") else ""
 
 

@@ -18,9 +18,9 @@ _SIGNAL = re.compile(r"(\d+) +(\d+\.\d+) (---|\+\+\+)")
 _SECONDS = re.compile(r" <\d+\.\d+>$")
 _ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9a-f]{2}|.)")
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "v": "\v", "f": "\f"}
-_FOLDER = re.compile(r"AT_FDCWD<(.*?)>")
+_DIRECTORY = re.compile(r"AT_FDCWD<(.*?)>")
 _PATH = re.compile(r'(?:(?:AT_FDCWD|\d+)<((?:[^>\\]|\\.)*)>, )?"((?:[^"\\]|\\.)*)"(?!\.\.\.)')
-"""A path in quotes, behind the folder that it is relative to, where the call names one."""
+"""A path in quotes, behind the directory that it is relative to, where the call names one."""
 
 BIRTHS = frozenset(("clone", "clone3", "fork", "vfork"))
 """Calls that make a process or a thread, and return its number."""
@@ -28,14 +28,14 @@ BIRTHS = frozenset(("clone", "clone3", "fork", "vfork"))
 _DESCRIPTORS = frozenset(("open", "openat", "creat", "dup", "dup2", "dup3"))
 
 MOVES = frozenset(("chdir", "fchdir"))
-"""Calls that change the folder of a process."""
+"""Calls that change the directory of a process."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedCall:
     """One call of a thread: when it began and ended, its arguments as text, what it returned.
 
-    ``path`` is that of the descriptor that it returned, if any; ``folder`` is the thread's own, where it is known.
+    ``path`` is that of the descriptor that it returned, if any; ``directory`` is the thread's own, where it is known.
     """
 
     thread: int
@@ -45,12 +45,14 @@ class TracedCall:
     arguments: str
     returned: int
     path: str = ""
-    folder: str = ""
+    directory: str = ""
 
     def paths(self) -> list[str]:
-        """Return the paths in quotes among its arguments, in full where the folder that each begins at is known."""
-        found = [(unescape(folder) or self.folder, unescape(text)) for folder, text in _PATH.findall(self.arguments)]
-        return [text if text.startswith("/") or not folder else f"{folder}/{text}" for folder, text in found]
+        """Return the paths in quotes among its arguments, in full where the directory that each begins at is known."""
+        found = [
+            (unescape(directory) or self.directory, unescape(text)) for directory, text in _PATH.findall(self.arguments)
+        ]
+        return [text if text.startswith("/") or not directory else f"{directory}/{text}" for directory, text in found]
 
     def descriptor(self) -> tuple[int, str]:
         """Return its first argument as a descriptor with its path; -1 where it is none."""
@@ -65,23 +67,23 @@ class TracedCall:
         return int(words[place], 0)
 
 
-class _Folders:
-    """The folder of each thread: calls such as rename name files below it, and strace says it of others only."""
+class _Directories:
+    """The directory of each thread: calls such as rename name files below it, and strace says it of others only."""
 
     def __init__(self) -> None:
         self._of: dict[int, str] = {}
 
     def after(self, call: TracedCall) -> str:
-        """Return the folder of a thread before a call; what the call tells of it is known from then on."""
-        if found := _FOLDER.findall(call.arguments):
+        """Return the directory of a thread before a call; what the call tells of it is known from then on."""
+        if found := _DIRECTORY.findall(call.arguments):
             self._of[call.thread] = unescape(found[0])
-        folder = self._of.get(call.thread, "")
+        directory = self._of.get(call.thread, "")
         if call.name in MOVES:
-            named = replace(call, folder=folder).paths() or [call.descriptor()[1]]
+            named = replace(call, directory=directory).paths() or [call.descriptor()[1]]
             self._of[call.thread] = posixpath.normpath(named[0])
         elif call.name in BIRTHS:
-            self._of.setdefault(call.returned, folder)
-        return folder
+            self._of.setdefault(call.returned, directory)
+        return directory
 
 
 def unescape(text: str) -> str:
@@ -106,7 +108,7 @@ def read_log(lines: Iterable[str]) -> list[TracedCall]:
     last: dict[int, float] = {}
     ended: set[int] = set()
     calls: list[TracedCall] = []
-    folders = _Folders()
+    directories = _Directories()
     for number, raw in enumerate(lines, start=1):
         line = _SECONDS.sub("", raw.rstrip("\n"))
         if match := _EXITED.match(line):
@@ -136,7 +138,7 @@ def read_log(lines: Iterable[str]) -> list[TracedCall]:
             continue
         call = TracedCall(thread=thread, began=began, ended=at, name=match[3], arguments=match[4],
                           returned=int(match[5], 0), path=unescape(match[6] or ""))  # fmt: skip
-        calls.append(replace(call, folder=folders.after(call)))
+        calls.append(replace(call, directory=directories.after(call)))
     if still := set(last) - ended:
         raise ValueError(f"{len(still)} of {len(last)} threads had not ended: the log was cut")
     # A number may be opened anew before the call that closes it is seen to end, but never before that began.

@@ -35,8 +35,8 @@ def trace(words: Sequence[str]) -> list[TracedCall]:
         )
     if shutil.which(words[0]) is None:
         raise UsageError(f"The command {words[0]} is not there.", "Write behind -- what starts the job.")
-    with tempfile.TemporaryDirectory(prefix="pytest-ckpt-record-") as folder:
-        log = Path(folder) / "log"
+    with tempfile.TemporaryDirectory(prefix="pytest-ckpt-record-") as directory:
+        log = Path(directory) / "log"
         calls = ",".join(f"?{name}" for name in _TRACED)
         # Without -s 0 the log would hold the first bytes of what is written.
         options = ["-f", "-y", "-ttt", "-s", "0", "-e", f"trace={calls}", "-o", str(log)]
@@ -78,10 +78,10 @@ def _can_filter(strace: str) -> bool:
     return "seccomp-bpf" in shown
 
 
-def states_below(folder: str) -> States:
-    """Return the state of every regular file below a folder that has one name."""
+def states_below(directory: str) -> States:
+    """Return the state of every regular file below a directory that has one name."""
     found = {}
-    for above, _, names in os.walk(folder):
+    for above, _, names in os.walk(directory):
         for name in names:
             path = f"{above}/{name}"
             # A file may go while others are looked at.
@@ -104,6 +104,6 @@ def refuse_unseen(calls: Iterable[TracedCall], under: str, before: States, after
             f"{counted(len(unseen), 'file was', 'files were')} written below --under that no recorded call made, "
             f"{Path(unseen[0]).name} first: by processes on other hosts, by some that the job did not begin, or in a "
             "file that was there before.",
-            "Run all ranks on this host, as processes of this command, and save into an empty folder. A job on several "
-            "hosts cannot be recorded: record as many of its ranks as this host holds; a replay repeats them.",
+            "Run all ranks on this host, as processes of this command, and save into an empty directory. A job on "
+            "several hosts cannot be recorded: record as many of its ranks as this host holds; a replay repeats them.",
         )

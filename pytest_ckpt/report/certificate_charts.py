@@ -217,14 +217,14 @@ _MAXIMUM_BARS = 20
 class BackgroundSave:
     """What one save cost, when all its bytes were durable, and the steps beside it. Seconds.
 
-    ``alone_seconds`` is the median of a step without a save, ``beside_seconds`` the mean of one beside it.
+    ``undisturbed_seconds`` is the median of a step without a save, ``during_drain_seconds`` the mean of one beside it.
     """
 
     cost: SaveCost
     stored_seconds: float
     steps: int
-    alone_seconds: float
-    beside_seconds: float | None
+    undisturbed_seconds: float
+    during_drain_seconds: float | None
 
 
 def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSave]:
@@ -245,8 +245,8 @@ def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSa
                 cost=cost,
                 stored_seconds=save.stored_seconds,
                 steps=steps.steps,
-                alone_seconds=steps.alone_seconds,
-                beside_seconds=beside / steps.steps if steps.steps else None,
+                undisturbed_seconds=steps.undisturbed_seconds,
+                during_drain_seconds=beside / steps.steps if steps.steps else None,
             )
         )
     return found
@@ -279,7 +279,7 @@ def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
                 rectangle(axis.at(begin), y + 3, axis.at(end) - axis.at(begin), 14, f"bar phase-{phase}", hint)
             )
             begin = max(begin, end)
-        if save.beside_seconds:
+        if save.during_drain_seconds:
             parts += _steps(save, axis, y + 23)
     parts.append(line(_LEFT, bottom, _RIGHT, bottom, "axis"))
     longest = max(save.cost.seconds for save in saves)
@@ -291,7 +291,7 @@ def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
 
 def _steps(save: BackgroundSave, axis: Axis, y: float) -> list[str]:
     """Return where the steps beside a save ended, as far as they can be told apart."""
-    ends = [save.cost.blocked_seconds + (n + 1) * (save.beside_seconds or 0.0) for n in range(save.steps)]
+    ends = [save.cost.blocked_seconds + (n + 1) * (save.during_drain_seconds or 0.0) for n in range(save.steps)]
     every = max(1, len(ends) // 100)
     return [
         line(axis.at(save.cost.blocked_seconds), y, axis.at(min(ends[-1], save.cost.seconds)), y, "span"),

@@ -79,7 +79,7 @@ def helps(verdicts: Iterable[Document]) -> list[Help]:
 
 @cache
 def _parts() -> Mapping[str, str]:
-    file = resources.folder("templates") / "remedies.json"
+    file = resources.directory("templates") / "remedies.json"
     parts: Mapping[str, str] = json.loads(file.read_text(encoding="utf-8"))
     return parts
 
@@ -99,7 +99,7 @@ _NEXT_OF_REASONS: Mapping[str, str] = {
 _NEXT_OF_NEEDS: Mapping[str, str] = {
     "second client": "Give a second client (--ckpt-second-mount, or a second host in --ckpt-hosts), and run again.",
     "power cut": "Give the command that cuts the power (--ckpt-power-cut), and run again.",
-    "small folder": "Give a folder on a small volume or quota that may be filled (--ckpt-small-volume), and run again.",
+    "small directory": "Give a directory on a small volume or quota that may be filled (--ckpt-small-volume).",
 }
 _MAXIMUM_NAMED = 4
 _AGAIN = "Read the reason, put it right, and run again."

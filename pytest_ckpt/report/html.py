@@ -116,8 +116,8 @@ def _storage(document: Mapping[str, Any]) -> str:
 def _signature(document: Mapping[str, Any]) -> str:
     """Return who vouches for the report of a run, in words; the signature itself is made after the page."""
     is_signed = any(s["option"] == "--ckpt-sign" and s["value"] for s in document.get("settings") or [])
-    if is_signed and (document.get("run") or {}).get("folder"):
-        return "attestation.dsse.json, made with the key of whoever ran it: pytest-ckpt verify FOLDER --key PUBLIC"
+    if is_signed and (document.get("run") or {}).get("directory"):
+        return "attestation.dsse.json, made with the key of whoever ran it: pytest-ckpt verify DIRECTORY --key PUBLIC"
     return "not signed: a report of the party that ran it"
 
 
@@ -176,7 +176,7 @@ def _write_whole(path: Path, text: str) -> None:
 def _environment() -> jinja2.Environment:
     # Once a process: to compile the templates takes most of the time of a page.
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(resources.folder("templates")),
+        loader=jinja2.FileSystemLoader(resources.directory("templates")),
         autoescape=True,
         undefined=jinja2.ChainableUndefined,
         trim_blocks=True,

@@ -57,7 +57,7 @@ def _of_rank(pattern: Pattern, alike: Sequence[int]) -> Iterator[str]:
 
 def _named(pattern: Pattern, number: int) -> str:
     if number < 0:
-        return "folder"
+        return "directory"
     file = pattern.files[number]
     passing = "" if file.kept else ", removed again"
     return f"file {number} ({format_bytes(file.bytes)}{passing})"
@@ -84,8 +84,8 @@ def _commit(pattern: Pattern) -> Iterator[str]:
     if last:
         how = "renames a file" if renames else "writes"
         yield f"commit: rank {', '.join(map(str, ranks))} {how} when all others have ended"
-    elif pattern.left_out.get("folders renamed"):
-        yield "commit: a folder is renamed"
+    elif pattern.omitted.get("directories renamed"):
+        yield "commit: a directory is renamed"
     else:
         yield (
             "commit: none is seen; a file is there before it is whole" if not renames else "commit: each file by rename"
@@ -94,11 +94,11 @@ def _commit(pattern: Pattern) -> Iterator[str]:
 
 def _durability(pattern: Pattern) -> Iterator[str]:
     kept, never = [file for file in pattern.files if file.kept], pattern.unsynced()
-    folders = sum(step.call == "fsync folder" for step in pattern.steps)
+    directories = sum(step.call == "fsync directory" for step in pattern.steps)
     files = "every file is fsynced behind its last write"
     if never:
         files = f"{len(never)} of {counted(len(kept), 'file')} not fsynced behind the last write"
-    yield f"durability: {files}, {counted(folders, 'fsync')} of folders"
+    yield f"durability: {files}, {counted(directories, 'fsync')} of directories"
 
 
 def _load(pattern: Pattern) -> Iterator[str]:
@@ -118,5 +118,5 @@ def _paused(pattern: Pattern) -> Iterator[str]:
 
 
 def _left_out(pattern: Pattern) -> Iterator[str]:
-    if pattern.left_out:
-        yield "not replayed: " + ", ".join(f"{what}: {count}" for what, count in sorted(pattern.left_out.items()))
+    if pattern.omitted:
+        yield "not replayed: " + ", ".join(f"{what}: {count}" for what, count in sorted(pattern.omitted.items()))

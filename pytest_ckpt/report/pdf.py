@@ -133,7 +133,7 @@ def _loaded() -> Any:
 
 def _prepared(page: str) -> str:
     """Return the page with its pictures styled from inside and named by one text, and with rules for the printer."""
-    rules = (resources.folder("templates") / "pdf.css").read_text(encoding="utf-8")
+    rules = (resources.directory("templates") / "pdf.css").read_text(encoding="utf-8")
     page = page.replace("</style>", f"{rules}</style>", 1)
     if '<body class="grade-rehearsal">' in page:
         # Its appendix is not printed, so a link there leads to the table of requirements.
@@ -145,10 +145,10 @@ def _prepared(page: str) -> str:
 @cache
 def _picture_style() -> str:
     """Return the rules for what lies in a picture, as they are on paper, with the light colours filled in."""
-    folder = resources.folder("templates")
-    first = (folder / "certificate.css").read_text(encoding="utf-8").partition("}")[0]
+    directory = resources.directory("templates")
+    first = (directory / "certificate.css").read_text(encoding="utf-8").partition("}")[0]
     colours = dict(re.findall(r"(--[a-z0-9-]+):\s*([^;]+);", first))
-    rules, _, paper = (folder / "charts.css").read_text(encoding="utf-8").partition("@media print {")
+    rules, _, paper = (directory / "charts.css").read_text(encoding="utf-8").partition("@media print {")
     rules = rules.partition("@media screen")[0]
     body = f".chart {{ font-family: {_FAMILY}; }}\n{rules}{paper.rpartition('}')[0]}"
     return _VARIABLE.sub(lambda m: colours[m[1]], re.sub(r"/\*.*?\*/", "", body, flags=re.DOTALL))

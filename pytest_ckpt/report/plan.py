@@ -229,7 +229,7 @@ def header_lines(
     environment: Environment,
     notices: Sequence[str],
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
-    cache_sight: CacheSight = "untried",
+    cache_sight: CacheSight = "not_tested",
 ) -> list[str]:
     """Return the lines for pytest's header."""
     limits = plan.limits

@@ -40,8 +40,8 @@ def projection_lines(document: Mapping[str, Any]) -> list[str]:
 
 def _line(found: Mapping[str, Any]) -> str:
     between = f"{units.format_rate(found['low'])} to {units.format_rate(found['high'])}"
-    if found["why_not"]:
-        return f"  {found['clients']:>9,}  no projection, only bounds: {between}; {found['why_not']}"
+    if found["unavailable_reason"]:
+        return f"  {found['clients']:>9,}  no projection, only bounds: {between}; {found['unavailable_reason']}"
     error = units.format_percent(found["leave_one_out_error"], digits=2)
     return (
         f"  {found['clients']:>9,}  {units.format_rate(found['median'])} projected, 90 % interval {between} (model "

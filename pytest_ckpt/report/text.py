@@ -202,13 +202,16 @@ def _grade(document: Mapping[str, Any]) -> list[Line]:
     for reason in document.get("grade_reasons") or []:
         if not reason.endswith(found):
             lines += _wrapped(f"  {reason}", {})
-    for title, name in (("Why this may say little of an array:", "relevance"), ("Not proven, not tried:", "untried")):
+    for title, name in (
+        ("Why this may say little of an array:", "relevance"),
+        ("Not proven, not tried:", "not_tested"),
+    ):
         if sentences := document.get(name):
             lines.append((f"  {title}", {"yellow": True} if grade == "certified" else {}))
             lines += [line for sentence in sentences for line in _wrapped(f"    {sentence}", {})]
-    folder = (document.get("run") or {}).get("folder")
-    if folder:
-        lines.append((f"certificate: {folder.rstrip('/')}/{_CERTIFICATE}", {}))
+    directory = (document.get("run") or {}).get("directory")
+    if directory:
+        lines.append((f"certificate: {directory.rstrip('/')}/{_CERTIFICATE}", {}))
     return lines
 
 

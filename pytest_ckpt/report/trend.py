@@ -147,7 +147,7 @@ def _change(series: Plain) -> str:
 
 
 def _left_out(series: Plain) -> str:
-    return ", ".join(f"{units.counted(count, 'run')}: {why}" for why, count in series["left_out"].items() if count)
+    return ", ".join(f"{units.counted(count, 'run')}: {why}" for why, count in series["omitted"].items() if count)
 
 
 def _chart(key: str, series: Plain) -> str:

@@ -203,8 +203,8 @@ def rehearsal_result(document: Document) -> RehearsalResult:
     # Also without a verdict that failed: by what gates demand of the clients.
     if required.get("failed") or any(reason.startswith(GATES_DEMAND) for reason in document.get("grade_reasons") or []):
         return "failed"
-    is_whole = set(required) == {"met"} and document.get("exit_code") != EXIT_INCOMPLETE
-    return "passed" if is_whole else "incomplete"
+    is_complete = set(required) == {"met"} and document.get("exit_code") != EXIT_INCOMPLETE
+    return "passed" if is_complete else "incomplete"
 
 
 def counts(verdicts: Sequence[Document]) -> dict[str, int]:
@@ -264,7 +264,7 @@ _ENDS = {
 def start_lines(document: Document) -> list[str]:
     """Return a sentence for each start and for what it did not complete; nothing for one start that was complete."""
     starts = document.get("starts") or []
-    if len(starts) == 1 and starts[0]["end"] == "finished" and not starts[0]["broken_off"]:
+    if len(starts) == 1 and starts[0]["end"] == "finished" and not starts[0]["interrupted_work"]:
         return []
     return [line for start in starts for line in _of_start(start)]
 
@@ -275,7 +275,7 @@ def _of_start(start: Document) -> Iterator[str]:
         f"{which}, {moment_text(start['started'])}, {', '.join(start['suites']) or 'no suite'}: {_ENDS[start['end']]}. "
         f"It measured {_names(start['measured'])}."
     )
-    for broken in start["broken_off"]:
+    for broken in start["interrupted_work"]:
         where = f" in {broken['operation']}" if broken["operation"] else ""
         ended = f", after {counted(broken['operations'], 'save or load', 'saves and loads')}" if where else ""
         yield f"{which} did not complete {broken['name']}: it ended{where}{ended}."

@@ -1,7 +1,7 @@
 """Makes the certificate of a run in a process of its own, from the files of the run alone.
 
 pytest's process holds what conftests and plugins put there, and they could alter any judge. So it writes down the facts
-and a draft of the report, and starts ``python -I``: no environment of Python, no current folder, no user's packages.
+and a draft of the report, and starts ``python -I``: no environment of Python, no current directory, no user's packages.
 That process judges the facts by the code of ``pytest-ckpt judge``, names what pytest's process decided otherwise, and
 writes report, certificate, JUnit, digests and signature.
 """
@@ -25,7 +25,7 @@ from pytest_ckpt.evidence.rejudge import altered_tables, odd_facts_named, withou
 from pytest_ckpt.evidence.run_files import REPORT, Document, ReadDocument, read_report
 from pytest_ckpt.grading.grading import EXIT_FAILED, EXIT_INCOMPLETE
 from pytest_ckpt.launching.recorder import write_atomically
-from pytest_ckpt.run.crash import ReportFolderError, of_report_folder
+from pytest_ckpt.run.crash import ReportDirectoryError, of_report_directory
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.processes import how_it_ended
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.evidence.signing import Signer
 
 NOT_CERTIFIED_YET = "The report was not completed: the process that judges the files of the run did not end well."
-# The exit code of that process where the folder of the report takes nothing more.
-_FOLDER_REFUSED = 2
+# The exit code of that process where the directory of the report takes nothing more.
+_DIRECTORY_REFUSED = 2
 # A run of weeks with thousands of ranks is judged in less than a minute.
 _SECONDS = 900.0
 _START = (
@@ -61,16 +61,16 @@ class NotCertifiedError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CertifyRequest:
-    """What the isolated process is told: the folder, pytest's exit code and whether it stands, and what is written."""
+    """What the isolated process is told: the directory, pytest's exit code, whether it stands, and what is written."""
 
-    folder: str
+    directory: str
     exit_code: int
     is_final: bool
     pdf: bool
 
 
 def library_homes() -> list[str]:
-    """Return the folders from which this process imports the libraries that the isolated one needs.
+    """Return the directories from which this process imports the libraries that the isolated one needs.
 
     Packages of one user and those of PYTHONPATH, as of a cluster's modules, are not on the path of ``python -I``. They
     come last there: nothing in them stands in the way of the standard library or of what is installed beside Python.
@@ -91,10 +91,10 @@ def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = 
     """Write a draft, have the isolated process make the report of it, and return the report and a sentence on a PDF.
 
     The isolated process is given the key that ``signer`` read before the run: its file may be gone by now. Raises
-    NotCertifiedError, and ReportFolderError. Then the draft stays, which is incomplete.
+    NotCertifiedError, and ReportDirectoryError. Then the draft stays, which is incomplete.
     """
-    folder, told = Path(closing.folder), json.dumps(dataclasses.asdict(closing))
-    write_draft(draft, folder)
+    directory, told = Path(closing.directory), json.dumps(dataclasses.asdict(closing))
+    write_draft(draft, directory)
     try:
         process = subprocess.Popen(
             [sys.executable, "-I", "-c", _START, str(PACKAGE_HOME), os.pathsep.join(library_homes()), told],
@@ -115,52 +115,52 @@ def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = 
     if done.returncode:
         how = (
             f"the process that judges the files of the run {how_it_ended(done.returncode)}; "
-            f"'pytest-ckpt judge {shlex.quote(closing.folder)}' judges them again"
+            f"'pytest-ckpt judge {shlex.quote(closing.directory)}' judges them again"
         )
         # What a killed process has written before says nothing of that.
         words = (done.stderr.strip().splitlines() if done.returncode > 0 else []) or [how]
-        raise (ReportFolderError if done.returncode == _FOLDER_REFUSED else NotCertifiedError)(words[-1])
-    document: Document = json.loads((folder / REPORT).read_text())
+        raise (ReportDirectoryError if done.returncode == _DIRECTORY_REFUSED else NotCertifiedError)(words[-1])
+    document: Document = json.loads((directory / REPORT).read_text())
     return document, done.stdout.strip()
 
 
-def write_draft(draft: ReadDocument, folder: Path) -> None:
+def write_draft(draft: ReadDocument, directory: Path) -> None:
     """Write a report that is incomplete, whatever was decided, until the isolated process has made the report of it."""
     reasons = [NOT_CERTIFIED_YET, *draft["grade_reasons"]]
     undecided = {"grade": "incomplete", "certified_for": None, "exit_code": EXIT_INCOMPLETE, "grade_reasons": reasons}
-    write_atomically(folder / REPORT, report_text({**draft, **undecided}))
+    write_atomically(directory / REPORT, report_text({**draft, **undecided}))
 
 
 def main(told: str) -> int:
-    """Judge the folder of a run, write what a run leaves, and print the sentence on a PDF; the isolated process."""
+    """Judge the directory of a run, write what a run leaves, and print the sentence on a PDF; the isolated process."""
     from pytest_ckpt.evidence.signing import signer_of  # noqa: PLC0415 - cryptography only where it is needed
     from pytest_ckpt.run.close import write_report  # noqa: PLC0415
 
     closing = CertifyRequest(**json.loads(told))
-    folder = Path(closing.folder)
+    directory = Path(closing.directory)
     try:
-        document = judged(folder, closing)
+        document = judged(directory, closing)
         key = sys.stdin.read()
         signer = signer_of(key) if key else None
-        print(write_report(document, folder, signer, pdf=closing.pdf))
+        print(write_report(document, directory, signer, pdf=closing.pdf))
     except UsageError as error:
         print(error.what, file=sys.stderr)
         return 1
     except OSError as error:
-        if (refused := of_report_folder(error, folder)) is None:
+        if (refused := of_report_directory(error, directory)) is None:
             raise
         print(refused, file=sys.stderr)
-        return _FOLDER_REFUSED
+        return _DIRECTORY_REFUSED
     return 0
 
 
-def judged(folder: Path, closing: CertifyRequest) -> Document:
+def judged(directory: Path, closing: CertifyRequest) -> Document:
     """Return the report of a run from its draft and its facts. Raises UsageError for what no run leaves."""
-    draft = read_report(folder)
+    draft = read_report(directory)
     if closing.is_final:
         draft["exit_code"] = closing.exit_code
-    with odd_facts_named(folder):
-        run = judged_run(folder, draft, {}, as_recorded=True, decides_all=True)
+    with odd_facts_named(directory):
+        run = judged_run(directory, draft, {}, as_recorded=True, decides_all=True)
         document = run.document()
     # What the judgement does not follow from: where and when the run was, and what plugins wrote about it.
     document |= {"run": draft["run"], "sections": draft["sections"]}

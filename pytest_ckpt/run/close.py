@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt import __version__
 from pytest_ckpt.evidence.run_files import Document
 from pytest_ckpt.evidence.starts import ADDED, all_starts
-from pytest_ckpt.facts.checks import CHECKS, CHECKS_FOLDER
+from pytest_ckpt.facts.checks import CHECKS, CHECKS_DIRECTORY
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
@@ -96,9 +96,9 @@ def _close(
         draft = _draft(whole, verdicts, measurements, observations)
         draft["sections"] = context.redactor.plain(sections(draft))
         # The report comes first: whatever ends this process from here on, it is there, and names what may be left.
-        write_draft(draft, context.folder)
+        write_draft(draft, context.directory)
     except Exception:
-        # What breaks in the folder of the report leaves nothing on the target.
+        # What breaks in the directory of the report leaves nothing on the target.
         _clean(context, stays)
         run.serving.close()
         raise
@@ -107,14 +107,14 @@ def _close(
     run.serving.close()
     total = time.monotonic() - run.began
     clean_up = time.monotonic() - cleaning
-    *_, start = all_starts(context.folder, draft["run"], None, measurements, observations)
+    *_, start = all_starts(context.directory, draft["run"], None, measurements, observations)
     own = [m for m in measurements if str(m.subject) in start.measured or is_interruption(m.failure)]
     seen = [o for o in observations if f"{o.requirement}.{o.subject}" in start.measured]
     draft["stages"] = _stages(run, own, seen, total=total, clean_up=clean_up)
     draft["run"]["finished"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     draft["run"]["seconds"] = total
     closing = CertifyRequest(
-        folder=str(context.folder),
+        directory=str(context.directory),
         exit_code=exit_code,
         is_final=final,
         pdf=context.settings.pdf,
@@ -150,7 +150,7 @@ def _draft(
             "finished": None,
             "seconds": None,
             "command": context.command,
-            "folder": str(context.folder),
+            "directory": str(context.directory),
             "seed": context.seed,
             "suites": context.own_suites,
             "hosts": context.own_hosts,
@@ -170,7 +170,7 @@ def _draft(
         catalogue=context.catalogue,
         foresees=False,
     )
-    starts = all_starts(context.folder, document["run"], document["exit_code"], measurements, observations)
+    starts = all_starts(context.directory, document["run"], document["exit_code"], measurements, observations)
     draft: Document = context.redactor.plain(document | {"starts": to_plain(starts)})
     return draft
 
@@ -197,9 +197,9 @@ def _stages(
 
 def _measurements(context: RunContext) -> list[Measurement]:
     """Return what has been measured, in the order of the plan."""
-    files = {c.subject: context.folder / "measurements" / f"{c.subject.slug}.json" for c in context.plan.checkpoints}
+    files = {c.subject: context.directory / "measurements" / f"{c.subject.slug}.json" for c in context.plan.checkpoints}
     return [
-        whole_measurement(file, others_of(context.folder, context.start, ADDED, subject))
+        whole_measurement(file, others_of(context.directory, context.start, ADDED, subject))
         for subject, file in files.items()
         if file.exists()
     ]
@@ -207,7 +207,7 @@ def _measurements(context: RunContext) -> list[Measurement]:
 
 def _observations(context: RunContext) -> list[Observation]:
     """Return what the checks of the target saw, in the order of their table."""
-    files = [context.folder / "observations" / f"{check.name}.json" for check in CHECKS]
+    files = [context.directory / "observations" / f"{check.name}.json" for check in CHECKS]
     return [read_observation(file) for file in files if file.exists()]
 
 
@@ -219,7 +219,7 @@ def _keep(context: RunContext, document: Document) -> str:
     from pytest_ckpt.evidence.history import append_run  # noqa: PLC0415
 
     try:
-        count = append_run(Path(history), document, context.folder)
+        count = append_run(Path(history), document, context.directory)
     except (OSError, shutil.Error) as error:
         return f"THE RUN IS NOT IN THE HISTORY: {history}: {error}"
     return f"history: {history} holds {counted(count, 'run')}"
@@ -237,7 +237,7 @@ def _pending(context: RunContext) -> list[str]:
 
 
 def _clean(context: RunContext, stays: str) -> list[str]:
-    """Remove the run's folders on the target; return what was left, a sentence each. A signal ends that early."""
+    """Remove the run's directories on the target; return what was left, a sentence each. A signal ends that early."""
     try:
         with handled_so(_interrupt), waits.waiting("clean-up"):
             return _cleaned(context, stays)
@@ -249,7 +249,7 @@ def _cleaned(context: RunContext, stays: str) -> list[str]:
     area, seconds = context.own_area, min(_REMOVE_SECONDS, context.settings.io_timeout_seconds)
     if stays:
         return [f"{area.location} stays: {stays}"]
-    names = dataclasses.replace(made_names(context.plan.runnable), folders=frozenset((CHECKS_FOLDER,)))
+    names = dataclasses.replace(made_names(context.plan.runnable), directories=frozenset((CHECKS_DIRECTORY,)))
     if context.settings.keep_files:
         # What stays on the target is as whole as what would stay in the local tier.
         left = context.clean_local(names, seconds)
@@ -257,12 +257,12 @@ def _cleaned(context: RunContext, stays: str) -> list[str]:
     left = context.clean(names, seconds)
     if context.small:
         small = PosixTarget(context.settings.small_volume or "", "--ckpt-small-volume")
-        left += small.clean(context.small, Names(folders=frozenset((CHECKS_FOLDER,))), seconds)
+        left += small.clean(context.small, Names(directories=frozenset((CHECKS_DIRECTORY,))), seconds)
     return left
 
 
-def write_report(document: Document, folder: Path, signer: Signer | None = None, *, pdf: bool = False) -> str:
-    """Write report.json, certificate.html, junit.xml, the digests of all files of the run folder, and the signature.
+def write_report(document: Document, directory: Path, signer: Signer | None = None, *, pdf: bool = False) -> str:
+    """Write report.json, certificate.html, junit.xml, the digests of all files of the run directory, and the signature.
 
     With ``pdf`` also certificate.pdf; return a sentence about it. A PDF that fails must not cost a run its report.
     """
@@ -270,13 +270,13 @@ def write_report(document: Document, folder: Path, signer: Signer | None = None,
     from pytest_ckpt.report.html import write_certificate  # noqa: PLC0415 - jinja2 only when it is needed
     from pytest_ckpt.report.junit import write_junit  # noqa: PLC0415
 
-    write_atomically(folder / "report.json", report_text(document))
-    write_certificate(document, folder / "certificate.html")
-    write_junit(document, folder / "junit.xml")
-    words = _print(document, folder / "certificate.pdf") if pdf else ""
-    write_manifest(folder)
+    write_atomically(directory / "report.json", report_text(document))
+    write_certificate(document, directory / "certificate.html")
+    write_junit(document, directory / "junit.xml")
+    words = _print(document, directory / "certificate.pdf") if pdf else ""
+    write_manifest(directory)
     if signer:
-        signer.write(document, folder)
+        signer.write(document, directory)
     return words
 
 

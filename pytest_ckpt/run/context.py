@@ -71,11 +71,11 @@ class RunContext(LaunchContext):
 
     def is_open(self, subject: Subject) -> bool:
         """Return whether a subject is still to be measured: an earlier start may have done it."""
-        return str(subject) in self.lacking or not (self.folder / "measurements" / f"{subject.slug}.json").exists()
+        return str(subject) in self.lacking or not (self.directory / "measurements" / f"{subject.slug}.json").exists()
 
     def observed(self, check: str) -> bool:
         """Return whether a check was made, by this start or an earlier one."""
-        return (self.folder / "observations" / f"{check}.json").exists()
+        return (self.directory / "observations" / f"{check}.json").exists()
 
     def waived(self, verdict: Verdict) -> Verdict:
         """Return a verdict, waived where the run's waivers cover it."""

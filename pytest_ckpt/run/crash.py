@@ -1,6 +1,6 @@
 """An error of our own: one sentence for people, its traceback in a file, and an exit code that no verdict has.
 
-A report folder that takes nothing more is none, and nothing of the target either: it is named as what it is.
+A report directory that takes nothing more is none, and nothing of the target either: it is named as what it is.
 """
 
 from __future__ import annotations
@@ -27,33 +27,34 @@ class Crash(Exception):  # noqa: N818 - what it wraps is the error
     """Something of ours broke; the message is a sentence for people, which names the file with the traceback."""
 
 
-class ReportFolderError(Exception):
-    """The folder of the report takes nothing more; the message is a sentence for people, with what to do."""
+class ReportDirectoryError(Exception):
+    """The directory of the report takes nothing more; the message is a sentence for people, with what to do."""
 
 
-def of_report_folder(error: BaseException, folder: Path) -> ReportFolderError | None:
-    """Return what is to be told in place of an error that arose because the folder of the report takes nothing more.
+def of_report_directory(error: BaseException, directory: Path) -> ReportDirectoryError | None:
+    """Return what is to be told in place of an error that arose because the directory of the report takes nothing more.
 
-    None for any other error. What fails in writing or in copying many names no file: then the folder is tried.
+    None for any other error. What fails in writing or in copying many names no file: then the directory is tried.
     """
-    if isinstance(error, ReportFolderError):
+    if isinstance(error, ReportDirectoryError):
         return error
     if not isinstance(error, OSError) or not (error.errno in _REFUSED or isinstance(error, shutil.Error)):
         return None
     names = [Path(os.fsdecode(name)) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
-    found = _refusal_of(folder) if not names else error if any(folder in name.parents for name in names) else None
+    found = _refusal_of(directory) if not names else error if any(directory in name.parents for name in names) else None
     if found is None:
         return None
     room = "Give it space" if found.errno in (errno.ENOSPC, errno.EDQUOT) else "Repair it"
-    return ReportFolderError(
-        f"The report folder {folder} cannot be written: {found.strerror}. {room}, or name another with --ckpt-report, "
+    return ReportDirectoryError(
+        f"The report directory {directory} cannot be written: {found.strerror}. {room}, or name another with "
+        f"--ckpt-report, "
         "and run again: that ended the run and says nothing of the storage."
     )
 
 
-def _refusal_of(folder: Path) -> OSError | None:
-    """Return the error that a folder answers to a new file, which is removed again; None where it takes one."""
-    file = folder / f".tried.{os.getpid()}"
+def _refusal_of(directory: Path) -> OSError | None:
+    """Return the error that a directory answers to a new file, which is removed again; None where it takes one."""
+    file = directory / f".tried.{os.getpid()}"
     try:
         with file.open("wb") as tried:
             tried.write(bytes(_TRIED_BYTES))
@@ -67,18 +68,18 @@ def _refusal_of(folder: Path) -> OSError | None:
     return None
 
 
-def keep_traceback(error: BaseException, folder: Path | None, redactor: Redactor) -> str:
-    """Append an error's traceback to a file in a folder, a new one for None; return the sentence that names both.
+def keep_traceback(error: BaseException, directory: Path | None, redactor: Redactor) -> str:
+    """Append an error's traceback to a file in a directory, a new one for None; return the sentence that names both.
 
-    Where nothing can be written, the sentence says where the error arose instead; where the folder takes nothing more
-    and that is the error, it says that.
+    Where nothing can be written, the sentence says where the error arose instead; where the directory takes nothing
+    more and that is the error, it says that.
     """
-    if folder and (refused := of_report_folder(error, folder)):
+    if directory and (refused := of_report_directory(error, directory)):
         return redactor.text(str(refused))
     text = redactor.text("".join(traceback.format_exception(error)))
     what = redactor.text(f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": "))
     try:
-        place = folder or Path(tempfile.mkdtemp(prefix="pytest-ckpt-crash-"))
+        place = directory or Path(tempfile.mkdtemp(prefix="pytest-ckpt-crash-"))
         place.mkdir(parents=True, exist_ok=True)
         with (place / CRASH_FILE).open("a") as log:
             log.write(text + "\n")

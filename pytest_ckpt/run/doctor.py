@@ -136,20 +136,20 @@ def _caches(
     settings: Settings, target: TargetFacts | None, scratch: str, seconds: float
 ) -> Generator[Finding, None, CacheSight]:
     """Look at what a client keeps of what it reads, on the target or, where there is none, on this host's own disk."""
-    known = sight_untried(target) if target else "untried"
+    known = sight_untried(target) if target else "not_tested"
     if known == "declared":
         return known
-    sight: CacheSight = "untried"
-    folder = target.location if target else scratch
+    sight: CacheSight = "not_tested"
+    directory = target.location if target else scratch
     where = "on the target" if target else f"in {Path(scratch).parent}, not on a target"
     yield _drop_caches(settings)
     try:
-        finding, sight = _gauge(folder, where, seconds)
+        finding, sight = _gauge(directory, where, seconds)
         yield finding
-        yield _direct(folder, where, seconds)
+        yield _direct(directory, where, seconds)
     except NoAnswerError as silence:
-        yield silent("target", f"{folder}: {silence}")
-    return sight if known == "untried" else known
+        yield silent("target", f"{directory}: {silence}")
+    return sight if known == "not_tested" else known
 
 
 def _target(spec: TargetSpec, text: str, seconds: float, access: Access) -> tuple[Finding, TargetFacts | None]:
@@ -185,7 +185,7 @@ def _plan(settings: Settings, target: TargetFacts, gates: Gates) -> tuple[Findin
 
 
 def _launch(
-    settings: Settings, target: TargetFacts | None, area: AreaRef, folder: Path
+    settings: Settings, target: TargetFacts | None, area: AreaRef, directory: Path
 ) -> tuple[Finding, list[HostFacts]]:
     """Start as many ranks as a run would, without torch, and let them introduce themselves."""
     remedy = "Name a launcher that works here with --ckpt-launcher, fewer ranks with --ckpt-ranks."
@@ -197,7 +197,7 @@ def _launch(
     seen = see_hosts(
         launcher,
         f"doctor-{own_name()}",
-        folder,
+        directory,
         redactor,
         processes=settings.ranks,
         area=area,
@@ -271,21 +271,21 @@ def _drop_caches(settings: Settings) -> Finding:
     return Finding(name="drop caches", can=True, needed=False, description=f"{_DROP_CACHES} can be written")
 
 
-def _gauge(folder: str, where: str, seconds: float) -> tuple[Finding, CacheSight]:
+def _gauge(directory: str, where: str, seconds: float) -> tuple[Finding, CacheSight]:
     try:
-        gauge = gauge_of(folder, seconds)
+        probe = gauge_of(directory, seconds)
     except RefusedError as error:
-        return unknown("residency", f"a file of 4 MiB could not be written: {error}"), "untried"
-    if gauge is None:
+        return unknown("residency", f"a file of 4 MiB could not be written: {error}"), "not_tested"
+    if probe is None:
         description = f"no call counts cached pages {where}: COLD needs another proof"
         remedy = f"Give one of these: {OTHER_PROOFS}."
         return Finding(name="residency", can=False, needed=False, description=description, remedy=remedy), "blind"
-    return Finding(name="residency", can=True, needed=False, description=f"{gauge} sees cached pages {where}"), "seen"
+    return Finding(name="residency", can=True, needed=False, description=f"{probe} sees cached pages {where}"), "seen"
 
 
-def _direct(folder: str, where: str, seconds: float) -> Finding:
+def _direct(directory: str, where: str, seconds: float) -> Finding:
     try:
-        call_in_time(_TRY_DIRECT, folder, seconds)
+        call_in_time(_TRY_DIRECT, directory, seconds)
     except RefusedError as error:
         description = f"{where}: {error}; the engine stream then writes through the page cache"
         remedy = "Nothing to do for the engine torch, which never uses it."

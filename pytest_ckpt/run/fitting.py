@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _SLACK = 0.99
 _SMALLEST_SCALE = 1e-6
 
-# One stat, one statvfs and one readdir of a folder.
+# One stat, one statvfs and one readdir of a directory.
 _ANSWER_SECONDS = 10.0
 
 

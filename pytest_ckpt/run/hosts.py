@@ -29,7 +29,7 @@ from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.other_hosts import unreached_by_ssh
 from pytest_ckpt.ranks.process.job import Job
 from pytest_ckpt.support.units import counted
-from pytest_ckpt.targets.posix.run_folder import PosixAreaView, folder_of, sign_of
+from pytest_ckpt.targets.posix.run_directory import PosixAreaView, directory_of, sign_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import AreaRef, TargetFacts
@@ -66,7 +66,7 @@ class HostProbe:
 def see_hosts(
     launcher: Launcher,
     run_id: str,
-    folder: Path,
+    directory: Path,
     redactor: Redactor,
     *,
     processes: int,
@@ -81,7 +81,7 @@ def see_hosts(
     """Start so many ranks once, and ask each host what it is and what it sees of the target that ``facts`` describe.
 
     Where ranks may be on other hosts, small files are made in the target for the others to find, and removed; so are
-    some in ``local``, the folder of a local tier, which no other host may find. With
+    some in ``local``, the directory of a local tier, which no other host may find. With
     ``then_wait``, which ends them, the ranks wait for what they are to measure, if the launcher lets them. With
     ``streams`` several hosts measure how fast their network is.
     """
@@ -109,14 +109,14 @@ def see_hosts(
         )
         if local and not launcher.stays_here:
             job = replace(job, local=local, tier_sign=sign_of(run_id, "tier"))
-        launch = Launch(launcher, run_id, folder, redactor)
+        launch = Launch(launcher, run_id, directory, redactor)
         if then_wait:
             then_wait.callback(launch.end)
         failure = launch.run(job, on_event, say=notices.append)
     hosts = tuple(host for seen in found for host in seen.hosts)
-    sights = tuple(sight for seen in found for sight in seen.sights)
+    views = tuple(sight for seen in found for sight in seen.views)
     tiers = tuple(sight for seen in found for sight in seen.tiers)
-    differ = (*unreached(hosts, facts), *differences(facts, sights)) if facts else ()
+    differ = (*unreached(hosts, facts), *differences(facts, views)) if facts else ()
     return HostProbe(
         failure=failure,
         hosts=hosts,
@@ -131,7 +131,7 @@ def see_hosts(
 @contextlib.contextmanager
 def _sign(area: AreaRef, run_id: str) -> Iterator[Marker | None]:
     sign = sign_of(run_id, "same")
-    with PosixAreaView(folder_of(area)).shown(sign) as why:
+    with PosixAreaView(directory_of(area)).shown(sign) as why:
         # Whoever cannot write here is told so when the run's area is made.
         yield None if why else sign
 
@@ -197,17 +197,17 @@ def alike(facts: TargetFacts) -> str:
 
 def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> list[str]:
     """Say on which hosts the target cannot be reached; empty when it can on all."""
-    problem = "it is no folder there" if "paths" in facts.capabilities else "it cannot be reached from there"
+    problem = "it is no directory there" if "paths" in facts.capabilities else "it cannot be reached from there"
     return [f"{h.host}: {problem}" for h in hosts if not h.target_is_reached]
 
 
-def differences(here: TargetFacts, sights: Iterable[TargetView]) -> list[str]:
+def differences(here: TargetFacts, views: Iterable[TargetView]) -> list[str]:
     """Return a sentence for each host on which the target, or this package, is not what the controller has."""
-    return [f"{sight.host}: {', '.join(found)}" for sight in sights if (found := _differences(here, sight))]
+    return [f"{sight.host}: {', '.join(found)}" for sight in views if (found := _differences(here, sight))]
 
 
 def _differences(here: TargetFacts, there: TargetView) -> list[str]:
-    if not there.is_folder:
+    if not there.is_directory:
         return []  # said already: nothing else can be said of it
     found = []
     is_another = there.mount.kind != here.kind
@@ -224,8 +224,8 @@ def _differences(here: TargetFacts, there: TargetView) -> list[str]:
         found.append(f"{export}the file that pytest made is not there ({there.misses})")
     if there.cannot_write:
         found.append(f"no file can be made there ({there.cannot_write})")
-    if there.misses_other and not there.misses:
-        found.append(f"the file that {there.other} made is not there ({there.misses_other})")
+    if there.mismatch_of_other and not there.misses:
+        found.append(f"the file that {there.other} made is not there ({there.mismatch_of_other})")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Opens a run: checks everything, then creates the folders; on an error it removes them."""
+"""Opens a run: checks everything, then creates the directories; on an error it removes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pytest_ckpt.launching.recorder import write_atomically
 from pytest_ckpt.launching.second_client import find_second_client
 from pytest_ckpt.run import preflight
 from pytest_ckpt.run.context import RunContext
-from pytest_ckpt.run.crash import Crash, keep_traceback, of_report_folder
+from pytest_ckpt.run.crash import Crash, keep_traceback, of_report_directory
 from pytest_ckpt.run.endpoints import reached
 from pytest_ckpt.run.hosts import told_of_hosts, versions
 from pytest_ckpt.run.preflight import cache_sight, set_aside
@@ -58,7 +58,7 @@ class OpenRun:
     ``cache_sight`` says whether cached pages of the target can be counted. ``serving`` is closed when the target is
     clean: it ends the server that the run started itself. ``waiting`` is the launch whose ranks have looked at their
     hosts and wait for what they are to measure; None: ranks are started for that. ``held`` keeps other starts away from
-    the folder of the report. ``of_all_starts`` is the context of a run that was continued; None: it has one start.
+    the directory of the report. ``of_all_starts`` is the context of a run that was continued; None: it has one start.
     """
 
     context: RunContext
@@ -67,7 +67,7 @@ class OpenRun:
     signer: Signer | None = None
     began: float
     preflight_seconds: float = 0.0
-    cache_sight: CacheSight = "untried"
+    cache_sight: CacheSight = "not_tested"
     serving: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     waiting: Launch | None = None
     held: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -88,7 +88,7 @@ def open_run(
     measures_here: bool = False,
     recorders: Sequence[str] = (),
 ) -> OpenRun:
-    """Check everything, then make the run folder and the run's area on the target. Raises UsageError and Crash.
+    """Check everything, then make the run directory and the run's area on the target. Raises UsageError and Crash.
 
     ``extras`` are the requirements of plugins, ``plugins`` says which take part and what they told, ``recorders`` is
     what else runs in this process, ``targets`` are the
@@ -96,23 +96,23 @@ def open_run(
     their hosts wait for that. Whatever ends this early, Ctrl-C too: nothing that was made is left but the file of a
     crash.
     """
-    folder = user_path(settings.report, "--ckpt-report")
+    directory = user_path(settings.report, "--ckpt-report")
     try:
         with answers_within(settings.io_timeout_seconds), waits.waiting("preflight"):
             return _open(
-                settings, command, extras, plugins, targets, folder, measures_here=measures_here, recorders=recorders
+                settings, command, extras, plugins, targets, directory, measures_here=measures_here, recorders=recorders
             )
     except UsageError:
         raise
     except Exception as error:
         redactor = Redactor.of(os.environ, [*(o.value for o in settings.origins), *command])
-        raise Crash(keep_traceback(error, folder if _is_free(folder) else None, redactor)) from error
+        raise Crash(keep_traceback(error, directory if _is_free(directory) else None, redactor)) from error
 
 
-def _is_free(folder: Path) -> bool:
+def _is_free(directory: Path) -> bool:
     """Whether nothing has the name: what is still there is of an earlier run, and on a dead mount nobody can say."""
     try:
-        return not is_there(folder)
+        return not is_there(directory)
     except OSError:
         return False
 
@@ -123,7 +123,7 @@ def _open(
     extras: Sequence[Requirement],
     plugins: Sequence[PluginFacts],
     targets: Mapping[str, TargetSpec],
-    folder: Path,
+    directory: Path,
     *,
     measures_here: bool,
     recorders: Sequence[str],
@@ -142,7 +142,7 @@ def _open(
         contextlib.ExitStack() as undo,
         _undone_undisturbed(),
     ):
-        earlier = read_earlier(folder, holding) if settings.resume else None
+        earlier = read_earlier(directory, holding) if settings.resume else None
         access = serving.enter_context(reached(settings, targets))
         probe = Path(scratch.enter_context(tempfile.TemporaryDirectory(prefix="pytest-ckpt-probe-"))) / "probe"
         checked = preflight.check(
@@ -158,17 +158,17 @@ def _open(
         notices += checked.notices
         notices += told_of_hosts(checked.launcher, checked.hosts)
         area = _create(checked.target, run_id, undo)
-        sight: CacheSight = "untried"
+        sight: CacheSight = "not_tested"
         if checked.settings.measures and asks_cold(checked.settings, checked.gates, checked.catalogue):
             sight = cache_sight(checked.facts, area.location, settings.io_timeout_seconds)
         second = find_second_client(settings, checked.facts, area, checked.launcher)
         small = _create(checked.small, run_id, undo) if checked.small else None
         local = _create(checked.local, run_id, undo) if checked.local else None
         if earlier and resumption:
-            with _refused_before_the_run(folder):
+            with _refused_before_the_run(directory):
                 archive(earlier, resumption)
             notices += [*resumption.notices, *clear_area(earlier, checked.target, _REMOVE_SECONDS)]
-        elif aside := _make_report_folder(settings, folder, undo):
+        elif aside := _make_report_directory(settings, directory, undo):
             notices.append(f"the report of an earlier run is now {aside}")
         for left_by, found_of, target in (
             ("left on the target by ", "found on the target: of ", checked.target),
@@ -178,13 +178,13 @@ def _open(
                 what = "" if leftover.command else f": {leftover.what}"
                 whose = found_of if leftover.elsewhere else left_by
                 notices.append(f"{whose}{leftover.why}{what}; {leftover.remedy}")
-        with _refused_before_the_run(folder):
+        with _refused_before_the_run(directory):
             if checked.waiting:
-                # It says how it ended in this folder: it is ended before the folder is removed.
+                # It says how it ended in this directory: it is ended before the directory is removed.
                 undo.callback(checked.waiting.end)
-                checked.waiting.move_to(folder / "launches" / "probe")
+                checked.waiting.move_to(directory / "launches" / "probe")
             elif probe.exists():
-                shutil.copytree(probe, folder / "launches" / "probe")
+                shutil.copytree(probe, directory / "launches" / "probe")
         context = _context(
             settings,
             command,
@@ -205,10 +205,10 @@ def _open(
             of_all = _of_all_starts(context, resumption)
         whole = of_all or context
         hide = context.redactor.plain
-        with _refused_before_the_run(folder):
-            write_atomically(folder / "session.json", json.dumps(hide(whole.to_plain()), indent=1) + "\n")
-            write_atomically(folder / "plan.json", json.dumps(hide(whole.plan.to_plain(ranks=True))) + "\n")
-            hold(folder, holding)
+        with _refused_before_the_run(directory):
+            write_atomically(directory / "session.json", json.dumps(hide(whole.to_plain()), indent=1) + "\n")
+            write_atomically(directory / "plan.json", json.dumps(hide(whole.plan.to_plain(ranks=True))) + "\n")
+            hold(directory, holding)
         undo.pop_all()
         kept, held = serving.pop_all(), holding.pop_all()
     return OpenRun(
@@ -256,16 +256,16 @@ def _create(target: Target, run_id: str, undo: contextlib.ExitStack) -> AreaRef:
     return area
 
 
-def _make_report_folder(settings: Settings, folder: Path, undo: contextlib.ExitStack) -> Path | None:
-    """Make the report folder, which ``undo`` removes again; return where that of an earlier run is now."""
+def _make_report_directory(settings: Settings, directory: Path, undo: contextlib.ExitStack) -> Path | None:
+    """Make the report directory, which ``undo`` removes again; return where that of an earlier run is now."""
     try:
-        aside = set_aside(folder)
-        undo.callback(shutil.rmtree, folder, ignore_errors=True)
-        (folder / "measurements").mkdir(parents=True)
+        aside = set_aside(directory)
+        undo.callback(shutil.rmtree, directory, ignore_errors=True)
+        (directory / "measurements").mkdir(parents=True)
     except OSError as error:
         raise UsageError(
             f"--ckpt-report {settings.report} cannot be made: {error.strerror}.",
-            "Name a folder that can be written: --ckpt-report=/var/tmp/ckpt-report, for example.",
+            "Name a directory that can be written: --ckpt-report=/var/tmp/ckpt-report, for example.",
         ) from None
     return aside
 
@@ -277,12 +277,12 @@ def _of_all_starts(context: RunContext, resumption: Resumption) -> RunContext:
 
 
 @contextlib.contextmanager
-def _refused_before_the_run(folder: Path) -> Iterator[None]:
-    """Raise UsageError where the folder of the report takes nothing more."""
+def _refused_before_the_run(directory: Path) -> Iterator[None]:
+    """Raise UsageError where the directory of the report takes nothing more."""
     try:
         yield
     except OSError as error:
-        if refused := of_report_folder(error, folder):
+        if refused := of_report_directory(error, directory):
             raise UsageError(str(refused)) from None
         raise
 
@@ -307,7 +307,7 @@ def _context(
         seed=secrets.randbits(48) if settings.seed is None else settings.seed,
         settings=checked.settings,
         plan=checked.plan,
-        folder=user_path(settings.report, "--ckpt-report"),
+        directory=user_path(settings.report, "--ckpt-report"),
         spec=checked.spec,
         target=checked.facts,
         area=area,

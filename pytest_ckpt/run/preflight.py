@@ -30,14 +30,14 @@ from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.run.fitting import check_file_size, check_files, check_memory, check_space
 from pytest_ckpt.run.hosts import HostProbe, alike, see_hosts
 from pytest_ckpt.sizing.drains import LOCAL_CHECKPOINTS, PARTNER_CHECKPOINTS
-from pytest_ckpt.sizing.near_full import Volume, why_not
+from pytest_ckpt.sizing.near_full import Volume, unavailable_reason
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.sizing.record import check_record
 from pytest_ckpt.support.errors import Problems, UsageError
 from pytest_ckpt.support.redaction import Redactor
 from pytest_ckpt.support.units import counted, format_bytes
 from pytest_ckpt.support.user_files import answering, is_there, resolved_user_path
-from pytest_ckpt.targets.posix.run_folder import place_on_this_host
+from pytest_ckpt.targets.posix.run_directory import place_on_this_host
 from pytest_ckpt.targets.posix.second_mount import check_second_mount
 from pytest_ckpt.targets.posix.store import TIER_OPENER
 from pytest_ckpt.targets.posix.target import PosixTarget
@@ -118,7 +118,7 @@ def check(
     Without a target that answers and without gates nothing else can be checked: those are raised at once.
 
     With ``probe`` the ranks are started once, without torch, to see their hosts; the evidence of that launch is put
-    into the folder that it names. With ``then_wait``, which ends them, they go on waiting. ``targets`` are the known
+    into the directory that it names. With ``then_wait``, which ends them, they go on waiting. ``targets`` are the known
     kinds of targets by scheme, ``access`` is how the run's own is reached.
     """
     if not settings.target:
@@ -227,7 +227,7 @@ def check_hosts_see(settings: Settings, facts: TargetFacts) -> None:
         raise UsageError(
             f"--ckpt-target {facts.location} is on {facts.kind}, which only this host can see, and several hosts are "
             "named.",
-            "Name a folder on shared storage, or one host.",
+            "Name a directory on shared storage, or one host.",
         )
 
 
@@ -243,10 +243,10 @@ def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
         return
     volume = Volume(used_bytes=facts.capacity.used_bytes, free_bytes=facts.capacity.free_bytes)
     for planned in plan.runnable:
-        if reason := why_not(volume, planned.checkpoint_bytes):
+        if reason := unavailable_reason(volume, planned.checkpoint_bytes):
             raise UsageError(
                 f"--ckpt-near-full cannot be done on {settings.target} for {planned.subject}: {reason}.",
-                "Name a folder on an empty volume that is large enough, choose a smaller --ckpt-scale, or do without.",
+                "Name a directory on an empty volume that is large enough, or choose a smaller --ckpt-scale.",
             )
 
 
@@ -257,7 +257,7 @@ def _see_hosts(
     run_id: str,
     target: Target,
     facts: TargetFacts,
-    folder: Path,
+    directory: Path,
     local: Target | None,
     then_wait: contextlib.ExitStack | None,
 ) -> HostProbe:
@@ -265,7 +265,7 @@ def _see_hosts(
     seen = see_hosts(
         launcher,
         run_id,
-        folder,
+        directory,
         Redactor.of(os.environ, (o.value for o in settings.origins)),
         processes=processes,
         area=target.place(),
@@ -302,19 +302,19 @@ def _see_hosts(
 
 
 def check_report_place(report: Path, facts: TargetFacts) -> None:
-    """Refuse a report folder on the target, where it would be measured, or around it."""
-    remedy = "Name a report folder elsewhere: --ckpt-report=/var/tmp/ckpt-report, for example."
+    """Refuse a report directory on the target, where it would be measured, or around it."""
+    remedy = "Name a report directory elsewhere: --ckpt-report=/var/tmp/ckpt-report, for example."
     place = _place_apart("--ckpt-report", report, facts, remedy)
     with answering(f"--ckpt-report {report}"):
         names = _names_in(place, report)
     if names and not names & _FILES_OF_REPORTS:
         raise UsageError(
-            f"--ckpt-report {report} holds files that are not of an earlier run.", "Name an empty or a new folder."
+            f"--ckpt-report {report} holds files that are not of an earlier run.", "Name an empty or a new directory."
         )
 
 
 def _place_apart(option: str, given: Path | str, facts: TargetFacts, remedy: str) -> Path:
-    """Return the resolved folder that an option names; raise UsageError if it is in the target, or the target in it."""
+    """Return the resolved directory that an option names; raise UsageError if it and the target overlap."""
     place, target = resolved_user_path(given, option), place_on_this_host(facts)
     if target and (place == target or target in place.parents or place in target.parents):
         raise UsageError(f"{option} {given} and --ckpt-target {facts.location} lie in each other.", remedy)
@@ -322,17 +322,17 @@ def _place_apart(option: str, given: Path | str, facts: TargetFacts, remedy: str
 
 
 def _names_in(place: Path, report: Path) -> set[str]:
-    """Return the names in a folder, none where it does not exist yet. Raises UsageError and OSError."""
+    """Return the names in a directory, none where it does not exist yet. Raises UsageError and OSError."""
     if not is_there(place):
         return set()
     try:
         return {entry.name for entry in place.iterdir()}
     except NotADirectoryError:
-        raise UsageError(f"--ckpt-report {report} is a file.", "Name a folder.") from None
+        raise UsageError(f"--ckpt-report {report} is a file.", "Name a directory.") from None
 
 
 def set_aside(report: Path) -> Path | None:
-    """Give the report folder of an earlier run another name; return that name, or None where there was none."""
+    """Give the report directory of an earlier run another name; return that name, or None where there was none."""
     if not report.is_dir() or not any(report.iterdir()):
         return None
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(report.stat().st_mtime))
@@ -351,7 +351,7 @@ def check_local_tier(settings: Settings, plan: Plan, facts: TargetFacts) -> Posi
         return None
     tier = PosixTarget(settings.local_tier, _LOCAL, TIER_OPENER)
     capacity = tier.check().capacity
-    _place_apart(_LOCAL, settings.local_tier, facts, "Name a folder on a disk or in memory of the host itself.")
+    _place_apart(_LOCAL, settings.local_tier, facts, "Name a directory on a disk or in memory of the host itself.")
     saved = [c for c in plan.runnable if c.strategy.tiers]
     if not saved or not capacity:
         return tier
@@ -370,14 +370,15 @@ def check_local_tier(settings: Settings, plan: Plan, facts: TargetFacts) -> Posi
 def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> None:
     """Raise UsageError where a host has no local tier, shares it with another host, or has too little space in it."""
     place = f"{_LOCAL} {settings.local_tier}"
-    own = "Make the folder on every host that ranks are on, each on a disk or in memory of the host itself."
-    if gone := [f"{sight.host}: {sight.why_not}" for sight in seen.tiers if sight.why_not]:
+    own = "Make the directory on every host that ranks are on, each on a disk or in memory of the host itself."
+    if gone := [f"{sight.host}: {sight.unavailable_reason}" for sight in seen.tiers if sight.unavailable_reason]:
         raise UsageError(f"{place} is no local tier on every host: no file can be made there ({'; '.join(gone)}).", own)
     if shared := [
         f"{sight.host} sees that of {', '.join(sight.shared_with)}" for sight in seen.tiers if sight.shared_with
     ]:
         raise UsageError(
-            f"{place} is no local tier: hosts share the folder ({'; '.join(shared)}), and who loses one loses none of "
+            f"{place} is no local tier: hosts share the directory ({'; '.join(shared)}), and who loses one loses none "
+            f"of "
             "its files.",
             own,
         )
@@ -403,7 +404,7 @@ def check_commands(settings: Settings) -> None:
     """Refuse to change what nothing changes back, and commands that no requirement of the run would use."""
     _check_both(
         {"--ckpt-fault-command": settings.fault_command, "--ckpt-repair-command": settings.repair_command},
-        "what is broken must be mended, whatever happens",
+        "what is broken must be repaired, whatever happens",
     )
     _check_both(
         {"--ckpt-snapshot": settings.snapshot_command, "--ckpt-remove-snapshot": settings.remove_snapshot_command},
@@ -432,21 +433,21 @@ def _check_both(given: dict[str, str | None], why: str) -> None:
         )
 
 
-def gauge_of(folder: str, seconds: float) -> str | None:
-    """Return the call that counts cached pages in a folder, None where none does; a file of 4 MiB comes and goes.
+def gauge_of(directory: str, seconds: float) -> str | None:
+    """Return the call that counts cached pages in a directory, None where none does; a file of 4 MiB comes and goes.
 
     Raises NoAnswerError and RefusedError.
     """
-    gauge: str | None = call_in_time(_TRY_GAUGE, folder, seconds)
-    return gauge
+    probe: str | None = call_in_time(_TRY_GAUGE, directory, seconds)
+    return probe
 
 
-def cache_sight(target: TargetFacts, folder: str, deadline_seconds: float) -> CacheSight:
-    """Return what is seen of the cache of a target from a folder on it, where that has to be tried at all."""
-    if (known := sight_untried(target)) != "untried":
+def cache_sight(target: TargetFacts, directory: str, deadline_seconds: float) -> CacheSight:
+    """Return what is seen of the cache of a target from a directory on it, where that has to be tried at all."""
+    if (known := sight_untried(target)) != "not_tested":
         return known
     try:
-        return "seen" if gauge_of(folder, min(ANSWER_SECONDS, deadline_seconds)) else "blind"
+        return "seen" if gauge_of(directory, min(ANSWER_SECONDS, deadline_seconds)) else "blind"
     except (NoAnswerError, RefusedError):
         # The run will meet what is wrong there, and name it.
-        return "untried"
+        return "not_tested"

@@ -1,4 +1,4 @@
-"""Continues the run of a report folder: ``--ckpt-resume``.
+"""Continues the run of a report directory: ``--ckpt-resume``.
 
 A complete measurement, good or bad, is kept if the conditions are the same, so that nobody can choose among results by
 interrupting a run. What an earlier start did not complete is measured again, and what had ended of it still counts.
@@ -29,18 +29,18 @@ from pytest_ckpt.evidence.starts import (
     REPLACED,
     START,
     all_starts,
-    broken_off,
     completed,
+    directory_of_start,
     earlier_starts,
-    folder_of_start,
+    interrupted_work,
     newest_events,
     running_operations,
 )
 from pytest_ckpt.evidence.unfinished import begun_report
-from pytest_ckpt.facts.checks import CHECKS, CHECKS_FOLDER, Check
+from pytest_ckpt.facts.checks import CHECKS, CHECKS_DIRECTORY, Check
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.environment import HostFacts
-from pytest_ckpt.facts.events import MeasurementBegun, MeasurementDone, SubjectEvents
+from pytest_ckpt.facts.events import MeasurementDone, MeasurementStarted, SubjectEvents
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.observation import Observation
@@ -78,7 +78,7 @@ _OF_CHECKS: Mapping[str, tuple[str, ...]] = {
     "": ("effort", "endpoints"),
     "second client": ("second_mount", "hosts"),
     "power cut": ("power_cut",),
-    "small folder": ("small_volume",),
+    "small directory": ("small_volume",),
 }
 _OPTIONS_OF_CHECKS = frozenset(("second_mount", "small_volume", "power_cut"))
 # Options of a start, and not of what it measures: the newest value counts.
@@ -90,12 +90,12 @@ _BROKEN = "the process that ran the measurement was ended"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRun:
-    """The run of a report folder as its earlier starts left it. ``is_closed``: the last start wrote its whole report.
+    """The run of a report directory as its earlier starts left it. ``is_closed``: the last start wrote its report.
 
     ``has_gaps``: that start ended early, or left out a test.
     """
 
-    folder: Path
+    directory: Path
     report: Mapping[str, Any]
     settings: Settings
     target: TargetFacts
@@ -126,27 +126,27 @@ class Resumption:
     notices: tuple[str, ...]
 
 
-def read_earlier(folder: Path, held: contextlib.ExitStack) -> EarlierRun:
-    """Return the run of a report folder, which ``held`` keeps other starts away from. Raises UsageError."""
-    if not (folder / SESSION).is_file():
+def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
+    """Return the run of a report directory, which ``held`` keeps other starts away from. Raises UsageError."""
+    if not (directory / SESSION).is_file():
         raise UsageError(
-            f"{OPTION}: {folder} contains no run.",
-            "Name the folder of the run with --ckpt-report, or leave --ckpt-resume out.",
+            f"{OPTION}: {directory} contains no run.",
+            "Name the directory of the run with --ckpt-report, or leave --ckpt-resume out.",
         )
-    hold(folder, held)
-    session, plan = read_file(folder / SESSION), read_file(folder / PLAN)
-    with odd_facts_named(folder):
+    hold(directory, held)
+    session, plan = read_file(directory / SESSION), read_file(directory / PLAN)
+    with odd_facts_named(directory):
         version = session["environment"]["versions"]["pytest-ckpt"]
         if version != __version__:
             raise UsageError(
-                f"{OPTION}: pytest-ckpt {version} began the run of {folder}, this is {__version__}.",
+                f"{OPTION}: pytest-ckpt {version} began the run of {directory}, this is {__version__}.",
                 f"Install pytest-ckpt {version}, or begin a new run without --ckpt-resume.",
             )
-        if (folder / MANIFEST).exists() and not (found := compare(folder)).is_same:
+        if (directory / MANIFEST).exists() and not (found := compare(directory)).is_same:
             names = [*found.changed, *found.added, *found.removed, *found.ill_formed]
             raise UsageError(
-                f"{OPTION}: {folder} is not as its last start left it: {', '.join(names[:5])}.",
-                "Restore the folder from a copy, or begin a new run without --ckpt-resume.",
+                f"{OPTION}: {directory} is not as its last start left it: {', '.join(names[:5])}.",
+                "Restore the directory from a copy, or begin a new run without --ckpt-resume.",
             )
         begun = begun_report(session, plan)
         settings = recorded_settings(begun, {}, ("plan", "condition"))
@@ -156,7 +156,7 @@ def read_earlier(folder: Path, held: contextlib.ExitStack) -> EarlierRun:
             origins=tuple(fitting(Origin, o) for o in session["settings"]),
         )
         target, gates = fitting(TargetFacts, session["environment"]["target"]), fitting(Gates, session["gates"])
-        report = read_file(folder / REPORT) if (folder / MANIFEST).exists() else None
+        report = read_file(directory / REPORT) if (directory / MANIFEST).exists() else None
         has_gaps = report is None or (
             report["exit_code"] in (2, 3) or any(v["reason"] == "no test" for v in report["requirements"])
         )
@@ -164,7 +164,7 @@ def read_earlier(folder: Path, held: contextlib.ExitStack) -> EarlierRun:
             begun["run"] |= {"finished": report["run"]["finished"]}
             begun["exit_code"] = report["exit_code"]
         return EarlierRun(
-            folder=folder,
+            directory=directory,
             report=begun,
             settings=settings,
             target=target,
@@ -177,15 +177,15 @@ def read_earlier(folder: Path, held: contextlib.ExitStack) -> EarlierRun:
         )
 
 
-def hold(folder: Path, held: contextlib.ExitStack) -> None:
-    """Keep other starts away from the run of a folder until ``held`` is closed. Raises UsageError if one is there."""
-    file = os.open(folder / SESSION, os.O_RDONLY)
+def hold(directory: Path, held: contextlib.ExitStack) -> None:
+    """Keep other starts away from the run of a directory until ``held`` is closed. Raises UsageError if one runs."""
+    file = os.open(directory / SESSION, os.O_RDONLY)
     held.callback(os.close, file)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UsageError(
-            f"{OPTION}: the run of {folder} is still going on.", "Wait for its end, or name another --ckpt-report."
+            f"{OPTION}: the run of {directory} is still going on.", "Wait for its end, or name another --ckpt-report."
         ) from None
     except OSError:
         # A file system without locks: nothing can be known.
@@ -198,8 +198,8 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
         before, now = getattr(earlier.target, name), getattr(checked.facts, name)
         if before != now:
             raise UsageError(
-                f"{OPTION}: the run of {earlier.folder} is of another target ({name.replace('_', ' ')}: {before}, and "
-                f"now {now}).",
+                f"{OPTION}: the run of {earlier.directory} is of another target ({name.replace('_', ' ')}: {before}, "
+                f"and now {now}).",
                 "Name the same --ckpt-target, or begin a new run without --ckpt-resume.",
             )
     now = checked.settings
@@ -210,16 +210,16 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
     checks = _Checks(earlier, checked, catalogue)
     if earlier.is_closed and not earlier.has_gaps and not (subjects.open or checks.open):
         raise UsageError(
-            f"{OPTION}: the run of {earlier.folder} is complete, and these options add nothing.",
+            f"{OPTION}: the run of {earlier.directory} is complete, and these options add nothing.",
             "Add a suite (--ckpt-suite), or begin a new run without --ckpt-resume.",
         )
-    archived = earlier_starts(earlier.folder)
+    archived = earlier_starts(earlier.directory)
     # A start may have been killed after it had moved what the last one left, and before it began itself.
     is_archived = any(start.id == earlier.report["run"]["id"] for start in archived)
     number = len(archived) + (0 if is_archived else 1)
     kept = len(subjects.kept) + len(checks.kept)
     replaced = (*subjects.replaced, *checks.replaced)
-    notices = [f"continuing the run of {earlier.folder}: {kept} complete measurements and checks are kept"]
+    notices = [f"continuing the run of {earlier.directory}: {kept} complete measurements and checks are kept"]
     notices += [f"measured again, it was broken off: {m.subject}" for m in subjects.broken]
     notices += [f"measured again: {r.name} ({'; '.join(r.differences)})" for r in replaced]
     return Resumption(
@@ -240,33 +240,33 @@ def archive(earlier: EarlierRun, resumption: Resumption) -> None:
 
     A start that is killed meanwhile loses nothing: the next one does the rest.
     """
-    folder, number = earlier.folder, resumption.number - 1
-    place = folder_of_start(folder, number)
+    directory, number = earlier.directory, resumption.number - 1
+    place = directory_of_start(directory, number)
     place.mkdir(parents=True, exist_ok=True)
     if not (place / START).exists():
         for name in (SESSION, PLAN, REPORT, "certificate.html"):
-            if (folder / name).exists():
-                shutil.copyfile(folder / name, place / name)
+            if (directory / name).exists():
+                shutil.copyfile(directory / name, place / name)
         for measurement in resumption.broken:
             _write(place / BROKEN_OFF / f"{measurement.subject.slug}.json", measurement)
         _write(place / START, _ended(earlier, resumption))
     for name in _SEALED:
-        (folder / name).unlink(missing_ok=True)
+        (directory / name).unlink(missing_ok=True)
     for name in (EVENTS, CRASH_FILE):
-        if (folder / name).exists():
-            (folder / name).replace(place / name)
+        if (directory / name).exists():
+            (directory / name).replace(place / name)
     for name in ("checks", "probe"):
-        if (folder / "launches" / name).exists():
-            (folder / "launches" / name).rename(place / name)
+        if (directory / "launches" / name).exists():
+            (directory / "launches" / name).rename(place / name)
     for measurement in resumption.broken:
         _clear_broken(earlier, measurement)
     for replaced in resumption.replaced:
-        for file in _files_of(folder, replaced.name, (ADDED, BROKEN_OFF)):
+        for file in _files_of(directory, replaced.name, (ADDED, BROKEN_OFF)):
             target = place / REPLACED / file.parent.name / file.name
             target.parent.mkdir(parents=True, exist_ok=True)
             file.replace(target)
     for check in resumption.broken_checks:
-        (folder / "observations" / f"{check.name}.json").unlink(missing_ok=True)
+        (directory / "observations" / f"{check.name}.json").unlink(missing_ok=True)
 
 
 def clear_area(earlier: EarlierRun, target: Target, seconds: float) -> list[str]:
@@ -275,28 +275,28 @@ def clear_area(earlier: EarlierRun, target: Target, seconds: float) -> list[str]
     # A server that the start ran itself has gone with it.
     if earlier.is_closed or area is None or area.access.embedded or end_marked(area.run_id):
         return []
-    names = dataclasses.replace(made_names(earlier.plan.runnable), folders=frozenset((CHECKS_FOLDER,)))
+    names = dataclasses.replace(made_names(earlier.plan.runnable), directories=frozenset((CHECKS_DIRECTORY,)))
     return target.clean(area, names, seconds)
 
 
 def _ended(earlier: EarlierRun, resumption: Resumption) -> Start:
     """Return the record of the last start: what it measured, and what it did not complete."""
-    measurements, observations = completed(earlier.folder, earlier.plan), _observations(earlier.folder)
+    measurements, observations = completed(earlier.directory, earlier.plan), _observations(earlier.directory)
     *_, last = all_starts(
-        earlier.folder, earlier.report["run"], earlier.report.get("exit_code"), measurements, observations
+        earlier.directory, earlier.report["run"], earlier.report.get("exit_code"), measurements, observations
     )
     unmade = {check.name for check in resumption.broken_checks}
     return dataclasses.replace(
         last,
         measured=tuple(name for name in last.measured if name not in unmade),
-        broken_off=(*broken_off(earlier.folder, resumption.broken), *resumption.broken_checks),
+        interrupted_work=(*interrupted_work(earlier.directory, resumption.broken), *resumption.broken_checks),
         replaced=resumption.replaced,
     )
 
 
 def _clear_broken(earlier: EarlierRun, measurement: Measurement) -> None:
     """Remove a measurement that is made again; of one whose own launch was broken off, that pattern alone."""
-    for file in _files_of(earlier.folder, str(measurement.subject)):
+    for file in _files_of(earlier.directory, str(measurement.subject)):
         found = read_measurement(file)
         if is_interruption(found.failure):
             file.unlink()
@@ -315,10 +315,10 @@ def _without_broken_patterns(measurement: Measurement) -> Measurement:
     return dataclasses.replace(measurement, patterns=dataclasses.replace(patterns, **gone)) if gone else measurement
 
 
-def _files_of(folder: Path, name: str, kinds: Sequence[str] = (ADDED,)) -> Iterator[Path]:
+def _files_of(directory: Path, name: str, kinds: Sequence[str] = (ADDED,)) -> Iterator[Path]:
     """Yield the files in which the starts so far keep what they measured of a subject or check."""
-    places = [folder / "measurements", folder / "observations"]
-    places += [place for kind in kinds for place in sorted(folder.glob(f"starts/*/{kind}"))]
+    places = [directory / "measurements", directory / "observations"]
+    places += [place for kind in kinds for place in sorted(directory.glob(f"starts/*/{kind}"))]
     slug = name.replace("/", "+")
     yield from (file for place in places if (file := place / f"{slug}.json").exists())
 
@@ -337,13 +337,13 @@ class _Subjects:
         self._earlier, self._checked = earlier, checked
         is_selected = checked.settings.measures
         now = {str(c.subject): c for c in checked.plan.runnable} if is_selected else {}
-        there = {str(m.subject): m for m in completed(earlier.folder, earlier.plan, without=is_interruption)}
+        there = {str(m.subject): m for m in completed(earlier.directory, earlier.plan, without=is_interruption)}
         self.broken = [*_broken(earlier)]
         for name, measurement in there.items():
             planned = now.get(name)
             if is_selected and planned is None:
                 raise UsageError(
-                    f"{OPTION}: the run of {earlier.folder} has measured {name}, which these options leave out.",
+                    f"{OPTION}: the run of {earlier.directory} has measured {name}, which these options leave out.",
                     "Name its model, mode, engine and strategy too: what was measured is not measured again.",
                 )
             if planned and (differences := self._differences(planned, measurement)):
@@ -411,7 +411,7 @@ def _broken(earlier: EarlierRun) -> Iterator[Measurement]:
     """Yield the measurements that the last start did not complete, as far as they are known."""
     written = set()
     for planned in earlier.plan.checkpoints:
-        for file in _files_of(earlier.folder, str(planned.subject)):
+        for file in _files_of(earlier.directory, str(planned.subject)):
             found = read_measurement(file)
             if is_interruption(found.failure) or _without_broken_patterns(found) != found:
                 written.add(found.subject)
@@ -428,8 +428,8 @@ class _Checks:
         self.replaced: list[RepeatedMeasurement] = []
         is_selected = _CONFORMANCE in checked.settings.suites
         asked = _asked(checked) if is_selected else {}
-        there = {f"{o.requirement}.{o.subject}": o for o in _observations(earlier.folder)}
-        for log in sorted((earlier.folder / "launches" / "checks").glob("*.log")):
+        there = {f"{o.requirement}.{o.subject}": o for o in _observations(earlier.directory)}
+        for log in sorted((earlier.directory / "launches" / "checks").glob("*.log")):
             if log.stem not in there and log.stat().st_size:
                 self.broken.append(InterruptedWork(name=log.stem, operation="", operations=0, why=_BROKEN))
         for name, seen in there.items():
@@ -469,24 +469,24 @@ def _difference(name: str, before: Any, now: Any) -> str:
     return f"{name.replace('_', ' ')}: {short(before)}, now {short(now)}"
 
 
-def _observations(folder: Path) -> list[Observation]:
+def _observations(directory: Path) -> list[Observation]:
     names = {check.name for check in CHECKS}
-    return [read_observation(f) for f in sorted((folder / "observations").glob("*.json")) if f.stem in names]
+    return [read_observation(f) for f in sorted((directory / "observations").glob("*.json")) if f.stem in names]
 
 
 def _unwritten(earlier: EarlierRun) -> Iterator[Measurement]:
     """Yield the measurements that the last start began and whose file it did not write: its process was killed."""
     stated: dict[str, SubjectEvents] = {}
     now: SubjectEvents | None = None
-    for event in newest_events(earlier.folder):
-        if isinstance(event, MeasurementBegun):
+    for event in newest_events(earlier.directory):
+        if isinstance(event, MeasurementStarted):
             now = stated[str(event.subject)] = SubjectEvents(subject=event.subject)
         elif now:
             now.take(event)
             if isinstance(event, MeasurementDone):
                 now = None
-    launches = len(list((earlier.folder / "launches").glob("[0-9]*")))
-    running = running_operations(earlier.folder)
+    launches = len(list((earlier.directory / "launches").glob("[0-9]*")))
+    running = running_operations(earlier.directory)
     seed = int(earlier.report["run"]["seed"])
     for name, events in stated.items():
         if name in running and any(str(c.subject) == name for c in earlier.plan.runnable):
@@ -504,7 +504,7 @@ def _whole_settings(earlier: EarlierRun, now: Settings) -> Settings:
         return now
     if _said(before, "profile") != _said(now, "profile"):
         raise UsageError(
-            f"{OPTION}: the run of {earlier.folder} has the profile {_said(before, 'profile')}.",
+            f"{OPTION}: the run of {earlier.directory} has the profile {_said(before, 'profile')}.",
             f"Choose --ckpt-profile={_said(before, 'profile')}.",
         )
     suites = tuple(suite for suite in SUITES if suite in {*before.suites, *now.suites})

@@ -33,7 +33,7 @@ class Volume:
         return max(0, int(level * self.capacity_bytes) - self.used_bytes)
 
 
-def why_not(volume: Volume, one_checkpoint_bytes: int) -> str:
+def unavailable_reason(volume: Volume, one_checkpoint_bytes: int) -> str:
     """Say why a volume may not be filled; empty when it may."""
     if volume.used_bytes > _MAXIMUM_USED * volume.capacity_bytes + _OWN_BYTES:
         return (

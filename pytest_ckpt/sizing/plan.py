@@ -46,7 +46,7 @@ _STREAM = "stream"
 # The process of a host that reads samples while ranks save.
 _SAMPLES_BYTES = 30_000_000
 _TENSOR_OVERHEAD_BYTES = 8 << 10
-# The file with which the gauges of residency are tried.
+# The file with which the probes of residency are tried.
 _CANARY_BYTES = 4 << 20
 
 

@@ -1,6 +1,6 @@
 """The kernel's facts of this host: memory with the limits of control groups (Slurm, systemd), its state as a client.
 
-Links, tuned values, the mount of a folder, readahead, the client's version, NUMA nodes. Every fact is a text under a
+Links, tuned values, the mount of a directory, readahead, the client's version, NUMA nodes. Every fact is a text under a
 name; what cannot be read is left out, since a gate must not take a guess for a fact. ``root``, ``links`` and ``routes``
 are where the trees of the kernel begin.
 """
@@ -96,8 +96,8 @@ _TUNED = (
 _LARGEST = ("net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem")
 _UP = "up"
 _NFS = ("nfs", "nfs4")
-# Folders of a container's own, of which an overlay has many.
-_FOLDERS = ("lowerdir", "upperdir", "workdir")
+# Directories of a container's own, of which an overlay has many.
+_DIRECTORIES = ("lowerdir", "upperdir", "workdir")
 _FIELDS_OF_A_ROUTE = 8
 
 _ROOT = Path("/")
@@ -143,7 +143,7 @@ def mount_state(kind: str, options: str, links: Path = _LINKS, routes: Path = _R
     found = {"file_system": kind}
     for option in filter(None, options.split(",")):
         name, _, value = option.partition("=")
-        if name not in _FOLDERS:
+        if name not in _DIRECTORIES:
             found[name] = value or "yes"
     if kind in _NFS:
         # The kernel names the number of connections where it was asked for; it is one otherwise.
@@ -154,7 +154,7 @@ def mount_state(kind: str, options: str, links: Path = _LINKS, routes: Path = _R
 
 
 def readahead_state(kind: str, device: str, root: Path = _ROOT) -> dict[str, str]:
-    """Return how far the kernel reads ahead on a device, ``major:minor`` of a folder's file system, in KiB.
+    """Return how far the kernel reads ahead on a device, ``major:minor`` of a directory's file system, in KiB.
 
     Lustre has a figure of its own for each mount; where there are several it is not known which is meant.
     """
@@ -213,9 +213,9 @@ def numa_state(nic: str, cores: Collection[int], root: Path = _ROOT) -> dict[str
 def numa_nodes(root: Path = _ROOT) -> dict[int, frozenset[int]]:
     """Return the cores of each NUMA node, by the number of the node; nothing where the kernel tells no nodes."""
     return {
-        int(folder.name.removeprefix("node")): frozenset(_numbers(_read(folder / "cpulist")))
-        for folder in root.glob("sys/devices/system/node/node[0-9]*")
-        if folder.name.removeprefix("node").isdecimal()
+        int(directory.name.removeprefix("node")): frozenset(_numbers(_read(directory / "cpulist")))
+        for directory in root.glob("sys/devices/system/node/node[0-9]*")
+        if directory.name.removeprefix("node").isdecimal()
     }
 
 

@@ -174,8 +174,8 @@ def _of_python() -> Iterator[tuple[str, str]]:
 
 def _running_path_files() -> Iterator[str]:
     """Yield the .pth files of site-packages that run code when Python starts."""
-    for folder in dict.fromkeys((*site.getsitepackages(), site.getusersitepackages())):
-        for file in sorted(Path(folder).glob("*.pth")):
+    for directory in dict.fromkeys((*site.getsitepackages(), site.getusersitepackages())):
+        for file in sorted(Path(directory).glob("*.pth")):
             try:
                 lines = file.read_text(errors="replace").splitlines()
             except OSError:

@@ -1,4 +1,4 @@
-"""Names of files that several hosts may make in one folder at the same time."""
+"""Names of files that several hosts may make in one directory at the same time."""
 
 from __future__ import annotations
 

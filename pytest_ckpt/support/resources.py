@@ -7,11 +7,11 @@ from pathlib import Path
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 PACKAGE_HOME = _PACKAGE.parent
-"""The folder that a process of ours needs on its path to import this copy of the package."""
+"""The directory that a process of ours needs on its path to import this copy of the package."""
 
 
-def folder(name: str) -> Path:
-    """Return the folder ``suites`` or ``templates``, wherever this copy of the package keeps it."""
+def directory(name: str) -> Path:
+    """Return the directory ``suites`` or ``templates``, wherever this copy of the package keeps it."""
     inside = _PACKAGE / name
     # In a checkout, pytest_ckpt/suites is a link to suites, which lies at the top.
     return (inside if inside.is_dir() else _PACKAGE.parent / name).resolve()

@@ -1,4 +1,4 @@
-"""Files and folders that a user names: found, read whole and parsed, or refused in one sentence."""
+"""Files and directories that a user names: found, read whole and parsed, or refused in one sentence."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def resolved_user_path(text: str | Path, option: str) -> Path:
         return path.resolve()
     except RuntimeError:
         raise UsageError(
-            f"{option} {text}: its symbolic links lead in a circle.", "Name a folder that can be reached."
+            f"{option} {text}: its symbolic links lead in a circle.", "Name a directory that can be reached."
         ) from None
     except OSError as error:
         raise UsageError(
-            f"{option} {text} cannot be reached: {error.strerror}.", "Name a folder that can be reached."
+            f"{option} {text} cannot be reached: {error.strerror}.", "Name a directory that can be reached."
         ) from None
 
 
@@ -87,7 +87,7 @@ def read_user_bytes(path: Path) -> bytes:
 
 @contextlib.contextmanager
 def answering(name: str) -> Iterator[None]:
-    """Turn an error of the system about a folder into a UsageError; ``name`` is the option with its value."""
+    """Turn an error of the system about a directory into a UsageError; ``name`` is the option with its value."""
     try:
         yield
     except OSError as error:
@@ -99,7 +99,7 @@ def _remedy(number: int | None) -> str:
     if number in _DEAD:
         return "The mount is dead or its server does not answer: unmount it (umount -l PATH) and mount it again."
     if number in _FORBIDDEN:
-        return f"Let user {os.geteuid()} list and write the folder; a FUSE mount of another user needs allow_other."
+        return f"Let user {os.geteuid()} list and write the directory; a FUSE mount of another user needs allow_other."
     return "Try it by hand: stat PATH; df PATH; ls PATH."
 
 

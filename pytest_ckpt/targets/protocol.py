@@ -104,7 +104,7 @@ class Draft(Protocol):
         """
 
     def location(self) -> str:
-        """Return the local folder for a library that writes itself. Raises NotImplementedError without "paths"."""
+        """Return the local directory for a library that writes itself. Raises NotImplementedError without "paths"."""
 
     def adopt(self, names: Collection[str]) -> None:
         """Take files that a library wrote into `location` as this draft's own, and make them durable."""
@@ -311,8 +311,8 @@ class Store(Protocol):
     def find_gauge(self, subject: str) -> str | None:
         """Find what counts how much of a file this client's cache holds; None where nothing tells the truth here."""
 
-    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> CachedBytes:
-        """Return how much of files this client's cache holds, by a gauge that `find_gauge` found."""
+    def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
+        """Return how much of files this client's cache holds, by a probe that `find_gauge` found."""
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
         """Ask this client's cache to let go of files that are durable; return how."""
@@ -347,27 +347,27 @@ class StoreOnVolume(Store, Protocol):
 
 
 class AreaView(Protocol):
-    """The folder of an area, as this host sees it: whether it is the folder that other hosts see."""
+    """The directory of an area, as this host sees it: whether it is the directory that other hosts see."""
 
     @property
-    def is_folder(self) -> bool:
-        """Whether there is a folder at all."""
+    def is_directory(self) -> bool:
+        """Whether there is a directory at all."""
 
     @property
     def mount(self) -> HostMount:
-        """The mount that the folder is on."""
+        """The mount that the directory is on."""
 
     @property
     def storage(self) -> StorageStack:
-        """What lies below the folder, and why the count of cached pages misses a cache there."""
+        """What lies below the directory, and why the count of cached pages misses a cache there."""
 
     @property
     def free_bytes(self) -> int:
-        """The space that is free for this process; 0 where there is no folder."""
+        """The space that is free for this process; 0 where there is no directory."""
 
     @property
     def device(self) -> str:
-        """The device of the folder's file system as the kernel numbers it, ``major:minor``. Raises OSError."""
+        """The device of the directory's file system as the kernel numbers it, ``major:minor``. Raises OSError."""
 
     def shown(self, sign: Marker) -> AbstractContextManager[str]:
         """Make a file for other hosts, and remove it; give why that cannot be done, empty where it is done."""
@@ -377,19 +377,19 @@ class AreaView(Protocol):
 
 
 class StoreOfPaths(Store, Protocol):
-    """A store whose area has a path, whose files become durable by fsync, and of which snapshots show in a folder."""
+    """A store whose area has a path, whose files become durable by fsync, and whose snapshots show in a directory."""
 
     def sighting(self) -> AreaView:
-        """Return the area's folder as this host sees it."""
+        """Return the area's directory as this host sees it."""
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
-        """Fsync a file in the subject's folder, and return what the kernel counted. Raises OSError."""
+        """Fsync a file in the subject's directory, and return what the kernel counted. Raises OSError."""
 
     def replaced(self) -> str:
-        """Return what has taken the place of the run's folder, in words; empty where nothing has."""
+        """Return what has taken the place of the run's directory, in words; empty where nothing has."""
 
     def clone(self, stated: str) -> tuple[Store, str]:
-        """Return the area as a snapshot in the folder ``stated`` shows it, and why this host sees none."""
+        """Return the area as a snapshot in the directory ``stated`` shows it, and why this host sees none."""
 
 
 class TierStore(Store, Protocol):

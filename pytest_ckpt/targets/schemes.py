@@ -93,7 +93,7 @@ def leftovers_in_time(spec: TargetSpec, text: str, seconds: float, access: Acces
 
 def _in_time(what: str, spec: TargetSpec, text: str, seconds: float, access: Access) -> Any:
     if not split(text)[0]:
-        # The other process works in another folder.
+        # The other process works in another directory.
         text = str(user_path(text, "--ckpt-target"))
     asked = {"what": what, "spec": to_plain(spec), "text": text, "access": to_plain(access)}
     return call_in_time("pytest_ckpt.targets.schemes:do_as_asked", asked, seconds, imports=(spec.make,))

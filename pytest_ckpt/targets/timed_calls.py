@@ -178,12 +178,12 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0)
             + (f"\n{stack}" if stack else ""),
             "Look at its server, or at the process that serves the mount. Unmount it (umount -l PATH), mount it again.",
         )
-    kind, found = pickle.loads(data) if data else ("broke", "its process ended without a word")
+    kind, found = pickle.loads(data) if data else ("fault", "its process ended without a word")
     if kind == "usage":
         raise UsageError(*found)
     if kind == "os":
         raise OSError(*found)
-    if kind == "broke":
+    if kind == "fault":
         raise RuntimeError(found)
     return cast("Answer", found)
 
@@ -204,7 +204,7 @@ def _answer(call: Callable[[], Any], writing: int, mask: set[int | signal.Signal
             found = ("os", (error.errno, error.strerror, error.filename))
         data = memoryview(pickle.dumps(found))
     except BaseException:
-        data = memoryview(pickle.dumps(("broke", traceback.format_exc())))
+        data = memoryview(pickle.dumps(("fault", traceback.format_exc())))
     try:
         while data:
             data = data[os.write(writing, data) :]

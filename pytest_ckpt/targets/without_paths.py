@@ -63,14 +63,14 @@ class StoreWithoutCache:
     """The part of a `Store` that is about the cache of this client, where there is none: nor does it remember names."""
 
     def is_prepared(self, subject: str) -> bool:
-        """There are no folders."""
+        """There are no directories."""
         return True
 
     def announce(self, ref: CheckpointRef) -> None:
-        """There are no folders."""
+        """There are no directories."""
 
     def sees_draft(self, ref: CheckpointRef) -> bool:
-        """There are no folders."""
+        """There are no directories."""
         return True
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
@@ -81,7 +81,7 @@ class StoreWithoutCache:
         """There is nothing to count."""
         return None
 
-    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> CachedBytes:
+    def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
         """There is no cache."""
         raise NotImplementedError
 

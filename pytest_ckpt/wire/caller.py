@@ -53,13 +53,13 @@ class Caller:
 
     def receive(self) -> Any:
         """Wait for the next message. Raises EOFError when there is none to come."""
-        while not self._unframed.is_whole():
+        while not self._unframed.is_complete():
             self._more()
         return self._unframed.message()
 
     def has_more(self) -> bool:
         """Return whether something has come that is not received yet, or the end."""
-        return self._unframed.is_whole() or bool(select.select([self._link], [], [], 0)[0])
+        return self._unframed.is_complete() or bool(select.select([self._link], [], [], 0)[0])
 
     def give_up_after(self, seconds: float) -> None:
         """Have the connection end when nothing that was sent, or asked for a sign of life, arrives for so long.

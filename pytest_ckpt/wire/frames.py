@@ -86,7 +86,7 @@ class FrameReader:
         """Take in what has arrived."""
         self._unread += data
 
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Return whether there is a message. Raises Forged."""
         if len(self._unread) < _LENGTH_BYTES:
             return False

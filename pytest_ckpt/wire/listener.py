@@ -105,7 +105,7 @@ class Connection:
             self.flush()
         self._unframed.take(data)
         found = []
-        while self._unframed.is_whole():
+        while self._unframed.is_complete():
             found.append(self._unframed.message())
             if not self.is_known:
                 self.is_known, self._unframed.maximum_bytes = True, MAXIMUM_BYTES

@@ -30,7 +30,7 @@ def measured(shape: str, scatter: float = 0.02, seed: int = 1, counts=COUNTS) ->
 def test_an_array_that_saturates_is_projected(shape: str) -> None:
     found = project(measured(shape), 128)
     truth = 2e9 * SHAPES[shape](128)
-    assert not found.why_not
+    assert not found.unavailable_reason
     assert found.low <= truth <= found.high
     assert found.median
     assert found.low <= found.median <= found.high
@@ -41,7 +41,7 @@ def test_an_array_that_saturates_is_projected(shape: str) -> None:
 def test_without_a_sign_of_a_ceiling_there_are_bounds_alone() -> None:
     found = project(measured("linear"), 128)
     assert found.median is None
-    assert "no ceiling shows" in found.why_not
+    assert "no ceiling shows" in found.unavailable_reason
     assert found.low <= 2e9 * 32 * 1.05
     assert found.high >= 2e9 * 128 * 0.95
     bounded = project(measured("linear"), 128, bound=100e9)
@@ -51,7 +51,7 @@ def test_without_a_sign_of_a_ceiling_there_are_bounds_alone() -> None:
 def test_models_that_fit_and_go_elsewhere_are_no_projection() -> None:
     found = project(measured("contention", scatter=0.15, counts=(1, 2, 4, 8)), 1024)
     assert found.median is None
-    assert "differ by more than a factor 2" in found.why_not
+    assert "differ by more than a factor 2" in found.unavailable_reason
     assert found.low < 2e9 * SHAPES["contention"](1024) < found.high
 
 

@@ -28,7 +28,7 @@ def committed(measurement, seconds=0.75):
 
 @pytest.fixture
 def exported(tmp_path, capsys):
-    """Make a full run and export it; return its report, the folder of its files, and what judge says of these."""
+    """Make a full run and export it; return its report, the directory of its files, and what judge says of these."""
 
     def run(name="run", **message):
         options = FULL | message.pop("options", {})
@@ -64,8 +64,8 @@ def test_judging_the_export_gives_the_same_seconds_and_verdicts(exported, save, 
 
 
 def test_it_claims_nothing_that_was_not_measured(exported):
-    document, folder, judged = exported(change=committed)
-    metadata = json.loads(next(folder.glob("*_metadata.json")).read_text())
+    document, directory, judged = exported(change=committed)
+    metadata = json.loads(next(directory.glob("*_metadata.json")).read_text())
     checkpoint = metadata["parameters"]["checkpoint"]
     assert metadata["verification"] == "not a submission"
     assert "no submission" in metadata["pytest_ckpt_export"]["not_a_submission"]
@@ -73,12 +73,12 @@ def test_it_claims_nothing_that_was_not_measured(exported):
     # No pause, no accelerator, no cache of a host: ours has none, or did not look.
     assert "time_between_checkpoints" not in checkpoint
     assert not {"accelerator", "cluster_snapshots", "result_dir", "override_parameters"} & set(metadata)
-    stats = json.loads((folder / "3_per_epoch_stats.json").read_text())["1"]
+    stats = json.loads((directory / "3_per_epoch_stats.json").read_text())["1"]
     operation = document["measurements"][0]["operations"][0]
     assert stats["save_ckpt1"]["duration"] == pytest.approx(operation["rank_seconds"][3], abs=1e-6)
-    rank0 = json.loads((folder / "0_per_epoch_stats.json").read_text())["1"]
+    rank0 = json.loads((directory / "0_per_epoch_stats.json").read_text())["1"]
     assert rank0["save_ckpt1"]["duration"] == pytest.approx(operation["seconds"], abs=1e-6)
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = json.loads((directory / "summary.json").read_text())
     saves = [o["seconds"] for o in document["measurements"][0]["operations"] if o["kind"] == "save"]
     assert summary["metric"]["save_checkpoint_duration_mean_seconds"] == pytest.approx(sum(saves) / len(saves))
     assert (summary["num_hosts"], summary["hostname"]) == (1, "n1")
@@ -96,14 +96,14 @@ def test_files_that_were_not_synced_are_not_said_to_be(exported):
             found, durability=dataclasses.replace(found.durability, files_synced=found.durability.files - 1)
         )
 
-    _, folder, _ = exported(change=unsynced)
-    metadata = json.loads(next(folder.glob("*_metadata.json")).read_text())
+    _, directory, _ = exported(change=unsynced)
+    metadata = json.loads(next(directory.glob("*_metadata.json")).read_text())
     assert metadata["parameters"]["checkpoint"]["fsync"] is False
 
 
 def test_what_the_run_proves_beyond_it_lies_beside(exported):
-    document, folder, _ = exported()
-    top = Path(*folder.parts[: folder.parts.index("not-a-submission")])
+    document, directory, _ = exported()
+    top = Path(*directory.parts[: directory.parts.index("not-a-submission")])
     beside = json.loads((top / "pytest-ckpt.json").read_text())
     assert (beside["schema"], beside["grade"]) == ("pytest-ckpt/mlperf-export/1", document["grade"])
     assert {v["id"]: v["outcome"] for v in beside["requirements"]} == {
@@ -114,13 +114,13 @@ def test_what_the_run_proves_beyond_it_lies_beside(exported):
 
 
 def test_it_breaks_the_rule_that_mlpstorage_runs_it(exported, capsys):
-    _, folder, _ = exported()
-    assert main(["judge", str(folder), "--rules=mlperf-v3", "--json"]) == 1
+    _, directory, _ = exported()
+    assert main(["judge", str(directory), "--rules=mlperf-v3", "--json"]) == 1
     (result,) = json.loads(capsys.readouterr().out)["results"]
     assert {r["number"]: r["outcome"] for r in result["rules"]}["1"] == "broken"
 
 
-def test_a_folder_that_was_changed_is_said_to_be(exported, tmp_path, capsys):
+def test_a_directory_that_was_changed_is_said_to_be(exported, tmp_path, capsys):
     exported()
     file = next((tmp_path / "run" / "measurements").iterdir())
     file.write_text(file.read_text() + "\n")
@@ -130,7 +130,7 @@ def test_a_folder_that_was_changed_is_said_to_be(exported, tmp_path, capsys):
     assert any("not as its run left it" in reason for reason in beside["grade_reasons"])
 
 
-def test_each_measurement_has_a_folder_and_is_judged_by_itself(tmp_path, capsys):
+def test_each_measurement_has_a_directory_and_is_judged_by_itself(tmp_path, capsys):
     options = {"ckpt_model": "llama3-70b,llama3-405b", "ckpt_mode": "subset", "ckpt_engine": "torch,stream"}
     make_run(tmp_path / "run", options=FULL | options, save=5.0, load=4.0)
     assert main(["export", str(tmp_path / "run"), "--mlperf", str(tmp_path / "out")]) == 0
@@ -164,4 +164,4 @@ def test_what_is_there_is_left_alone(tmp_path, capsys):
 
 def test_what_is_no_run_is_refused(tmp_path, capsys):
     assert main(["export", str(tmp_path / "none"), "--mlperf", str(tmp_path / "out")]) == 4
-    assert "is no folder" in capsys.readouterr().err
+    assert "is no directory" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""``pytest-ckpt project``: what more clients would get, by the folders of runs with a few counts of them."""
+"""``pytest-ckpt project``: what more clients would get, by the directories of runs with a few counts of them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ pytestmark = pytest.mark.covers(commands=("project",))
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def directories(tmp_path_factory):
     """Runs of 1, 2, 4 and 8 ranks whose saves share a ceiling of four ranks' rate; loads grow with the ranks."""
     home = tmp_path_factory.mktemp("project")
     made = []
     for ranks in (1, 2, 4, 8):
-        folder = home / f"ranks-{ranks}"
+        directory = home / f"ranks-{ranks}"
         options = {"ckpt_ranks": str(ranks)}
-        make_run(folder, save=0.4 / min(ranks, 2), load=0.2 / ranks, noise=0.01, seed=ranks, options=options)
-        made.append(str(folder))
+        make_run(directory, save=0.4 / min(ranks, 2), load=0.2 / ranks, noise=0.01, seed=ranks, options=options)
+        made.append(str(directory))
     return made
 
 
 @pytest.fixture
-def project(folders, capsys):
+def project(directories, capsys):
     def run(*words):
-        code = main(["project", *folders, "--clients=128", *words])
+        code = main(["project", *directories, "--clients=128", *words])
         output = capsys.readouterr()
         assert (code, output.err) == (0, "")
         return output.out
@@ -41,9 +41,9 @@ def test_saves_saturate_and_loads_do_not(project) -> None:
     rows = {row["kind"]: row for row in json.loads(project("--json"))["rows"]}
     assert rows["save"]["unit"] == "ranks"
     assert list(rows["save"]["rates"]) == ["1", "2", "4", "8"]
-    assert rows["save"]["projection"]["why_not"] == ""
+    assert rows["save"]["projection"]["unavailable_reason"] == ""
     assert rows["save"]["projection"]["median"] == pytest.approx(sum(rows["save"]["rates"]["8"]) / 3, rel=0.2)
-    assert "no ceiling shows" in rows["load"]["projection"]["why_not"]
+    assert "no ceiling shows" in rows["load"]["projection"]["unavailable_reason"]
 
 
 def test_network_and_ceiling_bound_what_is_not_determined(project) -> None:
@@ -54,11 +54,11 @@ def test_network_and_ceiling_bound_what_is_not_determined(project) -> None:
 @pytest.fixture(scope="module")
 def grown_run(tmp_path_factory):
     """One run of 8 ranks that grew them: 1, 2, 4 and 8, whose rates end at 2 GB/s; a ceiling of 3 GB/s is stated."""
-    folder = tmp_path_factory.mktemp("grown") / "run"
+    directory = tmp_path_factory.mktemp("grown") / "run"
     options = {"ckpt_ranks": "8", "ckpt_suite": "performance,scaling", "ckpt_vendor_max_rate": "3GB/s"}
     rates = {1: 1e9, 2: 1.8e9, 4: 2.0e9, 8: 2.0e9}
-    make_run(folder, options=options, change=grown(rates))
-    return str(folder)
+    make_run(directory, options=options, change=grown(rates))
+    return str(directory)
 
 
 def rows_of(capsys, *words):
@@ -78,9 +78,9 @@ def test_one_run_that_grew_its_clients_is_enough(grown_run, capsys) -> None:
     assert save["ceiling"] == 3e9
 
 
-def test_a_run_that_grew_its_clients_and_others_go_together(grown_run, folders, capsys) -> None:
+def test_a_run_that_grew_its_clients_and_others_go_together(grown_run, directories, capsys) -> None:
     """Its saves by all ranks are in its counts already; those of other runs come beside them."""
-    alone, both = rows_of(capsys, grown_run)["save"], rows_of(capsys, grown_run, folders[0])["save"]
+    alone, both = rows_of(capsys, grown_run)["save"], rows_of(capsys, grown_run, directories[0])["save"]
     added = len(both["rates"]["1"]) - len(alone["rates"]["1"])
     assert added == 3
     assert {n: of for n, of in both["rates"].items() if n != "1"} == {
@@ -105,13 +105,13 @@ def test_lines_say_that_nothing_is_certified(project) -> None:
         (("--client-rate=0GB",), "--client-rate=0GB"),
     ],
 )
-def test_errors_end_with_4_and_say_what_is_wrong(words, says, folders, capsys) -> None:
-    assert main(["project", *folders, *(words if "--clients" in words[0] else ("--clients=128", *words))]) == 4
+def test_errors_end_with_4_and_say_what_is_wrong(words, says, directories, capsys) -> None:
+    assert main(["project", *directories, *(words if "--clients" in words[0] else ("--clients=128", *words))]) == 4
     assert says in capsys.readouterr().err
 
 
-def test_too_few_counts_are_named(folders, tmp_path, capsys) -> None:
-    assert main(["project", *folders[:2], "--clients=128"]) == 4
+def test_too_few_counts_are_named(directories, tmp_path, capsys) -> None:
+    assert main(["project", *directories[:2], "--clients=128"]) == 4
     assert "1, 2 ranks" in capsys.readouterr().err
     assert main(["project", str(tmp_path / "nothing"), "--clients=128"]) == 4
-    assert "is no folder" in capsys.readouterr().err
+    assert "is no directory" in capsys.readouterr().err

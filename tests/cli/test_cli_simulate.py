@@ -1,4 +1,4 @@
-"""``pytest-ckpt simulate``: months of training over the saves and loads of a run's folder."""
+"""``pytest-ckpt simulate``: months of training over the saves and loads of a run's directory."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ pytestmark = pytest.mark.covers(commands=("simulate",))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def directory(tmp_path_factory):
     made = tmp_path_factory.mktemp("simulated") / "run"
     make_run(made, save=0.01, load=0.01, noise=0.0)
     return made
 
 
 @pytest.fixture
-def simulate(capsys, folder):
-    """Run ``pytest-ckpt simulate FOLDER …`` and return what it printed."""
+def simulate(capsys, directory):
+    """Run ``pytest-ckpt simulate DIRECTORY …`` and return what it printed."""
 
     def run(*words):
-        code = main(["simulate", str(folder), "--runs=200", *words])
+        code = main(["simulate", str(directory), "--runs=200", *words])
         output = capsys.readouterr()
         assert (code, output.err) == (0, "")
         return output.out
@@ -90,16 +90,16 @@ def test_lines_and_page_say_that_nothing_is_certified(simulate, tmp_path) -> Non
     assert "Goodput over cluster size" in page.read_text()
 
 
-def test_several_folders_stand_side_by_side(folder, tmp_path, capsys) -> None:
+def test_several_directories_stand_side_by_side(directory, tmp_path, capsys) -> None:
     other = tmp_path / "slower"
     make_run(other, save=0.05, load=0.05)
-    assert main(["simulate", str(folder), str(other), "--cluster=16000", "--runs=200", "--json"]) == 0
+    assert main(["simulate", str(directory), str(other), "--cluster=16000", "--runs=200", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["rows"]
-    assert [row["subject"].split(":")[0] for row in found] == [folder.name, "slower"]
+    assert [row["subject"].split(":")[0] for row in found] == [directory.name, "slower"]
     assert found[0]["goodput"] > found[1]["goodput"]
 
 
-def test_a_folder_that_was_changed_is_named(tmp_path, capsys) -> None:
+def test_a_directory_that_was_changed_is_named(tmp_path, capsys) -> None:
     made = tmp_path / "changed"
     make_run(made)
     (file,) = (made / "measurements").iterdir()
@@ -126,15 +126,15 @@ def test_a_folder_that_was_changed_is_named(tmp_path, capsys) -> None:
         (("--arrivals=exponential:1",), "Known are"),
     ],
 )
-def test_errors_end_with_4_and_say_what_is_wrong(words, says, folder, capsys) -> None:
-    assert main(["simulate", str(folder), *words]) == 4
+def test_errors_end_with_4_and_say_what_is_wrong(words, says, directory, capsys) -> None:
+    assert main(["simulate", str(directory), *words]) == 4
     output = capsys.readouterr().err
     assert says in output
     assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("name", ["nothing", ""])
-def test_a_folder_that_holds_no_run(name, tmp_path, capsys) -> None:
+def test_a_directory_that_holds_no_run(name, tmp_path, capsys) -> None:
     assert main(["simulate", str(tmp_path / name)]) == 4
     assert "Traceback" not in capsys.readouterr().err
 

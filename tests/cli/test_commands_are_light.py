@@ -18,9 +18,9 @@ BLOCKED = ("torch", "mpi4py", "pytest", "_pytest", "xdist", "pytest_benchmark", 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("run") / "run"
-    made_up_run.make_run(folder)
-    return folder
+    directory = tmp_path_factory.mktemp("run") / "run"
+    made_up_run.make_run(directory)
+    return directory
 
 
 @pytest.fixture(scope="module")

@@ -100,7 +100,7 @@ PUBLIC = {
 
 @pytest.fixture
 def chosen(tmp_path, monkeypatch):
-    """Return the one model that a file in this folder describes."""
+    """Return the one model that a file in this directory describes."""
     monkeypatch.chdir(tmp_path)
 
     def choose(name: str, text: str, parallel: str | None = None, **more: str) -> Model:

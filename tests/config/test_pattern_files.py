@@ -41,7 +41,7 @@ def refusal(file: Path) -> str:
 
 
 @pytest.mark.parametrize("value", [{}, None, [], "x", 1.5, 0, {"a": 1}, [1]], ids=repr)
-@pytest.mark.parametrize("name", ["ranks", "left_out", "files", "steps", "label", "read_bytes"])
+@pytest.mark.parametrize("name", ["ranks", "omitted", "files", "steps", "label", "read_bytes"])
 def test_a_value_of_another_kind_is_refused_in_words_of_no_program(name: str, value: Any, tmp_path: Path) -> None:
     document = json.loads(shipped_path("torch-save").read_text())
     file = tmp_path / "pattern.json"

@@ -47,9 +47,9 @@ def test_honest_file_systems_pass(kind, mount):
     # Large enough for mkfs.xfs, and for 6 x 64 MiB to be free.
     point = mount(kind, 640)
     for check in HERE:
-        folder = point / check
-        folder.mkdir()
-        seen = made(check, folder)
+        directory = point / check
+        directory.mkdir()
+        seen = made(check, directory)
         assert (seen.anomalies, seen.not_run) == ((), ""), check
         assert seen.trials > 0
 
@@ -58,7 +58,7 @@ def test_honest_file_systems_pass(kind, mount):
 @pytest.mark.parametrize("check", ON_TWO)
 def test_two_clients_of_one_disk_pass(check, make_home):
     home = make_home("two")
-    seen = made(check, home, f"--second-folder={home}")
+    seen = made(check, home, f"--second-directory={home}")
     assert (seen.anomalies, seen.not_run) == ((), "")
     assert seen.trials > 0
 

@@ -106,8 +106,8 @@ def test_a_file_system_that_ends_below_an_offset_says_so(mount):
     """ext4 with blocks of 1 KiB ends at 4 TiB: a limit that is told is no fault."""
     point = mount("ext4", 100)
     assert file_system_of(point) == "ext2/ext3"
-    (point / "folder").mkdir()
-    seen = made("LARGE.offsets", point / "folder")
+    (point / "directory").mkdir()
+    seen = made("LARGE.offsets", point / "directory")
     assert seen.anomalies == ()
     told = {words for name, words in seen.facts.items() if name.startswith("declared limit below 8 TiB")}
     assert told == {"the storage's maximum file size is below 8,796,093,546,496 bytes: File too large (EFBIG)"}, told
@@ -123,9 +123,9 @@ def test_a_limit_of_this_process_is_named_and_the_storage_is_not_blamed(make_hom
 
 def test_a_volume_that_is_too_small_for_a_file_without_holes_is_named_and_not_blamed(mount):
     point = mount("ext4", 100)
-    (point / "folder").mkdir()
+    (point / "directory").mkdir()
     code = "import errno, os\ndef truncate(*_):\n    raise OSError(errno.ENOSPC, 'full')\nos.truncate = truncate"
-    seen = made("LARGE.offsets", point / "folder", sabotage=code)
+    seen = made("LARGE.offsets", point / "directory", sabotage=code)
     assert seen.anomalies == ()
     assert "keeps no holes in files" in seen.not_run
 
@@ -171,7 +171,9 @@ def test_what_misbehaves_between_two_clients_is_named(lie, make_home, tmp_path):
     agent = tmp_path / "agent.py"
     agent.write_text(f"{code}\nfrom pytest_ckpt.conformance.agent import main\nmain()\n")
     home = make_home("two")
-    seen = made(check, home, f"--second-folder={home}", f"--second-command={shlex.join([sys.executable, str(agent)])}")
+    seen = made(
+        check, home, f"--second-directory={home}", f"--second-command={shlex.join([sys.executable, str(agent)])}"
+    )
     assert kind in kinds(seen), seen.anomalies
 
 
@@ -190,7 +192,7 @@ def test_a_stale_handle_is_allowed_and_reported(make_home, tmp_path):
     seen = made(
         "UNLINK.second-client",
         home,
-        f"--second-folder={home}",
+        f"--second-directory={home}",
         f"--second-command={shlex.join([sys.executable, str(agent)])}",
     )
     assert seen.anomalies == ()

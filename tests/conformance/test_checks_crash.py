@@ -62,10 +62,10 @@ def test_a_local_disk_passes(check, make_home):
 def test_honest_file_systems_pass(kind, mount):
     point = mount(kind, 320)
     for check in HERE + SMALL:
-        folder, small = point / check, point / f"{check}-small"
-        folder.mkdir()
+        directory, small = point / check, point / f"{check}-small"
+        directory.mkdir()
         small.mkdir()
-        seen = made(check, folder, f"--small-folder={small}", share=0.3)
+        seen = made(check, directory, f"--small-directory={small}", share=0.3)
         assert (seen.anomalies, seen.not_run) == ((), ""), check
         assert seen.trials > 0
         assert not list(small.iterdir())
@@ -76,13 +76,13 @@ def test_honest_file_systems_pass(kind, mount):
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_acknowledged_saves_survive_real_power_cuts(kind, mount):
     point = mount(kind, 320)
-    folder = point / "folder"
-    folder.mkdir()
-    seen = made("DURABLE.power-cut", folder, f"--power-cut={cut_command(point)}", "--power-cuts=4", share=0.4)
+    directory = point / "directory"
+    directory.mkdir()
+    seen = made("DURABLE.power-cut", directory, f"--power-cut={cut_command(point)}", "--power-cuts=4", share=0.4)
     assert (seen.anomalies, seen.not_run, seen.trials) == ((), "", 4)
     assert "none lost: with 95 % confidence at most 52.7 % of power cuts lose anything" in seen.facts["power cuts"]
     assert "Of 4 cuts, what was written and never fsynced was gone: " in seen.facts[EVIDENCE_OF_CUTS]
-    assert seen.facts["rename without fsync of the folder"].endswith("of 4 cuts")
+    assert seen.facts["rename without fsync of the directory"].endswith("of 4 cuts")
 
 
 @pytest.mark.thorough
@@ -98,10 +98,10 @@ def test_acknowledged_saves_survive_real_power_cuts(kind, mount):
 def test_what_was_acknowledged_and_not_made_durable_is_missed(kind, sabotage, kind_of_loss, mount):
     point = mount(kind, 320)
     command = f"--power-cut={cut_command(point)}"
-    folder = point / "folder"
-    folder.mkdir()
-    subprocess.run(["sync", "-f", str(folder)], check=True)
-    seen = made("DURABLE.power-cut", folder, command, "--power-cuts=1", sabotage=sabotage, share=0.1)
+    directory = point / "directory"
+    directory.mkdir()
+    subprocess.run(["sync", "-f", str(directory)], check=True)
+    seen = made("DURABLE.power-cut", directory, command, "--power-cuts=1", sabotage=sabotage, share=0.1)
     assert kinds(seen) == {kind_of_loss}
     assert "power cuts" not in seen.facts
 
@@ -119,10 +119,10 @@ def test_what_was_acknowledged_and_not_made_durable_is_missed(kind, sabotage, ki
 )
 def test_a_command_that_does_not_cut_the_power_fails_with_that_reason(command, kind, words, mount):
     point = mount("ext4", 64)
-    folder = point / "folder"
-    folder.mkdir()
+    directory = point / "directory"
+    directory.mkdir()
     sabotage = "import pytest_ckpt.conformance.posix.durable as durable; durable.COMMAND_SECONDS = 1"
-    seen = made("DURABLE.power-cut", folder, f"--power-cut={command.replace('POINT', str(point))}", "--power-cuts=1",
+    seen = made("DURABLE.power-cut", directory, f"--power-cut={command.replace('POINT', str(point))}", "--power-cuts=1",
                 sabotage=sabotage, share=0.1)  # fmt: skip
     assert kinds(seen) == {kind}
     assert words in seen.anomalies[0].seen
@@ -134,17 +134,17 @@ def test_a_command_that_does_not_cut_the_power_fails_with_that_reason(command, k
 def test_a_command_that_removes_what_was_never_fsynced_is_no_power_cut(mount, make_home):
     """It even knows what was acknowledged, and removes all else."""
     point, home = mount("ext4", 96), make_home("witness")
-    folder, witness, command = point / "folder", home / "witness", home / "cheat"
-    folder.mkdir()
+    directory, witness, command = point / "directory", home / "witness", home / "cheat"
+    directory.mkdir()
     witness.mkdir()
     command.write_text(f"""#!/bin/sh
-for file in $(find {folder} -path '*/cut-*' -type f); do
+for file in $(find {directory} -path '*/cut-*' -type f); do
     grep -rq "$file" {witness} || rm "$file"
 done
 """)
     command.chmod(0o755)
     words = (f"--power-cut={command}", "--power-cuts=1", f"--witness={witness}")
-    assert kinds(made("DURABLE.power-cut", folder, *words, share=0.1)) == {"acknowledged name lost in a power cut"}
+    assert kinds(made("DURABLE.power-cut", directory, *words, share=0.1)) == {"acknowledged name lost in a power cut"}
 
 
 @pytest.mark.thorough
@@ -152,7 +152,7 @@ def test_a_target_that_does_not_come_back_fails_with_that_reason(mount):
     point = mount("ext4", 64)
     sabotage = "import pytest_ckpt.conformance.posix.durable as durable; durable.BACK_SECONDS = 1"
     command = f"--power-cut=umount {point}"
-    # The empty folder under the mount must not be taken for the target.
+    # The empty directory under the mount must not be taken for the target.
     seen = made("DURABLE.power-cut", point, command, "--power-cuts=1", sabotage=sabotage, share=0.1, seconds=60)
     subprocess.run(["mount", "-o", "loop", str(point.parent / "image"), str(point)], check=True)
     assert kinds(seen) == {"the target did not come back after the power cut"}
@@ -160,11 +160,11 @@ def test_a_target_that_does_not_come_back_fails_with_that_reason(mount):
 
 def test_the_power_is_not_cut_without_command_or_elsewhere_kept_witness(mount):
     point = mount("tmpfs", 16)
-    folder, witness = point / "folder", point / "witness"
-    folder.mkdir()
+    directory, witness = point / "directory", point / "witness"
+    directory.mkdir()
     witness.mkdir()
-    assert "--ckpt-power-cut" in made("DURABLE.power-cut", folder).not_run
-    seen = made("DURABLE.power-cut", folder, "--power-cut=true", f"--witness={witness}")
+    assert "--ckpt-power-cut" in made("DURABLE.power-cut", directory).not_run
+    seen = made("DURABLE.power-cut", directory, "--power-cut=true", f"--witness={witness}")
     assert "is on the target itself" in seen.not_run
 
 
@@ -272,7 +272,7 @@ def test_an_honest_fuse_target_passes(check, target):
     ("check", "fault", "kind"),
     [
         ("DURABLE.power-cut", "fsync of files is lost", "acknowledged bytes lost in a power cut"),
-        ("DURABLE.power-cut", "fsync of folders is lost", "acknowledged name lost in a power cut"),
+        ("DURABLE.power-cut", "fsync of directories is lost", "acknowledged name lost in a power cut"),
         ("DURABLE.power-cut", "power cut does not cut", "the power cut did not cut"),
         ("DURABLE.power-cut", "ENOSPC is swallowed", "a saved checkpoint is not what was written"),
         ("DURABLE.rank-killed", "ENOSPC is swallowed", "a saved checkpoint is not what was written"),

@@ -30,7 +30,7 @@ os.write = write
 @pytest.mark.parametrize("check", SMALL)
 def test_no_space_that_is_called_success_is_found(check, mount, make_home):
     small = mount("tmpfs", 64)
-    seen = made(check, make_home("disk"), f"--small-folder={small}", sabotage=NO_SPACE_IS_SUCCESS)
+    seen = made(check, make_home("disk"), f"--small-directory={small}", sabotage=NO_SPACE_IS_SUCCESS)
     lost = {"acknowledged bytes are not there"}
     if check.startswith("COMMIT-FULL"):
         lost.add("the pointer to the newest checkpoint is lost in a commit without space")
@@ -53,14 +53,14 @@ def write(fd, data):
         raise
 os.write = write
 """
-    seen = made("FULL.mid-save", make_home("disk"), f"--small-folder={small}", sabotage=sabotage)
+    seen = made("FULL.mid-save", make_home("disk"), f"--small-directory={small}", sabotage=sabotage)
     assert kinds(seen) == {"the checkpoint before is damaged by a save without space"}
     assert "shard-2 at byte 1,000" in seen.anomalies[0].where
 
 
 def test_a_broken_save_with_its_final_name_is_found(mount, make_home):
     small = mount("tmpfs", 64)
-    seen = made("FULL.mid-save", make_home("disk"), f"--small-folder={small}", sabotage=SAVED_UNDER_THE_FINAL_NAME)
+    seen = made("FULL.mid-save", make_home("disk"), f"--small-directory={small}", sabotage=SAVED_UNDER_THE_FINAL_NAME)
     assert kinds(seen) == {"a broken checkpoint has its final name"}
 
 
@@ -104,7 +104,7 @@ full.write_durably = write
 )
 def test_a_commit_that_loses_something_without_space_is_found(sabotage, kind, phase, mount, make_home):
     small = mount("tmpfs", 64)
-    seen = made("COMMIT-FULL.each-phase", make_home("disk"), f"--small-folder={small}", sabotage=sabotage)
+    seen = made("COMMIT-FULL.each-phase", make_home("disk"), f"--small-directory={small}", sabotage=sabotage)
     assert kinds(seen) == {kind}
     assert f"without space for {phase}" in seen.anomalies[0].where
     assert not list(small.iterdir())
@@ -118,7 +118,7 @@ import pytest_ckpt.conformance.posix.full as full
 true_remove = full.remove
 full.remove = lambda path, calls: None if path.name == "ballast" else true_remove(path, calls)
 """
-    words = (f"--small-folder={small}", "--space-seconds=1")
+    words = (f"--small-directory={small}", "--space-seconds=1")
     seen = made("FULL.mid-save", make_home("disk"), *words, sabotage=sabotage)
     assert kinds(seen) == {"no save succeeds after space was given back"}
     assert not list(small.iterdir())
@@ -132,7 +132,7 @@ def test_a_quota_that_is_over_is_as_good_as_a_full_volume(check, mount, make_hom
     for command in (["subvolume", "create", str(small)], ["quota", "enable", str(point)],
                     ["qgroup", "limit", "64M", str(small)]):  # fmt: skip
         subprocess.run(["btrfs", *command], check=True, capture_output=True)
-    seen = made(check, make_home("disk"), f"--small-folder={small}", share=0.3)
+    seen = made(check, make_home("disk"), f"--small-directory={small}", share=0.3)
     assert (seen.anomalies, seen.not_run) == ((), "")
     assert "EDQUOT" in " ".join(seen.facts.values())
 
@@ -141,17 +141,17 @@ def test_a_quota_that_is_over_is_as_good_as_a_full_volume(check, mount, make_hom
 def test_a_volume_that_is_too_large_or_too_small_is_not_filled(check, mount, make_home):
     small = mount("tmpfs", 64)
     sabotage = "import pytest_ckpt.conformance.posix.full as full; full.MAXIMUM_FREE = 1 << 20"
-    seen = made(check, make_home("disk"), f"--small-folder={small}", sabotage=sabotage)
+    seen = made(check, make_home("disk"), f"--small-directory={small}", sabotage=sabotage)
     assert "has 64 MiB free, and no more than 1 MiB are filled" in seen.not_run
     tiny = mount("tmpfs", 8)
-    assert "are needed" in made(check, make_home("disk"), f"--small-folder={tiny}").not_run
+    assert "are needed" in made(check, make_home("disk"), f"--small-directory={tiny}").not_run
     assert "there is no small volume" in made(check, make_home("disk")).not_run
 
 
 def test_a_volume_that_never_fills_is_not_called_full(mount, make_home):
     small = mount("tmpfs", 320)
-    sabotage = "import pytest_ckpt.conformance.posix.full as full; full.free_bytes = lambda folder: 24 << 20"
-    seen = made("ERRORS.full", make_home("disk"), f"--small-folder={small}", sabotage=sabotage)
+    sabotage = "import pytest_ckpt.conformance.posix.full as full; full.free_bytes = lambda directory: 24 << 20"
+    seen = made("ERRORS.full", make_home("disk"), f"--small-directory={small}", sabotage=sabotage)
     assert "does not fill" in seen.not_run
     assert seen.anomalies == ()
 
@@ -170,7 +170,7 @@ def test_a_small_volume_may_refuse_and_must_not_swallow(check, fault, mebibytes,
     with misbehaving(make_home("small"), backing=mount("tmpfs", 128)) as target:
         (target.path / "small").mkdir()
         target.fault(fault, room=mebibytes << 20)
-        seen = made(check, make_home("disk"), f"--small-folder={target.path}/small", share=0.01)
+        seen = made(check, make_home("disk"), f"--small-directory={target.path}/small", share=0.01)
         target.clear()
     assert (kinds(seen), seen.not_run) == (found, "")
     assert found or "EDQUOT in write" in seen.facts.values()

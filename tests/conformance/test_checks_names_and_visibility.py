@@ -22,9 +22,9 @@ def agent(code):
     return [sys.executable, "-c", code]
 
 
-def elsewhere(folder, code=""):
-    """Return the options for a second client on this host, on the same folder."""
-    return (f"--second-folder={folder}", f"--second-command={shlex.join(agent(code))}")
+def elsewhere(directory, code=""):
+    """Return the options for a second client on this host, on the same directory."""
+    return (f"--second-directory={directory}", f"--second-command={shlex.join(agent(code))}")
 
 
 def every_agent(code):
@@ -36,8 +36,8 @@ def every_agent(code):
 @pytest.mark.parametrize("kind", ["disk", "tmpfs"])
 @pytest.mark.parametrize("check", OURS)
 def test_honest_storage_gives_no_alarm(check, kind, tmp_path, mount):
-    folder = tmp_path if kind == "disk" else mount("tmpfs", 64)
-    seen = made(check, folder, *elsewhere(folder), share=0.02)
+    directory = tmp_path if kind == "disk" else mount("tmpfs", 64)
+    seen = made(check, directory, *elsewhere(directory), share=0.02)
     assert (seen.anomalies, seen.not_run) == ((), "")
     assert seen.trials > 0
     limit = BY_NAME[check].limit
@@ -54,7 +54,7 @@ def test_a_second_client_on_other_storage_is_told(tmp_path):
         (tmp_path / name).mkdir()
     sabotage = "from pytest_ckpt.conformance.client import Client\nClient.sees.__kwdefaults__['seconds'] = 0.1"
     seen = made("VISIBLE.read-after-close", tmp_path / "here", *elsewhere(tmp_path / "there"), sabotage=sabotage)
-    assert "a folder that this client has made is not found by the other" in seen.anomalies[0].seen
+    assert "a directory that this client has made is not found by the other" in seen.anomalies[0].seen
 
 
 # What the writing client does wrong. Its pauses are the faults' windows, in which a reader must look.
@@ -140,8 +140,8 @@ os.listdir = lambda path: kept.setdefault(path, real(path))
     ("COMMIT.file", COPIED, "file too short during a rename"),
     ("COMMIT.file", LOST, "bytes of an older version after a rename"),
     ("COMMIT.file", OLDER, "bytes of an older version during a rename"),
-    ("COMMIT.folder", ONE_BY_ONE, "folder with a part of its files during a rename"),
-    ("COMMIT.folder-second-client", ONE_BY_ONE, "folder with a part of its files during a rename"),
+    ("COMMIT.directory", ONE_BY_ONE, "directory with a part of its files during a rename"),
+    ("COMMIT.directory-second-client", ONE_BY_ONE, "directory with a part of its files during a rename"),
     ("POINTER.overwrite", IN_TWO_WRITES, "neither the old text nor the new one"),
     ("POINTER.overwrite-second-client", IN_TWO_WRITES, "neither the old text nor the new one"),
     ("NAMES.many", LISTS_WITHOUT_ONE, "name missing in a listing"),
@@ -250,7 +250,7 @@ def patient(times):
     ("VISIBLE.append", APPENDS_AT_THE_START, "an appended record is lost or torn"),
     ("EXCLUSIVE.create-second-client", NOT_EXCLUSIVE, "O_EXCL with several winners"),
     ("MKDIR.race-second-client", MKDIR_OF_WHAT_IS_THERE, "mkdir with several winners"),
-    ("MKDIR.race-second-client", LOSER_IS_BLIND, "folder that was just made cannot be used"),
+    ("MKDIR.race-second-client", LOSER_IS_BLIND, "directory that was just made cannot be used"),
     ("NAMES.second-client", LISTS_ONE_TWICE, "name listed twice"),
 ])  # fmt: skip
 def test_what_the_other_client_does_is_seen(check, code, kind, tmp_path):
@@ -261,7 +261,7 @@ def test_what_the_other_client_does_is_seen(check, code, kind, tmp_path):
 @pytest.mark.parametrize(("check", "code", "kind"), [
     ("EXCLUSIVE.create", NOT_EXCLUSIVE, "O_EXCL with several winners"),
     ("MKDIR.race", MKDIR_OF_WHAT_IS_THERE, "mkdir with several winners"),
-    ("MKDIR.race", LOSER_IS_BLIND, "folder that was just made cannot be used"),
+    ("MKDIR.race", LOSER_IS_BLIND, "directory that was just made cannot be used"),
 ])  # fmt: skip
 def test_what_processes_of_this_host_do_is_seen(check, code, kind, tmp_path):
     assert kind in kinds(made(check, tmp_path, sabotage=every_agent(code), share=0.02))
@@ -340,7 +340,7 @@ os.open = late
 """
 
 
-@pytest.mark.parametrize("way", first_few(["marker", "folder", "pointer"]))
+@pytest.mark.parametrize("way", first_few(["marker", "directory", "pointer"]))
 def test_a_checkpoint_that_shows_before_its_files_is_found(way, tmp_path):
     seen = made(f"PUBLISH.{way}", tmp_path, *elsewhere(tmp_path), sabotage=COMMITTED_TOO_EARLY)
     assert kinds(seen) == {"marker visible before its data"}

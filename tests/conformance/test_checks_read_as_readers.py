@@ -73,9 +73,9 @@ def agent(code):
     return [sys.executable, "-c", f"{code}\nfrom pytest_ckpt.conformance.agent import main; main()"]
 
 
-def elsewhere(folder, code=""):
-    """Return the options for a second client on the same folder."""
-    return (f"--second-folder={folder}", f"--second-command={shlex.join(agent(code))}")
+def elsewhere(directory, code=""):
+    """Return the options for a second client on the same directory."""
+    return (f"--second-directory={directory}", f"--second-command={shlex.join(agent(code))}")
 
 
 def every_agent(code):
@@ -125,7 +125,9 @@ def test_a_file_of_the_winner_is_read_also_if_its_name_is_not_known_here(tmp_pat
     assert kinds(seen) == {"file of the winner of O_EXCL was replaced"}
 
 
-@pytest.mark.parametrize("check", ["PUBLISH.marker", "PUBLISH.folder", "PUBLISH.pointer", "COMMIT.file-second-client"])
+@pytest.mark.parametrize(
+    "check", ["PUBLISH.marker", "PUBLISH.directory", "PUBLISH.pointer", "COMMIT.file-second-client"]
+)
 def test_short_reads_are_no_fault(check, tmp_path):
     seen = made(check, tmp_path, *elsewhere(tmp_path, SHORT_READS), sabotage=SHORT_READS, share=0.02)
     assert (seen.anomalies, seen.not_run) == ((), "")

@@ -78,8 +78,8 @@ def operations(home: Path, memory: tuple[Path, Path]) -> dict[str, set[str]]:
         honest.observe(sorted(ALL))
         seen: dict[str, set[str]] = {}
         for target in (honest.target, honest.small):
-            for folder, asked in target.operations().items():
-                seen.setdefault(folder.rpartition("-")[0], set()).update(asked)
+            for directory, asked in target.operations().items():
+                seen.setdefault(directory.rpartition("-")[0], set()).update(asked)
     assert set(seen) >= ALL
     return seen
 
@@ -138,7 +138,7 @@ def test_on_healthy_file_systems_nothing_fails(kind: str, make_home) -> None:
     mounts = Mounts(make_home)
     try:
         place = mounts(kind, 1536)
-        words = {"": [f"--folder={place}", *EFFORT]}
+        words = {"": [f"--directory={place}", *EFFORT]}
         found = observe(words, [c.name for c in in_room("posix") if not c.needs])
         assert {name: v.because for name, v in found.items() if v.outcome != "met"} == {}
     finally:

@@ -75,8 +75,8 @@ KNOWN = (
         fails={"OBJECT-RANGE.bytes": "range beyond the end"},
         not_asked=LARGE | {"OBJECT-LIMITS.parts"},
     ),
-    # It heeds no condition where it composes objects or reads one, and no MD5; of keys that share a folder, each page
-    # of a listing names that folder again.
+    # It heeds no condition where it composes objects or reads one, and no MD5; of keys that share a directory, each
+    # page of a listing names that directory again.
     Known(
         server="fake_gcs_server",
         fails={

@@ -25,16 +25,16 @@ def client():
 
 
 def test_it_reads_writes_and_lists(client, tmp_path):
-    folder, data = f"{tmp_path}/folder", os.urandom(3 << 20)
-    client.ask("make_folder", folder)
-    client.write(f"{folder}/a", data)
-    client.write(f"{folder}/a", b"more", append=True, sync=True)
-    assert (tmp_path / "folder/a").read_bytes() == client.read(f"{folder}/a") == data + b"more"
-    client.ask("rename", f"{folder}/a", to=f"{folder}/b")
-    assert client.ask("names", folder) == ["b"]
-    assert client.ask("stat", f"{folder}/b")["size"] == len(data) + 4
-    client.ask("remove", f"{folder}/b")
-    assert not client.ask("exists", f"{folder}/b")
+    directory, data = f"{tmp_path}/directory", os.urandom(3 << 20)
+    client.ask("make_directory", directory)
+    client.write(f"{directory}/a", data)
+    client.write(f"{directory}/a", b"more", append=True, sync=True)
+    assert (tmp_path / "directory/a").read_bytes() == client.read(f"{directory}/a") == data + b"more"
+    client.ask("rename", f"{directory}/a", to=f"{directory}/b")
+    assert client.ask("names", directory) == ["b"]
+    assert client.ask("stat", f"{directory}/b")["size"] == len(data) + 4
+    client.ask("remove", f"{directory}/b")
+    assert not client.ask("exists", f"{directory}/b")
 
 
 def test_a_file_stays_open_between_requests(client, tmp_path):

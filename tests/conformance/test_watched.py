@@ -11,12 +11,12 @@ from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.event_line import line_of_call
 
 
-def context(folder, **how):
-    values = {"folder": folder, "witness": folder, "seed": 1, "share": 0.1, "tell": lambda *_: None}
+def context(directory, **how):
+    values = {"directory": directory, "witness": directory, "seed": 1, "share": 0.1, "tell": lambda *_: None}
     return CheckContext(**values | how)
 
 
-@pytest.mark.parametrize("check", ["COMMIT.file", "COMMIT.folder", "POINTER.overwrite"])
+@pytest.mark.parametrize("check", ["COMMIT.file", "COMMIT.directory", "POINTER.overwrite"])
 def test_a_race_whose_time_is_over_is_not_called_met(check, tmp_path):
     seen = make(BY_NAME[check], context(tmp_path, race_seconds=0.0))
     assert seen.anomaly_count == 0

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 import yaml
 
-from tests.support.manifests import FOLDER, MANIFESTS, filled, templates, values, variables
+from tests.support.manifests import DIRECTORY, MANIFESTS, filled, templates, values, variables
 
 kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="the extra 'test' has the schemas")
 
@@ -119,14 +119,16 @@ def test_the_schemas_refuse_a_name_or_a_value_that_is_wrong(name):
 
 
 def test_every_value_is_used_and_every_place_has_one():
-    used = set().union(*(variables(FOLDER / name) for name in MANIFESTS))
+    used = set().union(*(variables(DIRECTORY / name) for name in MANIFESTS))
     assert used == set(values())
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
 def test_envsubst_fills_in_the_same_and_leaves_the_shell_its_own(name):
     try:
-        done = subprocess.run(["sh", "-euc", FILLS_IN, "sh", FOLDER, name], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            ["sh", "-euc", FILLS_IN, "sh", DIRECTORY, name], capture_output=True, text=True, check=True
+        )
     except subprocess.CalledProcessError as error:
         if "envsubst" in error.stderr:
             pytest.skip("there is no envsubst")

@@ -32,7 +32,7 @@ VARIABLES = {"CKPT_BIN", "CKPT_HISTORY"}
 
 
 class Night:
-    """A folder as a job has it, a target, a history; what the recipes call with what they were given."""
+    """A directory as a job has it, a target, a history; what the recipes call with what they were given."""
 
     def __init__(self, home: Path) -> None:
         self.commands = Commands(home)

@@ -87,8 +87,8 @@ def keys_of(value: Any) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def folder(make_home: Callable[[str], Path]) -> Path:
-    """The folder of a run that wrote all that a small run writes."""
+def directory(make_home: Callable[[str], Path]) -> Path:
+    """The directory of a run that wrote all that a small run writes."""
     commands = Commands(make_home("results"))
     code, found = commands.run(
         "mkdir target && pytest --ckpt-target=target --cluster=8 --ckpt-model=llama3-8b --ckpt-mode=open "
@@ -99,8 +99,8 @@ def folder(make_home: Callable[[str], Path]) -> Path:
     return commands.home
 
 
-def test_every_name_that_a_real_report_holds_is_explained(folder):
-    document = json.loads((folder / "ckpt-report" / "report.json").read_text())
+def test_every_name_that_a_real_report_holds_is_explained(directory):
+    document = json.loads((directory / "ckpt-report" / "report.json").read_text())
     assert document["measurements"][0]["retention"]
     everywhere = {name for section in SECTIONS for name in named_in(section)}
     assert set(keys_of(document)) - everywhere == set()
@@ -109,18 +109,18 @@ def test_every_name_that_a_real_report_holds_is_explained(folder):
     assert phases <= named_in("operations")
 
 
-def test_every_property_of_junit_is_explained(folder):
-    tree = ET.parse(folder / "ckpt-report" / "junit.xml")  # our own file
+def test_every_property_of_junit_is_explained(directory):
+    tree = ET.parse(directory / "ckpt-report" / "junit.xml")  # our own file
     written = {element.attrib["name"] for element in tree.iter("property")}
     assert {"requirement", "grade"} <= written <= named_in("junit.xml")
 
 
-def test_every_field_of_the_history_is_explained(folder):
-    (line,) = (folder / "history" / "history.jsonl").read_text().splitlines()
+def test_every_field_of_the_history_is_explained(directory):
+    (line,) = (directory / "history" / "history.jsonl").read_text().splitlines()
     assert set(keys_of(json.loads(line))) <= named_in("history.jsonl")
 
 
-def test_every_file_of_the_run_folder_is_listed(folder):
+def test_every_file_of_the_run_directory_is_listed(directory):
     listed = set(re.findall(r"`([^`\n]+)`", (DOCS / "contract.md").read_text())) | named_in("The other files")
-    entries = {entry.name + ("/" if entry.is_dir() else "") for entry in (folder / "ckpt-report").iterdir()}
+    entries = {entry.name + ("/" if entry.is_dir() else "") for entry in (directory / "ckpt-report").iterdir()}
     assert not {name for name in entries if not any(known.startswith(name) for known in listed)}

@@ -23,11 +23,11 @@ NOT_OURS = {"genindex", "search"}
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("docs")
-    done = build(folder)
+    directory = tmp_path_factory.mktemp("docs")
+    done = build(directory)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not done.stderr
-    return folder / "site"
+    return directory / "site"
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_a_resource_from_elsewhere_is_seen(tmp_path):
 
 
 class _OwnOnly(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder, and forbids the browser everything that is not from here; it says so on its console."""
+    """Serves a directory, and forbids the browser everything that is not from here; it says so on its console."""
 
     def end_headers(self) -> None:
         self.send_header("Content-Security-Policy", "default-src 'self' 'unsafe-inline' data:")
@@ -116,9 +116,9 @@ class _OwnOnly(http.server.SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def _served(folder: Path) -> Iterator[str]:
+def _served(directory: Path) -> Iterator[str]:
     with http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(_OwnOnly, directory=str(folder))
+        ("127.0.0.1", 0), functools.partial(_OwnOnly, directory=str(directory))
     ) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

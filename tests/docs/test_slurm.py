@@ -48,7 +48,7 @@ SCONTROL = '[ "$1 $2 $3" = "show hostnames node[1-1]" ] && hostname\n'
 
 @pytest.fixture
 def cluster(make_home: Callable[[str], Path]) -> Commands:
-    """A folder from which a job is sent off, on a machine with a Slurm of scripts."""
+    """A directory from which a job is sent off, on a machine with a Slurm of scripts."""
     home = make_home("slurm")
     commands = Commands(home)
     commands.add("srun", SRUN)

@@ -37,10 +37,10 @@ RUN = {"id": "x", "started": "2031-01-01T00:00:00+00:00", "grade": "rehearsal", 
 POINT = {"id": "x", "started": "y", "grade": "z", "median_seconds": 1.0, "slowest_seconds": 2.0, "limit_seconds": 3.0}
 SERIES = {
     "subject": "llama3-8b-full", "kind": "save", "conditions": {}, "points": [POINT], "can_show": False,
-    "change": {"since": "y", "runs": 3, "before": 21, "ratio": 1.2, "probability": 0.001}, "left_out": {"why": 1},
+    "change": {"since": "y", "runs": 3, "before": 21, "ratio": 1.2, "probability": 0.001}, "omitted": {"why": 1},
 }  # fmt: skip
 LINE_SUBJECT = {
-    "subject": "llama3-8b-full", "conditions": {"engine": "torch"}, "is_whole": True, "save_seconds": [1.0],
+    "subject": "llama3-8b-full", "conditions": {"engine": "torch"}, "is_complete": True, "save_seconds": [1.0],
     "load_seconds": [], "save_limit_seconds": 27.8, "load_limit_seconds": 111.0,
 }  # fmt: skip
 DOCUMENTS = {
@@ -75,7 +75,7 @@ DOCUMENTS = {
     },
     "history": {
         "schema": "pytest-ckpt/history/1", "id": "x", "version": "1", "started": "2031-01-01T00:00:00+00:00",
-        "finished": None, "grade": "rehearsal", "exit_code": 0, "accelerators": 16000, "folder": "runs/x",
+        "finished": None, "grade": "rehearsal", "exit_code": 0, "accelerators": 16000, "directory": "runs/x",
         "subjects": [LINE_SUBJECT],
     },
     "doctor": {
@@ -125,7 +125,7 @@ def fields(document, path=()):
             yield from fields(value, (*path, number))
 
 
-FREE = {"bases", "conditions", "left_out", "outcomes", "reasons"}
+FREE = {"bases", "conditions", "omitted", "outcomes", "reasons"}
 OPTIONAL: set[str] = set()
 REQUIRED = [
     (name, path) for name, document in DOCUMENTS.items() for path in fields(document)
@@ -166,7 +166,7 @@ def test_every_field_of_the_contract_is_required(name, path):
         ("trend", ("series", 0, "points", 0, "median_seconds"), -1),
         ("history", ("subjects", 0, "save_seconds"), [0]),
         ("history", ("subjects", 0, "save_seconds"), [1e300]),
-        ("history", ("subjects", 0, "is_whole"), "yes"),
+        ("history", ("subjects", 0, "is_complete"), "yes"),
         ("history", ("started",), "yesterday"),
         ("history", ("exit_code",), 5),
         ("doctor", ("can_run",), 1),

@@ -38,19 +38,19 @@ def kept(kept_by_runs, tmp_path):
     return shutil.copytree(kept_by_runs, tmp_path / "kept")
 
 
-def trend(folder, capsys, *words):
-    code = main(["trend", str(folder), "--json", *words])
+def trend(directory, capsys, *words):
+    code = main(["trend", str(directory), "--json", *words])
     document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert not faults(document, "trend")
     return code, document
 
 
-def lines_of(folder):
-    return [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+def lines_of(directory):
+    return [json.loads(line) for line in (directory / "history.jsonl").read_text().splitlines()]
 
 
-def write_lines(folder, lines):
-    (folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+def write_lines(directory, lines):
+    (directory / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def test_a_history_that_nobody_touched_has_nothing_to_say(kept, capsys):
@@ -74,7 +74,7 @@ def test_a_line_that_stands_twice_counts_once(kept, capsys):
     [
         ("started", lambda line: line.update(started="2030-01-01T00:00:00+00:00")),
         ("subjects", lambda line: line["subjects"][0].update(save_seconds=[0.1, 0.1, 0.1])),
-        ("subjects", lambda line: line["subjects"][0].update(is_whole=False)),
+        ("subjects", lambda line: line["subjects"][0].update(is_complete=False)),
         ("subjects", lambda line: line["subjects"][0]["conditions"].update(engine="other")),
         ("subjects", lambda line: line["subjects"][0].update(save_limit_seconds=1e6)),
         ("grade", lambda line: line.update(grade="certified")),
@@ -109,12 +109,12 @@ def test_a_run_whose_report_was_changed_is_left_out(kept, capsys):
     assert "report.json is none: Expecting" in trend(kept, capsys)[1]["notices"][0]
 
 
-def test_run_folders_that_were_cleared_away_cost_no_line(kept, capsys):
-    for folder in sorted((kept / "runs").iterdir())[:2]:
-        shutil.rmtree(folder)
+def test_run_directories_that_were_cleared_away_cost_no_line(kept, capsys):
+    for directory in sorted((kept / "runs").iterdir())[:2]:
+        shutil.rmtree(directory)
     _, document = trend(kept, capsys)
     assert document["runs"] == 4
-    assert document["notices"] == ["2 of 4 runs have no folder in runs: nothing holds their lines"]
+    assert document["notices"] == ["2 of 4 runs have no directory in runs: nothing holds their lines"]
 
 
 def test_the_order_is_that_of_time_whatever_the_zone(kept, capsys):
@@ -168,6 +168,6 @@ def test_a_number_that_is_none_is_no_time_of_a_night(kept, capsys, number):
 def test_a_newest_run_that_did_not_end_well_is_named(kept, capsys):
     shutil.rmtree(kept / "runs")
     lines = lines_of(kept)
-    lines[3]["subjects"][0]["is_whole"] = False
+    lines[3]["subjects"][0]["is_complete"] = False
     write_lines(kept, lines)
     assert f"the newest run, {lines[3]['id']}, did not end well: {SUBJECT}" in trend(kept, capsys)[1]["notices"]

@@ -1,4 +1,4 @@
-"""Run folders that somebody changed with a text editor: found and told, and never judged better.
+"""Run directories that somebody changed with a text editor: found and told, and never judged better.
 
 Beside them what only breaks things: numbers that are none, documents of any shape, names that steer a terminal.
 """
@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, write_manifest
-from pytest_ckpt.evidence.rejudge import judge_folder
+from pytest_ckpt.evidence.rejudge import judge_directory
 from pytest_ckpt.evidence.signing import Signer
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.run.close import write_report
 from tests.support import made_up_run
 from tests.support.by_the_library import faults
@@ -33,10 +33,10 @@ REPORT, EVENTS, SESSION = "report.json", "events.jsonl", "session.json"
 @pytest.fixture(scope="module")
 def late(tmp_path_factory):
     """A run in which a save missed its limit."""
-    folder = tmp_path_factory.mktemp("late") / "run"
-    document = made_up_run.make_run(folder, save=100.0)
+    directory = tmp_path_factory.mktemp("late") / "run"
+    document = made_up_run.make_run(directory, save=100.0)
     assert {v["id"]: v["outcome"] for v in document["requirements"]}["SAVE"] == "failed"
-    return folder
+    return directory
 
 
 @pytest.fixture
@@ -44,16 +44,16 @@ def run(late, tmp_path):
     return shutil.copytree(late, tmp_path / "run")
 
 
-def judge(folder, capsys, *words):
+def judge(directory, capsys, *words):
     """Return (exit code, document or None, what stands on standard error)."""
-    code = main(["judge", str(folder), "--json", *words])
+    code = main(["judge", str(directory), "--json", *words])
     output = capsys.readouterr()
     return code, json.loads(output.out, parse_constant=pytest.fail) if output.out else None, output.err
 
 
-def verify(folder, capsys):
+def verify(directory, capsys):
     """Return (exit code, every detail)."""
-    code = main(["verify", str(folder), "--json"])
+    code = main(["verify", str(directory), "--json"])
     document = json.loads(capsys.readouterr().out)
     assert not faults(document, "verify")
     return code, [d for c in document["checks"] for d in c["details"]]
@@ -68,19 +68,20 @@ def shorten(measurement):
         operation["phases"] = {name: s * share for name, s in operation["phases"].items()}
 
 
-# --- a run folder of ours --------------------------------------------------------------------------------------------
+# --- a run directory of ours
+# --------------------------------------------------------------------------------------------
 
 
 def test_measurements_that_were_changed_certify_nothing(run, capsys):
     edit(run / FACTS, shorten)
     code, document, _ = judge(run, capsys)
-    assert any(f"The folder is not as its run left it: changed {FACTS}." in r for r in document["grade_reasons"])
+    assert any(f"The directory is not as its run left it: changed {FACTS}." in r for r in document["grade_reasons"])
     assert document["grade"] != "certified"
     code, details = verify(run, capsys)
     assert (code, details[0]) == (1, f"changed: {FACTS}")
 
 
-def test_what_would_be_certified_is_incomplete_in_a_folder_that_was_changed(tmp_path, capsys, monkeypatch):
+def test_what_would_be_certified_is_incomplete_in_a_directory_that_was_changed(tmp_path, capsys, monkeypatch):
     made_up_run.make_run(tmp_path / "run")
     edit(tmp_path / "run" / FACTS, shorten)
     # A run at full size would take hundreds of GiB: what is judged is as of one.
@@ -178,11 +179,11 @@ def test_a_measurement_that_was_removed_is_missed(run, capsys):
 
 
 def test_files_that_were_all_changed_to_fit_are_found_by_the_signature_alone(run, late, capsys):
-    """Measurements, report, pages and manifest: without a signature, nothing in the folder shows it."""
+    """Measurements, report, pages and manifest: without a signature, nothing in the directory shows it."""
     edit(run / FACTS, shorten)
     write_manifest(run)
     forged = json.loads((run / REPORT).read_text())
-    write_report(judge_folder(run, {}, as_recorded=True) | {"run": forged["run"]}, run)
+    write_report(judge_directory(run, {}, as_recorded=True) | {"run": forged["run"]}, run)
     assert verify(run, capsys) == (0, [])
     key = Ed25519PrivateKey.generate()
     signed = shutil.copytree(late, run.with_name("signed"))
@@ -192,8 +193,8 @@ def test_files_that_were_all_changed_to_fit_are_found_by_the_signature_alone(run
     assert broken(run, key) == {"signature"}
 
 
-def broken(folder, key):
-    return {c.name for c in verify_folder(folder, [key.public_key()]) if c.outcome == "broken"}
+def broken(directory, key):
+    return {c.name for c in verify_directory(directory, [key.public_key()]) if c.outcome == "broken"}
 
 
 def test_a_verdict_without_a_measurement_is_not_judged(run, capsys):
@@ -208,9 +209,9 @@ def test_a_verdict_without_a_measurement_is_not_judged(run, capsys):
 
 @pytest.fixture
 def two_subjects(tmp_path):
-    folder = tmp_path / "run"
-    made_up_run.make_run(folder, options={"ckpt_model": "llama3-8b,llama3-70b", "ckpt_ranks": "8"})
-    return folder
+    directory = tmp_path / "run"
+    made_up_run.make_run(directory, options={"ckpt_model": "llama3-8b,llama3-70b", "ckpt_ranks": "8"})
+    return directory
 
 
 def test_measurements_of_two_subjects_in_each_others_place_are_refused(two_subjects, capsys):
@@ -267,7 +268,7 @@ def test_facts_that_cannot_be_are_refused_and_named(run, capsys, name):
     code, document, error = judge(run, capsys)
     assert (code, document) == (4, None)
     assert says in error
-    assert "pytest-ckpt verify says what in the folder is not as its run left it" in error
+    assert "pytest-ckpt verify says what in the directory is not as its run left it" in error
     assert verify(run, capsys)[0] == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_ckpt.analysis.trend import make_trend
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.history import append_run, check_place, entry, hold_against_folders, read_history
+from pytest_ckpt.evidence.history import append_run, check_place, entry, hold_against_directories, read_history
 from pytest_ckpt.evidence.manifest import compare
 from pytest_ckpt.report.trend import sparkline
 from pytest_ckpt.support.errors import UsageError
@@ -24,8 +24,8 @@ DAYS = 40
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
     """One run, whose lines stand for many nights: its times are set for each."""
-    folder = tmp_path_factory.mktemp("template") / "run"
-    return entry(made_up_run.make_run(folder))
+    directory = tmp_path_factory.mktemp("template") / "run"
+    return entry(made_up_run.make_run(directory))
 
 
 def night(template, number, factor=1.0, **changes):
@@ -39,14 +39,14 @@ def night(template, number, factor=1.0, **changes):
     return line
 
 
-def write(folder, lines):
-    folder.mkdir(exist_ok=True)
-    (folder / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
+def write(directory, lines):
+    directory.mkdir(exist_ok=True)
+    (directory / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return directory
 
 
-def trend(folder, capsys, *words):
-    code = main(["trend", str(folder), "--json", *words])
+def trend(directory, capsys, *words):
+    code = main(["trend", str(directory), "--json", *words])
     document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert not by_the_library.faults(document, "trend")
     return code, document
@@ -62,8 +62,8 @@ def test_a_run_is_copied_and_its_line_appended(tmp_path, capsys):
     assert [e["id"] for e in entries] == ["20310506T070809-000001", "20310506T070809-000002"]
     for e in entries:
         assert not by_the_library.faults(e, "history")
-        assert compare(tmp_path / "kept" / e["folder"]).is_same
-        assert main(["verify", str(tmp_path / "kept" / e["folder"])]) == 0
+        assert compare(tmp_path / "kept" / e["directory"]).is_same
+        assert main(["verify", str(tmp_path / "kept" / e["directory"])]) == 0
     capsys.readouterr()
     code, document = trend(tmp_path / "kept", capsys)
     assert (code, document["runs"], [len(s["points"]) for s in document["series"]]) == (0, 2, [2, 2])
@@ -84,12 +84,12 @@ def test_runs_that_end_at_once_all_get_their_line(tmp_path):
 
 
 def test_a_torn_line_costs_itself_alone(template, tmp_path):
-    folder = write(tmp_path / "kept", [night(template, 1)])
-    with (folder / "history.jsonl").open("a") as file:
+    directory = write(tmp_path / "kept", [night(template, 1)])
+    with (directory / "history.jsonl").open("a") as file:
         file.write('{"schema": "pytest-ckpt/hist')
     run = tmp_path / "run"
-    append_run(folder, made_up_run.make_run(run), run)
-    entries, notices = read_history(folder)
+    append_run(directory, made_up_run.make_run(run), run)
+    entries, notices = read_history(directory)
     assert len(entries) == 2
     assert [n.split(":")[0] for n in notices] == ["line 2 of history.jsonl was passed over"]
 
@@ -104,8 +104,8 @@ def test_the_same_run_is_not_kept_twice(tmp_path):
 
 
 def test_an_unchanged_series_shows_no_change(template, tmp_path, capsys):
-    folder = write(tmp_path / "kept", [night(template, n) for n in range(DAYS)])
-    code, document = trend(folder, capsys, "--fail-on-regression=10%")
+    directory = write(tmp_path / "kept", [night(template, n) for n in range(DAYS)])
+    code, document = trend(directory, capsys, "--fail-on-regression=10%")
     assert code == 0
     assert [s["change"] for s in document["series"]] == [None, None]
     assert document["regressions"] == []
@@ -116,8 +116,8 @@ def test_a_change_is_found_and_fails_only_when_it_is_slower_by_so_much(
     template, tmp_path, capsys, factor, threshold, code
 ):
     lines = [night(template, n, factor if n >= DAYS - 5 else 1.0) for n in range(DAYS)]
-    folder = write(tmp_path / "kept", lines)
-    got, document = trend(folder, capsys, f"--fail-on-regression={threshold}")
+    directory = write(tmp_path / "kept", lines)
+    got, document = trend(directory, capsys, f"--fail-on-regression={threshold}")
     save, load = document["series"]
     assert save["change"]["ratio"] == pytest.approx(factor, rel=0.02)
     assert save["change"]["since"] == lines[-5]["started"]
@@ -127,30 +127,30 @@ def test_a_change_is_found_and_fails_only_when_it_is_slower_by_so_much(
 
 
 def test_without_the_option_a_regression_fails_nothing(template, tmp_path, capsys):
-    folder = write(tmp_path / "kept", [night(template, n, 1.5 if n >= 30 else 1.0) for n in range(DAYS)])
-    assert trend(folder, capsys)[0] == 0
+    directory = write(tmp_path / "kept", [night(template, n, 1.5 if n >= 30 else 1.0) for n in range(DAYS)])
+    assert trend(directory, capsys)[0] == 0
 
 
 def test_the_order_is_that_of_the_runs_and_not_of_the_lines(template, tmp_path, capsys):
     lines = [night(template, n, 1.2 if n >= DAYS - 5 else 1.0) for n in range(DAYS)]
-    folder = write(tmp_path / "kept", lines[::-1])
-    assert trend(folder, capsys)[1]["series"][0]["change"] is not None
+    directory = write(tmp_path / "kept", lines[::-1])
+    assert trend(directory, capsys)[1]["series"][0]["change"] is not None
 
 
 def test_runs_under_other_conditions_and_broken_ones_are_left_out_and_counted(template):
     other = template["subjects"][0]["conditions"] | {"engine": "stream"}
     lines = [night(template, n, 5.0, conditions=other) for n in range(10)]
-    lines += [night(template, n) for n in range(10, 30)] + [night(template, 30, is_whole=False)]
+    lines += [night(template, n) for n in range(10, 30)] + [night(template, 30, is_complete=False)]
     series = make_trend(lines, [])["series"][0]
-    assert series["left_out"] == {"other conditions": 10, "did not end well": 1}
+    assert series["omitted"] == {"other conditions": 10, "did not end well": 1}
     assert (len(series["points"]), series["change"]) == (20, None)
 
 
 def test_for_people_it_prints_sparklines_and_writes_a_page_with_charts(template, tmp_path, capsys):
     lines = [night(template, n, 1.2 if n >= DAYS - 5 else 1.0) for n in range(DAYS)]
-    folder = write(tmp_path / "kept", lines)
+    directory = write(tmp_path / "kept", lines)
     page = tmp_path / "trend.html"
-    assert main(["trend", str(folder), f"--html={page}", "--fail-on-regression=10%"]) == 1
+    assert main(["trend", str(directory), f"--html={page}", "--fail-on-regression=10%"]) == 1
     text = capsys.readouterr().out
     assert f"REGRESSION of at least 10 %: {made_up_run.SUBJECT} save" in text
     assert "slower since 2031-02-" in text
@@ -197,15 +197,15 @@ def test_the_99th_percentile_of_requests_to_a_store_is_shown_and_its_change(temp
         wobble = 1 + number * 7 % 11 / 500
         return {"request_p99_seconds": {"put part": 0.08 * slower * wobble, "get": 0.04 * wobble}}
 
-    folder = write(tmp_path / "kept", [night(template, n, **of(n)) for n in range(DAYS)])
-    code, document = trend(folder, capsys, "--fail-on-regression=10%")
+    directory = write(tmp_path / "kept", [night(template, n, **of(n)) for n in range(DAYS)])
+    code, document = trend(directory, capsys, "--fail-on-regression=10%")
     found = {series["kind"]: series for series in document["requests"]}
     assert {kind: len(series["points"]) for kind, series in found.items()} == {"put part": DAYS, "get": DAYS}
     assert found["put part"]["change"]["runs"] == 8
     assert found["get"]["change"] is None
     assert code == 0, "the limits are for saves and loads"
     page = tmp_path / "trend.html"
-    assert main(["trend", str(folder), f"--html={page}"]) == 0
+    assert main(["trend", str(directory), f"--html={page}"]) == 0
     text = capsys.readouterr().out
     assert "put part" in text
     assert "put part: slower since" in text
@@ -229,6 +229,6 @@ def test_a_line_from_before_requests_had_a_trend_was_not_changed(tmp_path, monke
     append_run(tmp_path / "kept", made_up_run.make_run(run), run)
     entries, _ = read_history(tmp_path / "kept")
     monkeypatch.setattr("pytest_ckpt.evidence.history._p99_of_requests", lambda _measured: {"get": 0.5})
-    kept, notices = hold_against_folders(tmp_path / "kept", entries)
+    kept, notices = hold_against_directories(tmp_path / "kept", entries)
     assert notices == []
     assert kept[0]["subjects"][0]["request_p99_seconds"] == {"get": 0.5}

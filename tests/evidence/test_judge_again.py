@@ -24,19 +24,19 @@ TINY = (
 HEAVY = ("torch", "mpi4py", "psutil", "jinja2")
 
 
-def judge(folder, *words):
-    command = [sys.executable, "-m", "pytest_ckpt.cli.main", "judge", str(folder), *words]
+def judge(directory, *words):
+    command = [sys.executable, "-m", "pytest_ckpt.cli.main", "judge", str(directory), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="module")
-def run_folder(tmp_path_factory):
+def run_directory(tmp_path_factory):
     here = tmp_path_factory.mktemp("a run")
     (here / "target").mkdir()
     words = ["--ckpt-target=target", "--cluster=64", "--ckpt-engine=stream", *TINY]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words]
     subprocess.run(command, cwd=here, capture_output=True, check=True)
-    # Nothing but the run folder may be needed.
+    # Nothing but the run directory may be needed.
     (here / "target").rmdir()
     return here / "ckpt-report"
 
@@ -48,9 +48,9 @@ def verdicts(document):
     ]
 
 
-def test_with_the_limits_of_the_run_the_verdicts_are_those_of_the_run(run_folder):
-    found = judge(run_folder, "--json")
-    before, after = json.loads((run_folder / "report.json").read_text()), json.loads(found.stdout)
+def test_with_the_limits_of_the_run_the_verdicts_are_those_of_the_run(run_directory):
+    found = judge(run_directory, "--json")
+    before, after = json.loads((run_directory / "report.json").read_text()), json.loads(found.stdout)
     assert found.returncode == before["exit_code"] == 0
     assert verdicts(after) == verdicts(before)
     assert (after["grade"], after["grade_reasons"]) == (before["grade"], before["grade_reasons"])
@@ -58,8 +58,8 @@ def test_with_the_limits_of_the_run_the_verdicts_are_those_of_the_run(run_folder
     assert after["measurements"] == before["measurements"]
 
 
-def test_for_another_cluster_the_same_times_are_judged_by_other_limits(run_folder):
-    found = judge(run_folder, "--cluster=100000000", "--json")
+def test_for_another_cluster_the_same_times_are_judged_by_other_limits(run_directory):
+    found = judge(run_directory, "--cluster=100000000", "--json")
     document = json.loads(found.stdout)
     assert found.returncode == document["exit_code"] == 1
     outcomes = {v["id"]: v["outcome"] for v in document["requirements"]}
@@ -68,15 +68,15 @@ def test_for_another_cluster_the_same_times_are_judged_by_other_limits(run_folde
     assert "--ckpt-cluster" not in " ".join(document["disclosures"])
 
 
-def test_for_people_it_prints_the_summary_and_writes_a_certificate_where_it_is_asked_to(run_folder, tmp_path):
-    found = judge(run_folder, "--cluster=100000000", f"--html={tmp_path / 'again.html'}")
+def test_for_people_it_prints_the_summary_and_writes_a_certificate_where_it_is_asked_to(run_directory, tmp_path):
+    found = judge(run_directory, "--cluster=100000000", f"--html={tmp_path / 'again.html'}")
     assert "failed: SAVE of llama3-8b-open-2" in found.stdout
     assert "REHEARSAL for a cluster of 100,000,000 accelerators: did not pass" in found.stdout
     assert "100,000,000 accelerators" in (tmp_path / "again.html").read_text()
 
 
-def test_a_test_that_did_not_run_then_does_not_run_now(run_folder, tmp_path):
-    report = json.loads((run_folder / "report.json").read_text())
+def test_a_test_that_did_not_run_then_does_not_run_now(run_directory, tmp_path):
+    report = json.loads((run_directory / "report.json").read_text())
     for verdict in report["requirements"]:
         if verdict["id"] == "COLD":
             verdict.update(
@@ -85,14 +85,14 @@ def test_a_test_that_did_not_run_then_does_not_run_now(run_folder, tmp_path):
                 because="Its test did not run: it was deselected, or the session ended before it.",
             )
     (tmp_path / "report.json").write_text(json.dumps(report))
-    (tmp_path / "measurements").symlink_to(run_folder / "measurements")
+    (tmp_path / "measurements").symlink_to(run_directory / "measurements")
     found = judge(tmp_path, "--json")
     assert found.returncode == 8
     assert {v["id"]: v["outcome"] for v in json.loads(found.stdout)["requirements"]}["COLD"] == "not run"
 
 
 @pytest.mark.parametrize("content", [None, "", "{"])
-def test_a_folder_without_a_report_is_a_usage_error(tmp_path, content):
+def test_a_directory_without_a_report_is_a_usage_error(tmp_path, content):
     if content is not None:
         (tmp_path / "report.json").write_text(content)
     found = judge(tmp_path)
@@ -105,14 +105,14 @@ SEALED = ("report.json", "certificate.html", "junit.xml", "manifest.sha256")
 
 
 @pytest.fixture
-def unfinished(run_folder, tmp_path):
-    """The folder as it was before the controller wrote its report."""
-    return Path(shutil.copytree(run_folder, tmp_path / "unfinished", ignore=shutil.ignore_patterns(*SEALED)))
+def unfinished(run_directory, tmp_path):
+    """The directory as it was before the controller wrote its report."""
+    return Path(shutil.copytree(run_directory, tmp_path / "unfinished", ignore=shutil.ignore_patterns(*SEALED)))
 
 
-def test_a_run_without_a_report_is_incomplete_though_all_of_it_was_measured(run_folder, unfinished):
+def test_a_run_without_a_report_is_incomplete_though_all_of_it_was_measured(run_directory, unfinished):
     found = judge(unfinished, "--json")
-    before, after = json.loads((run_folder / "report.json").read_text()), json.loads(found.stdout)
+    before, after = json.loads((run_directory / "report.json").read_text()), json.loads(found.stdout)
     assert found.returncode == after["exit_code"] == 8
     assert after["grade"] == "incomplete"
     assert verdicts(after) == verdicts(before)
@@ -137,8 +137,8 @@ def test_what_was_not_measured_before_the_controller_ended_is_named(unfinished):
     assert any(subject in r and "SAVE, LOAD" in r for r in document["grade_reasons"])
 
 
-def verify(folder):
-    command = [sys.executable, "-m", "pytest_ckpt.cli.main", "verify", str(folder), "--json"]
+def verify(directory):
+    command = [sys.executable, "-m", "pytest_ckpt.cli.main", "verify", str(directory), "--json"]
     output = subprocess.run(command, capture_output=True, text=True, check=False)
     document = json.loads(output.stdout)
     return output.returncode, document["outcome"], {c["name"]: c["outcome"] for c in document["checks"]}
@@ -159,7 +159,7 @@ def test_verify_finds_a_measurement_that_cannot_be_in_a_run_without_a_report(unf
     assert (code, outcome, checks["verdicts"]) == (1, "changed", "broken")
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"run_id": 1, "target_folder": "x"}'])
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"run_id": 1, "target_directory": "x"}'])
 def test_a_session_that_no_run_wrote_is_a_usage_error(unfinished, content):
     (unfinished / "session.json").write_text(content)
     found = judge(unfinished)
@@ -167,10 +167,10 @@ def test_a_session_that_no_run_wrote_is_a_usage_error(unfinished, content):
     assert "Traceback" not in found.stderr
 
 
-def test_it_imports_nothing_heavy(run_folder):
+def test_it_imports_nothing_heavy(run_directory):
     code = (
         "import sys; from pytest_ckpt.cli.main import main; "
-        f"main(['judge', {str(run_folder)!r}]); print([m for m in {HEAVY!r} if m in sys.modules])"
+        f"main(['judge', {str(run_directory)!r}]); print([m for m in {HEAVY!r} if m in sys.modules])"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert output.stdout.splitlines()[-1] == "[]"

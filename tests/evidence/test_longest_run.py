@@ -71,12 +71,12 @@ def with_days_of_saves(found, saves, *, faults=0):
     return dataclasses.replace(found, integrity=integrity, patterns=Patterns(endurance=endurance))
 
 
-def made(folder, processes, operations, saves, *, faults=0):
-    gates = folder.with_name("gates.toml")
+def made(directory, processes, operations, saves, *, faults=0):
+    gates = directory.with_name("gates.toml")
     gates.write_text('name = "lasting"\nextends = "speed-only"\n[requirements]\nENDURE = { gate = "required" }\n')
     fields = {"ckpt_ranks": str(processes), "ckpt_operations": str(operations), "ckpt_duration": f"{DAYS}d",
             "ckpt_suite": "performance,endurance", "ckpt_gate_table": str(gates)}  # fmt: skip
-    return made_up_run.make_run(folder, options=fields, change=lambda m: with_days_of_saves(m, saves, faults=faults))
+    return made_up_run.make_run(directory, options=fields, change=lambda m: with_days_of_saves(m, saves, faults=faults))
 
 
 def count_values(file):
@@ -97,17 +97,17 @@ def test_a_run_that_lasted_is_judged_and_verified(tmp_path, capsys, operations, 
     processes = maximum_processes() if operations == MAXIMUM_OPERATIONS else 2
     settings = settings_of(processes, operations)
     (planned,) = plan_run(settings, made_up_run.MADE_UP).checkpoints
-    folder = tmp_path / "run"
-    made(folder, processes, operations, saves, faults=faults)
-    report, events = folder / "report.json", folder / "events.jsonl"
+    directory = tmp_path / "run"
+    made(directory, processes, operations, saves, faults=faults)
+    report, events = directory / "report.json", directory / "events.jsonl"
     assert count_values(report) < values_of(planned, settings) + 20_000 <= strict_json.MAXIMUM_VALUES
     assert report.stat().st_size < strict_json._MAXIMUM_BYTES
     assert events.stat().st_size < strict_json._MAXIMUM_BYTES_OF_LINES
     assert len(list(strict_json.read_lines(events))) < strict_json._MAXIMUM_LINES / 4
-    assert main(["verify", str(folder), "--json"]) == 0
+    assert main(["verify", str(directory), "--json"]) == 0
     checks = {c["name"]: c["outcome"] for c in json.loads(capsys.readouterr().out)["checks"]}
     assert {checks[name] for name in ("digests", "verdicts", "pages")} == {"holds"}
-    assert main(["judge", str(folder), "--json"]) == (1 if faults else 0)
+    assert main(["judge", str(directory), "--json"]) == (1 if faults else 0)
     outcomes = {v["id"]: v["outcome"] for v in json.loads(capsys.readouterr().out)["requirements"]}
     assert (outcomes["SAVE"], outcomes["ENDURE"]) == ("met", "met")
     assert outcomes["INTEGRITY"] == ("failed" if faults else "met")
@@ -157,6 +157,6 @@ def test_a_log_keeps_its_beginning_and_its_end(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["rank-0.log"]
 
 
-def test_the_logs_of_all_ranks_stay_far_below_what_a_folder_may_hold():
+def test_the_logs_of_all_ranks_stay_far_below_what_a_directory_may_hold():
     for processes in (1, 8, 1024, 16_384):
         assert (processes + 1) * bytes_of_log(processes) <= 300 << 20

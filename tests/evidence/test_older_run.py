@@ -1,4 +1,4 @@
-"""Folders of other versions: a run is judged by the requirements and checks that its own version had."""
+"""Directories of other versions: a run is judged by the requirements and checks that its own version had."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence import judged_run
 from pytest_ckpt.evidence.manifest import MANIFEST, write_manifest
-from pytest_ckpt.evidence.rejudge import judge_folder
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.rejudge import judge_directory
+from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.facts.checks import CHECKS, Check
 from pytest_ckpt.grading import completeness
 from pytest_ckpt.grading.catalogue import CATALOGUE_NAMES, REQUIREMENTS
@@ -59,7 +59,7 @@ def kind(request):
 
 
 @pytest.fixture
-def folder(made, kind, tmp_path):
+def directory(made, kind, tmp_path):
     return shutil.copytree(made / kind, tmp_path / "run")
 
 
@@ -75,10 +75,10 @@ def later(monkeypatch):
     return add
 
 
-def remade(folder, *changes):
+def remade(directory, *changes):
     for file, change in changes:
-        edit(folder / file, change)
-    write_manifest(folder)
+        edit(directory / file, change)
+    write_manifest(directory)
 
 
 def of_version(version):
@@ -93,17 +93,17 @@ def results(document):
     return [(v["id"], v["subject"], v["outcome"], v["because"]) for v in document["requirements"]]
 
 
-def found(folder):
-    return {c.name: (c.outcome, c.description, c.details) for c in verify_folder(folder, None)}
+def found(directory):
+    return {c.name: (c.outcome, c.description, c.details) for c in verify_directory(directory, None)}
 
 
 # --- requirements and checks that came later --------------------------------------------------------------------------
 
 
-def test_what_came_after_the_run_is_neither_decided_nor_missing(folder, later):
-    before = judge_folder(folder, {})
+def test_what_came_after_the_run_is_neither_decided_nor_missing(directory, later):
+    before = judge_directory(directory, {})
     later()
-    now = judge_folder(folder, {})
+    now = judge_directory(directory, {})
     assert results(now) == results(before)
     assert (now["grade"], now["grade_reasons"], now["exit_code"]) == (
         before["grade"], before["grade_reasons"], before["exit_code"],
@@ -112,110 +112,110 @@ def test_what_came_after_the_run_is_neither_decided_nor_missing(folder, later):
     assert now["catalogue_names"] == list(CATALOGUE_NAMES)
 
 
-def test_a_run_is_unchanged_for_a_version_that_knows_more(folder, later):
+def test_a_run_is_unchanged_for_a_version_that_knows_more(directory, later):
     later()
-    checks = found(folder)
+    checks = found(directory)
     assert {checks[name][0] for name in ("digests", "verdicts", "pages")} == {"holds"}, checks
 
 
-def test_a_killed_run_is_judged_by_what_it_knew_too(folder, later):
+def test_a_killed_run_is_judged_by_what_it_knew_too(directory, later):
     for name in SEALED:
-        (folder / name).unlink()
-    before = judge_folder(folder, {})
+        (directory / name).unlink()
+    before = judge_directory(directory, {})
     later()
-    assert results(judge_folder(folder, {})) == results(before)
+    assert results(judge_directory(directory, {})) == results(before)
 
 
-def test_what_the_run_knew_and_did_not_decide_is_missing(folder, later, kind):
+def test_what_the_run_knew_and_did_not_decide_is_missing(directory, later, kind):
     later()
-    remade(folder, (REPORT, lambda report: report["catalogue_names"].append(NAMES[kind])))
-    document = judge_folder(folder, {})
+    remade(directory, (REPORT, lambda report: report["catalogue_names"].append(NAMES[kind])))
+    document = judge_directory(directory, {})
     assert (*VERDICTS[kind], "not run", completeness.NO_TEST) in results(document)
     assert document["exit_code"] == 8
 
 
 def test_a_check_whose_run_had_its_requirement_alone_is_not_part_of_it(made, tmp_path, later):
     """The list names checks as well: MKDIR is in it, and a new check of MKDIR is not."""
-    folder = shutil.copytree(made / "behaviour", tmp_path / "run")
+    directory = shutil.copytree(made / "behaviour", tmp_path / "run")
     later()
-    subjects = {v["subject"] for v in judge_folder(folder, {})["requirements"] if v["id"] == "MKDIR"}
+    subjects = {v["subject"] for v in judge_directory(directory, {})["requirements"] if v["id"] == "MKDIR"}
     assert subjects
     assert "later" not in subjects
 
 
 @pytest.mark.parametrize("name", ["SAVE", "INTEGRITY", "COMMIT.file"])
-def test_a_name_that_was_taken_from_the_list_of_this_version_is_missed(folder, name):
+def test_a_name_that_was_taken_from_the_list_of_this_version_is_missed(directory, name):
     remade(
-        folder,
+        directory,
         (REPORT, lambda report: report["catalogue_names"].remove(name)),
         (SESSION, lambda session: session["catalogue_names"].remove(name)),
     )
-    outcome, _, details = found(folder)["verdicts"]
+    outcome, _, details = found(directory)["verdicts"]
     assert outcome == "broken"
     assert "differs: catalogue_names of report.json" in details
 
 
-def test_a_name_that_was_added_to_the_list_of_this_version_is_named(folder):
+def test_a_name_that_was_added_to_the_list_of_this_version_is_named(directory):
     remade(
-        folder,
+        directory,
         (REPORT, lambda report: report["catalogue_names"].append("ADDED")),
         (SESSION, lambda session: session["catalogue_names"].append("ADDED")),
     )
-    outcome, _, details = found(folder)["verdicts"]
+    outcome, _, details = found(directory)["verdicts"]
     assert outcome == "broken"
     assert details == ("differs: catalogue_names of report.json",)
 
 
-def test_a_report_without_the_list_is_refused(folder, capsys):
-    remade(folder, (REPORT, lambda report: report.pop("catalogue_names")))
-    assert main(["judge", str(folder)]) == 4
+def test_a_report_without_the_list_is_refused(directory, capsys):
+    remade(directory, (REPORT, lambda report: report.pop("catalogue_names")))
+    assert main(["judge", str(directory)]) == 4
     assert "missing required field `catalogue_names`" in capsys.readouterr().err
 
 
 # --- another version, another schema ----------------------------------------------------------------------------------
 
 
-def test_the_verdicts_of_another_version_are_checked_and_its_pages_are_not(folder):
+def test_the_verdicts_of_another_version_are_checked_and_its_pages_are_not(directory):
     def without_a_requirement(report):
         report["catalogue_names"].remove("MODEL-LOAD")
         report["disclosures"] = ["in other words"]
 
     remade(
-        folder,
+        directory,
         *of_version("0.0.9"),
         (REPORT, without_a_requirement),
         (SESSION, lambda session: session["catalogue_names"].remove("MODEL-LOAD")),
     )
-    checks = found(folder)
+    checks = found(directory)
     assert {checks[name][0] for name in ("digests", "verdicts")} == {"holds"}, checks
     assert "version 0.0.9 made the report: only outcomes and grade are compared" in checks["verdicts"][1]
     assert checks["pages"][0] == "not checked"
 
 
 def test_a_changed_measurement_of_another_version_is_found(made, tmp_path):
-    folder = shutil.copytree(made / "speed", tmp_path / "run")
+    directory = shutil.copytree(made / "speed", tmp_path / "run")
     measured = f"measurements/{made_up_run.SUBJECT}.json"
-    remade(folder, *of_version("0.0.9"), (measured, lambda m: [o.update(phases={}) for o in m["operations"]]))
-    assert found(folder)["verdicts"][0] == "broken"
+    remade(directory, *of_version("0.0.9"), (measured, lambda m: [o.update(phases={}) for o in m["operations"]]))
+    assert found(directory)["verdicts"][0] == "broken"
 
 
 @pytest.mark.parametrize("schema", ["report/0", "report/2", "report/99", "report/1x"])
 @pytest.mark.parametrize("command", ["judge", "export", "diff"])
 def test_a_report_of_another_schema_is_refused(made, tmp_path, capsys, schema, command):
-    folder = shutil.copytree(made / "speed", tmp_path / "run")
-    remade(folder, (REPORT, lambda report: report.update(schema=f"pytest-ckpt/{schema}")))
+    directory = shutil.copytree(made / "speed", tmp_path / "run")
+    remade(directory, (REPORT, lambda report: report.update(schema=f"pytest-ckpt/{schema}")))
     words = {"judge": [], "export": ["--mlperf", str(tmp_path / "out")], "diff": [str(made / "speed")]}[command]
-    assert main([command, str(folder), *words]) == 4
+    assert main([command, str(directory), *words]) == 4
     error = capsys.readouterr().err
     assert f"follows pytest-ckpt/{schema}, which this version does not know" in error
     assert "the version of pytest-ckpt that made the run, or a newer one" in error
-    assert found(folder)["verdicts"][:2] == ("broken", "the files cannot be judged again")
+    assert found(directory)["verdicts"][:2] == ("broken", "the files cannot be judged again")
 
 
 @pytest.mark.parametrize("schema", ["pytest-ckpt/plan/1", 7, None, ["pytest-ckpt/report/1"]])
 def test_a_document_that_is_no_report_is_refused(made, tmp_path, capsys, schema):
-    folder = shutil.copytree(made / "speed", tmp_path / "run")
-    remade(folder, (REPORT, lambda report: report.update(schema=schema)))
-    assert main(["judge", str(folder), "--json"]) == 4
+    directory = shutil.copytree(made / "speed", tmp_path / "run")
+    remade(directory, (REPORT, lambda report: report.update(schema=schema)))
+    assert main(["judge", str(directory), "--json"]) == 4
     assert "is no report of pytest-ckpt" in capsys.readouterr().err
-    assert json.loads((folder / REPORT).read_text())["schema"] == schema
+    assert json.loads((directory / REPORT).read_text())["schema"] == schema

@@ -32,8 +32,8 @@ def test_a_run_signs_itself_and_is_kept(front_door, pytester):
     report = json.loads((pytester.path / "ckpt-report/report.json").read_text())
     assert report["system"] == {"system": {"vendor": "Example Storage Inc."}}
     assert "Example Storage Inc." in (pytester.path / "ckpt-report/certificate.html").read_text()
-    for folder in ("ckpt-report", f"kept/here/{line['folder']}"):
-        found = pytester.run(sys.executable, "-m", "pytest_ckpt.cli.main", "verify", folder, "--key=key.pub")
+    for directory in ("ckpt-report", f"kept/here/{line['directory']}"):
+        found = pytester.run(sys.executable, "-m", "pytest_ckpt.cli.main", "verify", directory, "--key=key.pub")
         assert found.ret == 0, found.stdout.str()
         found.stdout.fnmatch_lines(["UNCHANGED since it was signed*"])
     found = pytester.run(sys.executable, "-m", "pytest_ckpt.cli.main", "trend", "kept/here", "--fail-on-regression=10%")

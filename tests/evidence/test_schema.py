@@ -24,9 +24,9 @@ OPTIONAL = {
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("report") / "run"
-    made_up_run.make_run(folder)
-    return json.loads((folder / "report.json").read_text())
+    directory = tmp_path_factory.mktemp("report") / "run"
+    made_up_run.make_run(directory)
+    return json.loads((directory / "report.json").read_text())
 
 
 def test_a_report_is_one(document: Any) -> None:

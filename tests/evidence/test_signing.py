@@ -44,10 +44,10 @@ def keys(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, keys):
-    folder = tmp_path_factory.mktemp("run") / "ckpt-report"
+    directory = tmp_path_factory.mktemp("run") / "ckpt-report"
     signer = read_private_key(keys / "key.pem", option="--ckpt-sign")
-    made_up_run.make_run(folder, signer=signer, options={"ckpt_sign": str(keys / "key.pem")})
-    return folder
+    made_up_run.make_run(directory, signer=signer, options={"ckpt_sign": str(keys / "key.pem")})
+    return directory
 
 
 def test_the_encoding_is_that_of_the_specification():

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from pytest_ckpt.evidence.manifest import write_manifest
-from pytest_ckpt.evidence.rejudge import judge_folder
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.rejudge import judge_directory
+from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import LoadPattern, Patterns, with_patterns_of
@@ -23,17 +23,17 @@ SUBJECT = made_up_run.SUBJECT
 START = Start(
     number=1, id="first", started=made_up_run.day_of(1), ended=None, end="killed", command=("pytest",),
     suites=("performance",), hosts=("n1",), measured=(),
-    broken_off=(InterruptedWork(name=SUBJECT, operation="save 3", operations=2, why="killed"),),
+    interrupted_work=(InterruptedWork(name=SUBJECT, operation="save 3", operations=2, why="killed"),),
 )  # fmt: skip
 
 
 @pytest.fixture
 def continued(tmp_path):
     """A run whose first start was killed after a save that took far too long."""
-    folder, other = tmp_path / "run", tmp_path / "first"
+    directory, other = tmp_path / "run", tmp_path / "first"
     kept = []
     made_up_run.make_run(other, save=100.0, change=lambda m: kept.append(m) or m)
-    made_up_run.make_run(folder)
+    made_up_run.make_run(directory)
     (slow,) = kept
     broken = dataclasses.replace(
         slow,
@@ -42,17 +42,17 @@ def continued(tmp_path):
         integrity=None,
         failure=Failure(kind="interrupted", message="the run was interrupted"),
     )
-    place = folder / "starts" / "1"
-    (place / "broken_off").mkdir(parents=True)
-    (place / "broken_off" / f"{SUBJECT}.json").write_text(json.dumps(to_plain(broken)))
+    place = directory / "starts" / "1"
+    (place / "interrupted_work").mkdir(parents=True)
+    (place / "interrupted_work" / f"{SUBJECT}.json").write_text(json.dumps(to_plain(broken)))
     (place / "start.json").write_text(json.dumps(to_plain(START)))
-    report = json.loads((folder / "report.json").read_text())
-    write_report(judge_folder(folder, {}, as_recorded=True) | {"run": report["run"]}, folder)
-    return folder
+    report = json.loads((directory / "report.json").read_text())
+    write_report(judge_directory(directory, {}, as_recorded=True) | {"run": report["run"]}, directory)
+    return directory
 
 
-def broken(folder):
-    return [d for c in verify_folder(folder, None) if c.outcome == "broken" for d in c.details]
+def broken(directory):
+    return [d for c in verify_directory(directory, None) if c.outcome == "broken" for d in c.details]
 
 
 def test_a_save_that_had_ended_before_the_interruption_still_fails(continued):
@@ -64,7 +64,7 @@ def test_a_save_that_had_ended_before_the_interruption_still_fails(continued):
     assert broken(continued) == []
 
 
-@pytest.mark.parametrize("name", ["starts/1/start.json", f"starts/1/broken_off/{SUBJECT}.json"])
+@pytest.mark.parametrize("name", ["starts/1/start.json", f"starts/1/interrupted_work/{SUBJECT}.json"])
 def test_a_start_that_was_removed_is_missed(continued, name):
     (continued / name).unlink()
     write_manifest(continued)

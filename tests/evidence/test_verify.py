@@ -1,4 +1,4 @@
-"""``pytest-ckpt verify``: whatever is changed in a run folder is found and named."""
+"""``pytest-ckpt verify``: whatever is changed in a run directory is found and named."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, compare, write_manifest
 from pytest_ckpt.evidence.signing import Signer
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.run.close import write_report
 from tests.support import made_up_run
 from tests.support.by_the_library import faults
@@ -28,7 +28,7 @@ CERTIFICATE, REPORT, FACTS = "certificate.html", "report.json", f"measurements/{
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """Two folders of the same run: one that was signed, one that was not."""
+    """Two directories of the same run: one that was signed, one that was not."""
     home = tmp_path_factory.mktemp("runs")
     options = {"ckpt_sign": "/keys/key.pem"}
     made_up_run.make_run(home / "signed", signer=Signer(key=KEY), options=options)
@@ -46,16 +46,16 @@ def signed(finished, tmp_path):
     return shutil.copytree(finished / "signed", tmp_path / "run")
 
 
-def outcomes(folder, key=None):
-    return {c.name: c.outcome for c in verify_folder(folder, key)}
+def outcomes(directory, key=None):
+    return {c.name: c.outcome for c in verify_directory(directory, key)}
 
 
-def details(folder, key=None):
-    return [d for c in verify_folder(folder, key) for d in c.details]
+def details(directory, key=None):
+    return [d for c in verify_directory(directory, key) for d in c.details]
 
 
-def files_of(folder):
-    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+def files_of(directory):
+    return sorted(p.relative_to(directory).as_posix() for p in directory.rglob("*") if p.is_file())
 
 
 def edit(file, change):
@@ -64,13 +64,13 @@ def edit(file, change):
     file.write_text(json.dumps(document, indent=1) + "\n")
 
 
-def test_a_folder_that_nobody_touched_is_unchanged(plain):
+def test_a_directory_that_nobody_touched_is_unchanged(plain):
     assert outcomes(plain) == {
         "digests": "holds", "verdicts": "holds", "pages": "holds", "signature": "not checked"
     }  # fmt: skip
 
 
-def test_a_signed_folder_that_nobody_touched_is_unchanged(signed):
+def test_a_signed_directory_that_nobody_touched_is_unchanged(signed):
     assert set(outcomes(signed, [KEY.public_key()]).values()) == {"holds"}
     assert outcomes(signed)["signature"] == "not checked"
 
@@ -111,7 +111,7 @@ def test_a_changed_byte_in_any_file_is_found_and_the_file_is_named(signed):
             flipped = bytearray(data)
             flipped[place] ^= 1 << rng.randrange(8)
             file.write_bytes(flipped)
-            found = verify_folder(signed, [KEY.public_key()])
+            found = verify_directory(signed, [KEY.public_key()])
             assert "broken" in {c.outcome for c in found}, f"{name}, byte {place}"
             if name not in (MANIFEST, ATTESTATION):
                 assert f"changed: {name}" in found[0].details
@@ -203,11 +203,11 @@ def test_a_signature_that_was_taken_away_is_missed(signed):
     assert outcomes(signed)["signature"] == "broken"
 
 
-def test_with_a_key_a_folder_without_a_signature_does_not_hold(plain):
+def test_with_a_key_a_directory_without_a_signature_does_not_hold(plain):
     assert outcomes(plain, [KEY.public_key()])["signature"] == "broken"
 
 
-def test_the_command_says_what_holds_and_what_an_unsigned_folder_cannot_show(plain, capsys):
+def test_the_command_says_what_holds_and_what_an_unsigned_directory_cannot_show(plain, capsys):
     assert main(["verify", str(plain)]) == 0
     output = capsys.readouterr().out
     assert "the run was not signed" in output

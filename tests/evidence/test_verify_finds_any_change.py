@@ -1,4 +1,4 @@
-"""A change anywhere in a run folder is found by ``verify``: any byte of any file, any name, any kind of thing."""
+"""A change anywhere in a run directory is found by ``verify``: any byte of any file, any name, any kind of thing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, write_manifest
 from pytest_ckpt.evidence.signing import Signer
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.support.errors import UsageError
 from tests.support import made_up_run
 from tests.support.selection import examples
@@ -41,14 +41,14 @@ def kind(request):
     return request.param
 
 
-def broken(folder, kind):
+def broken(directory, kind):
     """Return the details of what does not hold."""
-    checks = verify_folder(folder, [KEY.public_key()] if kind == "signed" else None)
+    checks = verify_directory(directory, [KEY.public_key()] if kind == "signed" else None)
     return [d for c in checks if c.outcome == "broken" for d in (c.description, *c.details)]
 
 
-def files_of(folder):
-    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+def files_of(directory):
+    return sorted(p.relative_to(directory).as_posix() for p in directory.rglob("*") if p.is_file())
 
 
 @st.composite
@@ -68,17 +68,17 @@ def bytes_changed(draw, data):
 @given(data=st.data())
 @EXAMPLES
 def test_other_bytes_in_any_file(finished, kind, tmp_path_factory, data):
-    folder = shutil.copytree(finished / kind, tmp_path_factory.mktemp("changed") / "run")
-    name = data.draw(st.sampled_from(files_of(folder)))
-    before = (folder / name).read_bytes()
-    (folder / name).write_bytes(data.draw(bytes_changed(before)))
-    found = broken(folder, kind)
+    directory = shutil.copytree(finished / kind, tmp_path_factory.mktemp("changed") / "run")
+    name = data.draw(st.sampled_from(files_of(directory)))
+    before = (directory / name).read_bytes()
+    (directory / name).write_bytes(data.draw(bytes_changed(before)))
+    found = broken(directory, kind)
     assert found
     if name not in (MANIFEST, ATTESTATION):
         assert f"changed: {name}" in found
-    (folder / name).write_bytes(before)
-    assert not broken(folder, kind)
-    shutil.rmtree(folder.parent)
+    (directory / name).write_bytes(before)
+    assert not broken(directory, kind)
+    shutil.rmtree(directory.parent)
 
 
 def file_names(letters):
@@ -94,21 +94,24 @@ NAMES = file_names(st.characters(codec="utf-8")) | st.sampled_from(
 @given(data=st.data())
 @EXAMPLES
 def test_anything_that_was_added_removed_renamed_or_linked(finished, kind, tmp_path_factory, data):
-    folder = shutil.copytree(finished / kind, tmp_path_factory.mktemp("changed") / "run")
-    folders = [Path(), *(p.relative_to(folder) for p in folder.rglob("*") if p.is_dir())]
-    inside = folder / data.draw(st.sampled_from(sorted(folders)))
+    directory = shutil.copytree(finished / kind, tmp_path_factory.mktemp("changed") / "run")
+    directories = [Path(), *(p.relative_to(directory) for p in directory.rglob("*") if p.is_dir())]
+    inside = directory / data.draw(st.sampled_from(sorted(directories)))
     new = inside / data.draw(NAMES)
-    there = folder / data.draw(st.sampled_from(files_of(folder)))
+    there = directory / data.draw(st.sampled_from(files_of(directory)))
     ways = {
         "remove": there.unlink,
         "rename": lambda: there.rename(new),
-        "link in its place": lambda: (there.rename(folder.parent / "aside"), there.symlink_to(folder.parent / "aside")),
-        "a folder in its place": lambda: (there.unlink(), there.mkdir()),
+        "link in its place": lambda: (
+            there.rename(directory.parent / "aside"),
+            there.symlink_to(directory.parent / "aside"),
+        ),
+        "a directory in its place": lambda: (there.unlink(), there.mkdir()),
         "a pipe in its place": lambda: (there.unlink(), os.mkfifo(there)),
         "add a file": lambda: new.write_bytes(b"later"),
         "add an empty file": new.touch,
-        "add an empty folder": new.mkdir,
-        "add folders": lambda: (new / "a" / "b").mkdir(parents=True),
+        "add an empty directory": new.mkdir,
+        "add directories": lambda: (new / "a" / "b").mkdir(parents=True),
         "add a link": lambda: new.symlink_to("/etc"),
         "add a link to nothing": lambda: new.symlink_to("nothing"),
         "add a pipe": lambda: os.mkfifo(new),
@@ -117,18 +120,18 @@ def test_anything_that_was_added_removed_renamed_or_linked(finished, kind, tmp_p
     if new.exists() or new.is_symlink():
         return
     ways[way]()
-    if (folder / MANIFEST).is_file():
-        assert broken(folder, kind), way
+    if (directory / MANIFEST).is_file():
+        assert broken(directory, kind), way
     else:
         with pytest.raises(UsageError, match=r"contains no manifest\.sha256"):
-            verify_folder(folder, None)
-    shutil.rmtree(folder.parent)
+            verify_directory(directory, None)
+    shutil.rmtree(directory.parent)
 
 
 def test_a_file_of_another_kind_among_the_measurements_is_named(finished, kind, tmp_path):
-    folder = shutil.copytree(finished / kind, tmp_path / "run")
-    (folder / "measurements" / "other.json").write_text('{"what": "no measurement"}')
-    found = broken(folder, kind)
+    directory = shutil.copytree(finished / kind, tmp_path / "run")
+    (directory / "measurements" / "other.json").write_text('{"what": "no measurement"}')
+    found = broken(directory, kind)
     assert "added: measurements/other.json" in found
     assert "changed: measurements/other.json" in found
 
@@ -137,16 +140,16 @@ def test_a_file_of_another_kind_among_the_measurements_is_named(finished, kind, 
 @EXAMPLES
 def test_a_byte_that_was_changed_and_the_manifest_written_anew(finished, kind, tmp_path_factory, data):
     """With a signature in any file; without one in all that hold each other."""
-    folder = shutil.copytree(finished / kind, tmp_path_factory.mktemp("changed") / "run")
-    names = [n for n in files_of(folder) if n not in (MANIFEST, ATTESTATION)] if kind == "signed" else HELD
+    directory = shutil.copytree(finished / kind, tmp_path_factory.mktemp("changed") / "run")
+    names = [n for n in files_of(directory) if n not in (MANIFEST, ATTESTATION)] if kind == "signed" else HELD
     name = data.draw(st.sampled_from(list(names)))
-    before = (folder / name).read_bytes()
+    before = (directory / name).read_bytes()
     after = data.draw(bytes_changed(before))
-    (folder / name).write_bytes(after)
-    write_manifest(folder)
+    (directory / name).write_bytes(after)
+    write_manifest(directory)
     if kind == "signed" or name != HELD[-1] or not says_the_same(before, after):
-        assert broken(folder, kind), name
-    shutil.rmtree(folder.parent)
+        assert broken(directory, kind), name
+    shutil.rmtree(directory.parent)
 
 
 def says_the_same(one, other):
@@ -158,20 +161,20 @@ def says_the_same(one, other):
 
 
 def test_contents_of_two_files_in_each_others_place(finished, kind, tmp_path):
-    folder = shutil.copytree(finished / kind, tmp_path / "run")
-    one, other = folder / "plan.json", folder / "session.json"
+    directory = shutil.copytree(finished / kind, tmp_path / "run")
+    one, other = directory / "plan.json", directory / "session.json"
     first = one.read_bytes()
     one.write_bytes(other.read_bytes())
     other.write_bytes(first)
-    assert {"changed: plan.json", "changed: session.json"} <= set(broken(folder, kind))
+    assert {"changed: plan.json", "changed: session.json"} <= set(broken(directory, kind))
 
 
-def test_a_run_leaves_no_empty_folder(finished):
-    for folder in finished.rglob("*"):
-        assert not folder.is_dir() or any(folder.iterdir()), folder
+def test_a_run_leaves_no_empty_directory(finished):
+    for directory in finished.rglob("*"):
+        assert not directory.is_dir() or any(directory.iterdir()), directory
 
 
-def test_an_empty_folder_is_named(finished, tmp_path):
-    folder = shutil.copytree(finished / "plain", tmp_path / "run")
-    (folder / "launches" / "2").mkdir()
-    assert "added: launches/2/" in broken(folder, "plain")
+def test_an_empty_directory_is_named(finished, tmp_path):
+    directory = shutil.copytree(finished / "plain", tmp_path / "run")
+    (directory / "launches" / "2").mkdir()
+    assert "added: launches/2/" in broken(directory, "plain")

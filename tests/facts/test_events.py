@@ -14,8 +14,8 @@ from pytest_ckpt.facts.events import (
     KINDS,
     DurabilityCounted,
     IntegrityCompared,
-    MeasurementBegun,
     MeasurementDone,
+    MeasurementStarted,
     OperationDone,
     PatternMeasured,
     Ready,
@@ -78,7 +78,7 @@ def test_what_was_told_of_a_subject_makes_its_facts():
     made = measurement()
     events = [
         Ready(),
-        MeasurementBegun(subject=SUBJECT),
+        MeasurementStarted(subject=SUBJECT),
         *(OperationDone(subject=SUBJECT, operation=o) for o in made.operations),
         DurabilityCounted(subject=SUBJECT, durability=made.durability),
         IntegrityCompared(subject=SUBJECT, integrity=made.integrity),
@@ -95,7 +95,7 @@ def test_what_was_told_of_a_subject_makes_its_facts():
 
 def test_a_subject_that_was_begun_again_is_what_was_told_last():
     first = OperationDone(subject=SUBJECT, operation=measurement().operations[0])
-    found = events_by_subject([MeasurementBegun(subject=SUBJECT), first, MeasurementBegun(subject=SUBJECT)])
+    found = events_by_subject([MeasurementStarted(subject=SUBJECT), first, MeasurementStarted(subject=SUBJECT)])
     assert found[SUBJECT].facts["operations"] == ()
     assert found[SUBJECT].facts["patterns"] is None
 

@@ -66,7 +66,7 @@ def test_a_value_that_no_run_writes_is_named_by_its_place(change, says):
 
 def test_a_value_within_a_record_is_named_by_its_place():
     reading = {"rule": "x", "host": 3, "memory_bytes": 1, "bytes_compared": 1, "requires_drop": True}
-    cache = to_plain(CacheFacts(required=True, policy="", method="", gauge="", resident_fraction=None, readings=()))
+    cache = to_plain(CacheFacts(required=True, policy="", method="", probe="", resident_fraction=None, readings=()))
     assert fault(cache, CacheFacts) == ""
     assert fault(cache | {"readings": [reading]}, CacheFacts) == "$.readings[0].host: Expected `str`, got `int`"
 

@@ -26,7 +26,7 @@ VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "constraints-runtime.txt", "pytest_ckpt", "suites", "templates")
 SMALLEST = ("--cluster=8", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2", "--ckpt-profile=smoke",
             "--ckpt-operations=2", "--ckpt-engine=stream", "--ckpt-gate-table=speed-only")  # fmt: skip
-# Other than for a cache that cannot be dropped, as where the temporary folder is in memory.
+# Other than for a cache that cannot be dropped, as where the temporary directory is in memory.
 ENDED_WELL = (0, 1, 8)
 
 
@@ -92,12 +92,12 @@ def run(*command, cwd, codes=(0,)):
     return done.stdout
 
 
-def tried(bin_folder, home):
+def tried(bin_directory, home):
     """Make a small run with what was installed; return its report."""
     (home / "target").mkdir()
     (home / "work").mkdir()
     words = ("-p", "no:cacheprovider", f"--ckpt-target={home / 'target'}", *SMALLEST)
-    run(bin_folder / "pytest", *words, cwd=home / "work", codes=ENDED_WELL)
+    run(bin_directory / "pytest", *words, cwd=home / "work", codes=ENDED_WELL)
     return json.loads((home / "work" / "ckpt-report" / "report.json").read_text())
 
 

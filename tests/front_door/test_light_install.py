@@ -20,7 +20,7 @@ import pytest
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.evidence.history import entry
 from tests.support import CHECKOUT
-from tests.support.vendor_folder import QUICK
+from tests.support.vendor_directory import QUICK
 
 _OF_EXTRAS = ("torch", "functorch", "safetensors")
 # What the dependencies may take on disk beside MPI's libraries, of which a site may have its own.
@@ -49,41 +49,41 @@ def python(make_home: Callable[[str], Path]) -> Path:
     return made
 
 
-def run(python: Path, *words: str, folder: Path, module: str = "pytest_ckpt.cli.main") -> tuple[int, str]:
+def run(python: Path, *words: str, directory: Path, module: str = "pytest_ckpt.cli.main") -> tuple[int, str]:
     left_out = ("PYTHON", "PYTEST", "VIRTUAL_ENV", "COV_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "")])
     done = subprocess.run(
-        [python, "-m", module, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [python, "-m", module, *words], cwd=directory, env=environment, capture_output=True, text=True, check=False
     )
     return done.returncode, done.stdout + done.stderr
 
 
-def start(python: Path, folder: Path, *words: str) -> tuple[int, str]:
-    (folder / "target").mkdir(exist_ok=True)
+def start(python: Path, directory: Path, *words: str) -> tuple[int, str]:
+    (directory / "target").mkdir(exist_ok=True)
     options = ("--ckpt-target=target", "--cluster=64", "--ckpt-gate-table=speed-only", "--ckpt-history=history", *QUICK)
     ours = ("-p", "pytest_ckpt.plugin.session_hooks", "-p", "no:cacheprovider")
-    return run(python, *ours, *options, *words, folder=folder, module="pytest")
+    return run(python, *ours, *options, *words, directory=directory, module="pytest")
 
 
 @pytest.fixture(scope="module")
 def light(python: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder and the output of a run without torch."""
-    folder = tmp_path_factory.mktemp("run")
-    code, text = start(python, folder)
+    """The directory and the output of a run without torch."""
+    directory = tmp_path_factory.mktemp("run")
+    code, text = start(python, directory)
     assert code == 0, text
-    return folder, text
+    return directory, text
 
 
-def document(folder: Path) -> dict:
-    return json.loads((folder / "ckpt-report" / "report.json").read_text())
+def document(directory: Path) -> dict:
+    return json.loads((directory / "ckpt-report" / "report.json").read_text())
 
 
 def test_the_engine_is_stream_and_a_line_of_the_header_says_why(light: tuple[Path, str]) -> None:
-    folder, text = light
+    directory, text = light
     (line,) = (line for line in text.splitlines() if line.startswith("ckpt engine: stream"))
     assert "pytest-ckpt[torch]" in line
-    assert {m["engine"] for m in document(folder)["measurements"]} == {"stream"}
+    assert {m["engine"] for m in document(directory)["measurements"]} == {"stream"}
 
 
 def test_the_report_records_the_engine_and_where_it_comes_from(light: tuple[Path, str]) -> None:
@@ -117,7 +117,7 @@ def test_a_trend_keeps_it_apart_from_runs_with_torch(light: tuple[Path, str]) ->
     ids=str,
 )
 def test_every_command_that_decides_works(light: tuple[Path, str], python: Path, words: str, codes: set[int]) -> None:
-    code, text = run(python, *words.split(), folder=light[0])
+    code, text = run(python, *words.split(), directory=light[0])
     assert code in codes, text
 
 
@@ -130,7 +130,7 @@ def test_the_engine_torch_ends_with_how_to_install_it(python: Path, tmp_path: Pa
 
 
 def test_doctor_says_what_can_run(python: Path, tmp_path: Path) -> None:
-    code, text = run(python, "doctor", "--json", "--ckpt-ranks=1", folder=tmp_path)
+    code, text = run(python, "doctor", "--json", "--ckpt-ranks=1", directory=tmp_path)
     found = {f["name"]: f for f in json.loads(text)["findings"]}
     assert code == 0
     assert (found["torch"]["can"], found["torch"]["needed"]) == (False, False)

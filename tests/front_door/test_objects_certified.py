@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.rejudge import judge_folder
+from pytest_ckpt.evidence.rejudge import judge_directory
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.storage import Storage
 from tests.support.own_model import FILE, SMALL
@@ -23,14 +23,14 @@ SPEED = "--ckpt-suite=performance"
 
 @pytest.fixture
 def home(make_home: Callable[[str], Path]) -> Path:
-    """A folder with a model and a key to sign with, and its public key."""
-    folder = make_home("certified-store")
-    (folder / FILE).write_text(SMALL)
-    make = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(folder / "key.pem")]
-    show = ["openssl", "pkey", "-in", str(folder / "key.pem"), "-pubout", "-out", str(folder / "public.pem")]
+    """A directory with a model and a key to sign with, and its public key."""
+    directory = make_home("certified-store")
+    (directory / FILE).write_text(SMALL)
+    make = ["openssl", "genpkey", "-algorithm", "ed25519", "-out", str(directory / "key.pem")]
+    show = ["openssl", "pkey", "-in", str(directory / "key.pem"), "-pubout", "-out", str(directory / "public.pem")]
     for command in (make, show):
         subprocess.run(command, check=True, capture_output=True)
-    return folder
+    return directory
 
 
 def run_of(home: Path, *options: str, store: str) -> Done:
@@ -61,8 +61,8 @@ def test_a_store_that_meets_everything_is_certified_signed_and_verified(
     assert sorted(measured["hosts"]) == ["h1", "h2"]
     assert measured["integrity"]["bytes_checked"] == 10 * measured["bytes"]
     assert main(["verify", str(run.report), "--key", str(home / "public.pem")]) == 0, capsys.readouterr().out
-    assert judge_folder(run.report, {})["grade"] == "certified"
-    assert judge_folder(run.report, {"ckpt_cluster": "1000000000"})["grade"] == "not certified"
+    assert judge_directory(run.report, {})["grade"] == "certified"
+    assert judge_directory(run.report, {"ckpt_cluster": "1000000000"})["grade"] == "not certified"
     assert done.left == ()
 
 

@@ -20,7 +20,7 @@ TOP = ("pyproject.toml", "README.md", "LICENSE", "conftest.py", "pytest_ckpt", "
 # For a cluster so small that any disk is fast enough for it.
 SMALLEST = ("--cluster=8", "--ckpt-model=llama3-8b", "--ckpt-mode=open", "--ckpt-ranks=2",
             "--ckpt-profile=smoke", "--ckpt-operations=2", "--ckpt-engine=stream")  # fmt: skip
-# Met; failed or not run where the temporary folder is in memory, which is never cold.
+# Met; failed or not run where the temporary directory is in memory, which is never cold.
 PASSED_BUT_FOR_COLD = {0, 1, 8}
 
 
@@ -81,9 +81,9 @@ def new_environment(libraries, tmp_path):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """An empty folder with a space in its name, and a target beside it."""
-    empty = tmp_path / "an empty folder"
+def directory(tmp_path):
+    """An empty directory with a space in its name, and a target beside it."""
+    empty = tmp_path / "an empty directory"
     empty.mkdir()
     (tmp_path / "mnt array").mkdir()
     return empty
@@ -114,8 +114,8 @@ def test_the_wheel_holds_suites_templates_schema_styles_and_types(wheel):
         assert f"pytest_ckpt/{name}" in names
 
 
-def sources(folder):
-    found = (p for p in (CHECKOUT / folder).rglob("*") if p.is_file())
+def sources(directory):
+    found = (p for p in (CHECKOUT / directory).rglob("*") if p.is_file())
     return [p for p in found if "__pycache__" not in p.parts and not p.name.startswith(".")]
 
 
@@ -131,62 +131,62 @@ def test_the_wheel_names_its_entry_points_and_its_license(wheel):
     assert "Requires-Dist: torch" in metadata
 
 
-def test_the_wheel_runs_from_an_empty_folder(wheel, new_environment, folder):
+def test_the_wheel_runs_from_an_empty_directory(wheel, new_environment, directory):
     python = new_environment(wheel)
     where = "import pytest_ckpt; print(pytest_ckpt.__file__)"
-    assert str(python.parents[1]) in run([python, "-c", where], cwd=folder)
-    assert "cluster of 16,000" in run([python.with_name("pytest-ckpt"), "plan", "--cluster=16000"], cwd=folder)
-    target = folder.with_name("mnt array")
-    run([python, "-m", "pytest", f"--ckpt-target={target}", *SMALLEST], cwd=folder, exit_codes=PASSED_BUT_FOR_COLD)
-    is_report_of_a_rehearsal(folder)
+    assert str(python.parents[1]) in run([python, "-c", where], cwd=directory)
+    assert "cluster of 16,000" in run([python.with_name("pytest-ckpt"), "plan", "--cluster=16000"], cwd=directory)
+    target = directory.with_name("mnt array")
+    run([python, "-m", "pytest", f"--ckpt-target={target}", *SMALLEST], cwd=directory, exit_codes=PASSED_BUT_FOR_COLD)
+    is_report_of_a_rehearsal(directory)
     assert not any(target.iterdir())
 
 
 @pytest.mark.thorough
-def test_a_checkout_that_is_not_installed_runs(checkout, new_environment, folder):
+def test_a_checkout_that_is_not_installed_runs(checkout, new_environment, directory):
     """The root conftest loads the plugin; no other part of the environment knows it."""
     python = new_environment()
-    run([python, "-c", "import pytest_ckpt"], cwd=folder, exit_codes=[1])
-    target = folder.with_name("mnt array")
-    words = [f"--ckpt-target={target}", f"--ckpt-report={folder / 'ckpt-report'}", *SMALLEST]
+    run([python, "-c", "import pytest_ckpt"], cwd=directory, exit_codes=[1])
+    target = directory.with_name("mnt array")
+    words = [f"--ckpt-target={target}", f"--ckpt-report={directory / 'ckpt-report'}", *SMALLEST]
     run([python, "-P", "-m", "pytest", *words], cwd=checkout, exit_codes=PASSED_BUT_FOR_COLD)
-    is_report_of_a_rehearsal(folder)
+    is_report_of_a_rehearsal(directory)
     assert not any(target.iterdir())
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("how", "workers"), [("wheel", "2"), ("editable", "0"), ("checkout", "2")])
 def test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed(
-    how, workers, checkout, new_environment, folder, request
+    how, workers, checkout, new_environment, directory, request
 ):
-    """In a folder with spaces in its name, which is the example of the documentation."""
+    """In a directory with spaces in its name, which is the example of the documentation."""
     python = new_environment(request.getfixturevalue("wheel") if how == "wheel" else None)
     if how == "editable":
         run([sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "--quiet",
              "--no-deps", "--no-index", "--no-build-isolation", "--editable", str(checkout)])  # fmt: skip
-    # A checkout that is not installed is known by its conftest alone, so the folder must lie in it.
-    home = checkout if how == "checkout" else folder
+    # A checkout that is not installed is known by its conftest alone, so the directory must lie in it.
+    home = checkout if how == "checkout" else directory
     vendor = Path(shutil.copytree(CHECKOUT / "docs" / "examples" / "acme", home / "the suite of ACME"))
-    report = folder / "ckpt-report"
-    words = [f"--ckpt-target={folder.with_name('mnt array')}", f"--ckpt-report={report}", *SMALLEST]
+    report = directory / "ckpt-report"
+    words = [f"--ckpt-target={directory.with_name('mnt array')}", f"--ckpt-report={report}", *SMALLEST]
     words += ["--ckpt-gate-table=speed-only", "-n", workers, "--pyargs", "pytest_ckpt.suites", vendor.name]
     try:
         run([python, "-P", "-m", "pytest", *words], cwd=home, exit_codes=PASSED_BUT_FOR_COLD)
     finally:
         shutil.rmtree(vendor)
-    is_report_of_a_rehearsal(folder)
+    is_report_of_a_rehearsal(directory)
     outcomes = {r["id"]: r["outcome"] for r in json.loads((report / "report.json").read_text())["requirements"]}
     assert outcomes["ACME-DROPPED"] == "met"
 
 
-def is_report_of_a_rehearsal(folder):
-    report = json.loads((folder / "ckpt-report" / "report.json").read_text())
+def is_report_of_a_rehearsal(directory):
+    report = json.loads((directory / "ckpt-report" / "report.json").read_text())
     assert report["grade"] == "rehearsal"
     outcomes = {r["id"]: r["outcome"] for r in report["requirements"]}
     for requirement in ("SAVE", "LOAD", "INTEGRITY", "DURABLE-CALLS"):
         assert outcomes[requirement] == "met"
     assert (report["exit_code"] == 0) == (outcomes["COLD"] == "met")
-    assert "llama3-8b-open-2" in (folder / "ckpt-report" / "certificate.html").read_text()
+    assert "llama3-8b-open-2" in (directory / "ckpt-report" / "certificate.html").read_text()
 
 
 def test_plain_pytest_in_a_checkout_runs_only_the_project_s_tests(checkout, new_environment):
@@ -194,7 +194,7 @@ def test_plain_pytest_in_a_checkout_runs_only_the_project_s_tests(checkout, new_
     assert [line for line in found.splitlines() if "::" in line] == ["tests/test_one.py::test_one"]
 
 
-def test_a_folder_of_tests_elsewhere_is_left_alone_by_the_wheel(wheel, new_environment, folder):
-    (folder / "test_mine.py").write_text("def test_mine(): pass\n")
-    found = run([new_environment(wheel), "-m", "pytest", "-q"], cwd=folder)
+def test_a_directory_of_tests_elsewhere_is_left_alone_by_the_wheel(wheel, new_environment, directory):
+    (directory / "test_mine.py").write_text("def test_mine(): pass\n")
+    found = run([new_environment(wheel), "-m", "pytest", "-q"], cwd=directory)
     assert "1 passed" in found

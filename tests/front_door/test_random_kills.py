@@ -88,15 +88,15 @@ def target(mounted: Target) -> Iterator[Target]:
 def processes_with(mark: str) -> list[Process]:
     """Return all processes whose environment has a mark: of whatever was started, and by whom."""
     found = []
-    for folder in Path("/proc").glob("[0-9]*"):
+    for directory in Path("/proc").glob("[0-9]*"):
         try:
-            environment = (folder / "environ").read_bytes()
-            words = tuple((folder / "cmdline").read_bytes().decode(errors="replace").split("\0"))
-            is_dead = (folder / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+            environment = (directory / "environ").read_bytes()
+            words = tuple((directory / "cmdline").read_bytes().decode(errors="replace").split("\0"))
+            is_dead = (directory / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
         except OSError:
             continue
         if mark.encode() in environment.split(b"\0") and not is_dead:
-            found.append(Process(pid=int(folder.name), words=words))
+            found.append(Process(pid=int(directory.name), words=words))
     return sorted(found, key=lambda process: process.pid)
 
 
@@ -152,7 +152,7 @@ def test_a_killed_process_leaves_nothing_behind(door: FrontDoor, target: Target,
 
 
 def is_left_by_name(run: Run, story: str) -> None:
-    """Nobody was there to remove the run's folder: the next run finds it and names the command that removes it."""
+    """Nobody was there to remove the run's directory: the next run finds it and names the command that removes it."""
     left = PosixTarget(str(run.target)).leftovers()
     assert sorted(Path(each.what).name for each in left) == run.left_on_target, story
     for each in left:
@@ -178,7 +178,7 @@ def has_exit_code(run: Run, role: Role, how: signal.Signals | None, story: str) 
 
 
 def is_judged(run: Run, story: str) -> None:
-    """What is in the folder is judged and verified, whatever was killed; a folder without a run is refused."""
+    """What is in the directory is judged and verified, whatever was killed; a directory without a run is refused."""
     command = [sys.executable, "-m", "pytest_ckpt.cli.main"]
     done = {
         word: subprocess.run(

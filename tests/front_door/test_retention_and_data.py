@@ -37,23 +37,23 @@ SMALLEST = (
     "--ckpt-scale=1/1000",
     "--ckpt-operations=3",
 )
-# Tells what is on the target whenever a checkpoint's folder is made: then there is most.
+# Tells what is on the target whenever a checkpoint's directory is made: then there is most.
 WATCH = """
 import json, os, sys
 
 if "pytest_ckpt.ranks" in sys.orig_argv:
     from pytest_ckpt.targets.posix import checkpoint
 
-    make_folder = checkpoint.make_folder
+    make_directory = checkpoint.make_directory
 
-    def make_and_tell(folder):
-        make_folder(folder)
+    def make_and_tell(directory):
+        make_directory(directory)
         rank = os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK"))
-        if rank == "0" and folder.name.endswith(".partial"):
+        if rank == "0" and directory.name.endswith(".partial"):
             with open(os.environ["WATCHED"], "a") as file:
-                file.write(json.dumps(sorted(os.listdir(folder.parent))) + "\\n")
+                file.write(json.dumps(sorted(os.listdir(directory.parent))) + "\\n")
 
-    checkpoint.make_folder = make_and_tell
+    checkpoint.make_directory = make_and_tell
 """
 
 

@@ -1,6 +1,7 @@
 """A run beside plugins of pytest that others wrote: what they print of it, and that its verdict is the same.
 
-They are installed into folders of their own: loaded in every pytest that the tests start, they would slow all of them.
+They are installed into directories of their own: loaded in every pytest that the tests start, they would slow all of
+them.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ Installed = Callable[..., dict[str, str]]
 
 @pytest.fixture(scope="module")
 def installed(make_home: Callable[[str], Path]) -> Installed:
-    """Return a function that installs packages into a folder and returns the environment in which they are loaded."""
+    """Return a function that installs packages into a directory and returns the environment that loads them."""
 
     def install(*packages: str) -> dict[str, str]:
         home = make_home("plugins")

@@ -22,7 +22,7 @@ from tests.support.front_door import (
     opened_door,
     progress_lines,
 )
-from tests.support.names_made import FoldersMade
+from tests.support.names_made import DirectoriesMade
 
 SUBJECT = "llama3-8b-open-4"
 RANKS = 4
@@ -45,12 +45,12 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def made(make_home: Callable[[str], Path]) -> FoldersMade:
-    return FoldersMade(make_home("made"))
+def made(make_home: Callable[[str], Path]) -> DirectoriesMade:
+    return DirectoriesMade(make_home("made"))
 
 
 @pytest.fixture(scope="module")
-def run(make_home: Callable[[str], Path], engine: str, made: FoldersMade) -> Run:
+def run(make_home: Callable[[str], Path], engine: str, made: DirectoriesMade) -> Run:
     with opened_door(make_home("patterns")) as door:
         # For so small a cluster the limits are far from what a busy machine needs.
         return door.run(*OPTIONS, f"--ckpt-engine={engine}", cluster=1, environment=made.environment)
@@ -61,8 +61,8 @@ def test_all_of_them_are_measured_and_met(run: Run) -> None:
     assert {name: run.verdict(name, SUBJECT)["outcome"] for name in ASKED} == dict.fromkeys(ASKED, "met")
 
 
-def test_no_save_has_a_name_that_was_used_before(run: Run, made: FoldersMade) -> None:
-    """A client may remember the folder that had it, and jobs never use a step's name again."""
+def test_no_save_has_a_name_that_was_used_before(run: Run, made: DirectoriesMade) -> None:
+    """A client may remember the directory that had it, and jobs never use a step's name again."""
     assert len([name for name in made.names if "-again-" in name]) > len(PATTERNS), run.text
     assert len(made.names) == len(set(made.names))
 
@@ -89,7 +89,7 @@ def test_they_are_none_of_the_loads(run: Run) -> None:
     counted = sum(o["seconds"] for o in run.operations("load", SUBJECT))
     patterns = run.measurement(SUBJECT)["patterns"]
     asides = [o["seconds"] for name in PATTERNS for o in patterns[name]["operations"]]
-    asides += patterns["neighbour"]["alone_seconds"] + patterns["neighbour"]["contended_seconds"]
+    asides += patterns["neighbour"]["undisturbed_seconds"] + patterns["neighbour"]["contended_seconds"]
     asides += patterns["mixed"]["save_seconds"]
     assert stages["loads"] == pytest.approx(counted)
     # In three turns samples are read alone for as long as a save takes, at least for a second.
@@ -105,15 +105,15 @@ def test_a_save_is_compared_with_that_beside_a_second_job(run: Run) -> None:
     # Each of two ranks saves at least once beside each of three saves.
     assert found["bursts"] >= 6
     assert found["neighbour_bytes"] == found["bursts"] * size // 4
-    assert len(found["alone_seconds"]) == len(found["contended_seconds"]) == 3
+    assert len(found["undisturbed_seconds"]) == len(found["contended_seconds"]) == 3
     verdict = run.verdict("NEIGHBOUR", SUBJECT)
     assert (verdict["outcome"], verdict["limit"]) in (("met", 1.25), ("failed", 1.25))
 
 
 def test_samples_are_read_alone_and_during_saves(run: Run) -> None:
     found = run.measurement(SUBJECT)["patterns"]["mixed"]
-    assert min(found["alone_reads"] + found["contended_reads"]) > 0
-    assert all(0 < p99 < 60 for p99 in found["alone_p99_seconds"] + found["contended_p99_seconds"])
+    assert min(found["undisturbed_reads"] + found["contended_reads"]) > 0
+    assert all(0 < p99 < 60 for p99 in found["undisturbed_p99_seconds"] + found["contended_p99_seconds"])
     assert sum(found["save_seconds"]) >= 3
     assert "around the client's page cache" in found["reads"]
     assert run.verdict("MIXED", SUBJECT)["outcome"] in ("met", "failed", "not run")

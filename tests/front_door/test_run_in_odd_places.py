@@ -1,4 +1,4 @@
-"""Targets and report folders behind links, with odd names, with a past; and what a run must not touch."""
+"""Targets and report directories behind links, with odd names, with a past; and what a run must not touch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.front_door import FOLDER, SUBJECT, TINY, TORCH, FrontDoor
+from tests.support.front_door import DIRECTORY, SUBJECT, TINY, TORCH, FrontDoor
 
 NOTHING = "nothing_is_called_like_this"
 
@@ -37,7 +37,7 @@ def test_a_link_to_the_target_works(door: FrontDoor) -> None:
     assert f"ckpt target: {link} (" in run.text
 
 
-def test_spaces_and_letters_of_any_language_in_both_folders_work(door: FrontDoor) -> None:
+def test_spaces_and_letters_of_any_language_in_both_directories_work(door: FrontDoor) -> None:
     target = door.home / "Ablage für Prüfung"
     target.mkdir()
     report = door.home / "Bericht für den Käufer 検証"
@@ -47,7 +47,7 @@ def test_spaces_and_letters_of_any_language_in_both_folders_work(door: FrontDoor
     assert str(target) in run.text
     assert "Ablage für Prüfung" in (report / "certificate.html").read_text()
     assert run.document["environment"]["target"]["location"] == str(target)
-    assert run.document["run"]["folder"] == str(report)
+    assert run.document["run"]["directory"] == str(report)
 
 
 @pytest.mark.thorough
@@ -75,12 +75,12 @@ def test_checkpoints_that_are_kept_are_told_and_can_be_loaded(door: FrontDoor) -
 
     run = door.run(*TINY, TORCH, "--ckpt-keep-files")
     assert run.code == 0, run.text
-    (folder,) = door.target.iterdir()
-    left = f"{folder} stays, as --ckpt-keep-files asked for"
+    (directory,) = door.target.iterdir()
+    left = f"{directory} stays, as --ckpt-keep-files asked for"
     assert run.document["left_behind"] == [left]
     assert f"left on the target: {left}" in run.text
-    assert sorted(p.name for p in (folder / SUBJECT).iterdir()) == ["checkpoint-0001", "checkpoint-0002"]
-    files = sorted((folder / SUBJECT / "checkpoint-0002").iterdir())
+    assert sorted(p.name for p in (directory / SUBJECT).iterdir()) == ["checkpoint-0001", "checkpoint-0002"]
+    files = sorted((directory / SUBJECT / "checkpoint-0002").iterdir())
     assert len(files) == 4
     states = [torch.load(file, weights_only=True) for file in files]
     loaded_bytes = sum(t.numel() * t.element_size() for state in states for t in state.values())
@@ -101,14 +101,14 @@ def test_what_the_run_did_not_make_stays_and_no_link_is_followed(door: FrontDoor
     assert (outside / "letters" / "letter.txt").read_text() == "dear customer"
     assert len(list((outside / "moved").iterdir())) == 4
     assert (door.target / "other.bin").read_bytes() == b"of another user"
-    (folder,) = (p for p in door.target.iterdir() if p.is_dir())
-    there = sorted(p.relative_to(folder / FOLDER).as_posix() for p in (folder / FOLDER).glob("*/*"))
+    (directory,) = (p for p in door.target.iterdir() if p.is_dir())
+    there = sorted(p.relative_to(directory / DIRECTORY).as_posix() for p in (directory / DIRECTORY).glob("*/*"))
     assert [p for p in there if p.startswith("checkpoint-0001")] == [
         "checkpoint-0001/letters",
         "checkpoint-0001/notes.txt",
     ]
-    assert (folder / FOLDER / "checkpoint-0001" / "notes.txt").read_text() == "not of this run"
+    assert (directory / DIRECTORY / "checkpoint-0001" / "notes.txt").read_text() == "not of this run"
     for name in ("checkpoint-0001/letters", "checkpoint-0001/notes.txt", "checkpoint-0002"):
-        text = f"{Path(folder, FOLDER, name)} was not removed: this run did not make it"
+        text = f"{Path(directory, DIRECTORY, name)} was not removed: this run did not make it"
         assert text in run.document["left_behind"]
         assert f"left on the target: {text}" in run.text

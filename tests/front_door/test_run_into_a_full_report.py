@@ -1,4 +1,4 @@
-"""A report folder that takes nothing more is named as that, once, with what to do; the target is not blamed for it."""
+"""A report directory that takes nothing more is named once, with what to do; the target is not blamed for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def {hook}(*_):
         left = os.statvfs(place.parent)
         place.write_bytes(bytes(left.f_bavail * left.f_frsize - {but}))
 """
-SENTENCE = "The report folder {} cannot be written: No space left on device. Give it space, or name another with "
+SENTENCE = "The report directory {} cannot be written: No space left on device. Give it space, or name another with "
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def words_of(door: FrontDoor, place: Path, hook: str, but: int) -> dict[str, str
     return {"PYTHONPATH": f"{door.home}:{CHECKOUT}"}
 
 
-def test_a_report_folder_that_is_full_before_the_run_is_refused(door: FrontDoor, place: Path) -> None:
+def test_a_report_directory_that_is_full_before_the_run_is_refused(door: FrontDoor, place: Path) -> None:
     (place / "full").write_bytes(bytes(4 << 20))
     started = door.start(*TINY, "--ckpt-engine=stream", report=place / "report")
     assert started.process.wait(240) == 4, started.text
@@ -45,7 +45,7 @@ def test_a_report_folder_that_is_full_before_the_run_is_refused(door: FrontDoor,
 
 
 @pytest.mark.parametrize("suites", ["performance", pytest.param("conformance", marks=pytest.mark.thorough)])
-def test_a_report_folder_that_is_full_in_the_run_is_told_once(door: FrontDoor, place: Path, suites: str) -> None:
+def test_a_report_directory_that_is_full_in_the_run_is_told_once(door: FrontDoor, place: Path, suites: str) -> None:
     environment = words_of(door, place, "pytest_runtest_setup", but=0)
     gates = ("--ckpt-gate-table=posix-local",) if suites == "conformance" else ()
     started = door.start(

@@ -54,7 +54,7 @@ def test_what_was_seen_is_kept_with_the_command_that_shows_it_again(local_run: R
         kept = json.loads((local_run.report / "observations" / f"{name}.json").read_text())
         assert kept == observation
         assert observation["trials"] > 0
-        assert f"pytest_ckpt.conformance {name} --folder=" in observation["reproduce"]
+        assert f"pytest_ckpt.conformance {name} --directory=" in observation["reproduce"]
 
 
 def test_nothing_stays_on_the_target(local_run: Run) -> None:
@@ -122,7 +122,7 @@ def test_a_second_mount_must_be_another_mount_of_the_same_storage(door: FrontDoo
     other = tmp_path / "other"
     other.mkdir()
     assert "is the target itself" in refused(door, f"--ckpt-second-mount={door.target}")
-    assert "is not a folder" in refused(door, f"--ckpt-second-mount={tmp_path / 'nothing'}")
+    assert "is not a directory" in refused(door, f"--ckpt-second-mount={tmp_path / 'nothing'}")
     assert "is not the same storage" in refused(door, f"--ckpt-second-mount={other}")
 
 
@@ -131,8 +131,8 @@ def test_a_bind_mount_is_no_second_client(door: FrontDoor, mount) -> None:
     assert "one mount to the kernel" in refused(door, f"--ckpt-second-mount={place}")
 
 
-def test_a_folder_that_would_take_too_much_to_fill_is_refused(door: FrontDoor, tmp_path: Path) -> None:
-    assert "is no folder that can be written to" in refused(door, f"--ckpt-small-volume={tmp_path / 'nothing'}")
+def test_a_directory_that_would_take_too_much_to_fill_is_refused(door: FrontDoor, tmp_path: Path) -> None:
+    assert "is no directory that can be written to" in refused(door, f"--ckpt-small-volume={tmp_path / 'nothing'}")
 
 
 def test_an_unknown_requirement_in_a_table_of_gates_is_named(door: FrontDoor) -> None:
@@ -243,7 +243,7 @@ def test_a_second_mount_that_is_gone_accuses_no_storage(door: FrontDoor, make_ho
         started.until((started.report / "session.json").exists, "the run is open")
         subprocess.run(["umount", "--lazy", target.second], check=True)
         run = started.finish()
-    lost = [o for o in run.document["observations"] if "no longer shows the run's folder" in o["not_run"]]
+    lost = [o for o in run.document["observations"] if "no longer shows the run's directory" in o["not_run"]]
     assert lost, run.text
     failed = [v for v in of_behaviour(run).values() if v["outcome"] == "failed"]
     # The one that was being made.

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.rejudge import judge_folder
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.rejudge import judge_directory
+from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.support.errors import UsageError
 from tests.support.front_door import HERE, TORCH, FrontDoor, Run, Sabotage, opened_door
 from tests.support.own_model import FILE, SMALL
@@ -70,9 +70,11 @@ def model_in(door: FrontDoor, text: str = SMALL) -> Path:
     return file
 
 
-def broken(folder: Path) -> list[str]:
-    """Return what verification finds of a folder, with no key at hand."""
-    return [f"{found.name}: {found.details}" for found in verify_folder(folder, None) if found.outcome == "broken"]
+def broken(directory: Path) -> list[str]:
+    """Return what verification finds of a directory, with no key at hand."""
+    return [
+        f"{found.name}: {found.details}" for found in verify_directory(directory, None) if found.outcome == "broken"
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -103,18 +105,18 @@ def test_a_run_keeps_the_model_and_needs_its_file_no_more(brief: Run) -> None:
     (planned,) = brief.document["checkpoints"]
     assert planned["definition"]["own"]["file"] == FILE
     assert not broken(brief.report)
-    again = judge_folder(brief.report, {})
+    again = judge_directory(brief.report, {})
     assert (again["scope"], again["grade"]) == (brief.document["scope"], brief.document["grade"])
 
 
 def test_another_definition_is_not_taken_for_the_model(brief: Run, tmp_path: Path) -> None:
-    folder = shutil.copytree(brief.report, tmp_path / "report")
+    directory = shutil.copytree(brief.report, tmp_path / "report")
     for name in ("report.json", "plan.json"):
-        document = json.loads((folder / name).read_text())
+        document = json.loads((directory / name).read_text())
         document["checkpoints"][0]["definition"]["layers"] += 1
-        (folder / name).write_text(json.dumps(document))
+        (directory / name).write_text(json.dumps(document))
     with pytest.raises(UsageError, match="otherwise than the digest in its name says"):
-        judge_folder(folder, {})
+        judge_directory(directory, {})
 
 
 def test_a_model_with_experts_is_saved_and_loaded(door: FrontDoor) -> None:
@@ -194,6 +196,6 @@ def test_about_100_m_parameters_at_full_size_are_certified(
         assert found["bytes"] == 14 * 97_241_856
         file.unlink()
         assert main(["verify", str(run.report), "--key", str(public)]) == 0, capsys.readouterr().out
-        assert judge_folder(run.report, {})["grade"] == "certified"
+        assert judge_directory(run.report, {})["grade"] == "certified"
         # The same facts do not serve a cluster whose limits they do not meet.
-        assert judge_folder(run.report, {"ckpt_cluster": "1000000000"})["grade"] == "not certified"
+        assert judge_directory(run.report, {"ckpt_cluster": "1000000000"})["grade"] == "not certified"

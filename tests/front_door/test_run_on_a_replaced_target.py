@@ -1,4 +1,4 @@
-"""Another folder takes the place of the run's own in its middle: what is measured then is not the target."""
+"""Another directory takes the place of the run's own in its middle: what is measured then is not the target."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from tests.support.front_door import TINY, Sabotage
 
 
 @contextmanager
-def covered(folder: Path, by: Path) -> Iterator[None]:
-    """Mount a copy of a folder, on other storage, over it."""
-    shutil.copytree(folder, by)
-    subprocess.run(["mount", "--bind", str(by), str(folder)], check=True)
+def covered(directory: Path, by: Path) -> Iterator[None]:
+    """Mount a copy of a directory, on other storage, over it."""
+    shutil.copytree(directory, by)
+    subprocess.run(["mount", "--bind", str(by), str(directory)], check=True)
     try:
         yield
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        subprocess.run(["umount", str(directory)], check=True)
 
 
 @pytest.mark.parametrize("kind", ["ext4", "tmpfs"])
-def test_what_is_mounted_over_the_runs_folder_is_not_measured(door, mount, kind):
+def test_what_is_mounted_over_the_runs_directory_is_not_measured(door, mount, kind):
     target, other = mount("ext4", 96), mount(kind, 96)
     sabotage = Sabotage(door.home, "pause", rank=1)
     started = door.start(*TINY, "--ckpt-engine=stream", target=target, environment=sabotage.environment)
     sabotage.wait_until_held(started)
-    with covered(started.run_folder, other / "copy"):
+    with covered(started.run_directory, other / "copy"):
         sabotage.release()
         run = started.finish()
     assert run.code == 8, run.text
     because = run.verdict("SAVE")["because"]
-    assert "met another folder" in because, because
+    assert "met another directory" in because, because
     assert f"({kind} of " in because.partition("now it is")[2], because
     assert run.verdict("SAVE")["outcome"] == run.verdict("LOAD")["outcome"] == "not run"
-    # Nobody removes what he has not made: the folder below is named.
+    # Nobody removes what he has not made: the directory below is named.
     assert run.document["left_behind"]
 
 
 @pytest.mark.thorough
-def test_checks_do_not_look_at_what_is_mounted_over_the_runs_folder(door, mount):
+def test_checks_do_not_look_at_what_is_mounted_over_the_runs_directory(door, mount):
     target, other = mount("ext4", 96), mount("tmpfs", 96)
     started = door.start(*TINY, "--ckpt-gate-table=posix-local", "--ckpt-suite=conformance", target=target)
     made = started.report / "observations"
     started.until(lambda: made.exists() and len([*made.iterdir()]) > 2, "some checks were made")
-    with covered(started.run_folder, other / "copy"):
+    with covered(started.run_directory, other / "copy"):
         run = started.finish()
     assert run.code == 8, run.text
     replaced = [o for o in run.document["observations"] if o["not_run"].startswith("the target was replaced: ")]

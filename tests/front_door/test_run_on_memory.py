@@ -1,4 +1,4 @@
-"""The whole front door on a target that is no folder: what it cannot do is no part of the run, all else is."""
+"""The whole front door on a target that is no directory: what it cannot do is no part of the run, all else is."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def server() -> Iterator[str]:
 @pytest.fixture(scope="module", params=[pytest.param("torch", marks=pytest.mark.thorough), "stream"])
 def run(request: pytest.FixtureRequest, server: str, make_home: Callable[[str], Path]) -> Run:
     with opened_door(make_home(f"memory-{request.param}")) as door:
-        # What a whole table asks of a folder is named, and left out.
+        # What a whole table asks of a directory is named, and left out.
         return start(door, server, f"--ckpt-engine={request.param}", "--ckpt-gate-table=posix-local").finish()
 
 
@@ -50,7 +50,7 @@ def test_it_is_saved_loaded_compared_and_passes(run: Run) -> None:
 
 def test_loads_are_cold_because_the_target_declares_it(run: Run) -> None:
     cache = run.measurement(subject(run))["cache"]
-    assert (cache["is_declared_cold"], cache["method"], cache["gauge"]) == (True, "none", "")
+    assert (cache["is_declared_cold"], cache["method"], cache["probe"]) == (True, "none", "")
     assert all(o["resident_bytes"] is None for o in run.operations("load", subject(run)))
     assert run.verdict("COLD", subject(run))["outcome"] == "met"
 
@@ -86,7 +86,7 @@ def test_the_target_is_clean_afterwards(run: Run, server: str) -> None:
     assert MemoryTarget(server).leftovers() == []
 
 
-def test_its_folder_is_judged_again_without_the_target(run: Run) -> None:
+def test_its_directory_is_judged_again_without_the_target(run: Run) -> None:
     command = [sys.executable, "-m", "pytest_ckpt.cli.main", "judge", str(run.report), "--json"]
     output = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert output.returncode == 0, output.stderr
@@ -139,6 +139,6 @@ def test_an_unknown_scheme_is_refused_with_the_known_ones(word: str, make_home: 
         run = door.start(*TINY, *BRINGS, target=word).finish()
     assert run.code == 4
     assert "memory://" in run.text
-    assert "a folder on a mounted file system" in run.text
+    assert "a directory on a mounted file system" in run.text
     assert "Mount the storage" not in run.text
     assert "Traceback" not in run.text

@@ -11,7 +11,7 @@ import pytest
 from tests.support.front_door import TINY, Run, opened_door
 from tests.support.machine import need
 
-# The kernel tells of one node: this process sees another folder, and whatever it starts.
+# The kernel tells of one node: this process sees another directory, and whatever it starts.
 WITH_NODES = ("unshare", "--mount", "sh", "-euc", 'mount --bind "$0" /sys/devices/system/node; exec "$@"')
 
 
@@ -27,9 +27,9 @@ def run_on_nodes(make_home: Callable[[str], Path]) -> Callable[..., Run]:
         (node / "cpulist").write_text(",".join(map(str, cores)) + "\n")
 
     def run(*options: str) -> Run:
-        folder = home / f"run-{len(list(home.iterdir()))}"
-        folder.mkdir()
-        with opened_door(folder) as door:
+        directory = home / f"run-{len(list(home.iterdir()))}"
+        directory.mkdir()
+        with opened_door(directory) as door:
             return door.run(*TINY, *options, around=(*WITH_NODES, str(home / "sys")))
 
     return run

@@ -161,7 +161,7 @@ def test_no_secret_of_the_user_reaches_a_file(run: Run) -> None:
         assert not [value for value in CREDENTIALS.values() if value in text], name
 
 
-def test_its_folder_is_judged_again_without_the_store_and_not_by_the_gates_of_a_file_system(run: Run) -> None:
+def test_its_directory_is_judged_again_without_the_store_and_not_by_the_gates_of_a_file_system(run: Run) -> None:
     command = [sys.executable, "-m", "pytest_ckpt.cli.main", "judge", str(run.report), "--json"]
     output = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert output.returncode == 0, output.stderr
@@ -226,7 +226,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(front_door, pyt
     assert not (pytester.path / "ckpt-report").exists()
 
 
-def test_an_endpoint_is_refused_for_a_folder(front_door, pytester):
+def test_an_endpoint_is_refused_for_a_directory(front_door, pytester):
     result = front_door(f"--ckpt-target={pytester.path}", "--cluster=64", EMBEDDED)
     assert result.ret == 4
     assert "--ckpt-endpoint is for object stores" in result.stderr.str()
@@ -326,7 +326,7 @@ def test_an_endpoint_that_breaks_in_the_middle_of_saves_and_loads(
     endpoints = ",".join((server.endpoint, server.behind)[: 1 + spare])
     commands = (
         f"--ckpt-fault-command={shlex.join(server.command('break'))}",
-        f"--ckpt-repair-command={shlex.join(server.command('mend'))}",
+        f"--ckpt-repair-command={shlex.join(server.command('repair'))}",
     )
     with opened_door(make_home("objects-broken")) as door:
         table = door.home / "gates.toml"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.facts.checks import in_room
 from tests.support.front_door import Run, opened_door
 from tests.support.object_runs import IN_PARTS, subject, texts_of
@@ -78,7 +78,7 @@ def test_report_and_certificate_say_what_it_was(run: Run, cloud: Cloud) -> None:
     assert cloud.calls_itself in target["source"]
     assert run.document["grade"] == "rehearsal"
     assert target["source"] in (run.report / "certificate.html").read_text()
-    assert [f.details for f in verify_folder(run.report, None) if f.outcome == "broken"] == []
+    assert [f.details for f in verify_directory(run.report, None) if f.outcome == "broken"] == []
 
 
 def test_nothing_is_left_and_no_key_reaches_a_file(run: Run, cloud: Cloud) -> None:

@@ -55,7 +55,7 @@ def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
 
 
 @pytest.mark.thorough
-def test_ranks_elsewhere_are_ended_before_their_folder_is_removed(
+def test_ranks_elsewhere_are_ended_before_their_directory_is_removed(
     door: FrontDoor, hosts: Hosts, target: Target
 ) -> None:
     started = held(door, hosts, target.path)
@@ -69,7 +69,7 @@ def test_ranks_elsewhere_are_ended_before_their_folder_is_removed(
 
 
 @pytest.mark.thorough
-def test_where_a_host_does_not_answer_the_folder_stays_and_that_is_said(
+def test_where_a_host_does_not_answer_the_directory_stays_and_that_is_said(
     door: FrontDoor, hosts: Hosts, target: Target
 ) -> None:
     hosts.sweeps = False
@@ -79,5 +79,5 @@ def test_where_a_host_does_not_answer_the_folder_stays_and_that_is_said(
     (left,) = run.document["left_behind"]
     assert "a does not say that no process of the run is left there, so it may still write" in left
     assert "; b does not say" in left
-    assert [path.name for path in run.target.iterdir()] == [started.run_folder.name]
+    assert [path.name for path in run.target.iterdir()] == [started.run_directory.name]
     assert processes_of(started.run_id), "they went on"

@@ -18,7 +18,7 @@ import pytest
 from pytest_ckpt.ranks.content import Content, TensorKey, content_seed
 from pytest_ckpt.sizing.models import layout
 from tests.support.front_door import (
-    FOLDER,
+    DIRECTORY,
     MEASURED,
     REQUIRED,
     TINY,
@@ -42,7 +42,7 @@ def _hold(door: FrontDoor, *options: str, target: Path | None = None) -> Started
     return started
 
 
-def _damaged_tensors(folder: Path, *, checkpoint: int, seed: int) -> list[str]:
+def _damaged_tensors(directory: Path, *, checkpoint: int, seed: int) -> list[str]:
     """Load a checkpoint as its job would and return the tensors that are not what was saved."""
     import torch  # noqa: PLC0415 - every worker collects this module, and torch takes seconds
 
@@ -51,7 +51,7 @@ def _damaged_tensors(folder: Path, *, checkpoint: int, seed: int) -> list[str]:
     for rank in layout("llama3-8b", mode="open", processes=2, scale=1e-4).ranks():
         number = 0
         for file in rank.files:
-            state = torch.load(folder / file.name, weights_only=True)
+            state = torch.load(directory / file.name, weights_only=True)
             for tensor in file.tensors:
                 data = state[tensor.name].view(torch.uint8).numpy()
                 place = TensorKey(checkpoint=checkpoint, rank=rank.rank, tensor=number)
@@ -112,7 +112,7 @@ def test_ctrl_c_before_the_run_is_open_leaves_nothing(door: FrontDoor) -> None:
 def test_a_signal_while_the_second_client_is_looked_for_leaves_nothing(door: FrontDoor, number: signal.Signals) -> None:
     mount, scratch = door.home / "mount", door.home / "tmp"
     scratch.mkdir()
-    # Another run's folder makes it look like storage whose caches are late, which is waited for.
+    # Another run's directory makes it look like storage whose caches are late, which is waited for.
     (mount / "pytest-ckpt-of-another").mkdir(parents=True)
     options = (*TINY, f"--ckpt-second-mount={mount}")
     started = door.start(*options, environment={"TMPDIR": str(scratch)})
@@ -126,7 +126,7 @@ def test_a_signal_while_the_second_client_is_looked_for_leaves_nothing(door: Fro
 _STAGES: dict[str, Callable[[Started], object]] = {
     "preflight": lambda started: list(started.home.glob("tmp/pytest-ckpt-probe-*")),
     "area": lambda started: list(started.target.glob("pytest-ckpt-*")),
-    "report folder": lambda started: started.report.exists(),
+    "report directory": lambda started: started.report.exists(),
     "start of ranks": lambda started: (started.report / "launches" / "1").exists(),
     "save": operates("save"),
     "load": operates("load"),
@@ -206,14 +206,14 @@ def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_
     started.process.wait()
     eventually(lambda: not processes_of(started.run_id), "the ranks have ended")
     of_launch = f"ckpt-{started.process.pid}-*"
-    eventually(lambda: not list(Path("/dev/shm").glob(of_launch)), "the folder of the launch is gone")
-    left = started.run_folder
+    eventually(lambda: not list(Path("/dev/shm").glob(of_launch)), "the directory of the launch is gone")
+    left = started.run_directory
     # The save that was broken off has no final name, and the one before it loads as it was saved.
-    assert sorted(p.name for p in (left / FOLDER).glob("checkpoint-*")) == [
+    assert sorted(p.name for p in (left / DIRECTORY).glob("checkpoint-*")) == [
         "checkpoint-0001",
         "checkpoint-0002.partial",
     ]
-    assert _damaged_tensors(left / FOLDER / "checkpoint-0001", checkpoint=1, seed=started.session["seed"]) == []
+    assert _damaged_tensors(left / DIRECTORY / "checkpoint-0001", checkpoint=1, seed=started.session["seed"]) == []
 
     run = door.run(*TINY, "-k", "nothing_is_called_like_this", target=target)
     header = run.text.partition("collected ")[0]
@@ -226,7 +226,7 @@ def test_ranks_end_with_a_controller_that_was_killed_and_the_next_run_offers_to_
 
 
 @pytest.mark.thorough
-def test_a_killed_controllers_run_is_judged_from_what_its_folder_holds(door: FrontDoor) -> None:
+def test_a_killed_controllers_run_is_judged_from_what_its_directory_holds(door: FrontDoor) -> None:
     """Its controller is killed in the second of two measurements: the first is judged, the second is named."""
     sabotage = Sabotage(door.home, "hold", rank=5, subject=SECOND)
     started = door.start(
@@ -241,7 +241,7 @@ def test_a_killed_controllers_run_is_judged_from_what_its_folder_holds(door: Fro
     started.process.kill()
     started.process.wait()
     eventually(lambda: not processes_of(started.run_id), "the ranks have ended")
-    left = started.run_folder
+    left = started.run_directory
 
     found = _command("judge", str(started.report), "--json", f"--html={door.home / 'certificate.html'}")
     document = json.loads(found.stdout)
@@ -274,6 +274,6 @@ def test_a_run_that_goes_on_is_not_called_left_over(door: FrontDoor) -> None:
     started = _hold(door)
     other = door.run(*TINY, "-k", "nothing_is_called_like_this", report=door.home / "other-report")
     assert "left on the target" not in other.text
-    assert other.left_on_target == [started.run_folder.name]
+    assert other.left_on_target == [started.run_directory.name]
     os.kill(started.process.pid, signal.SIGINT)
     assert started.finish().left_on_target == []

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from pytest_ckpt.evidence.manifest import write_manifest
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.verification import verify_directory
 from tests.support.by_the_library import faults
 from tests.support.forging import edit
 from tests.support.front_door import (
-    FOLDER,
+    DIRECTORY,
     MEASURED,
     TINY,
     FrontDoor,
@@ -55,9 +55,9 @@ def _kill(started: Started) -> None:
 
 
 def _follows_the_files(run: Run) -> None:
-    """Check the report against its schema, and the folder against itself."""
+    """Check the report against its schema, and the directory against itself."""
     assert faults(run.document, "report") == []
-    assert [(c.name, c.details) for c in verify_folder(run.report, None) if c.outcome == "broken"] == []
+    assert [(c.name, c.details) for c in verify_directory(run.report, None) if c.outcome == "broken"] == []
 
 
 def _starts(run: Run) -> list[dict[str, Any]]:
@@ -80,7 +80,7 @@ def test_a_run_that_was_killed_in_a_save_is_continued_and_the_operation_is_named
     assert set(run.outcomes().values()) == {"met"}
     first, second = _starts(run)
     assert (first["end"], second["end"], second["measured"]) == ("killed", "finished", [MEASURED])
-    (broken,) = first["broken_off"]
+    (broken,) = first["interrupted_work"]
     assert (broken["name"], broken["operation"], broken["operations"]) == (MEASURED, "save 2", 1)
     sentence = f"Start 1 did not complete {MEASURED}: it ended in save 2, after 1 save or load."
     assert sentence in run.text.replace("\n  ", " ")
@@ -134,7 +134,7 @@ def test_a_run_that_was_killed_between_patterns_measures_the_subject_again(door:
     _kill(started)
     run = door.run(*options, RESUME)
     assert run.verdict("STORM")["outcome"] in ("met", "failed")
-    (broken,) = _starts(run)[0]["broken_off"]
+    (broken,) = _starts(run)[0]["interrupted_work"]
     assert (broken["name"], broken["operations"]) == (MEASURED, 4)
     _follows_the_files(run)
 
@@ -197,9 +197,9 @@ def test_a_complete_measurement_is_kept_however_bad_it_is(finished: tuple[FrontD
     """More suites are added, with other options that concern saves and loads in no way."""
     door, before = finished
     assert before.verdict("SAVE")["outcome"] == "failed"
-    kept = (before.report / "measurements" / f"{FOLDER}.json").read_bytes()
+    kept = (before.report / "measurements" / f"{DIRECTORY}.json").read_bytes()
     run = door.run("--cluster=5000000", "--ckpt-profile=smoke", "--ckpt-suite=conformance", "-k", "COMMIT[", RESUME)
-    assert (run.report / "measurements" / f"{FOLDER}.json").read_bytes() == kept
+    assert (run.report / "measurements" / f"{DIRECTORY}.json").read_bytes() == kept
     assert (run.code, run.verdict("SAVE")["outcome"]) == (1, "failed"), run.text
     assert run.verdict("COMMIT", "file")["outcome"] == "met"
     assert [s["suites"] for s in _starts(run)] == [["performance"], ["conformance"]]
@@ -213,10 +213,10 @@ def test_a_complete_measurement_is_kept_however_bad_it_is(finished: tuple[FrontD
 @pytest.mark.thorough
 def test_patterns_are_added_to_saves_and_loads_that_stay(door: FrontDoor) -> None:
     door.run(*TINY, "--ckpt-suite=performance")
-    kept = (door.home / "ckpt-report" / "measurements" / f"{FOLDER}.json").read_bytes()
+    kept = (door.home / "ckpt-report" / "measurements" / f"{DIRECTORY}.json").read_bytes()
     options = (*TINY, "--ckpt-suite=performance,contention")
     run = door.run(*options, RESUME)
-    assert (run.report / "measurements" / f"{FOLDER}.json").read_bytes() == kept
+    assert (run.report / "measurements" / f"{DIRECTORY}.json").read_bytes() == kept
     assert run.operations("save") == json.loads(kept)["operations"][:2]
     assert run.verdict("STORM")["outcome"] in ("met", "failed")
     assert _starts(run)[1]["measured"] == [f"patterns of {MEASURED}"]
@@ -238,7 +238,7 @@ def test_what_was_measured_under_other_conditions_is_named_and_measured_again(do
 
 
 def _changed(report: Path) -> None:
-    edit(report / "measurements" / f"{FOLDER}.json", lambda m: m["operations"].clear())
+    edit(report / "measurements" / f"{DIRECTORY}.json", lambda m: m["operations"].clear())
 
 
 def _of_another_version(report: Path) -> None:
@@ -248,7 +248,7 @@ def _of_another_version(report: Path) -> None:
 
 REFUSED: dict[str, tuple[Callable[[Path], object] | None, tuple[str, ...], str]] = {
     "nothing to add": (None, (), "is complete, and these options add nothing"),
-    "a changed folder": (_changed, (), f"is not as its last start left it: measurements/{FOLDER}.json"),
+    "a changed directory": (_changed, (), f"is not as its last start left it: measurements/{DIRECTORY}.json"),
     "another version": (_of_another_version, (), "pytest-ckpt 0.0.9 began the run of "),
     "another target": (None, ("--ckpt-target=other",), "is of another target (location: "),
     "no run": (None, ("--ckpt-report=nothing",), "nothing contains no run"),

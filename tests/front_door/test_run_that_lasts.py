@@ -85,7 +85,7 @@ def test_the_ballast_goes_though_a_rank_is_killed_beside_it(door: FrontDoor, mou
     sabotage = Sabotage(door.home, "pause", rank=0, where=" near_full 1 at 80%$")
     started = door.start(*FILLING, target=volume, environment=sabotage.environment, cluster=1)
     sabotage.wait_until_held(started)
-    assert list(started.run_folder.glob("*/ballast-80-*"))
+    assert list(started.run_directory.glob("*/ballast-80-*"))
     os.kill(started.pid_of_rank(1), signal.SIGKILL)
     run = started.finish()
     # A killed rank says nothing of the storage.

@@ -39,7 +39,7 @@ def test_every_required_requirement_is_met(good: Run) -> None:
     assert good.outcomes() == dict.fromkeys(REQUIRED, "met")
 
 
-def test_the_run_folder_holds_what_the_contract_names(good: Run) -> None:
+def test_the_run_directory_holds_what_the_contract_names(good: Run) -> None:
     names = {
         "report.json",
         "certificate.html",
@@ -107,7 +107,7 @@ def test_every_byte_of_every_load_is_compared(good: Run) -> None:
     assert integrity["fault_count"] == 0
 
 
-def test_every_file_folder_and_commit_is_counted_as_durable(good: Run) -> None:
+def test_every_file_directory_and_commit_is_counted_as_durable(good: Run) -> None:
     assert good.measurement()["durability"] == {
         "files": 8,  # two saves, two ranks, two files
         "files_synced": 8,
@@ -150,13 +150,13 @@ def test_the_events_tell_the_run_in_its_order(good: Run) -> None:
 
 def test_the_one_launch_keeps_its_command_environment_logs_and_exit(good: Run) -> None:
     """The ranks that looked at their hosts are those that measured."""
-    folder = good.report / "launches" / "1"
-    assert list(folder.parent.iterdir()) == [folder]
-    assert "mpiexec" in (folder / "command").read_text()
-    assert f"PYTEST_CKPT_RUN={good.run_id}" in (folder / "environment").read_text()
-    assert json.loads((folder / "exit.json").read_text())["exit_code"] == 0
+    directory = good.report / "launches" / "1"
+    assert list(directory.parent.iterdir()) == [directory]
+    assert "mpiexec" in (directory / "command").read_text()
+    assert f"PYTEST_CKPT_RUN={good.run_id}" in (directory / "environment").read_text()
+    assert json.loads((directory / "exit.json").read_text())["exit_code"] == 0
     for rank in (0, 1):
-        lines = map(json.loads, (folder / f"rank-{rank}.log").read_text().splitlines())
+        lines = map(json.loads, (directory / f"rank-{rank}.log").read_text().splitlines())
         first, second = (line for line in lines if line["event"] == "hello")
         assert first == second
         assert first["rank"] == rank
@@ -179,7 +179,7 @@ def _as_in_report(run: Run, found: dict[str, str]) -> None:
     assert found["subject"] == verdict["subject"]
 
 
-def test_junit_xml_of_the_run_folder_carries_each_verdict(good: Run) -> None:
+def test_junit_xml_of_the_run_directory_carries_each_verdict(good: Run) -> None:
     suite = ET.parse(good.report / "junit.xml").getroot().find("testsuite")
     assert suite is not None
     assert _properties(suite)["grade"] == "rehearsal"

@@ -150,11 +150,11 @@ def test_a_target_that_stops_answering_does_not_hold_the_run(
     assert "cannot be ended: they are blocked in the kernel until the target answers" in verdict["detail"]
     assert blocked
     (left,) = run.document["left_behind"]
-    assert str(started.run_folder) in left
+    assert str(started.run_directory) in left
     assert "may still write" in left
     assert f"left on the target: {left}" in run.text
     eventually(lambda: not processes_of(run.run_id), "the blocked ranks end when the target answers")
-    assert run.left_on_target == [started.run_folder.name]
+    assert run.left_on_target == [started.run_directory.name]
 
 
 @pytest.mark.thorough

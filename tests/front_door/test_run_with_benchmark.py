@@ -21,7 +21,7 @@ def _as_benchmarked(run: Run, file: Path, subject: str = MEASURED) -> None:
         assert found["stats"]["data"] == [o["seconds"] for o in run.operations(kind)]
         assert found["stats"]["max"] == run.verdict(kind.upper())["measured"]
         assert found["group"] == kind
-        assert found["fullname"] == found["name"]  # what runs are compared by; no folder is part of it
+        assert found["fullname"] == found["name"]  # what runs are compared by; no directory is part of it
         assert found["extra_info"]["bytes"] == run.measurement()["bytes"]
 
 

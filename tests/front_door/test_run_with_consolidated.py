@@ -68,8 +68,8 @@ def test_every_file_is_planned_and_made_durable_and_the_consolidation_is_told(sa
 
 
 def test_the_library_alone_loads_what_a_run_has_saved(saved: Run, tmp_path: Path) -> None:
-    (folder,) = saved.target.glob("pytest-ckpt-*/*/checkpoint-0002")
-    loaded = load_bare(folder, tmp_path, metadata=None, dimensions=2)
+    (directory,) = saved.target.glob("pytest-ckpt-*/*/checkpoint-0002")
+    loaded = load_bare(directory, tmp_path, metadata=None, dimensions=2)
     whole, content = layout_of(saved), Content(content_seed(saved.document["run"]["seed"], OWN))
     held: dict[str, bytes] = {}
     for shard in whole.ranks():

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.verification import verify_directory
 from tests.support.bare_dcp import load_bare, whole_tensors
 from tests.support.front_door import REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door
 from tests.support.hidden_hosts import AS_HOST
@@ -27,8 +27,8 @@ FILES = {"__0_0.distcp", "__1_0.distcp", ".metadata"}
 # A command that drops caches, and damages a file of the first checkpoint before.
 DAMAGE = """
 import os, pathlib, sys
-(folder,) = pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/checkpoint-0001")
-file, way = folder / sys.argv[2], sys.argv[3]
+(directory,) = pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/checkpoint-0001")
+file, way = directory / sys.argv[2], sys.argv[3]
 if way == "cut":
     os.truncate(file, file.stat().st_size // 2)
 elif way == "remove":
@@ -36,7 +36,7 @@ elif way == "remove":
 else:
     with file.open("r+b") as out:
         out.write(b"no pickle")
-for path in folder.parent.glob("*/*"):
+for path in directory.parent.glob("*/*"):
     with path.open("rb") as data:
         os.fsync(data.fileno())
         os.posix_fadvise(data.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -79,7 +79,7 @@ def test_every_byte_of_every_load_is_compared_and_none_was_cached(saved: Run) ->
 def test_what_is_the_library_s_and_what_is_added_are_told_apart(saved: Run) -> None:
     measurement = saved.measurement()
     assert measurement["subject"] == f"{SUBJECT}/dcp"
-    assert measurement["engine_facts"]["added"].startswith("fsync of each file once more and of the folder")
+    assert measurement["engine_facts"]["added"].startswith("fsync of each file once more and of the directory")
     assert "FileSystemWriter" in measurement["engine_facts"]["save"]
     for save in saved.operations("save"):
         assert {"open", "write", "fsync", "directory", "coordination", "commit"} == set(save["phases"])
@@ -99,7 +99,9 @@ def test_it_takes_no_more_memory_than_it_states(saved: Run) -> None:
 
 
 def test_its_evidence_verifies(saved: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    found = {check.name: check.outcome for check in verify_folder(saved.report, None) if check.outcome != "not checked"}
+    found = {
+        check.name: check.outcome for check in verify_directory(saved.report, None) if check.outcome != "not checked"
+    }
     assert set(found.values()) == {"holds"}, found
     assert main(["verify", str(saved.report)]) == 0
     assert "UNCHANGED" in capsys.readouterr().out
@@ -116,8 +118,8 @@ def kept(make_home: Callable[[str], Path]) -> Run:
 @pytest.mark.parametrize("processes", [1, 2, 4])
 def test_the_library_alone_loads_what_was_saved_with_fewer_ranks_too(kept: Run, tmp_path: Path, processes: int) -> None:
     assert kept.code == 0, kept.text
-    (folder,) = kept.target.glob("pytest-ckpt-*/*/checkpoint-0002")
-    found = load_bare(folder, tmp_path, processes)
+    (directory,) = kept.target.glob("pytest-ckpt-*/*/checkpoint-0002")
+    found = load_bare(directory, tmp_path, processes)
     assert found == whole_tensors(kept.measurement("llama3-8b-open-4"), kept.document["run"]["seed"], checkpoint=2)
 
 
@@ -288,7 +290,7 @@ def test_timed_reads_are_of_the_library_s_files(door: FrontDoor, make_home: Call
     verdict = run.verdict("COLD", subject)
     assert (verdict["outcome"], verdict["basis"]) == ("met", "timed canary"), run.text
     (reads,) = run.measurement(subject)["cache"]["canaries"]
-    assert len(reads["saved_seconds"]) >= 10
+    assert len(reads["first_read_seconds"]) >= 10
 
 
 @pytest.mark.thorough

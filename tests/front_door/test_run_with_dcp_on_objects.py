@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.verification import verify_directory
 from tests.support.bare_dcp import whole_tensors
 from tests.support.bare_dcp_objects import load_bare
 from tests.support.front_door import REQUIRED, TINY, FrontDoor, Run, opened_door
@@ -88,8 +88,8 @@ def test_the_library_commits_and_what_is_whose_is_told(saved: Saved) -> None:
 
 @THOROUGH
 def test_the_library_alone_loads_in_another_process_what_was_saved(saved: Saved, tmp_path: Path) -> None:
-    folder = next(k.rpartition("/")[0] for k in what_lies_in(saved.endpoint)[0] if "checkpoint-0002/" in k)
-    found = load_bare(saved.engine, f"s3://test/{folder}", saved.endpoint, tmp_path, CREDENTIALS)
+    directory = next(k.rpartition("/")[0] for k in what_lies_in(saved.endpoint)[0] if "checkpoint-0002/" in k)
+    found = load_bare(saved.engine, f"s3://test/{directory}", saved.endpoint, tmp_path, CREDENTIALS)
     run = saved.run
     assert found == whole_tensors(run.measurement(subject(run)), run.document["run"]["seed"], checkpoint=2)
 
@@ -97,7 +97,7 @@ def test_the_library_alone_loads_in_another_process_what_was_saved(saved: Saved,
 @THOROUGH
 def test_its_evidence_verifies_and_memory_is_as_stated(saved: Saved, capsys: pytest.CaptureFixture[str]) -> None:
     assert not [s for s in saved.run.document["disclosures"] if "more memory" in s]
-    checks = verify_folder(saved.run.report, None)
+    checks = verify_directory(saved.run.report, None)
     found = {check.name: check.outcome for check in checks if check.outcome != "not checked"}
     assert set(found.values()) == {"holds"}, found
     assert main(["verify", str(saved.run.report)]) == 0
@@ -200,7 +200,7 @@ def test_a_byte_that_a_store_flips_fails_integrity(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("options", "says"), [
-    (("--ckpt-strategy=tiered", "--ckpt-local-tier=/tmp"), "saves to a folder first"),
+    (("--ckpt-strategy=tiered", "--ckpt-local-tier=/tmp"), "saves to a directory first"),
     (("--ckpt-strategy=incremental", "--ckpt-changed-pages=10%"), "saves some checkpoints as pages"),
     (("--ckpt-strategy=compressed",), "--ckpt-strategy compressed"),
     (("--ckpt-fault-command=true", "--ckpt-repair-command=true"), "save and load together only"),

@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.verification import verify_directory
 from tests.support import CHECKOUT, by_the_library
 from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, opened_door, processes_of
 from tests.support.machine import eventually, need, need_fuse
@@ -36,12 +36,12 @@ def target(make_home: Callable[[str], Path]) -> Iterator[Target]:
         yield mounted
 
 
-def options(door: FrontDoor, breaks: list[str], mends: list[str], limit: float = 60.0) -> tuple[str, ...]:
+def options(door: FrontDoor, breaks: list[str], repairs: list[str], limit: float = 60.0) -> tuple[str, ...]:
     """Return options of a run that asks for speed and failover alone, with a limit for stalls."""
     table = door.home / "gates.toml"
     row = f'FAILOVER = {{ gate = "required", limit = {limit} }}'
     table.write_text(f'name = "failover"\nextends = "speed-only"\n[requirements]\n{row}\n')
-    commands = (f"--ckpt-fault-command={shlex.join(breaks)}", f"--ckpt-repair-command={shlex.join(mends)}")
+    commands = (f"--ckpt-fault-command={shlex.join(breaks)}", f"--ckpt-repair-command={shlex.join(repairs)}")
     return (*OPTIONS, f"--ckpt-gate-table={table}", *commands)
 
 
@@ -69,7 +69,7 @@ def test_saves_that_fail_cleanly_and_whole_loads_are_met(door: FrontDoor, target
     saves, loads = found["trials"][:3], found["trials"][3:]
     assert [t["kind"] for t in saves + loads] == ["save"] * 3 + ["load"] * 3
     for trial in found["trials"]:
-        assert trial["broke"]["exit_code"] == trial["mended"]["exit_code"] == 0
+        assert trial["fault"]["exit_code"] == trial["repaired"]["exit_code"] == 0
         assert not trial["after"]["error"]
     # A command may return when a save has written all: that one succeeds. Nothing else lets one succeed.
     errors = [o["error"] for t in saves for o in t["operations"] if o["error"]]
@@ -90,10 +90,10 @@ def test_saves_that_fail_cleanly_and_whole_loads_are_met(door: FrontDoor, target
     commands = [
         json.loads(line) for line in (run.report / "launches" / "2" / "commands.jsonl").read_text().splitlines()
     ]
-    assert [c["command"] for c in commands] == ["break", "mend"] * 6
-    assert {c.name: c.outcome for c in verify_folder(run.report, None) if c.outcome != "not checked"} == dict.fromkeys(
-        ("digests", "verdicts", "pages"), "holds"
-    )
+    assert [c["command"] for c in commands] == ["break", "repair"] * 6
+    assert {
+        c.name: c.outcome for c in verify_directory(run.report, None) if c.outcome != "not checked"
+    } == dict.fromkeys(("digests", "verdicts", "pages"), "holds")
 
 
 TRUE = ["true"]
@@ -112,11 +112,11 @@ def test_a_wrong_byte_in_a_save_that_succeeded_fails(door: FrontDoor, target: Ta
 
 @pytest.mark.thorough
 def test_a_committed_checkpoint_that_cannot_be_read_again_is_lost(door: FrontDoor, target: Target) -> None:
-    """A mend command that mends nothing: loads go on failing, and not as an error that a failover excuses."""
+    """A repair command that repairs nothing: loads go on failing, and not as an error that a failover excuses."""
     run = door.run(*options(door, target.fault_command("EIO in read"), TRUE), target=target.path)
     verdict = run.verdict("FAILOVER")
     assert (verdict["outcome"], verdict["reason"]) == ("failed", "missing bytes"), verdict
-    assert "After break 1 was mended, a committed checkpoint could not be loaded: rank" in verdict["because"]
+    assert "After break 1 was repaired, a committed checkpoint could not be loaded: rank" in verdict["because"]
     assert "EIO" in verdict["because"]
 
 
@@ -132,7 +132,7 @@ def test_a_stall_beyond_the_limit_of_the_gates_fails(door: FrontDoor, target: Ta
 
 @pytest.mark.thorough
 def test_a_save_that_is_late_while_the_storage_rebuilds_fails(door: FrontDoor, target: Target) -> None:
-    """What is slow here is the target after the mend command, until something is broken again."""
+    """What is slow here is the target after the repair command, until something is broken again."""
     words = options(door, target.clear_command, target.fault_command("slow file", seconds=1))
     run = door.run(*words, target=target.path, cluster=64)
     verdict = run.verdict("FAILOVER")
@@ -148,7 +148,7 @@ def test_a_break_command_that_fails_breaks_nothing_that_counts(door: FrontDoor, 
     assert (verdict["outcome"], verdict["reason"]) == ("not run", "command failed"), verdict
     assert verdict["because"] == "The break command ended with exit code 3: no such drive."
     # Also a command that fails may have broken something.
-    assert [t["mended"]["exit_code"] for t in found_in(run)["trials"]] == [0]
+    assert [t["repaired"]["exit_code"] for t in found_in(run)["trials"]] == [0]
     assert run.code == 8
 
 
@@ -158,8 +158,8 @@ def test_a_mend_command_that_fails_is_told(door: FrontDoor, target: Target) -> N
     run = door.run(*words, target=target.path)
     verdict = run.verdict("FAILOVER")
     assert (verdict["outcome"], verdict["reason"]) == ("not run", "command failed"), verdict
-    assert "The mend command ended with exit code 4: no spare." in verdict["because"]
-    assert "mend it by hand" in verdict["detail"]
+    assert "The repair command ended with exit code 4: no spare." in verdict["because"]
+    assert "repair it by hand" in verdict["detail"]
 
 
 @pytest.mark.thorough
@@ -177,7 +177,7 @@ def test_storage_that_hangs_fails_at_the_deadline_and_is_mended(door: FrontDoor,
     run = door.run(*words, "--ckpt-io-timeout=10s", target=target.path)
     verdict, found = run.verdict("FAILOVER"), found_in(run)
     assert (verdict["outcome"], verdict["reason"]) == ("failed", "hung"), verdict
-    assert found["mended_after"]["exit_code"] == 0
+    assert found["repaired_after"]["exit_code"] == 0
     assert untouched(run) == UNTOUCHED
     assert run.code == 1
     assert run.left_on_target == []
@@ -187,14 +187,14 @@ def test_storage_that_hangs_fails_at_the_deadline_and_is_mended(door: FrontDoor,
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_what_is_broken_is_mended_when_the_run_ends(door: FrontDoor, target: Target, number: signal.Signals) -> None:
     """Ctrl-C, or a kill that leaves the run no time for anything."""
-    broken, mended = door.home / "broken", door.home / "mended"
-    words = options(door, ["sh", "-c", f"touch {broken}; exec sleep 2"], ["touch", str(mended)])
+    broken, repaired = door.home / "broken", door.home / "repaired"
+    words = options(door, ["sh", "-c", f"touch {broken}; exec sleep 2"], ["touch", str(repaired)])
     started = door.start(*words, target=target.path)
     started.until(broken.exists, "something is broken")
-    assert not mended.exists()
+    assert not repaired.exists()
     os.kill(started.process.pid, number)
     started.process.wait()
-    eventually(mended.exists, "it is mended")
+    eventually(repaired.exists, "it is repaired")
     eventually(lambda: not processes_of(started.run_id), "no rank is left")
 
 
@@ -220,7 +220,7 @@ def test_a_replica_whose_server_is_killed_costs_nothing(make_home: Callable[[str
 def test_what_is_to_be_kept_stays_and_can_be_verified(door: FrontDoor) -> None:
     run = door.run(*options(door, TRUE, TRUE), "--ckpt-keep-files")
     assert run.verdict("FAILOVER")["outcome"] == "met"
-    kept = sorted(folder.name for folder in run.target.glob("*/*/checkpoint-*"))
+    kept = sorted(directory.name for directory in run.target.glob("*/*/checkpoint-*"))
     assert kept == ["checkpoint-0001", "checkpoint-0002"]
     verified = [sys.executable, "-m", "pytest_ckpt.cli.main", "verify", str(run.report)]
     done = subprocess.run(verified, capture_output=True, text=True, check=False, cwd=CHECKOUT)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.verification import verify_directory
 from tests.support.front_door import MEASURED, TINY, in_every_rank
 
 NO_FSYNC = "int fsync(int fd) { return 0; }\nint fdatasync(int fd) { return 0; }\n"
@@ -99,13 +99,13 @@ def test_a_conftest_that_alters_the_gates_is_noticed_and_certifies_nothing(door)
 
 @pytest.mark.parametrize("spread", [(), ("-n", "1")], ids=["alone", "xdist"])
 def test_a_conftest_that_collection_loads_is_named_too(door, spread):
-    folder = door.home / "beside" / "deep"
-    folder.mkdir(parents=True)
-    (folder / "conftest.py").write_text("")
-    (folder / "test_nothing.py").write_text("def test_nothing(): pass\n")
+    directory = door.home / "beside" / "deep"
+    directory.mkdir(parents=True)
+    (directory / "conftest.py").write_text("")
+    (directory / "test_nothing.py").write_text("def test_nothing(): pass\n")
     run = door.run(*TINY, "-k", "SAVE or nothing", *spread, "pytest_ckpt.suites", "beside")
-    assert f"conftest {folder / 'conftest.py'}" in run.document["environment"]["recorders"]
-    assert [e.name for e in verify_folder(run.report, None) if e.outcome == "broken"] == []
+    assert f"conftest {directory / 'conftest.py'}" in run.document["environment"]["recorders"]
+    assert [e.name for e in verify_directory(run.report, None) if e.outcome == "broken"] == []
 
 
 @pytest.mark.parametrize("part", ["verdicts", "fixtures", "late"])
@@ -130,7 +130,7 @@ def test_a_run_of_the_strategies_judges_the_plain_saves_that_it_measured(door):
     assert run.code in (0, 8), run.text
     outcomes = {v["id"]: v["outcome"] for v in run.document["requirements"] if v["subject"] == MEASURED}
     assert {outcomes[name] for name in ("SAVE", "LOAD", "INTEGRITY")} == {"met"}
-    assert [e.name for e in verify_folder(run.report, None) if e.outcome == "broken"] == []
+    assert [e.name for e in verify_directory(run.report, None) if e.outcome == "broken"] == []
 
 
 @pytest.mark.thorough

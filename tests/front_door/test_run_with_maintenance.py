@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.verification import verify_directory
 from tests.support import by_the_library
 from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, processes_of
 from tests.support.machine import eventually, need, need_fuse
-from tests.support.names_made import FoldersMade
+from tests.support.names_made import DirectoriesMade
 from tests.support.targets.loop_devices import loop_mount
 from tests.support.targets.misbehaving import Target, misbehaving
 
@@ -55,16 +55,16 @@ def untouched(run: Run) -> dict[str, str]:
 
 
 def holds_what_it_says(run: Run) -> None:
-    """Hold the report against its schema, and its folder against itself."""
+    """Hold the report against its schema, and its directory against itself."""
     assert by_the_library.faults(run.document, "report") == []
-    assert {c.name: c.outcome for c in verify_folder(run.report, None) if c.outcome != "not checked"} == dict.fromkeys(
-        ("digests", "verdicts", "pages"), "holds"
-    )
+    assert {
+        c.name: c.outcome for c in verify_directory(run.report, None) if c.outcome != "not checked"
+    } == dict.fromkeys(("digests", "verdicts", "pages"), "holds")
 
 
 @pytest.mark.thorough
 def test_launches_with_commands_use_no_name_of_each_other(door: FrontDoor) -> None:
-    made = FoldersMade(door.home)
+    made = DirectoriesMade(door.home)
     rows = 'UPGRADE = { gate = "required" }\nFAILOVER = { gate = "required", limit = 60.0 }'
     (door.home / "both.toml").write_text(f'name = "both"\nextends = "speed-only"\n[requirements]\n{rows}\n')
     commands = (
@@ -243,13 +243,13 @@ def test_a_snapshot_that_costs_too_much_fails(door: FrontDoor, target: Target) -
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    "what", ["the target itself", "another view of it", "a word", "a folder without it", "nothing"]
+    "what", ["the target itself", "another view of it", "a word", "a directory without it", "nothing"]
 )
 def test_what_is_no_snapshot_is_not_judged_as_one(door: FrontDoor, target: Target, what: str) -> None:
     assert target.second
     fields = {
         "the target itself": str(target.path), "another view of it": str(target.second), "a word": "done",
-        "a folder without it": str(door.home), "nothing": "",
+        "a directory without it": str(door.home), "nothing": "",
     }[what]  # fmt: skip
     run = door.run(*snapshots(door, ["echo", fields], ["true"]), target=target.path)
     verdict = run.verdict("SNAPSHOT")

@@ -27,7 +27,7 @@ def test_it_meets_what_is_asked_and_leaves_nothing(door: FrontDoor, strategy: st
     assert measurement["integrity"]["bytes_checked"] == measurement["integrity"]["bytes_expected"] > 0
     assert measurement["durability"]["files_synced"] == measurement["durability"]["files"]
     assert "as megatron-core 0.16.1 was traced" in measurement["engine_facts"]["save"]
-    assert "the tracker and every folder without fsync" in measurement["engine_facts"]["the job itself"]
+    assert "the tracker and every directory without fsync" in measurement["engine_facts"]["the job itself"]
     assert run.left_on_target == []
     assert main(["verify", str(run.report)]) == 0
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.rejudge import judge_folder
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.rejudge import judge_directory
+from pytest_ckpt.evidence.verification import verify_directory
 from tests.support.front_door import REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door
 from tests.support.machine import need_fuse
 from tests.support.made_job_patterns import PAUSED, TWO_RANKS
@@ -23,8 +23,8 @@ FILE, SMALL = "replay-1-0.bin", "replay-0-2.bin"
 # A command that drops caches, and damages a file of the first checkpoint before.
 DAMAGE = """
 import os, pathlib, sys
-(folder,) = pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/checkpoint-0001")
-file, way = folder / sys.argv[2], sys.argv[3]
+(directory,) = pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/checkpoint-0001")
+file, way = directory / sys.argv[2], sys.argv[3]
 if way == "remove":
     file.unlink(missing_ok=True)
 elif way == "cut":
@@ -35,7 +35,7 @@ else:
         byte = out.read(1)
         out.seek(-1, 1)
         out.write(bytes([byte[0] ^ 1]))
-for path in folder.parent.glob("*/*"):
+for path in directory.parent.glob("*/*"):
     with path.open("rb") as data:
         os.fsync(data.fileno())
         os.posix_fadvise(data.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -43,7 +43,7 @@ for path in folder.parent.glob("*/*"):
 
 
 def words_in(home: Path) -> tuple[str, ...]:
-    """Return the words that replay the pattern of a file in a folder."""
+    """Return the words that replay the pattern of a file in a directory."""
     (home / "job.pattern.json").write_text(TWO_RANKS)
     return "--ckpt-engine=replay", f"--ckpt-replay-file={home}/job.pattern.json"
 
@@ -83,17 +83,17 @@ def test_the_certificate_names_the_pattern_and_what_the_job_leaves_out(replayed:
     assert listed.startswith("engine replay replays job.pattern.json (digest ")
     assert listed in (replayed.report / "certificate.html").read_text()
     facts = replayed.measurement(OWN)["engine_facts"]
-    assert facts["the job itself"] == "2 of 4 files without fsync behind the last write, 1 fsyncs of folders"
+    assert facts["the job itself"] == "2 of 4 files without fsync behind the last write, 1 fsyncs of directories"
     assert facts["load"].startswith("each rank its own files, in reads of 100,000 bytes")
 
 
-def test_the_folder_is_judged_and_verified_without_the_pattern(replayed: Run, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(replayed.report, tmp_path / "run"))
-    again = judge_folder(folder, {})
+def test_the_directory_is_judged_and_verified_without_the_pattern(replayed: Run, tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(replayed.report, tmp_path / "run"))
+    again = judge_directory(directory, {})
     for part in ("checkpoints", "requirements", "measurements", "grade", "exit_code"):
         assert again[part] == replayed.document[part], part
     assert [s for s in again["disclosures"] if "replays job.pattern.json" in s]
-    assert {check.outcome for check in verify_folder(folder, None)} <= {"holds", "not checked"}
+    assert {check.outcome for check in verify_directory(directory, None)} <= {"holds", "not checked"}
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_run_with_the_pauses_of_the_job_says_so(door: FrontDoor, tmp_path: Pat
     assert measurement["engine_facts"]["pauses"] == "as recorded, 0.060 s of a thread at most, within every save"
     saves = [o for o in measurement["operations"] if o["kind"] == "save"]
     assert all(save["phases"]["pause"] >= 0.06 for save in saves)
-    assert {check.outcome for check in verify_folder(run.report, None)} <= {"holds", "not checked"}
+    assert {check.outcome for check in verify_directory(run.report, None)} <= {"holds", "not checked"}
 
 
 @pytest.mark.thorough

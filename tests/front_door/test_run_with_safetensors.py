@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.facts.file_rules import SAFETENSORS_FILES
 from pytest_ckpt.ranks.content import Content, TensorKey, content_seed
 from pytest_ckpt.sizing.files import names_of, shard_files
@@ -31,21 +31,21 @@ SHARD = "shard-00002-model-00002-of-00004.safetensors"
 # A command that drops caches, and damages a file of the first checkpoint before.
 DAMAGE = """
 import os, pathlib, shutil, sys
-(folder,) = pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/checkpoint-0001")
-file, way = folder / sys.argv[2], sys.argv[3]
+(directory,) = pathlib.Path(sys.argv[1]).glob("pytest-ckpt-*/*/checkpoint-0001")
+file, way = directory / sys.argv[2], sys.argv[3]
 if way == "cut":
     os.truncate(file, file.stat().st_size // 2)
 elif way == "remove":
     file.unlink()
 elif way == "other checkpoint":
-    shutil.copy(folder.parent / "checkpoint-0002" / file.name, file)
+    shutil.copy(directory.parent / "checkpoint-0002" / file.name, file)
 else:
     with file.open("r+b") as out:
         size = file.stat().st_size
         at = out.seek(size // 2 // 4096 * 4096)
         # More than a page of a tensor, which begins anywhere in one of the file; the file keeps its size.
         out.write(bytes(min(12288, size - at)))
-for path in folder.parent.glob("*/*"):
+for path in directory.parent.glob("*/*"):
     with path.open("rb") as data:
         os.fsync(data.fileno())
         os.posix_fadvise(data.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -77,7 +77,7 @@ def test_every_byte_of_every_load_is_compared_and_none_was_cached(saved: Run) ->
 
 def test_what_is_the_library_s_and_what_is_added_are_told_apart(saved: Run) -> None:
     facts = saved.measurement(OWN)["engine_facts"]
-    assert facts["added"].startswith("the index with an fsync, and fsync of the folder, in every save")
+    assert facts["added"].startswith("the index with an fsync, and fsync of the directory, in every save")
     assert "safetensors.numpy.save" in facts["save"]
     for save in saved.operations("save", OWN):
         assert {"open", "write", "fsync", "close", "directory", "coordination", "commit"} == set(save["phases"])
@@ -111,7 +111,9 @@ def test_it_takes_no_more_memory_than_it_states(saved: Run) -> None:
 
 
 def test_its_evidence_verifies(saved: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    found = {check.name: check.outcome for check in verify_folder(saved.report, None) if check.outcome != "not checked"}
+    found = {
+        check.name: check.outcome for check in verify_directory(saved.report, None) if check.outcome != "not checked"
+    }
     assert set(found.values()) == {"holds"}, found
     assert main(["verify", str(saved.report)]) == 0
     assert "UNCHANGED" in capsys.readouterr().out
@@ -134,7 +136,7 @@ def test_the_library_alone_loads_what_a_run_has_saved(make_home: Callable[[str],
     with opened_door(make_home("kept")) as door:
         kept = door.run(*TINY, SAFETENSORS, "--ckpt-keep-files")
     assert kept.code == 0, kept.text
-    (folder,) = kept.target.glob("pytest-ckpt-*/*/checkpoint-0002")
+    (directory,) = kept.target.glob("pytest-ckpt-*/*/checkpoint-0002")
     content = Content(content_seed(kept.document["run"]["seed"], OWN))
     wanted = {}
     for shard in layout_of(kept).ranks():
@@ -143,7 +145,7 @@ def test_the_library_alone_loads_what_a_run_has_saved(make_home: Callable[[str],
             key = TensorKey(checkpoint=2, rank=shard.rank, tensor=number)
             data = content.expected(key, 0, tensor.bytes).tobytes()
             wanted[f"{tensor.name}/rank{shard.rank}"] = (tensor.dtype, data, place)
-    assert load_bare(folder, tmp_path) == wanted
+    assert load_bare(directory, tmp_path) == wanted
 
 
 @pytest.mark.thorough

@@ -71,12 +71,12 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
     def killed(child):
         kill(child)
         newest = sorted(target.glob("*/*/checkpoint-*"))[-1:]
-        for folder in newest if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "0" else []:
+        for directory in newest if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "0" else []:
             if os.environ["CKPT_WAY"] == "lose" and "d" in child.sent:
-                for file in folder.iterdir():
+                for file in directory.iterdir():
                     os.truncate(file, file.stat().st_size // 2)
-            elif os.environ["CKPT_WAY"] == "show" and folder.name.endswith(".partial"):
-                folder.rename(folder.with_name(folder.name.removesuffix(".partial")))
+            elif os.environ["CKPT_WAY"] == "show" and directory.name.endswith(".partial"):
+                directory.rename(directory.with_name(directory.name.removesuffix(".partial")))
 
     ForkedProcess.kill = killed
 """

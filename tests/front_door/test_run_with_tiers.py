@@ -28,14 +28,14 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
     local = os.environ["CKPT_LOCAL"]
 
     def hidden(store, subject):
-        return committed(store, subject) if str(store._folder).startswith(local) else []
+        return committed(store, subject) if str(store._directory).startswith(local) else []
 
     def kept(store, ref, names):
-        if not str(store._folder).startswith(local) or ref.number < 163:
+        if not str(store._directory).startswith(local) or ref.number < 163:
             delete(store, ref, names)
 
     def finished(store, ref):
-        if not str(store._folder).startswith(local) or ref.number < 163:
+        if not str(store._directory).startswith(local) or ref.number < 163:
             finish_delete(store, ref)
 
     if os.environ["CKPT_WAY"] == "hide":

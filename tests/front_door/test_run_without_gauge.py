@@ -87,10 +87,10 @@ def test_a_cache_that_the_given_command_drops_is_proven_cold_by_timed_reads(targ
     verdict = run.verdict("COLD", SUBJECT)
     assert (verdict["outcome"], verdict["basis"]) == ("met", "timed canary")
     assert "the drop works" in verdict["because"]
-    assert len(canaries(run)["saved_seconds"]) == 10
-    assert len(canaries(run)["behind_seconds"]) == 10
-    assert canaries(run)["elsewhere_seconds"] == []
-    assert len(canaries(run)["judged_seconds"]) == len(canaries(run)["judged_behind_seconds"]) == 10
+    assert len(canaries(run)["first_read_seconds"]) == 10
+    assert len(canaries(run)["dropped_reread_seconds"]) == 10
+    assert canaries(run)["other_client_seconds"] == []
+    assert len(canaries(run)["judged_seconds"]) == len(canaries(run)["judged_reread_seconds"]) == 10
     assert run.left_on_target == []
 
 
@@ -130,7 +130,7 @@ def test_without_any_cache_a_second_client_proves_it(target: Target, door: Front
     verdict = run.verdict("COLD", SUBJECT)
     assert (verdict["outcome"], verdict["basis"]) == ("met", "timed canary")
     assert "no cache of this client helps" in verdict["because"]
-    assert len(canaries(run)["elsewhere_seconds"]) == 10
+    assert len(canaries(run)["other_client_seconds"]) == 10
 
 
 @pytest.mark.thorough
@@ -150,7 +150,7 @@ def test_what_the_process_of_a_mount_keeps_is_found_by_a_second_client_although_
         run = door.run(*TINY, *OF_CANARIES, *options, target=target.path)
         target.empty()
     verdict = run.verdict("COLD", SUBJECT)
-    assert run.measurement(SUBJECT)["cache"]["gauge"]
+    assert run.measurement(SUBJECT)["cache"]["probe"]
     says = "The kernel counts none of it, and yet" if survives else "What the kernel does not count, timed reads show"
     assert says in verdict["because"], run.text
     assert (run.code, verdict["outcome"]) == ((1, "failed") if survives else (0, "met"))

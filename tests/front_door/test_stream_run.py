@@ -192,10 +192,10 @@ def test_checkpoints_that_were_kept_are_read_by_torch(undirected: Run) -> None:
     planned = layout("llama3-8b", mode="open", processes=2, scale=1 / 10_000)
     content = Content(content_seed(undirected.measurement()["seed"], MEASURED))
     for checkpoint in (1, 2):
-        (folder,) = undirected.target.glob(f"*/{SUBJECT}+stream/checkpoint-{checkpoint:04d}")
+        (directory,) = undirected.target.glob(f"*/{SUBJECT}+stream/checkpoint-{checkpoint:04d}")
         for rank in planned.ranks():
             engine = TorchEngine(rank, content, Activity())
-            assert engine.load(committed_in(folder), 0, clock_of()) == rank.bytes
+            assert engine.load(committed_in(directory), 0, clock_of()) == rank.bytes
             check = engine.verify(checkpoint)
             assert (check.bytes_checked, check.fault_count) == (rank.bytes, 0)
 

@@ -39,7 +39,7 @@ PROGRAM = """
 import os, subprocess, sys, tempfile
 from pathlib import Path
 from tests.support.fuzz import sandbox
-from tests.support.fuzz.families import RunFolders, reported
+from tests.support.fuzz.families import RunDirectories, reported
 sandbox.HANG_SECONDS = 1
 home = Path(tempfile.mkdtemp())
 (home / "inside").mkdir()
@@ -61,7 +61,7 @@ WRONG = {
     "memory": ("bytearray(2 << 30)", "MemoryError"),
     "a file elsewhere": ("open('elsewhere', 'w')", "written elsewhere (opened to write)"),
     "a file elsewhere, through a link": ("open(home / 'link' / 'elsewhere', 'w')", "written elsewhere"),
-    "a folder elsewhere": ("os.mkdir(home / 'elsewhere')", "written elsewhere (os.mkdir)"),
+    "a directory elsewhere": ("os.mkdir(home / 'elsewhere')", "written elsewhere (os.mkdir)"),
     "a file that is removed": ("os.rename(home / 'link', home / 'inside' / 'x')", "written elsewhere (os.rename)"),
     "a process": ("subprocess.run(['true'])", "subprocess.Popen"),
     "what steers a terminal": ("print(chr(27) + '[2J')", "standard output holds"),
@@ -89,17 +89,17 @@ from pathlib import Path
 from pytest_ckpt.evidence import judged_run, rejudge
 from tests.support.fuzz.__main__ import Worker
 worker = Worker(Path(tempfile.mkdtemp()), keep=False)
-worker.begin(["folders"])
+worker.begin(["directories"])
 {sabotage}
 worker.enclose()
-print([fault for number in range(60) for fault in worker.attempt("folders", "planted", number)[1]])
+print([fault for number in range(60) for fault in worker.attempt("directories", "planted", number)[1]])
 """
 
 
 @pytest.mark.thorough
 def test_a_verdict_that_becomes_better_is_seen():
-    """Where ``judge`` does not look whether the folder was changed, and every verdict is met."""
-    sabotage = "rejudge.changes_of_facts = lambda folder: []\n" + textwrap.dedent(
+    """Where ``judge`` does not look whether the directory was changed, and every verdict is met."""
+    sabotage = "rejudge.changes_of_facts = lambda directory: []\n" + textwrap.dedent(
         """
         def met(*said, before=judged_run.decide):
             return dataclasses.replace(before(*said), outcome="met")
@@ -124,7 +124,7 @@ def test_the_same_case_is_made_again():
 @pytest.mark.thorough
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_attacks_that_are_ended_leave_nothing_behind(how, tmp_path):
-    """Neither the folder of the attacks nor the processes that make them."""
+    """Neither the directory of the attacks nor the processes that make them."""
     program = f"""
 import sys, tempfile
 from tests.support.fuzz import __main__ as fuzz

@@ -12,7 +12,7 @@ from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.client_proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, RankSpan
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.grading.reservations import untried
+from pytest_ckpt.grading.reservations import not_tested
 from pytest_ckpt.judging.client_proofs import (
     client_reasons,
     describe_effect,
@@ -169,7 +169,7 @@ def test_durability_that_nothing_proved_is_a_reservation():
     settings = resolve({"ckpt_cluster": "16000"}, {})
 
     def first(*fsyncs):
-        found = untried(settings, built_in("posix-shared"), REQUIREMENTS, [measured(*fsyncs)], has_files=True)
+        found = not_tested(settings, built_in("posix-shared"), REQUIREMENTS, [measured(*fsyncs)], has_files=True)
         return found[0]
 
     assert first(UNSEEN).startswith("Durability was acknowledged, not proven. The effect of fsync was not observable")

@@ -1,4 +1,4 @@
-"""What stands in for a gauge of the page cache: each proof holds, lacks something, or accuses, and says why."""
+"""What stands in for a probe of the page cache: each proof holds, lacks something, or accuses, and says why."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.made_maintenance import upgraded
 from tests.support.made_measurement import LIMITS, judged, measurement
 
 GIB = 1 << 30
-BLIND = CacheFacts(required=True, readings=(), policy="auto", method="none", gauge="", resident_fraction=None,
+BLIND = CacheFacts(required=True, readings=(), policy="auto", method="none", probe="", resident_fraction=None,
                    detail="neither call saw the file")  # fmt: skip
 SLOW, FAST = 0.5, 0.1
 
@@ -54,7 +54,7 @@ CASES = {
     "all is fast, and nobody else reads": (canaries(FAST, FAST, FAST), "unknown", "--ckpt-second-mount"),
     "all is slow, and nobody else reads": (canaries(SLOW, SLOW, SLOW), "unknown", "--ckpt-second-mount"),
     "read again it is faster, dropped or not": (canaries(SLOW, FAST, FAST), "unknown", "told apart"),
-    "this host caches below": (canaries(SLOW, SLOW, SLOW, SLOW, below_bytes=600 << 20), "unknown", "below the target"),
+    "this host caches below": (canaries(SLOW, SLOW, SLOW, SLOW, cache_growth_bytes=600 << 20), "unknown", "below the target"),
     "the other host is slow by itself": (
         canaries(FAST, FAST, FAST, SLOW, client_own_seconds=(SLOW,) * 10), "unknown", "told apart"),
     "the other host is fast with its own": (
@@ -70,7 +70,7 @@ CASES = {
     "a cache survives, is a little faster the second time, and nobody else reads": (
         canaries(0.069, 0.05, 0.064), "unknown", "told apart"),
     "too few": (canaries(SLOW, FAST, SLOW, count=9), "unknown", "only 9 of 10"),
-    "none": (CanaryReads(host="n1", bytes=64 << 20, not_made="the checkpoints are small"), "unknown", "are small"),
+    "none": (CanaryReads(host="n1", bytes=64 << 20, not_read_reason="they are small"), "unknown", "are small"),
 }  # fmt: skip
 
 
@@ -97,7 +97,7 @@ def test_a_cache_that_keeps_what_is_judged_and_knows_the_canaries_is_no_proof(pr
     reads, _, _ = CASES[proven]
     parts = {
         name: tuple(seconds * (1 + 0.01 * (n % 3)) for n in range(10))
-        for name, seconds in {"judged_seconds": judged, "judged_behind_seconds": behind}.items()
+        for name, seconds in {"judged_seconds": judged, "judged_reread_seconds": behind}.items()
     }
     proof = of_canaries(dataclasses.replace(reads, **parts))
     assert (proof.found, proof.basis) == (found, "timed canary" if found == "proven" else None)
@@ -117,9 +117,9 @@ def test_the_verdict_says_so(reads, found, words):
 
 @pytest.mark.parametrize(("reads", "found", "words"), CASES.values(), ids=CASES)
 def test_an_older_report_that_has_no_second_pair_keeps_its_verdict(reads, found, words):
-    proof = of_canaries(dataclasses.replace(reads, behind_seconds=()))
+    proof = of_canaries(dataclasses.replace(reads, dropped_reread_seconds=()))
     assert (proof.found, words in proof.because) == (found, True)
-    assert reads.not_made or len(reads.saved_seconds) < 10 or proof.because != of_canaries(reads).because
+    assert reads.not_read_reason or len(reads.first_read_seconds) < 10 or proof.because != of_canaries(reads).because
 
 
 # Other work on the host makes each read five times as slow, for some of the reads.
@@ -153,7 +153,7 @@ def test_other_work_between_the_reads_is_no_drop_that_works(reads, found, words)
 
 def test_one_pair_alone_proved_what_two_do_not():
     burst, _, _ = BURSTS["after the drop, a cache of loaded files survives"]
-    assert of_canaries(dataclasses.replace(burst, behind_seconds=())).found == "proven"
+    assert of_canaries(dataclasses.replace(burst, dropped_reread_seconds=())).found == "proven"
     assert judged("COLD", of(burst)).outcome == "not run"
 
 
@@ -169,10 +169,10 @@ def test_what_a_cache_serves_after_the_drop_is_never_proven_whatever_else_the_ho
     reads = CanaryReads(
         host="n1",
         bytes=64 << 20,
-        saved_seconds=tuple(first * load for load in before),
-        again_seconds=tuple(FAST * load for load in before),
-        dropped_seconds=tuple(FAST * load for load in after),
-        behind_seconds=tuple(FAST * load * share for load, share in zip(after, uneven, strict=True)),
+        first_read_seconds=tuple(first * load for load in before),
+        reread_seconds=tuple(FAST * load for load in before),
+        dropped_read_seconds=tuple(FAST * load for load in after),
+        dropped_reread_seconds=tuple(FAST * load * share for load, share in zip(after, uneven, strict=True)),
     )
     assert of_canaries(reads).found == "unknown"
 
@@ -191,8 +191,9 @@ times = st.floats(0.001, 100)
 @given(st.lists(st.tuples(times, times, times, times), min_size=10, max_size=16))
 def test_who_is_as_fast_as_the_other_client_is_never_accused_and_who_is_faster_never_proven(rows):
     saved, again, dropped, elsewhere = map(tuple, zip(*rows, strict=True))
-    reads = CanaryReads(host="n1", bytes=1, saved_seconds=saved, again_seconds=again, dropped_seconds=dropped,
-                        elsewhere_seconds=elsewhere, client="n2")  # fmt: skip
+    reads = CanaryReads(
+        host="n1", bytes=1, first_read_seconds=saved, reread_seconds=again, dropped_read_seconds=dropped,
+                        other_client_seconds=elsewhere, client="n2")  # fmt: skip
     found = of_canaries(reads).found
     if all(a >= b for a, b in zip((*saved, *dropped), elsewhere * 2, strict=True)):
         assert found != "cached"
@@ -320,7 +321,7 @@ def test_the_word_of_an_object_store_is_no_proof_where_it_may_be_certified(gates
     assert elsewhere.outcome == "met"
 
 
-COUNTED = dataclasses.replace(BLIND, gauge="cachestat", resident_fraction=0.0, detail="")
+COUNTED = dataclasses.replace(BLIND, probe="cachestat", resident_fraction=0.0, detail="")
 
 
 @pytest.mark.parametrize(

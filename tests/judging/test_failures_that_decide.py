@@ -45,7 +45,7 @@ IN_LOADS = {"saves": (1.0, 1.0, 1.0), "loads": ()}
     (failed_in(at("load", 1), errno="ENFILE"), IN_LOADS, {"SAVE": "met", "LOAD": "not run"}),
     (failed_in(at("save", 2), "hung", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
     (failed_in(at("save", 2), "too slow", ""), IN_SAVES, {"SAVE": "failed", "LOAD": "not run"}),
-    # The target refuses the first folder: no save can be made on it.
+    # The target refuses the first directory: no save can be made on it.
     (failed_in(at(stage="prepare"), errno="EROFS"), {"saves": (), "loads": ()}, {"SAVE": "failed", "LOAD": "not run"}),
     (failed_in(at(stage="prepare"), "hung", ""), {"saves": (), "loads": ()}, {"SAVE": "failed", "LOAD": "not run"}),
     # The client has no memory left while it makes content: that is not the storage's fault.

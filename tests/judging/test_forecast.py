@@ -52,7 +52,7 @@ def test_without_a_sign_of_a_ceiling_there_are_bounds_only(tmp_path) -> None:
     )
     save = document["forecast"][0]["projected"][0]
     assert save["median"] is None
-    assert "no ceiling shows" in save["why_not"]
+    assert "no ceiling shows" in save["unavailable_reason"]
     assert "bounds only" in (tmp_path / "run" / "certificate.html").read_text()
 
 
@@ -64,13 +64,13 @@ def test_a_measurement_without_its_end_has_none(tmp_path) -> None:
 
 
 def test_a_forecast_that_was_changed_is_found(tmp_path, capsys) -> None:
-    folder = tmp_path / "run"
-    made_up_run.make_run(folder)
-    report = json.loads((folder / "report.json").read_text())
+    directory = tmp_path / "run"
+    made_up_run.make_run(directory)
+    report = json.loads((directory / "report.json").read_text())
     report["forecast"][0]["month"]["goodput"] = 0.999
-    (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n")
-    write_manifest(folder)
-    assert main(["verify", str(folder)]) == 1
+    (directory / "report.json").write_text(json.dumps(report, indent=1) + "\n")
+    write_manifest(directory)
+    assert main(["verify", str(directory)]) == 1
     output = capsys.readouterr().out
     assert "verdicts   broken" in output
     assert "CHANGED" in output

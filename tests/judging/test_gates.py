@@ -168,11 +168,11 @@ def test_a_row_for_a_whole_requirement_stands_above_rows_for_its_checks_in_the_t
 
 @given(st.sampled_from(sorted(known_names())), st.sampled_from(get_args(GateKind)))
 def test_only_what_asks_for_less_counts_as_relaxed(name, kind):
-    import tempfile  # noqa: PLC0415 - a folder for each example
+    import tempfile  # noqa: PLC0415 - a directory for each example
     from pathlib import Path  # noqa: PLC0415
 
-    with tempfile.TemporaryDirectory() as folder:
-        gates = own(Path(folder), f'[requirements]\n"{name}" = {{ gate = "{kind}" }}\n')
+    with tempfile.TemporaryDirectory() as directory:
+        gates = own(Path(directory), f'[requirements]\n"{name}" = {{ gate = "{kind}" }}\n')
     strength = get_args(GateKind)[::-1]
     before = built_in("posix-shared").kinds.get(name, known_names()[name].gate)
     assert bool(gates.relaxed) == (strength.index(kind) < strength.index(before))

@@ -63,7 +63,7 @@ def hold(name, text):
 # One of what comes in numbers.
 OF_ONE = re.compile(
     r"(?<![\d.,])1 (other |more |faulty |loaded )?(accelerators|bits|bursts|bytes|checkpoints|checks|commits|faults"
-    r"|files|folders|loads|operations|places|processes|ranks|reads|samples|saves|trials)\b"
+    r"|files|directories|loads|operations|places|processes|ranks|reads|samples|saves|trials)\b"
 )
 
 

@@ -91,16 +91,16 @@ def test_what_ended_for_another_reason_is_not_run():
 
 
 def test_a_command_that_failed_decides_nothing():
-    assert outcome(failed_over(trials=(trial(broke=REFUSED),), not_run=REFUSED.sentence)) == (
+    assert outcome(failed_over(trials=(trial(fault=REFUSED),), not_run=REFUSED.sentence)) == (
         "not run",
         "command failed",
     )
 
 
 def test_a_mend_command_that_failed_after_the_ranks_is_told():
-    left = CommandRun(command="mend", seconds=1.0, exit_code=None, output="it was killed")
+    left = CommandRun(command="repair", seconds=1.0, exit_code=None, output="it was killed")
     hung = failed_in(at("save", 2, scenario="failover"), "hung")
-    assert "mend it by hand" in judged("FAILOVER", failed_over(failure=hung, mended_after=left)).detail
+    assert "repair it by hand" in judged("FAILOVER", failed_over(failure=hung, repaired_after=left)).detail
 
 
 @pytest.mark.parametrize(

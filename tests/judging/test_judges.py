@@ -116,7 +116,7 @@ def test_one_load_of_which_nothing_is_known_keeps_coldness_undecided():
 
 
 def test_where_no_gauge_tells_the_truth_coldness_is_not_run():
-    blind = CacheFacts(required=True, readings=(), policy="auto", method="none", gauge="", resident_fraction=None,
+    blind = CacheFacts(required=True, readings=(), policy="auto", method="none", probe="", resident_fraction=None,
                        detail="neither call saw the file")  # fmt: skip
     verdict = judged("COLD", measurement(resident=None, cache=blind))
     assert verdict.outcome == "not run"
@@ -144,7 +144,7 @@ def test_both_readings_of_the_cache_rule_are_told():
 
 
 @pytest.mark.parametrize(("short", "says"), [({"files_synced": 23}, "Of 24 files only 23"),
-                                             ({"directories_synced": 14}, "Of 15 folders only 14"),
+                                             ({"directories_synced": 14}, "Of 15 directories only 14"),
                                              ({"commits": 2}, "Of 3 commits only 2"),
                                              ({"files": 0, "files_synced": 0}, "Of 0 files only 0")])  # fmt: skip
 def test_one_call_too_few_fails(short, says):

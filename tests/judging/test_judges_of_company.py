@@ -63,7 +63,7 @@ def test_beside_a_neighbour_a_save_may_take_a_quarter_longer(beside, is_met):
 def test_the_medians_are_compared(alone, growth):
     beside = tuple(s * growth for s in alone)
     verdict = judged(
-        "NEIGHBOUR", with_neighbour(alone_seconds=tuple(alone), contended_seconds=(*beside[:2], beside[2]))
+        "NEIGHBOUR", with_neighbour(undisturbed_seconds=tuple(alone), contended_seconds=(*beside[:2], beside[2]))
     )
     assert verdict.measured == pytest.approx(growth)
 
@@ -89,7 +89,7 @@ def test_a_save_beside_reads_may_take_a_quarter_longer_than_the_limit(size):
     assert verdict.limit == pytest.approx(limit)
 
 
-@pytest.mark.parametrize("which", ["alone_reads", "contended_reads"])
+@pytest.mark.parametrize("which", ["undisturbed_reads", "contended_reads"])
 def test_of_few_reads_there_is_no_99th_percentile(which):
     verdict = judged("MIXED", with_reads(**{which: (300, 99, 300)}))
     assert verdict.outcome == "not run"

@@ -14,7 +14,7 @@ from pytest_ckpt.config.gate_files import settle
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.sizing.near_full import LEVELS, Volume, why_not
+from pytest_ckpt.sizing.near_full import LEVELS, Volume, unavailable_reason
 from tests.support.made_measurement import at, failed_in, judged, measurement
 from tests.support.made_patterns import endured, filled
 
@@ -169,6 +169,6 @@ def test_ballast_brings_a_volume_to_its_level_and_no_further(used, free, level):
     ],
 )
 def test_a_volume_is_filled_where_it_holds_nobody_s_data_and_a_checkpoint_still_fits(used, free, checkpoint, says):
-    reason = why_not(Volume(used_bytes=used, free_bytes=free), checkpoint)
+    reason = unavailable_reason(Volume(used_bytes=used, free_bytes=free), checkpoint)
     assert says in reason
     assert bool(reason) == bool(says)

@@ -71,8 +71,8 @@ def test_where_the_kernel_counts_nothing_timed_reads_that_show_the_drop_stand_in
     saturated = {"saves": SATURATED, "loads": SATURATED, "resident": None}
     reads = {"saved": 0.5, "again": 0.1, "dropped": 0.5, "behind": 0.1}
     timed = CanaryReads(host="n1", bytes=64 << 20, **{f"{name}_seconds": (s,) * 10 for name, s in reads.items()})
-    none = CanaryReads(host="n2", bytes=64 << 20, not_made="the checkpoints are small")
-    unknown = CacheFacts(required=True, readings=(), policy="auto", method="command", gauge="", resident_fraction=None,
+    none = CanaryReads(host="n2", bytes=64 << 20, not_read_reason="the checkpoints are small")
+    unknown = CacheFacts(required=True, readings=(), policy="auto", method="command", probe="", resident_fraction=None,
                          canaries=(none,))  # fmt: skip
     proven = dataclasses.replace(unknown, canaries=(timed,))
     assert judged("SCALING", scaled(**saturated, cache=proven)).reason == "over limit"
@@ -82,6 +82,6 @@ def test_where_the_kernel_counts_nothing_timed_reads_that_show_the_drop_stand_in
         cache = dataclasses.replace(unknown, canaries=canaries)
         assert judged("SCALING", scaled(**saturated, cache=cache)).reason == "unproven"
     # What the kernel counted is not talked away.
-    counted = dataclasses.replace(proven, gauge="cachestat")
+    counted = dataclasses.replace(proven, probe="cachestat")
     assert judged("SCALING", scaled(resident=10**9, cache=counted)).reason == "cached"
     assert judged("SCALING", scaled(**saturated, cache=counted)).reason == "unproven"

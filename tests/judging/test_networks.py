@@ -23,13 +23,15 @@ MEASURED = measurement(
 )
 
 
-def hosts(sends: float | None = 5.0, receives: float | None = 100.0, why_not: str = "", basis: str = "streams"):
+def hosts(
+    sends: float | None = 5.0, receives: float | None = 100.0, unavailable_reason: str = "", basis: str = "streams"
+):
     network = HostNetwork(
         basis=basis,
         sends_bytes_per_second=sends and sends * GB,
         receives_bytes_per_second=receives and receives * GB,
         over="10.0.0.1 and 10.0.0.2",
-        why_not=why_not,
+        unavailable_reason=unavailable_reason,
     )
     return [{"host": name, "network": dataclasses.asdict(network)} for name in ("n1", "n2")]
 
@@ -68,7 +70,7 @@ def test_a_rate_that_the_user_stated_is_called_so():
 
 def test_nothing_is_told_where_no_network_is_known_and_nothing_is_guessed_where_it_was_not_measured():
     assert client_limits([MEASURED], networks_of([{"host": "n1"}, {"host": "n2", "network": None}])) == []
-    (sentence,) = client_limits([MEASURED], known(None, None, why_not="none of these ports can be had."))
+    (sentence,) = client_limits([MEASURED], known(None, None, unavailable_reason="none of these ports can be had."))
     why = "the network of n1, n2 was not measured: none of these ports can be had"
     assert sentence == f"whether clients were the limit is not known: {why}"
 

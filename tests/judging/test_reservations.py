@@ -10,7 +10,7 @@ from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS, Observation
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.grading.reservations import is_projectable, relevance, untried
+from pytest_ckpt.grading.reservations import is_projectable, not_tested, relevance
 from pytest_ckpt.grading.scope import scope_of
 from pytest_ckpt.sizing.plan import plan_run
 from tests.support.made_measurement import measurement
@@ -62,7 +62,7 @@ def test_one_host_or_a_local_disk_is_no_reservation_for_a_cluster_of_one_host():
 def untried_of(kind="nfs4", *, has_files=True, **asked):
     settings = dataclasses.replace(resolve({"ckpt_cluster": "16000", **asked}, {}), suites=("performance",))
     gates = built_in("posix-shared")
-    return untried(settings, gates, REQUIREMENTS, [measurement()], has_files=has_files)
+    return not_tested(settings, gates, REQUIREMENTS, [measurement()], has_files=has_files)
 
 
 def test_what_was_not_tried_is_named_with_its_option_and_its_risk():
@@ -92,7 +92,7 @@ def test_a_cluster_follows_from_a_second_and_a_gigabyte_a_host(changed, expected
 def test_what_shows_that_the_power_was_cut_is_told():
     settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", "ckpt_power_cut": "cut"}, {})
     seen = Observation(requirement="DURABLE", subject="power-cut", facts={EVIDENCE_OF_CUTS: "Of 3 cuts, it was gone"})
-    told = untried(settings, built_in("posix-local"), REQUIREMENTS, [measurement()], [seen], has_files=True)
+    told = not_tested(settings, built_in("posix-local"), REQUIREMENTS, [measurement()], [seen], has_files=True)
     assert (
         told[0] == "That the power was cut rests on the operator's command (--ckpt-power-cut). Of 3 cuts, it was gone."
     )

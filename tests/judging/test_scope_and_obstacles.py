@@ -182,7 +182,7 @@ def test_a_cache_that_nobody_can_see_is_an_obstacle_where_cold_is_required() -> 
     run = run_of("llama3-8b")
     (blind,) = obstacles(*run, cache_sight="blind")
     assert (blind.grade, "COLD" in blind.text, "page cache" in blind.remedy) == ("incomplete", True, True)
-    assert obstacles(*run, cache_sight="seen") == obstacles(*run, cache_sight="untried") == []
+    assert obstacles(*run, cache_sight="seen") == obstacles(*run, cache_sight="not_tested") == []
     behaviour = run_of("llama3-8b", ckpt_suite="conformance")
     assert "COLD" not in "".join(o.text for o in obstacles(*behaviour, cache_sight="blind"))
 
@@ -199,7 +199,7 @@ def test_a_target_in_memory_is_an_obstacle_where_cold_is_required(kind: str) -> 
     assert "COLD will fail" not in "".join(o.text for o in obstacles(*behaviour, cache_sight="memory"))
     unbound = dataclasses.replace(SPEED, kinds={**SPEED.kinds, "COLD": "off"})
     assert not obstacles(*run_of("llama3-8b", kind=kind, gates=unbound), cache_sight="memory")
-    assert sight_untried(mounted("ext4")) == "untried"
+    assert sight_untried(mounted("ext4")) == "not_tested"
 
 
 def test_a_target_s_word_on_caches_is_an_obstacle_where_the_gates_want_more() -> None:

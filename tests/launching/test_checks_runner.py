@@ -34,7 +34,7 @@ Run = Callable[..., Observation]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Return a function that has ``run_check`` make a check whose code is the text given."""
 
-    def made(code: str, *, deadline_seconds: float = AMPLE_SECONDS, folder: Path | None = None, **more: Any) -> Any:
+    def made(code: str, *, deadline_seconds: float = AMPLE_SECONDS, directory: Path | None = None, **more: Any) -> Any:
         home = tmp_path / "impostor"
         home.mkdir()
         (home / "code.py").write_text(textwrap.dedent(code))
@@ -46,16 +46,16 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
             "    sys.modules['pytest_ckpt.conformance.posix.live'] = module\n"
         )
         monkeypatch.setenv("PYTHONPATH", str(home))
-        target = folder or tmp_path / "target"
+        target = directory or tmp_path / "target"
         target.mkdir(exist_ok=True)
         return run_check(
             CHECK,
-            folder=target,
+            directory=target,
             witness=tmp_path,
             share=0.5,
             seed=7,
             deadline_seconds=deadline_seconds,
-            log_folder=tmp_path,
+            log_directory=tmp_path,
             **more,
         )
 
@@ -67,7 +67,7 @@ def test_what_a_check_saw_comes_back_whole(run: Run, tmp_path: Path) -> None:
     seen = run(
         """
         def calls(context, findings):
-            context.tell("open", str(context.folder))
+            context.tell("open", str(context.directory))
             findings.trials, findings.measured = 3, 0.25
             findings.facts["share and seed"] = f"{context.share} {context.seed} {context.witness}"
             findings.wrong("an odd byte", where="file at 17", seen="1", expected="0")
@@ -102,7 +102,7 @@ def test_a_check_that_cannot_be_made_gives_its_reason(run: Run) -> None:
         pytest.param("place.tell('open', 'x'); time.sleep(600)", marks=pytest.mark.thorough),
     ],
 )
-def test_a_check_that_is_killed_leaves_nothing_in_the_folder_for_temporary_files(
+def test_a_check_that_is_killed_leaves_nothing_in_the_directory_for_temporary_files(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
     temporary = tmp_path / "temporary"
@@ -143,7 +143,7 @@ def test_the_command_that_makes_the_check_again_works(run: Run, tmp_path: Path) 
     seen = run(
         """
         def calls(context, findings):
-            findings.wrong("an odd byte", where=str(context.folder), seen="1", expected="0")
+            findings.wrong("an odd byte", where=str(context.directory), seen="1", expected="0")
         """,
         within="run 1",
         power_cut=("cut", "the power"),
@@ -151,7 +151,7 @@ def test_the_command_that_makes_the_check_again_works(run: Run, tmp_path: Path) 
     assert seen.anomalies[0].where.startswith(f"{tmp_path}/target/run 1/LIVE.calls-")
     words = shlex.split(seen.reproduce)
     assert words[:4] == [sys.executable, "-m", "pytest_ckpt.conformance", "LIVE.calls"]
-    assert f"--folder={tmp_path}/target" in words
+    assert f"--directory={tmp_path}/target" in words
     assert "--power-cut=cut 'the power'" in words
     assert "--json" not in words
     paths = os.pathsep.join([os.environ["PYTHONPATH"], *sys.path])
@@ -205,8 +205,8 @@ def test_a_call_that_never_returns_is_named_with_its_stack_while_the_target_stil
     pids, seconds = list[int](), round(patience(DEADLINE_SECONDS))
 
     with frozen(point):
-        # The check makes its folder before anything else: that is where it is blocked.
-        seen = run("def calls(context, findings): pass", folder=point, deadline_seconds=seconds)
+        # The check makes its directory before anything else: that is where it is blocked.
+        seen = run("def calls(context, findings): pass", directory=point, deadline_seconds=seconds)
         assert seen.blocked
         pids = [int(line.split()[1].rstrip(",")) for line in seen.blocked.stack.splitlines() if " task " in line]
         left = processes_of_session(pids[0])
@@ -230,13 +230,13 @@ def test_the_child_that_is_blocked_is_named_too(run: Run, mount: Mounts) -> None
         f"""
         import os, subprocess
         def calls(context, findings):
-            with open(context.folder / "file", "wb") as file:
+            with open(context.directory / "file", "wb") as file:
                 file.write(b"dirty")
             subprocess.run(["fsfreeze", "-f", "{point}"], check=True)
-            context.tell("fsync", str(context.folder / "file"))
-            subprocess.run(["touch", context.folder / "new"])
+            context.tell("fsync", str(context.directory / "file"))
+            subprocess.run(["touch", context.directory / "new"])
         """,
-        folder=point,
+        directory=point,
         deadline_seconds=patience(DEADLINE_SECONDS),
     )
     subprocess.run(["fsfreeze", "-u", str(point)], check=True)
@@ -292,8 +292,8 @@ def test_a_check_ends_with_the_process_that_asked_for_it(run: Run, tmp_path: Pat
         "from pytest_ckpt.facts.checks import BY_NAME\n"
         "from pytest_ckpt.launching.observations import run_check\n"
         "home = Path(sys.argv[1])\n"
-        "run_check(BY_NAME['LIVE.calls'], folder=home / 'held', witness=home, share=1, seed=1,\n"
-        "          deadline_seconds=1000, log_folder=home, tell=lambda call, path: print(path, flush=True))\n"
+        "run_check(BY_NAME['LIVE.calls'], directory=home / 'held', witness=home, share=1, seed=1,\n"
+        "          deadline_seconds=1000, log_directory=home, tell=lambda call, path: print(path, flush=True))\n"
     )
     run("def calls(context, findings): pass")
     (tmp_path / "impostor" / "code.py").write_text(

@@ -40,23 +40,23 @@ def next_of(keeper: CommandKeeper) -> list[CommandRun]:
 
 
 def test_what_was_broken_is_mended_at_the_end(started: Started, tmp_path: Path) -> None:
-    keeper, _ = started({"break": "true", "mend": f"touch {tmp_path}/mended"})
+    keeper, _ = started({"break": "true", "repair": f"touch {tmp_path}/repaired"})
     keeper.ask("break")
     assert [run.sentence for run in next_of(keeper) if not run.is_good] == []
-    assert [(run.command, run.exit_code) for run in keeper.close()] == [("mend", 0)]
-    assert (tmp_path / "mended").exists()
+    assert [(run.command, run.exit_code) for run in keeper.close()] == [("repair", 0)]
+    assert (tmp_path / "repaired").exists()
 
 
 def test_a_command_that_is_asked_of_a_process_that_died_is_told_as_not_run(started: Started) -> None:
-    keeper, pid = started({"break": "true", "mend": "true"})
+    keeper, pid = started({"break": "true", "repair": "true"})
     keeper.ask("break")
     assert next_of(keeper)[0].is_good
     os.kill(pid, signal.SIGKILL)
     assert keeper.ended(os.read(keeper.descriptor, 1 << 16)) == []
-    keeper.ask("mend")
+    keeper.ask("repair")
     (run,) = next_of(keeper)
     assert run.sentence == (
-        "The mend command did not end well: the process that runs the commands was killed by signal 9 (SIGKILL), and "
+        "The repair command did not end well: the process that runs the commands was killed by signal 9 (SIGKILL), and "
         "what it had started may go on."
     )
     assert keeper.close() == [], "it was told already"
@@ -64,7 +64,7 @@ def test_a_command_that_is_asked_of_a_process_that_died_is_told_as_not_run(start
 
 def test_a_process_that_dies_in_a_command_is_told_and_so_is_what_it_owes(started: Started, tmp_path: Path) -> None:
     words = f"sh -c 'echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/of_command; exec sleep 600'"
-    keeper, pid = started({"break": words, "mend": "true"})
+    keeper, pid = started({"break": words, "repair": "true"})
     keeper.ask("break")
     eventually((tmp_path / "of_command").exists, "the command runs")
     os.kill(pid, signal.SIGTERM)
@@ -74,7 +74,7 @@ def test_a_process_that_dies_in_a_command_is_told_and_so_is_what_it_owes(started
     assert "was killed by signal 15 (SIGTERM)" in broke.output
     (owed,) = keeper.close()
     assert owed.sentence == (
-        "The mend command did not end well: the process that runs the commands was killed by signal 15 (SIGTERM): "
+        "The repair command did not end well: the process that runs the commands was killed by signal 15 (SIGTERM): "
         "nobody has run it, so run it by hand."
     )
 
@@ -88,7 +88,7 @@ def test_a_process_that_died_with_nothing_to_do_owes_nothing(started: Started) -
 
 
 @pytest.mark.parametrize(
-    ("asked", "name"), [pytest.param([], "mend", id="owed"), pytest.param(["mend"], "mend", id="asked")]
+    ("asked", "name"), [pytest.param([], "repair", id="owed"), pytest.param(["repair"], "repair", id="asked")]
 )
 def test_a_command_that_runs_long_is_told_while_it_is_waited_for(
     started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[Command], name: str
@@ -103,12 +103,12 @@ def test_a_command_that_runs_long_is_told_while_it_is_waited_for(
         with contextlib.suppress(OSError):  # it does not listen yet
             os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
 
-    keeper, _ = started({"break": "true", "mend": f"cat {gate}"})
+    keeper, _ = started({"break": "true", "repair": f"cat {gate}"})
     keeper.ask("break")
     assert next_of(keeper)[0].is_good
     for command in asked:
         keeper.ask(command)
     with waits.telling(say):
-        assert [(run.command, run.exit_code) for run in keeper.close()] == [("mend", 0)]
+        assert [(run.command, run.exit_code) for run in keeper.close()] == [("repair", 0)]
     assert told
     assert all(re.fullmatch(rf"the {name} command: \d+ s", text) for text in told)

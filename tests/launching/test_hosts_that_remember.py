@@ -26,7 +26,7 @@ STORAGES = {
     "FUSE": Storage(
         is_fuse=True,
         cache_seconds=1,
-        faults={name: {"seconds": 1} for name in _FAULTS} | {"new folder is not visible": {"seconds": 0.5}},
+        faults={name: {"seconds": 1} for name in _FAULTS} | {"new directory is not visible": {"seconds": 0.5}},
     ),
 }
 FOR_A_MINUTE = Storage(
@@ -58,7 +58,7 @@ def measured(done: Sequence[Done]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.thorough
-def test_saves_to_a_folder_that_another_host_made_end_without_an_error(
+def test_saves_to_a_directory_that_another_host_made_end_without_an_error(
     done: Sequence[Done], measured: list[dict[str, Any]]
 ) -> None:
     assert [of["failure"] for of in measured] == [None] * RUNS, done[-1].text
@@ -97,9 +97,9 @@ def test_what_hosts_waited_for_before_the_clocks_is_told(done: Sequence[Done], m
         assert found["host_waits"]["looks"] > 2 * len(saves)
         late = found["host_waits"]["late"]
         assert [wait for wait in late if wait["unseen"]] == []
-        # MooseFS asks its server for a name that the client does not know; the other storage hides a new folder.
+        # MooseFS asks its server for a name that the client does not know; the other storage hides a new directory.
         if "fuse.misbehaving" in of.text:
-            assert "folder" in {wait["awaited"] for wait in late if wait["host"] == "h2"}
+            assert "directory" in {wait["awaited"] for wait in late if wait["host"] == "h2"}
         assert "Waited for other hosts" in (of.run.report / "certificate.html").read_text()
 
 

@@ -26,7 +26,7 @@ LOGS_IN_WITH = (
     "sed 's#^root:.*#root:x:0:0:root:/root:{shell}#' /etc/passwd > /run/passwd-{number}; "
     "mount --bind /run/passwd-{number} /etc/passwd"
 )
-PLACE = "/srv/a folder"
+PLACE = "/srv/a directory"
 PROGRAM = f"{PLACE}/bin/mpiexec"
 WORDS = (
     "node2",
@@ -90,13 +90,13 @@ def test_open_mpi_is_given_a_shell_that_quotes_and_that_calls_the_user_s() -> No
 )
 def test_others_are_given_none(asked: Launcher) -> None:
     assert "PRTE_MCA_plm_ssh_agent" not in asked.environment("run", "/tmp", {})
-    assert spaced("/srv/folder/bin/mpiexec") == []
+    assert spaced("/srv/directory/bin/mpiexec") == []
 
 
 @pytest.mark.thorough
 def test_ranks_start_on_another_host_from_a_path_with_a_space(make_home: Callable[[str], Path]) -> None:
     need_hosts(HONEST_FUSE)
-    place = "/run/a folder"
+    place = "/run/a directory"
     mounted = f"mkdir '{place}'; mount --bind {shlex.quote(sys.prefix)} '{place}'"
     started = f"exec '{place}/bin/python' -m tests.support.hosts.large_job h2:2 1000"
     job = f"{mounted}; ssh h2 {shlex.quote(mounted)}; {started}"

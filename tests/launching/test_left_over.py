@@ -21,7 +21,7 @@ from tests.support.made_launch import made_context
 SAID = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke", "ckpt_mode": "open",
         "ckpt_ranks": "2", "ckpt_gate_table": "speed-only"}  # fmt: skip
 SILENT = "h2 does not say that no process of the run is left there, so it may still write"
-WHOLE = {"exit_code": 0, "is_whole": True}
+WHOLE = {"exit_code": 0, "is_complete": True}
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def over(tmp_path: Path) -> Callable[[str], LaunchContext]:
     return make
 
 
-def ended(folder: Path, how: dict[str, object] | None) -> None:
-    """Leave a launch in the run folder that ended so; None: nobody wrote how."""
-    launch = folder / "launches" / "1"
+def ended(directory: Path, how: dict[str, object] | None) -> None:
+    """Leave a launch in the run directory that ended so; None: nobody wrote how."""
+    launch = directory / "launches" / "1"
     launch.mkdir(parents=True)
     if how is not None:
         (launch / "exit.json").write_text(json.dumps(how))
@@ -46,9 +46,9 @@ def ended(folder: Path, how: dict[str, object] | None) -> None:
     ("hosts", "how", "asked"),
     [
         ("h1:1,h2:1", None, True),
-        ("h1:1,h2:1", {"exit_code": 137, "is_whole": True}, True),
+        ("h1:1,h2:1", {"exit_code": 137, "is_complete": True}, True),
         # Open MPI that has lost a host may say that all went well.
-        ("h1:1,h2:1", {"exit_code": 0, "is_whole": False}, True),
+        ("h1:1,h2:1", {"exit_code": 0, "is_complete": False}, True),
         ("h1:1,h2:1", WHOLE, False),
         ("", None, False),
     ],
@@ -61,7 +61,7 @@ def test_other_hosts_are_asked_where_a_launch_did_not_end_by_itself(
     asked: bool,
 ) -> None:
     context = over(hosts)
-    ended(context.folder, how)
+    ended(context.directory, how)
     names: list[str] = []
 
     def answer(_launcher: object, others: list[str], _run_id: str, _seconds: float) -> str:
@@ -74,13 +74,13 @@ def test_other_hosts_are_asked_where_a_launch_did_not_end_by_itself(
 
 
 @pytest.mark.parametrize("why", [SILENT, ""])
-def test_the_run_s_folder_stays_and_is_told_where_something_may_still_write(
+def test_the_run_s_directory_stays_and_is_told_where_something_may_still_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     (tmp_path / "target").mkdir()
     monkeypatch.setattr(preflight, "_see_hosts", lambda *_: HostProbe(failure=None))
-    folders = {"ckpt_target": str(tmp_path / "target"), "ckpt_report": str(tmp_path / "report")}
-    context = open_run(resolve(SAID | folders, {}), ["pytest"]).context
+    directories = {"ckpt_target": str(tmp_path / "target"), "ckpt_report": str(tmp_path / "report")}
+    context = open_run(resolve(SAID | directories, {}), ["pytest"]).context
     (made,) = (tmp_path / "target").iterdir()
     left = _clean(context, why)
     assert left == ([f"{context.own_area.location} stays: {why}"] if why else [])
@@ -105,7 +105,7 @@ def test_what_is_there_of_another_run_is_told_with_what_can_be_known_of_it(
     there.mkdir(parents=True)
     (there / OWNER).write_text(json.dumps(owner_of("old") | {"host": host, "process_began": 1.0}))
     monkeypatch.setattr(preflight, "_see_hosts", lambda *_: HostProbe(failure=None))
-    folders = {"ckpt_target": str(tmp_path / "target"), "ckpt_report": str(tmp_path / "report")}
-    opened = open_run(resolve(SAID | folders, {}), ["pytest"])
+    directories = {"ckpt_target": str(tmp_path / "target"), "ckpt_report": str(tmp_path / "report")}
+    opened = open_run(resolve(SAID | directories, {}), ["pytest"])
     assert f"{told.format(host=host)}{there}" in opened.notices
     _clean(opened.context, "")

@@ -41,7 +41,7 @@ def test_every_host_has_a_rate_in_both_directions_though_one_has_no_port_left(do
     for network in found.values():
         assert network["basis"] == "streams"
         assert network["over"].startswith("10.99.0.")
-        assert network["why_not"] == ""
+        assert network["unavailable_reason"] == ""
         assert network["sends_bytes_per_second"] > 1e6
         assert network["receives_bytes_per_second"] > 1e6
     assert (done["narrow"].code, done["narrow"].left) == (0, ())

@@ -71,7 +71,7 @@ def test_other_checks_are_made_meanwhile(context: LaunchContext, monkeypatch: py
 def test_no_launch_is_made_beside_ranks_that_cannot_be_ended(
     context: LaunchContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (context.folder / "launches" / "1").mkdir(parents=True)
+    (context.directory / "launches" / "1").mkdir(parents=True)
     monkeypatch.setattr(launch_context, "end_marked", lambda _run_id: [4711])
     monkeypatch.setattr(measurements, "Launch", None)
     (planned,) = context.plan.runnable

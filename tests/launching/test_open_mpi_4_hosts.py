@@ -61,7 +61,7 @@ def test_ranks_of_one_host_share_memory_by_the_name_that_it_has_there(version: s
 
 
 def test_the_session_of_open_mpi_4_stays_where_it_has_it() -> None:
-    """It takes no folder for this host beside one for others: its ranks would end at once."""
+    """It takes no directory for this host beside one for others: its ranks would end at once."""
     hosts = (HostSlots(name="node1", slots=1),)
     launcher = Launcher(template=("mpirun",), version="mpirun (Open MPI) 4.1.4", hosts=hosts)
     assert not [name for name in launcher.environment("run", "/dev/shm/ckpt-7-x", {}) if "tmpdir_base" in name]

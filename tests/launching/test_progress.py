@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.facts.events import MeasurementBegun, OperationDone, OperationStarted, StepDone, StepKind
+from pytest_ckpt.facts.events import MeasurementStarted, OperationDone, OperationStarted, StepDone, StepKind
 from pytest_ckpt.facts.measurement import OperationKind
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.launching import progress as module
@@ -50,7 +50,7 @@ class Watched:
         self.clock = clock
         self.progress = Progress(self.steps, CHECKS, self.written.append, live=False)
         self.progress.begin([self.planned])
-        self.progress.take(MeasurementBegun(subject=self.planned.subject))
+        self.progress.take(MeasurementStarted(subject=self.planned.subject))
 
     def own(self, kind: OperationKind, index: int, seconds: float) -> None:
         """Make a save or load of the subject's own."""
@@ -63,7 +63,7 @@ class Watched:
     def step(self, kind: StepKind, index: int, seconds: float) -> None:
         """Make another step."""
         self.clock.now += seconds
-        done = StepDone(subject=self.planned.subject, kind=kind, index=index, took_seconds=seconds)
+        done = StepDone(subject=self.planned.subject, kind=kind, index=index, step_seconds=seconds)
         self.progress.take(done)
 
     @property

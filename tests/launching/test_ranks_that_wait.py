@@ -76,8 +76,8 @@ def test_ranks_that_wait_do_not_wake_up_and_do_the_next_job(launch: Launch, tmp_
     assert pids == set(before)
 
 
-def hellos(folder: Path, rank: int) -> list[str]:
-    lines = (folder / "elsewhere" / "1" / f"rank-{rank}.log").read_text().splitlines()
+def hellos(directory: Path, rank: int) -> list[str]:
+    lines = (directory / "elsewhere" / "1" / f"rank-{rank}.log").read_text().splitlines()
     return [line for line in lines if '"hello"' in line]
 
 
@@ -102,7 +102,7 @@ def test_ranks_that_are_not_needed_end_by_themselves(launch: Launch, tmp_path: P
 
 def test_a_run_that_measures_nothing_leaves_no_rank_waiting(door: FrontDoor) -> None:
     run = door.run(*TINY, "--ckpt-engine=stream", "-k", "nothing-of-this-name")
-    assert [folder.name for folder in (run.report / "launches").iterdir()] == ["probe"]
+    assert [directory.name for directory in (run.report / "launches").iterdir()] == ["probe"]
     assert '"exit_code": 0' in (run.report / "launches/probe/exit.json").read_text()
     assert marked_processes(run.run_id) == []
 
@@ -110,7 +110,7 @@ def test_a_run_that_measures_nothing_leaves_no_rank_waiting(door: FrontDoor) -> 
 HELD_AS_IT_LOOKS = """
 import pathlib, signal, sys
 if "pytest_ckpt.ranks" in sys.orig_argv:
-    from pytest_ckpt.targets.posix.run_folder import PosixAreaView
+    from pytest_ckpt.targets.posix.run_directory import PosixAreaView
     PosixAreaView.instead_of = lambda *_: (pathlib.Path({held!r}).touch(), signal.pause())
 """
 

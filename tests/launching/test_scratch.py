@@ -1,4 +1,4 @@
-"""The folder of a launch goes with it, whoever ends the controller."""
+"""The directory of a launch goes with it, whoever ends the controller."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.launching.scratch import ScratchFolder
+from pytest_ckpt.launching.scratch import ScratchDirectory
 from pytest_ckpt.support.processes import processes_of_session
 from tests.support import CHECKOUT
 from tests.support.machine import eventually
 
-# A controller whose launcher has put something into its folder; both go on until somebody ends them.
+# A controller whose launcher has put something into its directory; both go on until somebody ends them.
 CONTROLLER = """
 import subprocess, sys
 from pathlib import Path
-from pytest_ckpt.launching.scratch import ScratchFolder, ScratchKeeper
-folder = ScratchFolder()
+from pytest_ckpt.launching.scratch import ScratchDirectory, ScratchKeeper
+directory = ScratchDirectory()
 launcher = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.DEVNULL, start_new_session=True)
-keeper = ScratchKeeper(folder, launcher.pid)
-Path(folder.path, "a session").mkdir()
-Path(folder.path, "a session", "segment").write_bytes(b"of shared memory")
-print(folder.path, launcher.pid, keeper._process.pid, flush=True)
+keeper = ScratchKeeper(directory, launcher.pid)
+Path(directory.path, "a session").mkdir()
+Path(directory.path, "a session", "segment").write_bytes(b"of shared memory")
+print(directory.path, launcher.pid, keeper._process.pid, flush=True)
 sys.stdin.readline()
 launcher.kill()
 launcher.wait()
@@ -38,7 +38,7 @@ IGNORES = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS
 @dataclass(frozen=True)
 class Started:
     controller: subprocess.Popen[str]
-    folder: Path
+    directory: Path
     launcher: int
     keeper: int
 
@@ -63,78 +63,78 @@ def started(request: pytest.FixtureRequest) -> Iterator[Started]:
         text=True,
     )
     assert controller.stdout
-    folder, launcher, keeper = controller.stdout.readline().split()
-    found = Started(controller, Path(folder), int(launcher), int(keeper))
+    directory, launcher, keeper = controller.stdout.readline().split()
+    found = Started(controller, Path(directory), int(launcher), int(keeper))
     yield found
     controller.kill()
     controller.communicate()
     subprocess.run(["kill", "-KILL", launcher], check=False, capture_output=True)
-    eventually(lambda: not found.folder.exists(), "the folder is gone")
+    eventually(lambda: not found.directory.exists(), "the directory is gone")
     eventually(lambda: not processes_of_session(found.keeper), "so is who kept it")
 
 
-def test_a_killed_controllers_folder_goes_when_its_launcher_has_ended(started: Started) -> None:
+def test_a_killed_controllers_directory_goes_when_its_launcher_has_ended(started: Started) -> None:
     started.controller.kill()
     started.controller.wait()
-    assert started.folder.exists()
+    assert started.directory.exists()
     subprocess.run(["kill", "-TERM", str(started.launcher)], check=True)
-    eventually(lambda: not started.folder.exists(), "the folder is gone")
+    eventually(lambda: not started.directory.exists(), "the directory is gone")
     assert not processes_of_session(started.launcher)
 
 
 @pytest.mark.parametrize("started", [IGNORES], indirect=True)
 def test_a_launcher_that_does_not_end_by_itself_is_killed(started: Started) -> None:
     started.controller.kill()
-    eventually(lambda: not started.folder.exists(), "the folder is gone")
+    eventually(lambda: not started.directory.exists(), "the directory is gone")
     assert not processes_of_session(started.launcher)
 
 
-def test_the_folder_stays_while_the_controller_lives_whoever_signals_the_keeper(started: Started) -> None:
+def test_the_directory_stays_while_the_controller_lives_whoever_signals_the_keeper(started: Started) -> None:
     eventually(started.waits, "the keeper waits")
     subprocess.run(["kill", "-TERM", str(started.keeper)], check=True)
     eventually(lambda: not started.pending() and started.waits(), "the keeper has seen it and waits again")
-    assert started.folder.exists()
+    assert started.directory.exists()
 
 
-def test_a_launch_that_ends_takes_folder_and_keeper_with_it(started: Started) -> None:
+def test_a_launch_that_ends_takes_directory_and_keeper_with_it(started: Started) -> None:
     started.controller.communicate("\n")
     assert started.controller.returncode == 0
-    assert not started.folder.exists()
+    assert not started.directory.exists()
     assert not processes_of_session(started.keeper)
 
 
-def test_the_next_launch_removes_the_folder_of_a_keeper_that_was_killed_too(started: Started) -> None:
+def test_the_next_launch_removes_the_directory_of_a_keeper_that_was_killed_too(started: Started) -> None:
     for process in (started.keeper, started.controller.pid):
         subprocess.run(["kill", "-KILL", str(process)], check=True)
     started.controller.wait()
-    assert started.folder.exists()
+    assert started.directory.exists()
 
     def is_gone_after_a_launch() -> bool:
-        ScratchFolder().remove()
-        return not started.folder.exists()
+        ScratchDirectory().remove()
+        return not started.directory.exists()
 
     # A process that was killed holds its lock until the kernel has ended it.
     eventually(is_gone_after_a_launch, "the next launch has removed it")
 
 
-def test_a_folder_that_is_kept_stays_whatever_number_its_controller_has_here(started: Started) -> None:
+def test_a_directory_that_is_kept_stays_whatever_number_its_controller_has_here(started: Started) -> None:
     """In another PID namespace that shares this memory, its number is of nobody here, or of somebody else."""
-    elsewhere = started.folder.rename(started.folder.with_name("ckpt-999999999.elsewhere"))
-    ScratchFolder().remove()
+    elsewhere = started.directory.rename(started.directory.with_name("ckpt-999999999.elsewhere"))
+    ScratchDirectory().remove()
     assert elsewhere.exists()
     # The keeper alone keeps it, too, until the launcher has ended.
     started.controller.kill()
     started.controller.wait()
-    ScratchFolder().remove()
+    ScratchDirectory().remove()
     assert elsewhere.exists()
-    elsewhere.rename(started.folder)
+    elsewhere.rename(started.directory)
 
 
-def test_a_folder_that_nobody_keeps_goes_though_its_number_is_of_a_process_here() -> None:
-    first = ScratchFolder()
+def test_a_directory_that_nobody_keeps_goes_though_its_number_is_of_a_process_here() -> None:
+    first = ScratchDirectory()
     left = Path(first.path).with_name("ckpt-1.of_another_namespace")
     left.mkdir()
-    ScratchFolder().remove()
+    ScratchDirectory().remove()
     assert not left.exists()
     assert Path(first.path).exists()
     first.remove()

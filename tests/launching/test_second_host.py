@@ -92,7 +92,7 @@ def test_open_mpi_is_asked_to_yield_unless_the_user_has_said_otherwise():
     assert name not in SRUN.environment("run", "", {})
 
 
-def test_what_open_mpi_keeps_of_a_launch_goes_with_the_folder_of_the_launch():
+def test_what_open_mpi_keeps_of_a_launch_goes_with_the_directory_of_the_launch():
     launcher = Launcher(template=("mpiexec",), version="mpiexec (Open MPI) 5.0.11", hosts=HOSTS)
     here, there = "PRTE_MCA_prte_local_tmpdir_base", "PRTE_MCA_prte_remote_tmpdir_base"
     made = launcher.environment("run", "/dev/shm/ckpt-7-x", {})
@@ -109,13 +109,16 @@ def test_srun_is_not_to_have_each_rank_say_which_store_of_pmix_it_lacks():
     assert SRUN.environment("run", "", {name: "ds21"})[name] == "ds21"
 
 
-def facts(folder):
-    return target(str(folder)).check()
+def facts(directory):
+    return target(str(directory)).check()
 
 
-def area(folder):
+def area(directory):
     return AreaRef(
-        scheme="", location=str(folder / "pytest-ckpt-run"), run_id="run", opener="pytest_ckpt.targets.posix.store:open"
+        scheme="",
+        location=str(directory / "pytest-ckpt-run"),
+        run_id="run",
+        opener="pytest_ckpt.targets.posix.store:open",
     )
 
 

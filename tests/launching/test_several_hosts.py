@@ -32,7 +32,7 @@ CONFORMANCE = "--ckpt-suite=conformance"
 MAINTENANCE = "--ckpt-suite=performance,maintenance"
 CONTENTION = "--ckpt-suite=performance,contention"
 SHARED = ("--ckpt-hosts=h1:1,h2:1", "--ckpt-gate-table=posix-shared")
-# What needs commands and folders that this step does not have.
+# What needs commands and directories that this step does not have.
 NOT_RUN = {"DURABLE.power-cut", "ERRORS.full", "FULL.mid-save", "COMMIT-FULL.each-phase"}
 # MooseFS keeps whole seconds.
 NOT_MET = {"CAPABILITIES.mtime"}

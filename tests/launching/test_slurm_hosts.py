@@ -12,7 +12,7 @@ import pytest
 from tests.support.doc_pages import DOCS
 from tests.support.front_door import TINY, Run
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
-from tests.support.hosts.mpich import folder_of_mpich, python_of_mpich
+from tests.support.hosts.mpich import directory_of_mpich, python_of_mpich
 from tests.support.hosts.reached import (
     assert_that_a_large_job_came,
     assert_that_a_second_client_listed,
@@ -74,7 +74,7 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
         "components": sent_off(home, "components", operations=2, nodes=TWO_COMPONENTS),
         "limit": sent_off(home, "limit", operations=400, then=NEAR_ITS_LIMIT),
     }
-    if folder_of_mpich():
+    if directory_of_mpich():
         python, environment = str(python_of_mpich(home)), {"PYTHONPATH": f"{home}"}
         ask = ("srun", "--mpi=pmi2", "-n2", "--nodelist=h2,h3", python, "-c", LIBRARY)
         options = (*TINY, "--ckpt-hosts=h2:1,h3:1", "--ckpt-engine=stream", PMI2)

@@ -91,7 +91,7 @@ def test_a_partner_that_kept_an_older_copy_fails_and_no_other_requirement_does(d
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("step", "says"), [("shared", "hosts share the folder"), ("missing", "on every host: no file")]
+    ("step", "says"), [("shared", "hosts share the directory"), ("missing", "on every host: no file")]
 )
 def test_a_tier_that_hosts_share_or_lack_is_refused_before_the_first_write(
     done: dict[str, Done], step: str, says: str

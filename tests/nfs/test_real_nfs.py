@@ -15,7 +15,7 @@ from tests.support.machine import need, patience
 
 pytestmark = pytest.mark.thorough
 
-HERE = tuple(check.name for check in in_room("posix") if check.needs in ("", "small folder"))
+HERE = tuple(check.name for check in in_room("posix") if check.needs in ("", "small directory"))
 ON_TWO = tuple(check.name for check in in_room("posix") if check.needs == "second client")
 
 # One machine each, beside each other: which configurations with which checks. NFS 3 is left to docs/nfs.md: what it
@@ -24,15 +24,15 @@ MACHINES = ((("4.2",), HERE), (("4.2", "4.2-actimeo=1"), ON_TWO))
 MADE = [(name, check) for configurations, checks in MACHINES for name in configurations for check in checks]
 DEADLINE_SECONDS = 900.0
 
-# What NFS is truly told off for. By default a client keeps attributes of files for 3 s and more, of folders, and so of
-# what is in them or not, for 30 s and more.
+# What NFS is truly told off for. By default a client keeps attributes of files for 3 s and more, of directories, and so
+# of what is in them or not, for 30 s and more.
 NOTHING: frozenset[str] = frozenset()
 TRUE_FAULTS = {
     ("4.2", "STALE.names"): frozenset({"stale name"}),
     ("4.2", "STALE.negative-names"): frozenset({"stale negative name"}),
 }
 # Files are written 10 ms apart, which is one tick of this kernel, and so of its time stamps: two may fall into one.
-# A name of a replaced file is believed for as long as its folder's attributes are: how long that is by then, varies.
+# A name of a replaced file is believed for as long as its directory's attributes are: how long that is by then, varies.
 LUCK = {
     ("4.2", "CAPABILITIES.mtime"): frozenset({"modification times are equal"}),
     ("4.2", "STALE.names"): frozenset({"stale name of a replaced file"}),

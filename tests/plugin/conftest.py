@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.support.front_door import FrontDoor, Run, opened_door
-from tests.support.vendor_folder import QUICK, SUITE, put_example
+from tests.support.vendor_directory import QUICK, SUITE, put_example
 
 
 @pytest.fixture
 def run_with(door: FrontDoor) -> Callable[..., Run]:
-    """Return a function that makes a tiny run of our suites with this text as the plugin of a folder."""
+    """Return a function that makes a tiny run of our suites with this text as the plugin of a directory."""
 
     def run(conftest: str, *options: str, **how: object) -> Run:
-        folder = door.home / "vendor"
-        folder.mkdir(exist_ok=True)
-        (folder / "conftest.py").write_text(textwrap.dedent(conftest))
+        directory = door.home / "vendor"
+        directory.mkdir(exist_ok=True)
+        (directory / "conftest.py").write_text(textwrap.dedent(conftest))
         return door.run(*QUICK, "--pyargs", "pytest_ckpt.suites", "vendor", *options, **how)
 
     return run

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.rejudge import judge_folder
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.rejudge import judge_directory
+from pytest_ckpt.evidence.verification import verify_directory
 from tests.support import CHECKOUT
 from tests.support.front_door import REQUIRED, Run, opened_door
-from tests.support.vendor_folder import QUICK
+from tests.support.vendor_directory import QUICK
 
 HOOK = """
 from tests.support.dump_engine import MODEST, SPEC
@@ -86,20 +86,20 @@ def test_its_memory_is_planned_by_what_it_states(dumped: Run) -> None:
     assert not [s for s in dumped.document["disclosures"] if "more memory" in s]
 
 
-def test_its_folder_is_judged_and_verified_without_it(dumped: Run, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(dumped.report, tmp_path / "run"))
-    again = judge_folder(folder, {})
+def test_its_directory_is_judged_and_verified_without_it(dumped: Run, tmp_path: Path) -> None:
+    directory = Path(shutil.copytree(dumped.report, tmp_path / "run"))
+    again = judge_directory(directory, {})
     for part in ("checkpoints", "requirements", "measurements", "grade", "exit_code"):
         assert again[part] == dumped.document[part], part
     assert f"engine dump is of {OWNER}, not of pytest-ckpt" in again["disclosures"]
-    assert {c.outcome for c in verify_folder(folder, None)} <= {"holds", "not checked"}
+    assert {c.outcome for c in verify_directory(directory, None)} <= {"holds", "not checked"}
 
 
 def test_another_engine_in_a_measurement_is_seen(dumped: Run, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(dumped.report, tmp_path / "run"))
-    (file,) = (folder / "measurements").iterdir()
+    directory = Path(shutil.copytree(dumped.report, tmp_path / "run"))
+    (file,) = (directory / "measurements").iterdir()
     file.write_text(json.dumps(json.loads(file.read_text()) | {"engine": "torch"}))
-    assert main(["judge", str(folder)]) == 4
+    assert main(["judge", str(directory)]) == 4
 
 
 @pytest.mark.thorough
@@ -109,7 +109,7 @@ def test_a_statement_of_too_little_memory_is_seen(make_home: Callable[[str], Pat
     assert {run.verdict(name)["outcome"] for name in REQUIRED} == {"met"}
     (found,) = (s for s in run.document["disclosures"] if s.startswith("engine modest took more memory than it states"))
     assert "2 of 2 ranks" in found
-    assert found in judge_folder(run.report, {})["disclosures"]
+    assert found in judge_directory(run.report, {})["disclosures"]
 
 
 def test_an_engine_that_needs_what_the_target_has_not_is_refused(make_home: Callable[[str], Path]) -> None:
@@ -159,7 +159,7 @@ def test_a_name_that_no_engine_has_ends_with_the_nearest(
         ("[SPEC._replace(files=('a', 'b'))]", "a FileRule is expected"),
         ("[SPEC._replace(files=SPEC.files._replace(of_rank='all'))]", "for all ranks, without {rank}"),
         ("[SPEC._replace(files=SPEC.files._replace(commit='index'))]", "commits='engine'"),
-        ("[SPEC._replace(files=SPEC.files._replace(shared=('../x',)))]", "a name without folders is expected"),
+        ("[SPEC._replace(files=SPEC.files._replace(shared=('../x',)))]", "a name without directories is expected"),
         ("[SPEC._replace(files=SPEC.files._replace(of_rank='{shard}', maximum_bytes=9))]", "without {number}"),
         ("[SPEC._replace(files=SPEC.files._replace(maximum_bytes=-1))]", "bytes are expected"),
         ("[SPEC._replace(files=SPEC.files._replace(writers=2))]", "2 writers"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.front_door import CHECKOUT, REQUIRED, SUBJECT, FrontDoor, Run, processes_of
-from tests.support.vendor_folder import QUICK
+from tests.support.vendor_directory import QUICK
 
 
 @pytest.mark.thorough
@@ -115,10 +115,10 @@ def test_what_was_begun_before_can_be_ended_after_whatever_happened(door: FrontD
 
 @pytest.mark.thorough
 def test_ctrl_c_in_a_hook_leaves_a_report_and_no_measurement_to_rely_on(door: FrontDoor) -> None:
-    folder = door.home / "vendor"
-    folder.mkdir()
+    directory = door.home / "vendor"
+    directory.mkdir()
     waiting = door.home / "waiting"
-    (folder / "conftest.py").write_text(
+    (directory / "conftest.py").write_text(
         "import time\nfrom pathlib import Path\n\ndef pytest_ckpt_after_measure():\n"
         f"    Path({str(waiting)!r}).touch()\n    time.sleep(600)\n"
     )
@@ -155,9 +155,9 @@ def test_a_worker_that_dies_in_a_hook_leaves_nothing_to_judge(run_with: Callable
 @pytest.mark.parametrize("workers", [(), ("-n", "2")])
 def test_the_power_is_cut_by_the_command_of_a_hook(door: FrontDoor, mount, workers: tuple[str, ...]) -> None:
     place = mount("ext4", 400)
-    folder = door.home / "vendor"
-    folder.mkdir()
-    (folder / "conftest.py").write_text(textwrap.dedent(
+    directory = door.home / "vendor"
+    directory.mkdir()
+    (directory / "conftest.py").write_text(textwrap.dedent(
         '''
         import shlex
         import sys

@@ -1,4 +1,4 @@
-"""The vendor's folder that the documentation shows: each of its hooks, as it shows in what a run leaves."""
+"""The vendor's directory that the documentation shows: each of its hooks, as it shows in what a run leaves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 from tests.support import by_the_library
 from tests.support.front_door import CHECKOUT, MEASURED, REQUIRED, SUBJECT, FrontDoor, Run, opened_door
-from tests.support.vendor_folder import QUICK, SUITE, put_example
+from tests.support.vendor_directory import QUICK, SUITE, put_example
 
 PLUGIN = f"{SUITE}/conftest.py"
 
@@ -219,7 +219,9 @@ def test_over_workers_it_is_the_same(acme: Run, make_home: Callable[[str], Path]
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("workers", [(), pytest.param(("-n", "2"), marks=pytest.mark.thorough)])
-def test_what_the_vendor_s_folder_alone_measures_is_judged_by_ours(door: FrontDoor, workers: tuple[str, ...]) -> None:
+def test_what_the_vendor_s_directory_alone_measures_is_judged_by_ours(
+    door: FrontDoor, workers: tuple[str, ...]
+) -> None:
     put_example(door.home)
     run = door.run(*QUICK, *workers, SUITE)
     assert run.code == 0, run.text
@@ -230,9 +232,9 @@ def test_what_the_vendor_s_folder_alone_measures_is_judged_by_ours(door: FrontDo
 @pytest.mark.thorough
 def test_where_no_test_is_named_a_plugin_s_suites_run_beside_ours(door: FrontDoor) -> None:
     """As a package with an entry point would be loaded: by name, from anywhere."""
-    folder = put_example(door.home)
-    (folder / "conftest.py").rename(folder / "acme_acceptance.py")
-    run = door.run(*QUICK, "-p", "acme_acceptance", environment={"PYTHONPATH": f"{folder}:{CHECKOUT}"})
+    directory = put_example(door.home)
+    (directory / "conftest.py").rename(directory / "acme_acceptance.py")
+    run = door.run(*QUICK, "-p", "acme_acceptance", environment={"PYTHONPATH": f"{directory}:{CHECKOUT}"})
     assert run.code == 0, run.text
     assert run.outcomes() == dict.fromkeys(REQUIRED, "met")
     assert run.verdict("ACME-DROPPED")["outcome"] == "met"
@@ -241,9 +243,9 @@ def test_where_no_test_is_named_a_plugin_s_suites_run_beside_ours(door: FrontDoo
 
 @pytest.mark.thorough
 def test_a_plugin_s_requirements_are_judged_whatever_is_named_and_not_run_where_deselected(door: FrontDoor) -> None:
-    folder = put_example(door.home)
-    (folder / "conftest.py").rename(folder / "acme_acceptance.py")
-    path = {"PYTHONPATH": f"{folder}:{CHECKOUT}"}
+    directory = put_example(door.home)
+    (directory / "conftest.py").rename(directory / "acme_acceptance.py")
+    path = {"PYTHONPATH": f"{directory}:{CHECKOUT}"}
     words = (*QUICK, "-p", "acme_acceptance", "pytest_ckpt.suites")
     run = door.run(*words, environment=path)
     assert run.code == 0, run.text

@@ -11,7 +11,7 @@ import pytest
 from tests.support.front_door import REQUIRED, SUBJECT, Run, opened_door
 from tests.support.hostile_plugin import JUDGES
 from tests.support.selection import first_few
-from tests.support.vendor_folder import QUICK
+from tests.support.vendor_directory import QUICK
 
 HOSTILE = (
     JUDGES
@@ -45,9 +45,9 @@ NAMES = ("mutates", "raises", "skips", "waives", "measures_nan", "says_yes", "fa
 @pytest.fixture(scope="module")
 def hostile(make_home: Callable[[str], Path]) -> Run:
     with opened_door(make_home("hostile")) as door:
-        folder = door.home / "vendor"
-        folder.mkdir()
-        (folder / "conftest.py").write_text(HOSTILE)
+        directory = door.home / "vendor"
+        directory.mkdir()
+        (directory / "conftest.py").write_text(HOSTILE)
         return door.run(*QUICK, "--pyargs", "pytest_ckpt.suites", "vendor")
 
 

@@ -16,8 +16,8 @@ from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.evidence.history import entry
 from pytest_ckpt.evidence.manifest import write_manifest
-from pytest_ckpt.evidence.rejudge import judge_folder
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.rejudge import judge_directory
+from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, extended
 from pytest_ckpt.grading.completeness import asked_requirements
@@ -34,7 +34,7 @@ NEEDED = f"Not re-judged: plugin {PLUGIN} is needed."
 
 
 @pytest.fixture
-def folder(acme: Run, tmp_path: Path) -> Path:
+def directory(acme: Run, tmp_path: Path) -> Path:
     return Path(shutil.copytree(acme.report, tmp_path / "run"))
 
 
@@ -43,72 +43,72 @@ def verdict(document: dict, requirement: str = "ACME-DROPPED") -> dict:
     return found
 
 
-def edit(folder: Path, change: Callable[[dict], object]) -> None:
+def edit(directory: Path, change: Callable[[dict], object]) -> None:
     """Change the report as someone would who writes the manifest and the pages anew."""
-    document = json.loads((folder / "report.json").read_text())
+    document = json.loads((directory / "report.json").read_text())
     change(document)
-    write_report(document, folder)
+    write_report(document, directory)
 
 
-def checks(folder: Path) -> dict[str, tuple[str, str, tuple[str, ...]]]:
-    return {c.name: (c.outcome, c.description, c.details) for c in verify_folder(folder, None)}
+def checks(directory: Path) -> dict[str, tuple[str, str, tuple[str, ...]]]:
+    return {c.name: (c.outcome, c.description, c.details) for c in verify_directory(directory, None)}
 
 
 # --- judge -----------------------------------------------------------------------------------------------------------
 
 
-def test_with_the_limits_of_the_run_its_verdict_is_kept_and_said_to_be(acme: Run, folder: Path) -> None:
-    document = judge_folder(folder, {})
+def test_with_the_limits_of_the_run_its_verdict_is_kept_and_said_to_be(acme: Run, directory: Path) -> None:
+    document = judge_directory(directory, {})
     kept, was = verdict(document), acme.verdict("ACME-DROPPED")
     assert (kept["outcome"], kept["severity"]) == ("met", "required")
     assert kept["because"] == f"{NEEDED} In the run: {was['because']}"
     assert {v["id"]: v["outcome"] for v in document["requirements"] if v["id"] in REQUIRED} == acme.outcomes()
 
 
-def test_what_was_not_judged_again_does_not_pass(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["judge", str(folder)]) == 8
+def test_what_was_not_judged_again_does_not_pass(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["judge", str(directory)]) == 8
     output = capsys.readouterr().out
     assert f"ACME-DROPPED was not re-judged: plugin {PLUGIN} is" in output
     assert "REHEARSAL for a cluster of 1 accelerator: not everything required was run" in output
     assert "passed" not in output
 
 
-def test_by_other_limits_its_verdict_is_not_known(folder: Path) -> None:
-    document = judge_folder(folder, {"ckpt_cluster": "65"})
+def test_by_other_limits_its_verdict_is_not_known(directory: Path) -> None:
+    document = judge_directory(directory, {"ckpt_cluster": "65"})
     kept = verdict(document)
     assert (kept["outcome"], kept["measured"], kept["limit"]) == ("not run", None, None)
     assert kept["because"].startswith(f"{NEEDED} By the limits of the run it was met: ")
     assert document["exit_code"] == 8
 
 
-def test_what_failed_stays_failed_with_the_limits_of_the_run(folder: Path) -> None:
+def test_what_failed_stays_failed_with_the_limits_of_the_run(directory: Path) -> None:
     def fail(report: dict) -> None:
         verdict(report).update(outcome="failed", because="The cache was warm.")
 
-    edit(folder, fail)
-    document = judge_folder(folder, {})
+    edit(directory, fail)
+    document = judge_directory(directory, {})
     assert verdict(document)["outcome"] == "failed"
     assert document["exit_code"] == 1
 
 
-def test_its_requirement_stays_in_the_catalogue_and_its_sections_are_not_repeated(folder: Path) -> None:
-    document = judge_folder(folder, {})
+def test_its_requirement_stays_in_the_catalogue_and_its_sections_are_not_repeated(directory: Path) -> None:
+    document = judge_directory(directory, {})
     assert [r["id"] for r in document["catalogue"] if r["plugin"] == PLUGIN] == ["ACME-DROPPED", "ACME-WARMUP"]
     assert document["sections"] == []
     assert "what plugins wrote about the run's own verdicts is not repeated here" in document["disclosures"]
     assert document["environment"]["plugins"][0]["name"] == PLUGIN
 
 
-def test_a_test_of_it_that_did_not_run_then_does_not_run_now(folder: Path) -> None:
+def test_a_test_of_it_that_did_not_run_then_does_not_run_now(directory: Path) -> None:
     def leave_out(report: dict) -> None:
         because = "Its test did not run: it was deselected, or the session ended before it."
         verdict(report).update(outcome="not run", reason="no test", because=because)
 
-    edit(folder, leave_out)
-    assert verdict(judge_folder(folder, {}))["because"].startswith("Its test did not run")
+    edit(directory, leave_out)
+    assert verdict(judge_directory(directory, {}))["because"].startswith("Its test did not run")
 
 
-def test_a_report_cannot_give_one_of_our_requirements_to_a_plugin(acme: Run, folder: Path) -> None:
+def test_a_report_cannot_give_one_of_our_requirements_to_a_plugin(acme: Run, directory: Path) -> None:
     """Then its verdict could be written by hand, and nobody would judge it again."""
 
     def steal(report: dict) -> None:
@@ -116,18 +116,18 @@ def test_a_report_cannot_give_one_of_our_requirements_to_a_plugin(acme: Run, fol
             row["plugin"] = "mine"
         verdict(report, "SAVE").update(outcome="met", measured=0.0, because="It is said to be.")
 
-    edit(folder, steal)
-    again = judge_folder(folder, {})
+    edit(directory, steal)
+    again = judge_directory(directory, {})
     assert verdict(again, "SAVE")["measured"] == acme.verdict("SAVE")["measured"]
     assert not [reason for reason in again["grade_reasons"] if "SAVE was not judged again" in reason]
-    assert checks(folder)["verdicts"][0] == "broken"
+    assert checks(directory)["verdicts"][0] == "broken"
 
 
 # --- verify ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_nobody_touched_is_unchanged_and_says_what_was_not_checked(folder: Path) -> None:
-    found = checks(folder)
+def test_a_directory_that_nobody_touched_is_unchanged_and_says_what_was_not_checked(directory: Path) -> None:
+    found = checks(directory)
     assert {name: outcome for name, (outcome, _, _) in found.items()} == {
         "digests": "holds",
         "verdicts": "holds",
@@ -135,29 +135,29 @@ def test_a_folder_that_nobody_touched_is_unchanged_and_says_what_was_not_checked
         "signature": "not checked",
     }
     assert found["verdicts"][1].endswith(f"verdicts of {PLUGIN} cannot be judged again without the plugin")
-    assert main(["verify", str(folder)]) == 0
+    assert main(["verify", str(directory)]) == 0
 
 
-def test_a_verdict_of_a_plugin_without_a_measurement_is_found(folder: Path) -> None:
-    next((folder / "measurements").iterdir()).unlink()
-    edit(folder, lambda report: report["measurements"].clear())
-    assert "judged otherwise: ACME-DROPPED llama3-8b-open-2/stream" in checks(folder)["verdicts"][2]
+def test_a_verdict_of_a_plugin_without_a_measurement_is_found(directory: Path) -> None:
+    next((directory / "measurements").iterdir()).unlink()
+    edit(directory, lambda report: report["measurements"].clear())
+    assert "judged otherwise: ACME-DROPPED llama3-8b-open-2/stream" in checks(directory)["verdicts"][2]
 
 
-def test_a_grade_that_does_not_follow_from_a_plugin_s_verdict_is_found(folder: Path) -> None:
-    edit(folder, lambda report: verdict(report).update(outcome="failed", because="The cache was warm."))
-    outcome, _, details = checks(folder)["verdicts"]
+def test_a_grade_that_does_not_follow_from_a_plugin_s_verdict_is_found(directory: Path) -> None:
+    edit(directory, lambda report: verdict(report).update(outcome="failed", because="The cache was warm."))
+    outcome, _, details = checks(directory)["verdicts"]
     assert outcome == "broken"
     assert {"differs: grade_reasons of report.json", "differs: exit_code of report.json"} & set(details)
 
 
-def test_a_changed_section_is_found_on_the_page_or_by_its_digest(folder: Path) -> None:
-    document = json.loads((folder / "report.json").read_text())
+def test_a_changed_section_is_found_on_the_page_or_by_its_digest(directory: Path) -> None:
+    document = json.loads((directory / "report.json").read_text())
     document["sections"][0]["rows"][0][1] = "16,000"
-    (folder / "report.json").write_text(json.dumps(document, indent=1) + "\n")
-    assert checks(folder)["digests"][0] == "broken"
-    write_manifest(folder)
-    assert checks(folder)["pages"][0] == "broken"
+    (directory / "report.json").write_text(json.dumps(document, indent=1) + "\n")
+    assert checks(directory)["digests"][0] == "broken"
+    write_manifest(directory)
+    assert checks(directory)["pages"][0] == "broken"
 
 
 # --- diff and trend --------------------------------------------------------------------------------------------------

@@ -83,8 +83,8 @@ WRONG = [
      ["the id SAVE is that of a requirement of pytest-ckpt; choose another"]),
     (JUDGE.format("'COMMIT', title='t', source=''"), ["the id COMMIT is that of a requirement of pytest-ckpt"]),
     (STATED + "\n" + hook("suites", "return ['nowhere']"),
-     ["'nowhere' is no folder or file"]),
-    (hook("suites", "return 'vendor'"), ["'vendor' was returned, and a list of folders or files is expected"]),
+     ["'nowhere' is no directory or file"]),
+    (hook("suites", "return 'vendor'"), ["'vendor' was returned, and a list of directories or files is expected"]),
     (hook("drop_cache", "return 'sync'"),
      ["implements pytest_ckpt_drop_cache, which is no hook (did you mean 'pytest_ckpt_drop_caches'?)"]),
     ("import pytest\n\n@pytest.hookimpl(wrapper=True)\ndef pytest_ckpt_requirements():\n    yield\n    return []\n",
@@ -141,7 +141,7 @@ def test_a_plugin_that_comes_when_the_run_is_open_is_refused(refused, pytester):
     (below / "test_below.py").write_text("def test_it(): pass\n")
     message = refused("")
     assert "Plugin vendor/below/conftest.py comes too late for pytest_ckpt_drop_caches" in message
-    assert "Name its folder on the command line" in message
+    assert "Name its directory on the command line" in message
 
 
 @pytest.mark.thorough

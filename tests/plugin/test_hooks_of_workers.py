@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.front_door import REQUIRED, FrontDoor, Run
 from tests.support.hostile_plugin import JUDGES
-from tests.support.vendor_folder import QUICK
+from tests.support.vendor_directory import QUICK
 
 
 @pytest.mark.thorough
@@ -37,9 +37,9 @@ def test_workers_without_the_plugins_of_the_run_run_nothing(
 
 @pytest.mark.thorough
 def test_a_plugin_that_comes_when_the_run_is_open_stops_workers_too(door: FrontDoor) -> None:
-    folder = door.home / "vendor" / "below"
-    folder.mkdir(parents=True)
-    (folder / "conftest.py").write_text("def pytest_ckpt_before_measure(): raise ValueError('nobody asked')\n")
+    directory = door.home / "vendor" / "below"
+    directory.mkdir(parents=True)
+    (directory / "conftest.py").write_text("def pytest_ckpt_before_measure(): raise ValueError('nobody asked')\n")
     run = door.run(*QUICK, "-n", "2", "pytest_ckpt.suites", "vendor")
     assert run.code == 1, run.text
     assert "Plugin vendor/below/conftest.py comes too late for pytest_ckpt_before_measure" in run.text
@@ -49,9 +49,9 @@ def test_a_plugin_that_comes_when_the_run_is_open_stops_workers_too(door: FrontD
 
 
 def test_where_nothing_is_measured_a_plugin_s_requirement_is_not_run(door: FrontDoor) -> None:
-    folder = door.home / "vendor"
-    folder.mkdir()
-    (folder / "conftest.py").write_text(JUDGES.replace('"advisory"', '"required"'))
+    directory = door.home / "vendor"
+    directory.mkdir()
+    (directory / "conftest.py").write_text(JUDGES.replace('"advisory"', '"required"'))
     options = ("--ckpt-gate-table=posix-local", "--ckpt-suite=conformance", "-k", "ACME or FULL")
     run = door.run(*QUICK, *options, "pytest_ckpt.suites", "vendor")
     assert run.code == 8, run.text

@@ -21,7 +21,7 @@ from tests.support.doc_pages import DOCS
 from tests.support.doc_pages import blocks as blocks_of_page
 from tests.support.front_door import MEASURED, REQUIRED, Run, opened_door
 from tests.support.machine import need
-from tests.support.vendor_folder import QUICK
+from tests.support.vendor_directory import QUICK
 
 
 def blocks(name: str) -> list[str]:
@@ -38,10 +38,10 @@ EXAMPLES = {name: blocks(name) for name in HOOKS}
 def run(make_home: Callable[[str], Path]) -> Run:
     need(os.access("/proc/sys/vm/drop_caches", os.W_OK), "an example drops caches, which needs root")
     with opened_door(make_home("examples")) as door:
-        folder = door.home / "acme"
-        folder.mkdir()
+        directory = door.home / "acme"
+        directory.mkdir()
         every = [block for name in HOOKS for block in EXAMPLES[name]]
-        (folder / "conftest.py").write_text("\n\n".join(every))
+        (directory / "conftest.py").write_text("\n\n".join(every))
         return door.run(*QUICK, "--pyargs", "pytest_ckpt.suites", "acme")
 
 

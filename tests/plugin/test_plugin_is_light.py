@@ -40,7 +40,7 @@ def test_an_unrelated_run_imports_nothing_heavy(front_door, pytester):
 def test_without_a_target_there_are_no_fixtures_no_files_and_no_lines_of_ours(front_door, pytester):
     pytester.makepyfile("def test_nothing(): pass")
     before = {p.name for p in pytester.path.iterdir()}
-    # pytest-benchmark makes a folder wherever it is loaded.
+    # pytest-benchmark makes a directory wherever it is loaded.
     result = front_door("-p", "no:benchmark", "--fixtures", "-v")
     assert "pytest_ckpt" not in result.stdout.str()
     result = front_door("-p", "no:benchmark", "-v")

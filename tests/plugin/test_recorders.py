@@ -20,7 +20,7 @@ def test_the_conftests_of_a_checkout_are_not_an_operator_s(pytestconfig: pytest.
 
 
 def test_the_conftest_above_an_environment_in_a_checkout_is_not_an_operator_s(pytester: pytest.Pytester) -> None:
-    """The environment that README makes is inside the clone: pytest finds its conftest from any folder."""
+    """The environment that README makes is inside the clone: pytest finds its conftest from any directory."""
     clone = pytester.mkdir("clone")
     (clone / "conftest.py").write_bytes((CHECKOUT / "conftest.py").read_bytes())
     assert _is_of_a_checkout(clone / "conftest.py")

@@ -82,15 +82,15 @@ def made(tmp_path_factory):
 
 @given(stats=STATISTICS | ANYTHING, metadata=METADATA | ANYTHING, summary=SUMMARY | ANYTHING)
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_folder_ends_in_a_judgement_or_a_message(made, tmp_path, capsys, stats, metadata, summary):
-    folder = tmp_path / "run"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(made, folder)
-    (folder / "3_per_epoch_stats.json").write_text(json.dumps(stats))
-    (folder / "checkpointing_metadata.json").write_text("{")
-    (folder / "checkpointing_1_metadata.json").write_text(json.dumps(metadata))
-    (folder / "summary.json").write_text(json.dumps(summary))
-    code = cli.main(["judge", str(folder), "--cluster=16000", "--json"])
+def test_any_directory_ends_in_a_judgement_or_a_message(made, tmp_path, capsys, stats, metadata, summary):
+    directory = tmp_path / "run"
+    shutil.rmtree(directory, ignore_errors=True)
+    shutil.copytree(made, directory)
+    (directory / "3_per_epoch_stats.json").write_text(json.dumps(stats))
+    (directory / "checkpointing_metadata.json").write_text("{")
+    (directory / "checkpointing_1_metadata.json").write_text(json.dumps(metadata))
+    (directory / "summary.json").write_text(json.dumps(summary))
+    code = cli.main(["judge", str(directory), "--cluster=16000", "--json"])
     output = capsys.readouterr()
     if code == 4:
         assert output.err.startswith("pytest-ckpt: error: ")
@@ -100,9 +100,9 @@ def test_any_folder_ends_in_a_judgement_or_a_message(made, tmp_path, capsys, sta
 
 
 def test_a_rank_that_the_run_did_not_have_is_left_out(tmp_path, capsys):
-    folder = MadeRun().write(tmp_path / "run")
-    shutil.copy(folder / "3_per_epoch_stats.json", folder / "12_per_epoch_stats.json")
-    cli.main(["judge", str(folder), "--cluster=16000", "--json"])
+    directory = MadeRun().write(tmp_path / "run")
+    shutil.copy(directory / "3_per_epoch_stats.json", directory / "12_per_epoch_stats.json")
+    cli.main(["judge", str(directory), "--cluster=16000", "--json"])
     document = json.loads(capsys.readouterr().out)
     assert document["measurements"][0]["basis"] == "all ranks"
     assert {m["path"]: m["text"] for m in document["published"]["messages"]} == {

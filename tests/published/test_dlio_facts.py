@@ -35,7 +35,7 @@ def test_every_layout_is_recognized_from_whatever_there_is(model, processes, kno
     assert found.source == ("bytes" if known in ({"summary": True}, {}) else "records")
 
 
-def test_the_folders_name_serves_where_nothing_else_does():
+def test_the_directories_name_serves_where_nothing_else_does():
     assert recognize(Facts(), None, 0, "llama3-8b").layout == layout("llama3-8b", mode="full")
     assert recognize(Facts(), None, 9, "llama3-70b").layout == layout("llama3-70b", mode="full")
     both = recognize(Facts(), None, 0, "llama3-70b")

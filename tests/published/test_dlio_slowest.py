@@ -60,7 +60,7 @@ def test_the_last_save_of_a_run_without_loads_has_only_rank_0s_time():
 
 
 def test_what_waits_before_the_first_load_makes_the_last_save_longer_and_never_shorter():
-    """A folder that takes long to list: of the last save only an upper bound is known."""
+    """A directory that takes long to list: of the last save only an upper bound is known."""
     stats = MadeRun(listing=4.0).stats([0])[0]
     last = {(o.kind, o.number): o for o in slowest_of_each({0: rank_times(stats)}, 8, 5.0)}["save", 10]
     assert last.seconds == pytest.approx(5.3 + 4.0, abs=TWO_MILLISECONDS)

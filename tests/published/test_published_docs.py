@@ -1,4 +1,4 @@
-"""What docs/published_results.md shows is what the command prints, from made-up folders."""
+"""What docs/published_results.md shows is what the command prints, from made-up directories."""
 
 from __future__ import annotations
 

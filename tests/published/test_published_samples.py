@@ -1,6 +1,6 @@
-"""Results that others published, read from the folder that PYTEST_CKPT_PUBLISHED names: skipped where it names none.
+"""Results that others published, read from the directory that PYTEST_CKPT_PUBLISHED names: skipped where it names none.
 
-The project holds none of them. The folder is a tree of closed/SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME.
+The project holds none of them. The directory is a tree of closed/SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli import main as cli
-from pytest_ckpt.published.folder import find_runs, read_run
+from pytest_ckpt.published.directory import find_runs, read_run
 from pytest_ckpt.published.runs import examine
 
-FOLDER = os.environ.get("PYTEST_CKPT_PUBLISHED", "")
-pytestmark = pytest.mark.skipif(not FOLDER, reason="PYTEST_CKPT_PUBLISHED names no folder of published results")
+DIRECTORY = os.environ.get("PYTEST_CKPT_PUBLISHED", "")
+pytestmark = pytest.mark.skipif(not DIRECTORY, reason="PYTEST_CKPT_PUBLISHED names no directory of published results")
 
 
 def test_every_result_is_judged(capsys):
-    code = cli.main(["judge", FOLDER, "--cluster=16000", "--json"])
+    code = cli.main(["judge", DIRECTORY, "--cluster=16000", "--json"])
     document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
     assert code in (1, 8)
     for row in document["results"]:
@@ -34,11 +34,11 @@ def test_every_result_is_judged(capsys):
 
 def test_where_all_ranks_are_known_the_inference_is_right_to_2_ms():
     errors = []
-    for folder in find_runs(Path(FOLDER)):
-        run, _ = examine(read_run(folder))
+    for directory in find_runs(Path(DIRECTORY)):
+        run, _ = examine(read_run(directory))
         if run and run.inference_error_seconds is not None:
             errors.append(run.inference_error_seconds)
-    assert errors, "no run in the folder has all ranks"
+    assert errors, "no run in the directory has all ranks"
     assert max(errors) <= 0.002
 
 
@@ -47,17 +47,17 @@ SUSPICIONS = ("too short", "a copy", "is taken", "was changed", "do not leave ro
 
 
 def test_nothing_in_them_is_suspected():
-    for folder in find_runs(Path(FOLDER)):
-        _, messages = examine(read_run(folder))
+    for directory in find_runs(Path(DIRECTORY)):
+        _, messages = examine(read_run(directory))
         suspected = [m.text for m in messages if any(word in m.text for word in SUSPICIONS)]
-        assert not suspected, folder
+        assert not suspected, directory
 
 
 def test_a_last_save_before_loads_is_bounded_by_what_the_others_took():
     """Its bound is no figure of its own: storage does not know that a save is the last."""
     tried = 0
-    for folder in find_runs(Path(FOLDER)):
-        run, _ = examine(read_run(folder))
+    for directory in find_runs(Path(DIRECTORY)):
+        run, _ = examine(read_run(directory))
         saves = run.of_kind("save") if run else ()
         if not saves or saves[-1].at_least_seconds is None:
             continue
@@ -65,4 +65,4 @@ def test_a_last_save_before_loads_is_bounded_by_what_the_others_took():
         assert last.at_least_seconds <= last.seconds
         assert 0.5 * min(o.seconds for o in others) < last.seconds < 1.5 * max(o.seconds for o in others)
         tried += 1
-    assert tried, "no run in the folder saves and loads, with ranks missing"
+    assert tried, "no run in the directory saves and loads, with ranks missing"

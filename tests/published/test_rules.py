@@ -16,15 +16,15 @@ from tests.support.by_the_library import faults
 from tests.support.made_results import GIB, MadeRun, published, steady
 from tests.support.made_up_run import make_run
 
-FOLDER = os.environ.get("PYTEST_CKPT_PUBLISHED", "")
+DIRECTORY = os.environ.get("PYTEST_CKPT_PUBLISHED", "")
 
 
 @pytest.fixture
 def held(capsys):
     """Hold a tree against the rules; return the exit code and the document."""
 
-    def run(folder, *words):
-        code = cli.main(["judge", str(folder), "--rules=mlperf-v3", "--json", *words])
+    def run(directory, *words):
+        code = cli.main(["judge", str(directory), "--rules=mlperf-v3", "--json", *words])
         message = capsys.readouterr()
         document = json.loads(message.out, parse_constant=pytest.fail)
         assert not faults(document, "rules")
@@ -50,12 +50,12 @@ class Submitted(MadeRun):
 
     also: dict = field(default_factory=dict)
 
-    def metadata(self, folder="/mnt/array/checkpoints"):
-        message = super().metadata(folder)
+    def metadata(self, directory="/mnt/array/checkpoints"):
+        message = super().metadata(directory)
         message |= {
             "accelerator": "b200",
             "result_dir": "/home/someone/results",
-            "override_parameters": {"checkpoint.checkpoint_folder": folder},
+            "override_parameters": {"checkpoint.checkpoint_folder": directory},
         }
         message["system_info"] = {"hosts": [{"hostname": "c1", "memory": {"total": 64 * GIB}}]}
         return message | self.also
@@ -76,10 +76,10 @@ def submission(top, *, division="closed", model="llama3-8b", name="20260301_1200
     """Write one invocation that saves and loads, in a tree of a submission."""
     run = run or Submitted(seconds=same)
     run.also = also
-    folder = published(top, "Maker", "array", model, name)
+    directory = published(top, "Maker", "array", model, name)
     if division != "closed":
-        folder = top / division / folder.relative_to(top / "closed")
-    return run.write(folder, parts=("summary", "config", "metadata"))
+        directory = top / division / directory.relative_to(top / "closed")
+    return run.write(directory, parts=("summary", "config", "metadata"))
 
 
 def test_a_result_that_keeps_them_all_breaks_none(held, tmp_path):
@@ -93,7 +93,7 @@ def test_a_result_that_keeps_them_all_breaks_none(held, tmp_path):
     assert document["results"][0]["division"] == "closed"
 
 
-def test_a_bare_folder_tells_of_few_and_breaks_none_for_that(held, tmp_path):
+def test_a_bare_directory_tells_of_few_and_breaks_none_for_that(held, tmp_path):
     MadeRun().write(tmp_path / "20260301_120000", parts=())
     code, document = held(tmp_path)
     found = outcomes(document)
@@ -114,10 +114,10 @@ def gap(seconds, *, exact=True):
         began = ended + timedelta(seconds=seconds)
         loads = Submitted(seconds=same, saves=0, started=began + timedelta(seconds=9 if exact else 0))
         submission(top, run=saves)
-        folder = published(top, "Maker", "array", "llama3-8b", "20260301_120000")
+        directory = published(top, "Maker", "array", "llama3-8b", "20260301_120000")
         if exact:
-            summary = json.loads((folder / "summary.json").read_text()) | {"end": ended.isoformat()}
-            (folder / "summary.json").write_text(json.dumps(summary))
+            summary = json.loads((directory / "summary.json").read_text()) | {"end": ended.isoformat()}
+            (directory / "summary.json").write_text(json.dumps(summary))
         message = {"invocation_start_time": began.isoformat()} if exact else {}
         submission(top, run=loads, name="20260301_130000", **message)
 
@@ -129,8 +129,8 @@ def memory(gib):
 
 
 BROKEN = {
-    "the folder of another model": ("2.1.21", lambda top: submission(top, model="llama3-70b")),
-    "a folder that is no time": ("2.1.23", lambda top: submission(top, name="first-try")),
+    "the directory of another model": ("2.1.21", lambda top: submission(top, model="llama3-70b")),
+    "a directory that is no time": ("2.1.23", lambda top: submission(top, name="first-try")),
     "three invocations": (
         "2.1.23",
         lambda top: [
@@ -145,8 +145,8 @@ BROKEN = {
         "4.3.5",
         lambda top: submission(top, model="llama3-70b", run=Submitted(model="llama3-70b", seconds=same)),
     ),
-    "one folder for both": ("4.4.1", lambda top: submission(top, result_dir="/mnt/array/checkpoints/")),
-    "one folder is on one file system": ("4.4.2", lambda top: submission(top, result_dir="/mnt/array/checkpoints")),
+    "one directory for both": ("4.4.1", lambda top: submission(top, result_dir="/mnt/array/checkpoints/")),
+    "one directory is on one file system": ("4.4.2", lambda top: submission(top, result_dir="/mnt/array/checkpoints")),
     "too few processes": (
         "4.6.1",
         lambda top: submission(top, model="llama3-405b", run=Submitted(model="llama3-405b", seconds=same)),
@@ -178,8 +178,8 @@ def test_each_rule_can_be_broken(held, tmp_path, case):
 
 
 def test_fsync_that_is_off_is_broken(held, tmp_path):
-    folder = submission(tmp_path)
-    metadata = next(folder.glob("*_metadata.json"))
+    directory = submission(tmp_path)
+    metadata = next(directory.glob("*_metadata.json"))
     message = json.loads(metadata.read_text())
     message["parameters"]["checkpoint"]["fsync"] = False
     metadata.write_text(json.dumps(message))
@@ -249,9 +249,9 @@ def test_a_run_of_ours_has_to_be_exported_first(capsys, tmp_path):
     assert "Export it first: pytest-ckpt export" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not FOLDER, reason="PYTEST_CKPT_PUBLISHED names no folder of published results")
+@pytest.mark.skipif(not DIRECTORY, reason="PYTEST_CKPT_PUBLISHED names no directory of published results")
 def test_published_results_are_held_against_them(held):
-    code, document = held(FOLDER)
+    code, document = held(DIRECTORY)
     assert code in (1, 8)
     for row in document["results"]:
         found = {rule["number"]: rule["outcome"] for rule in row["rules"]}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_ckpt.facts.across_hosts import DelayedHost, HostWait, HostWaits, added_up
-from pytest_ckpt.facts.events import HostsLooked
+from pytest_ckpt.facts.events import HostsWaited
 from pytest_ckpt.facts.proofs import Entry
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.targets import CheckpointRef
@@ -100,14 +100,14 @@ def test_every_rank_prepares_and_waits_for_what_another_host_made(records: list[
     assert store.prepared == [SUBJECT.slug]
     assert len(store.asked) == 3
     waiting(SeesLate(0), records).prepare()
-    assert records == [HostsLooked(subject=SUBJECT, awaited="folder")]
+    assert records == [HostsWaited(subject=SUBJECT, awaited="directory")]
 
 
-def test_rank_0_makes_the_folder_that_all_wait_for(records: list[Any]) -> None:
+def test_rank_0_makes_the_directory_that_all_wait_for(records: list[Any]) -> None:
     store = SeesLate(0)
     waiting(store, records).begin(REF)
     assert store.announced == [REF]
-    assert records == [HostsLooked(subject=SUBJECT, awaited="folder")]
+    assert records == [HostsWaited(subject=SUBJECT, awaited="directory")]
     other = SeesLate(0)
     waiting(other, [], rank=1).begin(REF)
     assert other.announced == []
@@ -161,11 +161,11 @@ def test_on_one_host_and_in_its_local_tier_nothing_is_made_or_looked_for(
 
 def test_waits_are_added_up_by_host_and_by_what_was_awaited() -> None:
     one, two = DelayedHost(host="h2", waited_seconds=0.5), DelayedHost(host="h2", waited_seconds=2.0, is_seen=False)
-    found = added_up([("folder", ()), ("folder", (one,)), ("name", (one,)), ("folder", (two,))])
+    found = added_up([("directory", ()), ("directory", (one,)), ("name", (one,)), ("directory", (two,))])
     assert found == HostWaits(
         looks=4,
         late=(
-            HostWait(host="h2", awaited="folder", times=2, waited_seconds=2.5, longest_seconds=2.0, unseen=1),
+            HostWait(host="h2", awaited="directory", times=2, waited_seconds=2.5, longest_seconds=2.0, unseen=1),
             HostWait(host="h2", awaited="name", times=1, waited_seconds=0.5, longest_seconds=0.5),
         ),
     )

@@ -31,7 +31,7 @@ def chained() -> ChainedEngine:
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> dict[int, Path]:
+def directories(tmp_path: Path) -> dict[int, Path]:
     """A full save and two deltas."""
     engine, made = chained(), {}
     for number in NUMBERS:
@@ -45,10 +45,10 @@ def folders(tmp_path: Path) -> dict[int, Path]:
     return made
 
 
-def restored(folders: dict[int, Path], number: int = NUMBERS[-1]) -> tuple[int, list[Comparison]]:
+def restored(directories: dict[int, Path], number: int = NUMBERS[-1]) -> tuple[int, list[Comparison]]:
     """Load a chain; return the bytes that arrived and what each step's comparison gave."""
     engine = chained()
-    links = tuple(committed_in(folders[n]) for n in RULE.chain(number))
+    links = tuple(committed_in(directories[n]) for n in RULE.chain(number))
     checks, loaded = [], 0
     engine.expect(number)
     for step in range(engine.load_steps()):
@@ -58,24 +58,24 @@ def restored(folders: dict[int, Path], number: int = NUMBERS[-1]) -> tuple[int, 
     return loaded, checks
 
 
-def faults(folders: dict[int, Path]) -> list[tuple[str, str, bool]]:
-    _, checks = restored(folders)
+def faults(directories: dict[int, Path]) -> list[tuple[str, str, bool]]:
+    _, checks = restored(directories)
     found = [fault for check in checks for fault in check.faults]
     assert sum(check.fault_count for check in checks) >= len(found)
     return [(fault.kind, fault.file, bool(fault.tensor)) for fault in found]
 
 
-def test_a_delta_is_one_file_of_the_size_that_the_rule_says(folders: dict[int, Path]) -> None:
+def test_a_delta_is_one_file_of_the_size_that_the_rule_says(directories: dict[int, Path]) -> None:
     for number in (2, 3):
-        (file,) = folders[number].iterdir()
+        (file,) = directories[number].iterdir()
         assert file.name == DELTA
         assert file.stat().st_size == RULE.file_bytes(SHARD, number)
-    assert {file.name for file in folders[1].iterdir()} == {file.name for file in SHARD.files}
+    assert {file.name for file in directories[1].iterdir()} == {file.name for file in SHARD.files}
 
 
 @pytest.mark.parametrize("number", NUMBERS)
-def test_every_byte_of_the_chain_is_loaded_and_compared(folders: dict[int, Path], number: int) -> None:
-    loaded, checks = restored(folders, number)
+def test_every_byte_of_the_chain_is_loaded_and_compared(directories: dict[int, Path], number: int) -> None:
+    loaded, checks = restored(directories, number)
     wanted = SHARD.bytes + sum(RULE.delta_bytes(SHARD, n) for n in RULE.chain(number)[1:])
     assert loaded == sum(check.bytes_checked for check in checks) == wanted
     assert sum(check.fault_count for check in checks) == 0
@@ -103,14 +103,14 @@ def first_page(number: int) -> int:
     ids=["a page", "the index", "short", "longer", "zeros"],
 )
 def test_what_is_wrong_with_a_delta_is_found(
-    folders: dict[int, Path], damage: Callable[[Path], object], kind: str, in_tensor: bool
+    directories: dict[int, Path], damage: Callable[[Path], object], kind: str, in_tensor: bool
 ) -> None:
-    damage(folders[2] / DELTA)
-    assert faults(folders)[0] == (kind, DELTA, in_tensor)
+    damage(directories[2] / DELTA)
+    assert faults(directories)[0] == (kind, DELTA, in_tensor)
 
 
 def test_a_delta_that_is_cut_until_somebody_asks_for_its_size_is_short(
-    folders: dict[int, Path], monkeypatch: pytest.MonkeyPatch
+    directories: dict[int, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known, fstat, preadv, asked = PAGE_BYTES, os.fstat, os.preadv, set()
 
@@ -127,26 +127,26 @@ def test_a_delta_that_is_cut_until_somebody_asks_for_its_size_is_short(
 
     monkeypatch.setattr(os, "fstat", ask)
     monkeypatch.setattr(os, "preadv", cut)
-    assert faults(folders)[0] == ("short", DELTA, False)
+    assert faults(directories)[0] == ("short", DELTA, False)
 
 
-def test_an_older_delta_in_the_place_of_a_newer_one_is_found(folders: dict[int, Path]) -> None:
-    (folders[3] / DELTA).write_bytes((folders[2] / DELTA).read_bytes())
-    found = faults(folders)
+def test_an_older_delta_in_the_place_of_a_newer_one_is_found(directories: dict[int, Path]) -> None:
+    (directories[3] / DELTA).write_bytes((directories[2] / DELTA).read_bytes())
+    found = faults(directories)
     assert found, "an older delta was taken for a newer one"
     assert {file for _, file, _ in found} == {DELTA}
 
 
-def test_a_delta_that_is_gone_ends_the_load(folders: dict[int, Path]) -> None:
-    (folders[2] / DELTA).unlink()
+def test_a_delta_that_is_gone_ends_the_load(directories: dict[int, Path]) -> None:
+    (directories[2] / DELTA).unlink()
     with pytest.raises(FileNotFoundError) as error:
-        restored(folders)
+        restored(directories)
     assert DELTA in str(error.value)
 
 
-def test_a_full_save_alone_is_one_of_the_engine(folders: dict[int, Path]) -> None:
+def test_a_full_save_alone_is_one_of_the_engine(directories: dict[int, Path]) -> None:
     engine = chained()
-    committed = committed_in(folders[1])
+    committed = committed_in(directories[1])
     checked = 0
     engine.expect(1)
     for step in range(engine.load_steps()):

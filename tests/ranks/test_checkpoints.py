@@ -13,9 +13,9 @@ from pytest_ckpt.targets.posix.store import PosixStore
 
 def test_a_file_that_is_gone_is_told_and_no_later_error_is_blamed_on_it(tmp_path: Path) -> None:
     ref, activity = CheckpointRef(subject="made", number=3), Activity()
-    folder = tmp_path / ref.subject / checkpoint_name(ref.number)
-    folder.mkdir(parents=True)
-    (folder / "there").write_bytes(bytes(5000))
+    directory = tmp_path / ref.subject / checkpoint_name(ref.number)
+    directory.mkdir(parents=True)
+    (directory / "there").write_bytes(bytes(5000))
     store = PosixStore(tmp_path)
     assert size_of_file(store, ref, "there", activity) == 5000
     assert size_of_file(store, ref, "gone", activity) is None

@@ -33,9 +33,9 @@ def compressed(engine="stream", codec="zstd:1", **options):
     return CompressedEngine(made, codec)
 
 
-def save(folder: Path, engine, checkpoint=1):
-    folder.mkdir(exist_ok=True)
-    draft = draft_in(folder)
+def save(directory: Path, engine, checkpoint=1):
+    directory.mkdir(exist_ok=True)
+    draft = draft_in(directory)
     engine.fill(checkpoint)
     engine.save(draft, clock_of())
     entries, proof = draft.seal()
@@ -43,12 +43,12 @@ def save(folder: Path, engine, checkpoint=1):
     return entries, proof
 
 
-def restored(folder: Path, engine, checkpoint=1):
+def restored(directory: Path, engine, checkpoint=1):
     """Load a checkpoint; return the bytes that arrived, those compared, and the faults."""
     loaded, checks = 0, []
     engine.expect(checkpoint)
     for step in range(engine.load_steps()):
-        loaded += engine.load(committed_in(folder), step, clock_of())
+        loaded += engine.load(committed_in(directory), step, clock_of())
         checks.append(engine.verify(checkpoint))
     engine.release()
     faults = [fault for check in checks for fault in check.faults]

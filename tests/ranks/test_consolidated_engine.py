@@ -142,11 +142,11 @@ def test_what_the_storage_answers_in_the_consolidation_is_the_error_of_the_save(
 
 
 def test_the_bare_library_loads_the_consolidated_files_by_their_index(engine, tmp_path):
-    folder, scratch = tmp_path / "saved", tmp_path / "scratch"
-    folder.mkdir()
+    directory, scratch = tmp_path / "saved", tmp_path / "scratch"
+    directory.mkdir()
     scratch.mkdir()
-    save(engine, folder)
-    loaded = load_bare(folder, scratch, metadata=None, dimensions=2)
+    save(engine, directory)
+    loaded = load_bare(directory, scratch, metadata=None, dimensions=2)
     tensors = [tensor for file in SHARD.files for tensor in file.tensors]
     assert set(loaded) == {tensor.name for tensor in tensors}
     assert {place for _, _, place in loaded.values()} == set(MADE)
@@ -154,7 +154,7 @@ def test_the_bare_library_loads_the_consolidated_files_by_their_index(engine, tm
         key = TensorKey(checkpoint=CHECKPOINT, rank=0, tensor=number)
         kind, data, _ = loaded[tensor.name]
         assert (kind, data) == (tensor.dtype, Content(7).expected(key, 0, tensor.bytes).tobytes())
-    assert json.loads((folder / INDEX).read_text())["metadata"]["total_size"] == SHARD.bytes
+    assert json.loads((directory / INDEX).read_text())["metadata"]["total_size"] == SHARD.bytes
 
 
 def test_the_calls_are_those_of_the_table(tmp_path):

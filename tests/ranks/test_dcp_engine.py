@@ -64,7 +64,7 @@ def change(file: Path, offset: int, data: bytes) -> None:
 def test_the_library_writes_one_file_a_rank_and_the_metadata(engine, tmp_path):
     entries, proof, clock = save(engine, tmp_path)
     assert {entry.name for entry in entries} == {path.name for path in tmp_path.iterdir()} == {OWN, METADATA}
-    assert (proof.files_attempted, proof.files_returned, proof.folders_returned) == (2, 2, 1)
+    assert (proof.files_attempted, proof.files_returned, proof.directories_returned) == (2, 2, 1)
     # Beside its bytes each tensor has the head and the tail of a small zip.
     assert SHARD.bytes < next(e.bytes for e in entries if e.name == OWN) < SHARD.bytes + 2048 * len(TENSORS)
     assert set(clock.phases) == {"open", "write", "fsync", "directory"}
@@ -169,19 +169,19 @@ def test_a_target_that_takes_no_bytes_is_an_error_with_its_number(engine, tmp_pa
 def test_the_report_is_told_what_is_added_to_the_library(engine, tmp_path):
     save(engine, tmp_path)
     facts = engine.facts()
-    assert "fsync of each file once more and of the folder" in facts["added"]
+    assert "fsync of each file once more and of the directory" in facts["added"]
     assert set(facts) == {"torch", "save", "load", "added"}
 
 
 @pytest.mark.thorough
 def test_what_two_processes_of_a_job_saved_is_loaded_by_one_rank(engine, tmp_path):
     """The bare library cut the tensors over two; here one rank holds them whole."""
-    scratch, folder = tmp_path / "scratch", tmp_path / "saved"
+    scratch, directory = tmp_path / "scratch", tmp_path / "saved"
     scratch.mkdir()
     keys = [TensorKey(checkpoint=CHECKPOINT, rank=0, tensor=number) for number in range(len(TENSORS))]
     data = [CONTENT.expected(key, 0, tensor.bytes).tobytes() for key, tensor in zip(keys, TENSORS, strict=True)]
-    save_bare(folder, scratch, 2, {t.name: (t.dtype, of) for t, of in zip(TENSORS, data, strict=True)})
-    assert {path.name for path in folder.iterdir()} == {OWN, "__1_0.distcp", METADATA}
-    loaded, check = load(engine, folder)
+    save_bare(directory, scratch, 2, {t.name: (t.dtype, of) for t, of in zip(TENSORS, data, strict=True)})
+    assert {path.name for path in directory.iterdir()} == {OWN, "__1_0.distcp", METADATA}
+    loaded, check = load(engine, directory)
     assert loaded == check.bytes_checked == SHARD.bytes
     assert check.faults == ()

@@ -38,8 +38,8 @@ class Counted:
 
     capabilities = frozenset({"page cache"})
 
-    def __init__(self, *cached: int, gauge: str | None = "cachestat") -> None:
-        self._cached, self._gauge = cached, gauge
+    def __init__(self, *cached: int, probe: str | None = "cachestat") -> None:
+        self._cached, self._gauge = cached, probe
 
     def find_gauge(self, _subject: str) -> str | None:
         return self._gauge
@@ -59,7 +59,7 @@ class Counted:
         # One checkpoint in many: 0.4 % of all, and most of one load.
         (Counted(*[0] * 199, 800), True),
         (Counted(0, 11, 0), True),
-        (Counted(SIZE, gauge=None), False),
+        (Counted(SIZE, probe=None), False),
     ],
 )
 def test_a_cached_checkpoint_is_seen_among_many_that_are_not(store, holds):

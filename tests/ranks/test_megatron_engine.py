@@ -54,7 +54,7 @@ def test_a_rank_has_two_files_of_like_size_and_the_first_has_the_small_ones(engi
     assert {entry.name for entry in entries} == {path.name for path in tmp_path.iterdir()} == ALL
     assert {file.name for file in files_of(SHARD, MEGATRON_FILES)} == ALL
     # What the job does not sync, the store does, and sees it.
-    assert (proof.files_attempted, proof.files_returned, proof.folders_returned) == (6, 6, 1)
+    assert (proof.files_attempted, proof.files_returned, proof.directories_returned) == (6, 6, 1)
     planned = {file.name: file for file in shard_files(SHARD, MEGATRON_FILES)}
     for entry in entries:
         if entry.name in LARGE:
@@ -125,11 +125,11 @@ def test_what_any_writer_meets_is_heard(engine, tmp_path, name):
 @pytest.mark.thorough
 @pytest.mark.parametrize("processes", [1, 2])
 def test_the_bare_library_loads_what_was_saved(engine, tmp_path, processes):
-    folder, scratch = tmp_path / "saved", tmp_path / "scratch"
-    folder.mkdir()
+    directory, scratch = tmp_path / "saved", tmp_path / "scratch"
+    directory.mkdir()
     scratch.mkdir()
-    save(engine, folder)
-    loaded = load_bare(folder, scratch, processes)
+    save(engine, directory)
+    loaded = load_bare(directory, scratch, processes)
     tensors = [tensor for file in SHARD.files for tensor in file.tensors]
     assert set(loaded) == {tensor.name for tensor in tensors}
     for number, tensor in enumerate(tensors):

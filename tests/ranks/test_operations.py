@@ -15,7 +15,7 @@ from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
-from pytest_ckpt.targets.posix.checkpoint import FolderSyncs
+from pytest_ckpt.targets.posix.checkpoint import DirectorySyncs
 from pytest_ckpt.targets.posix.store import PosixStore
 from tests.support.made_measurement import measurement, outcome
 from tests.support.own_files_engine import FILES, OwnFilesEngine
@@ -79,8 +79,8 @@ def test_every_durable_call_is_counted_before_it_is_made_and_when_it_has_returne
 
 
 @pytest.fixture
-def of_folders(monkeypatch):
-    """Do something else in place of every fsync of a folder; return the names of the folders that it was called for."""
+def of_directories(monkeypatch):
+    """Do something else in place of every fsync of a directory; return the names of those directories."""
     fsync, called = os.fsync, []
 
     def replace_by(what):
@@ -96,11 +96,11 @@ def of_folders(monkeypatch):
     return replace_by
 
 
-def test_the_folders_that_are_counted_are_those_that_fsync_was_called_for(tmp_path, activity, of_folders):
-    called = of_folders(os.fsync)
+def test_the_directories_that_are_counted_are_those_that_fsync_was_called_for(tmp_path, activity, of_directories):
+    called = of_directories(os.fsync)
     do, _, strategy, _ = saved(tmp_path, activity)
     do.save(strategy, 2)
-    assert len(called) == 4, "two a save: the checkpoint's folder, and the folder that its final name is in"
+    assert len(called) == 4, "two a save: the checkpoint's directory, and the directory that its final name is in"
     assert called[1] == called[3] == SUBJECT.slug
     durability = do.durability()
     assert (durability.directories, durability.directories_synced) == (4, 4)
@@ -108,8 +108,8 @@ def test_the_folders_that_are_counted_are_those_that_fsync_was_called_for(tmp_pa
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["the checkpoint's", "the one above"])
-def test_an_fsync_of_a_folder_that_raises_is_no_save(tmp_path, activity, of_folders, which):
-    called = of_folders(lambda _: refuse() if len(called) > which else None)
+def test_an_fsync_of_a_directory_that_raises_is_no_save(tmp_path, activity, of_directories, which):
+    called = of_directories(lambda _: refuse() if len(called) > which else None)
 
     def refuse():
         raise OSError(errno.EIO, "Input/output error")
@@ -119,15 +119,15 @@ def test_an_fsync_of_a_folder_that_raises_is_no_save(tmp_path, activity, of_fold
     assert len(called) == which + 1
 
 
-@pytest.mark.parametrize("left_out", ["the checkpoint's", "the one above"])
-def test_an_fsync_of_a_folder_that_is_left_out_fails(tmp_path, activity, monkeypatch, left_out):
-    sync = FolderSyncs.sync
+@pytest.mark.parametrize("omitted", ["the checkpoint's", "the one above"])
+def test_an_fsync_of_a_directory_that_is_left_out_fails(tmp_path, activity, monkeypatch, left_out):
+    sync = DirectorySyncs.sync
 
-    def sometimes(self, folder):
-        if (folder.name == SUBJECT.slug) == (left_out == "the checkpoint's"):
-            sync(self, folder)
+    def sometimes(self, directory):
+        if (directory.name == SUBJECT.slug) == (left_out == "the checkpoint's"):
+            sync(self, directory)
 
-    monkeypatch.setattr(FolderSyncs, "sync", sometimes)
+    monkeypatch.setattr(DirectorySyncs, "sync", sometimes)
     durability = saved(tmp_path, activity)[0].durability()
     assert (durability.directories, durability.directories_synced) == (2, 1)
     assert outcome("DURABLE-CALLS", measurement(durability=durability)) == "failed"

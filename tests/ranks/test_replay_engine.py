@@ -30,22 +30,22 @@ def engine(*, stages=False, pattern=TWO_RANKS, pauses=False):
     return make(shard=SHARD, content=Content(7), group=Group(), activity=Activity(), options=options)
 
 
-def saved(made, folder, *, staged):
+def saved(made, directory, *, staged):
     """Save checkpoint 1; the job changes its state behind the copy, or where none is made, before the save."""
     made.fill(1)
     if staged:
         assert made.stage() == sum(map(len, made.state()))
     for data in made.state():
         change(data)
-    draft = draft_in(folder)
+    draft = draft_in(directory)
     made.save(draft, clock_of())
     draft.seal()
     made.release()
 
 
-def faults(made, folder):
+def faults(made, directory):
     made.load_steps()
-    made.load(committed_in(folder), 0, clock_of())
+    made.load(committed_in(directory), 0, clock_of())
     return made.verify(1).fault_count
 
 
@@ -64,10 +64,10 @@ def test_the_copy_is_written_once_and_then_the_state_again(tmp_path):
     made.fill(1)
     made.stage()
     for number in (1, 2):
-        folder = tmp_path / str(number)
-        folder.mkdir()
+        directory = tmp_path / str(number)
+        directory.mkdir()
         made.fill(number)
-        draft = draft_in(folder)
+        draft = draft_in(directory)
         made.save(draft, clock_of())
         draft.seal()
     # The second save had no copy: it is of what was filled last.
@@ -80,14 +80,14 @@ def test_pauses_are_made_where_they_are_asked_for_and_stand_apart_in_the_phases(
     monkeypatch.setattr(time, "sleep", slept.append)
     for pauses, wanted in ((False, []), (True, [0.02] * 3)):
         made, clock = engine(pattern=PAUSED, pauses=pauses), clock_of()
-        folder = tmp_path / str(pauses)
-        folder.mkdir()
+        directory = tmp_path / str(pauses)
+        directory.mkdir()
         made.fill(1)
-        draft = draft_in(folder)
+        draft = draft_in(directory)
         made.save(draft, clock)
         draft.seal()
         made.release()
         assert slept == wanted
         assert ("pause" in clock.phases) == pauses
         assert ("pauses" in made.facts()) == pauses
-        assert faults(made, folder) == 0
+        assert faults(made, directory) == 0

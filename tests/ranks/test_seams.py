@@ -1,4 +1,4 @@
-"""A second strategy and a second kind of engine over a folder and over memory, by ranks that MPI has started."""
+"""A second strategy and a second kind of engine over a directory and over memory, by ranks that MPI has started."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ RANKS = 2
 _SECONDS = 400
 
 
-@pytest.fixture(params=["a folder", "memory"])
+@pytest.fixture(params=["a directory", "memory"])
 def storage(request, tmp_path) -> Iterator[object]:
     rows = known_targets({"memory": SPEC})
-    if request.param == "a folder":
+    if request.param == "a directory":
         target = tmp_path / "target"
         target.mkdir()
         yield make_target(spec_of(str(target), rows), str(target))

@@ -38,18 +38,18 @@ def made(engine, shard, **part):
     return make(shard=shard, content=content(), group=None, activity=Activity(), options=replace(OPTIONS, **part))
 
 
-def save(engine, folder, of, ranks):
+def save(engine, directory, of, ranks):
     # Every rank reads the index that rank 0 writes.
     for rank in {0, *ranks} if engine == "safetensors" else ranks:
         saving = made(engine, of.rank(rank))
         saving.fill(5)
-        saving.save(draft_in(folder), clock_of())
+        saving.save(draft_in(directory), clock_of())
 
 
-def load(engine, folder, pieces, steps_of_others=0):
+def load(engine, directory, pieces, steps_of_others=0):
     """Load pieces as a rank does, with more steps where other ranks have more; return (loaded, checked, faults)."""
     loader = ShardsInTurn([functools.partial(made, engine, p.shard, part=p.part, parts=p.parts) for p in pieces])
-    committed = committed_in(folder)
+    committed = committed_in(directory)
     checks, loaded = [], 0
     for _again in range(2):
         loader.expect(5)

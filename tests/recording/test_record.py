@@ -28,10 +28,10 @@ with open(sys.argv[1] + "/a", "wb", buffering=0) as out:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """The text of the pattern, and what was printed."""
     need_strace()
-    folder = tmp_path_factory.mktemp("job")
-    done = record(folder, PLAIN)
+    directory = tmp_path_factory.mktemp("job")
+    done = record(directory, PLAIN)
     assert done.returncode == 0, done.stderr
-    return (folder / "job.pattern.json").read_text(), done.stdout
+    return (directory / "job.pattern.json").read_text(), done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_show_says_it_in_words(recorded: tuple[str, str], tmp_path: Path, capsys
         "  file 0 (2.86 MiB): create, 3 writes of 1,000,000 bytes, fsync, close",
         "  waits for all ranks, then",
         "commit: rank 0 renames a file when all others have ended",
-        "durability: 1 of 4 files not fsynced behind the last write, 0 fsyncs of folders",
+        "durability: 1 of 4 files not fsynced behind the last write, 0 fsyncs of directories",
         "load: none recorded",
         "pauses: none recorded",
     ):
@@ -207,18 +207,18 @@ def test_a_log_that_is_there_already_is_read(tmp_path: Path) -> None:
     assert main(["record", *words, f"--from={log}"]) == 4
 
 
-# Three saves, each of which is written in a folder that is then renamed; the first writes one file more, the newest is
-# pointed to, the oldest goes when the third is there.
+# Three saves, each of which is written in a directory that is then renamed; the first writes one file more, the newest
+# is pointed to, the oldest goes when the third is there.
 SEVERAL = """
 import os, shutil, sys
 for step in range(3):
-    folder = sys.argv[1] + "/passing"
-    os.mkdir(folder)
+    directory = sys.argv[1] + "/passing"
+    os.mkdir(directory)
     for name in ["weights"] + ["warm-up"] * (step == 0):
-        with open(f"{folder}/{name}", "wb", buffering=0) as out:
+        with open(f"{directory}/{name}", "wb", buffering=0) as out:
             out.write(bytes(2000000))
             os.fsync(out.fileno())
-    os.rename(folder, f"{sys.argv[1]}/step-{step}")
+    os.rename(directory, f"{sys.argv[1]}/step-{step}")
     with open(sys.argv[1] + "/latest", "wb", buffering=0) as out:
         out.write(b"step-%d" % step)
     if step == 2:
@@ -236,15 +236,15 @@ def test_of_several_saves_the_newest_is_the_pattern_and_the_others_are_counted(t
     assert [(f.bytes, f.kept) for f in pattern.files] == [(2_000_000, True), (6, True)]
     assert [s.call for s in pattern.steps] == ["create", "write", "fsync", "close", "create", "write", "close"]
     assert pattern.read_bytes == 1_000_000
-    assert pattern.left_out == {"folders made": 1, "folders renamed": 1, ALIKE: 1, UNLIKE: 1, REMOVED: 3}
+    assert pattern.omitted == {"directories made": 1, "directories renamed": 1, ALIKE: 1, UNLIKE: 1, REMOVED: 3}
     assert f"{ALIKE}: 1" in done.stdout
 
 
-def test_a_glob_that_no_folder_has_is_told(tmp_path: Path) -> None:
+def test_a_glob_that_no_directory_has_is_told(tmp_path: Path) -> None:
     need_strace()
     done = record(tmp_path, SEVERAL, options=("--each=epoch-*",))
     assert done.returncode == 4
-    assert "made no folder below --under whose name is epoch-*" in done.stderr
+    assert "made no directory below --under whose name is epoch-*" in done.stderr
     assert "Traceback" not in done.stderr
 
 

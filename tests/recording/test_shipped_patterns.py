@@ -38,7 +38,7 @@ def shape(pattern: Pattern) -> list[object]:
 
 
 def by_file(pattern: Pattern) -> list[object]:
-    """Return what changed each file or made it durable, in its order, and folders.
+    """Return what changed each file or made it durable, in its order, and directories.
 
     Which thread of a pool did it is chance, and so is whether it reads back what it wrote, or finds it in its memory;
     whether one rank had ended when another began its last file, too.

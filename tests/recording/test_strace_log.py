@@ -46,8 +46,8 @@ def test_what_is_no_whole_log_is_refused(lines: list[str], says: str) -> None:
         read_log(lines)
 
 
-def test_names_below_the_folder_of_a_process_are_known_in_calls_that_do_not_say_it():
-    """Rename and mkdir give paths as the job wrote them: open tells the folder, chdir changes it, children inherit."""
+def test_names_below_the_directory_of_a_process_are_known_in_calls_that_do_not_say_it():
+    """Rename and mkdir give paths as the job wrote them: open names the directory, chdir changes it."""
     lines = [
         '7 1.0 openat(AT_FDCWD</srv/job>, "a.tmp", O_WRONLY|O_CREAT, 0666) = 3</srv/job/a.tmp>',
         '7 2.0 rename("a.tmp", "a") = 0',
@@ -65,7 +65,7 @@ def test_names_below_the_folder_of_a_process_are_known_in_calls_that_do_not_say_
     assert calls["rename", 7.0] == ["/mnt/b.tmp", "/srv/b"]
 
 
-def test_names_below_an_open_folder_are_below_that():
+def test_names_below_an_open_directory_are_below_that():
     """As shutil.rmtree gives them."""
     (call,) = read_log(['7 1.0 unlinkat(4</d/e\\"f>, "a", 0) = 0', END])
     assert call.paths() == ['/d/e"f/a']

@@ -227,12 +227,19 @@ def test_many_operations_list_the_slowest() -> None:
 def test_what_hosts_waited_for_outside_the_clocks_is_told() -> None:
     document = made_up.document("certified")
     assert "Waited for other hosts" not in Page(render(document)).text
-    late = {"host": "n2", "awaited": "folder", "times": 3, "waited_seconds": 1.5, "longest_seconds": 0.75, "unseen": 1}
+    late = {
+        "host": "n2",
+        "awaited": "directory",
+        "times": 3,
+        "waited_seconds": 1.5,
+        "longest_seconds": 0.75,
+        "unseen": 1,
+    }
     document["measurements"][0]["host_waits"] = {"looks": 40, "late": []}
     assert "hosts looked 40 times for what another one had just made, and saw it at once" in Page(render(document)).text
     document["measurements"][0]["host_waits"]["late"] = [late]
     text = Page(render(document)).text
-    assert "n2 waited 3 times for the folder of a save: 1.5 s in all, 750 ms the longest, 1 time in vain." in text
+    assert "n2 waited 3 times for the directory of a save: 1.5 s in all, 750 ms the longest, 1 time in vain." in text
 
 
 def test_requests_to_an_object_store_are_listed_by_endpoint_and_kind() -> None:
@@ -263,7 +270,7 @@ def test_what_each_host_moved_is_told_beside_what_its_network_carries() -> None:
     assert "What each host moved" not in Page(render(document)).text
     rates = {"sends_bytes_per_second": 25e9, "receives_bytes_per_second": 24e9}
     for host in document["environment"]["hosts"]:
-        host["network"] = {"basis": "streams", **rates, "over": "10.0.0.1", "why_not": ""}
+        host["network"] = {"basis": "streams", **rates, "over": "10.0.0.1", "unavailable_reason": ""}
     text = Page(render(document)).text
     assert "that of TCP streams between the hosts, all at once, before the run" in text
     # Of 128 hosts those that saved the least, with the ranks that each had; the others are counted.

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ckpt.support import resources
 
-CSS = (resources.folder("templates") / "certificate.css").read_text(encoding="utf-8")
+CSS = (resources.directory("templates") / "certificate.css").read_text(encoding="utf-8")
 _BLOCKS = re.findall(r":root \{\n?(.*?)\}", CSS, re.DOTALL)
 THEMES = {
     name: dict(re.findall(r"--([a-z0-9-]+):\s*(#[0-9a-f]{6})", block))
@@ -50,7 +50,7 @@ def test_marks_stand_out_from_the_paper(theme: str) -> None:
 def test_words_on_the_bar_of_stages_can_be_read(theme: str) -> None:
     """White or dark, by the position of a stage; two colours stand in the style sheet of pictures."""
     colours = THEMES[theme]
-    charts = (resources.folder("templates") / "charts.css").read_text(encoding="utf-8")
+    charts = (resources.directory("templates") / "charts.css").read_text(encoding="utf-8")
     dark = {int(n) for n in re.findall(r"\.chart \.on-(\d)(?=[,. {][^{]*\{ fill: #101214)", charts)}
     names = dict(re.findall(r"\.stage-(\d) \{ --swatch: var\(--([a-z]+)\)", charts))
     assert len(names) == 8

@@ -116,7 +116,7 @@ def test_the_matrix_shows_the_worst_and_never_hides_a_failure():
             verdict("SAVE", "b", outcome="failed"),
             verdict("STORM", "a", outcome="not run", severity="advisory"),
             verdict("COMMIT", "file"),
-            verdict("COMMIT", "folder", outcome="failed"),
+            verdict("COMMIT", "directory", outcome="failed"),
         )
     )
     assert found.columns == ("a", "b")

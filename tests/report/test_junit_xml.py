@@ -11,10 +11,10 @@ from pytest_ckpt.report.junit import write_junit
 from tests.support import made_requests, made_up
 
 
-def _written(document: made_up.Document, folder: Path) -> ET.Element:
-    write_junit(document, folder / "junit.xml")
-    assert [p.name for p in folder.iterdir()] == ["junit.xml"]
-    return ET.parse(folder / "junit.xml").getroot()
+def _written(document: made_up.Document, directory: Path) -> ET.Element:
+    write_junit(document, directory / "junit.xml")
+    assert [p.name for p in directory.iterdir()] == ["junit.xml"]
+    return ET.parse(directory / "junit.xml").getroot()
 
 
 def _properties(element: ET.Element) -> dict[str, str]:
@@ -65,14 +65,14 @@ def test_advisory_waived_and_not_run(tmp_path: Path) -> None:
     by_id = {v["id"]: v for v in document["requirements"]}
     by_id["REPEAT"] |= {"outcome": "failed", "because": "saves vary", "detail": "more"}
     by_id["SAVE"] |= {"outcome": "waived", "because": "until the firmware is there"}
-    by_id["COLD"] |= {"outcome": "not run", "because": "no gauge", "measured": None, "limit": None, "margin": None}
+    by_id["COLD"] |= {"outcome": "not run", "because": "no probe", "measured": None, "limit": None, "margin": None}
     cases = {case.get("name", "").split("[")[0]: case for case in _written(document, tmp_path).iter("testcase")}
     assert cases["REPEAT"].find("failure") is None
     assert cases["REPEAT"].findtext("system-out") == "advisory requirement failed: saves vary\nmore"
     assert _properties(cases["REPEAT"])["outcome"] == "failed"
     messages = {name: element.get("message") for name in cases
                 if (element := cases[name].find("skipped")) is not None}  # fmt: skip
-    assert messages == {"SAVE": "waived: until the firmware is there", "COLD": "not run: no gauge"}
+    assert messages == {"SAVE": "waived: until the firmware is there", "COLD": "not run: no probe"}
     assert "measured" not in _properties(cases["COLD"])
 
 

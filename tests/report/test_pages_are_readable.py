@@ -56,8 +56,8 @@ def text(node: list) -> str:
 
 @pytest.fixture(scope="module", params=report_pages.PAGES)
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list:
-    folder: Path = tmp_path_factory.mktemp("page")
-    return Reader(report_pages.PAGES[request.param](folder).read_text(encoding="utf-8")).root
+    directory: Path = tmp_path_factory.mktemp("page")
+    return Reader(report_pages.PAGES[request.param](directory).read_text(encoding="utf-8")).root
 
 
 def test_it_has_a_language_a_title_and_one_main_part(page: list) -> None:

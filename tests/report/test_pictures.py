@@ -19,7 +19,7 @@ MAXIMUM_BYTES = 3_000_000
 def test_the_page_shows_every_picture_once_and_in_words() -> None:
     shown = re.findall(r"!\[([^\]]{20,})\]\(pictures/([a-z-]+)\.png\)", PAGE.read_text())
     assert sorted(name for _, name in shown) == sorted(certificate_pictures.PICTURES)
-    there = {file.stem: file for file in certificate_pictures.FOLDER.iterdir()}
+    there = {file.stem: file for file in certificate_pictures.DIRECTORY.iterdir()}
     assert set(there) == set(certificate_pictures.PICTURES)
     assert sum(file.stat().st_size for file in there.values()) < MAXIMUM_BYTES
 
@@ -29,7 +29,7 @@ def test_the_script_still_makes_them(tmp_path: Path) -> None:
     """One as a screen shows it and one as paper; what the others show is opened by the tests of pages."""
     need(certificate_pictures.browser.CHROMIUM, "there is no Chromium")
     output = subprocess.run(
-        [sys.executable, "-m", certificate_pictures.__name__, f"--folder={tmp_path}", "evidence", "print"],
+        [sys.executable, "-m", certificate_pictures.__name__, f"--directory={tmp_path}", "evidence", "print"],
         cwd=CHECKOUT,
         capture_output=True,
         text=True,

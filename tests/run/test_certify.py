@@ -10,7 +10,7 @@ from pytest_ckpt.run import certify
 from tests.support import made_up_run
 from tests.support.forging import edit
 
-CLOSING = certify.CertifyRequest(folder="", exit_code=0, is_final=False, pdf=False)
+CLOSING = certify.CertifyRequest(directory="", exit_code=0, is_final=False, pdf=False)
 DRAFT = {"grade_reasons": []}
 
 
@@ -36,7 +36,7 @@ def test_no_variable_of_python_or_the_loader_reaches_the_isolated_process(monkey
 
 def test_a_process_that_was_killed_is_named_with_the_command_that_judges_again(monkeypatch, tmp_path):
     monkeypatch.setattr(certify, "_START", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    closing = certify.CertifyRequest(folder=str(tmp_path), exit_code=0, is_final=False, pdf=False)
+    closing = certify.CertifyRequest(directory=str(tmp_path), exit_code=0, is_final=False, pdf=False)
     with pytest.raises(certify.NotCertifiedError) as ended:
         certify.certified(DRAFT, closing)
     assert "was killed by signal 9 (SIGKILL)" in str(ended.value)
@@ -54,10 +54,10 @@ class Recorded:
 
 
 def test_a_requirement_that_pytests_process_took_from_the_list_certifies_nothing(tmp_path):
-    folder = tmp_path / "run"
-    made_up_run.make_run(folder)
-    assert certify.judged(folder, CLOSING)["exit_code"] == 0
-    edit(folder / "report.json", lambda report: report["catalogue_names"].remove("COLD"))
-    document = certify.judged(folder, CLOSING)
+    directory = tmp_path / "run"
+    made_up_run.make_run(directory)
+    assert certify.judged(directory, CLOSING)["exit_code"] == 0
+    edit(directory / "report.json", lambda report: report["catalogue_names"].remove("COLD"))
+    document = certify.judged(directory, CLOSING)
     assert (document["exit_code"], document["certified_for"]) == (8, None)
     assert any("(catalogue_names): something altered them" in r for r in document["grade_reasons"])

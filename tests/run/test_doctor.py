@@ -66,7 +66,7 @@ def test_what_a_killed_run_left_is_named_with_the_command_that_removes_it(capsys
     assert found["left over"]["remedy"] == f"if that run has ended, remove it: rm -r -- {left}"
 
 
-def test_a_run_of_another_host_may_still_go_on_and_its_folder_is_removed_on_that_condition_only(capsys, tmp_path):
+def test_a_run_of_another_host_may_still_go_on_and_its_directory_is_removed_on_that_condition_only(capsys, tmp_path):
     there = tmp_path / "pytest-ckpt-far"
     there.mkdir()
     (there / "OWNER.json").write_text(json.dumps(owner_of("far") | {"host": "h2"}))
@@ -92,8 +92,8 @@ def test_what_is_missing_is_named_with_its_remedy_and_the_rest_is_still_looked_a
 def test_a_target_in_memory_cannot_be_certified_and_is_told_so(capsys):
     if file_system_of(Path("/dev/shm")) != "tmpfs":
         pytest.skip("there is no file system in memory")
-    with tempfile.TemporaryDirectory(prefix="ckpt-", dir="/dev/shm") as folder:
-        words = [f"--ckpt-target={folder}", *TWO, "--ckpt-launcher=no-such-launcher", "--json"]
+    with tempfile.TemporaryDirectory(prefix="ckpt-", dir="/dev/shm") as directory:
+        words = [f"--ckpt-target={directory}", *TWO, "--ckpt-launcher=no-such-launcher", "--json"]
         main(["doctor", *words])
     findings = json.loads(capsys.readouterr().out)["findings"]
     (listed,) = [f for f in findings if "COLD will fail" in f["description"]]

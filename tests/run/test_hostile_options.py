@@ -75,7 +75,7 @@ def test_a_link_to_itself(option: str, refused: Refused, tmp_path: Path) -> None
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE, errno.ENOTCONN], ids=errno.errorcode.get)
 @pytest.mark.parametrize("option", ["report", "history", "local_tier", "second_mount", "small_volume"])
 @pytest.mark.parametrize("below", ["", "/new"])
-def test_a_folder_on_a_mount_that_answers_with_an_error(
+def test_a_directory_on_a_mount_that_answers_with_an_error(
     option: str,
     number: int,
     below: str,
@@ -89,11 +89,11 @@ def test_a_folder_on_a_mount_that_answers_with_an_error(
     assert os.strerror(number) in refused(option, f"{dead}{below}")
 
 
-def failing(call: Callable[..., object], folder: Path, error: OSError) -> Callable[..., object]:
-    """Return a call of the system that fails for a folder and what is in it; access says no, as it does."""
+def failing(call: Callable[..., object], directory: Path, error: OSError) -> Callable[..., object]:
+    """Return a call of the system that fails for a directory and what is in it; access says no, as it does."""
 
     def answer(path: object, *arguments: object, **named: object) -> object:
-        if isinstance(path, str | os.PathLike) and folder in (Path(path), *Path(path).parents):
+        if isinstance(path, str | os.PathLike) and directory in (Path(path), *Path(path).parents):
             if call.__name__ == "access":
                 return False
             raise error
@@ -103,14 +103,14 @@ def failing(call: Callable[..., object], folder: Path, error: OSError) -> Callab
 
 
 @pytest.mark.parametrize("option", READ)
-@pytest.mark.parametrize("what", ["a pipe", "a device", "a folder", "a huge file"])
+@pytest.mark.parametrize("what", ["a pipe", "a device", "a directory", "a huge file"])
 def test_what_is_no_file_of_a_sane_size_is_not_read(option: str, what: str, refused: Refused, tmp_path: Path) -> None:
     odd = tmp_path / "odd.toml"
     if what == "a pipe":
         os.mkfifo(odd)
     elif what == "a device":
         odd.symlink_to("/dev/full")
-    elif what == "a folder":
+    elif what == "a directory":
         odd.mkdir()
     else:
         with odd.open("wb") as file:

@@ -13,7 +13,7 @@ from pytest_ckpt.facts.environment import CLOCK_AHEAD, HostFacts
 from pytest_ckpt.facts.targets import MOUNTED, TargetFacts
 from pytest_ckpt.launching.launcher import Launcher
 from pytest_ckpt.run.hosts import alike, clocks_apart, differences, placed_otherwise
-from pytest_ckpt.targets.posix.run_folder import PosixAreaView
+from pytest_ckpt.targets.posix.run_directory import PosixAreaView
 
 SIGN = Marker(name=".sign", word="what it says")
 HERE = TargetFacts(
@@ -60,13 +60,13 @@ def test_hosts_that_differ_in_their_addresses_only_are_alike():
             "(No such file or directory)",
         ),
         (
-            {"cannot_write": "Permission denied", "misses_other": "Input/output error", "other": "n3"},
+            {"cannot_write": "Permission denied", "mismatch_of_other": "Input/output error", "other": "n3"},
             "n2: no file can be made there (Permission denied), the file that n3 made is not there "
             "(Input/output error)",
         ),
         ({"package": "0.1.0"}, f"n2: pytest-ckpt 0.1.0 instead of {__version__}"),
-        # Who sees no folder is told that alone, by whoever asked for it.
-        ({"is_folder": False, "kind": "overlay", "misses": "No such file or directory"}, None),
+        # Who sees no directory is told that alone, by whoever asked for it.
+        ({"is_directory": False, "kind": "overlay", "misses": "No such file or directory"}, None),
     ],
 )
 def test_what_differs_is_told_of_the_host(changed, message):

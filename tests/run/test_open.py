@@ -29,17 +29,17 @@ TINY = {
 
 @pytest.fixture
 def settings(tmp_path, monkeypatch):
-    """Settings of a run whose target, report and scratch folder lie below ``tmp_path``; no ranks are started."""
+    """Settings of a run whose target, report and scratch directory lie below ``tmp_path``; no ranks are started."""
     for name in ("target", "scratch"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
     monkeypatch.setattr(opening.preflight, "_see_hosts", lambda *_: HostProbe(failure=None))
-    folders = {"ckpt_target": str(tmp_path / "target"), "ckpt_report": str(tmp_path / "report")}
-    return resolve(TINY | folders, {})
+    directories = {"ckpt_target": str(tmp_path / "target"), "ckpt_report": str(tmp_path / "report")}
+    return resolve(TINY | directories, {})
 
 
-def names(folder):
-    return sorted(p.name for p in folder.iterdir())
+def names(directory):
+    return sorted(p.name for p in directory.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_an_error_while_a_run_is_opened_leaves_its_traceback_alone(settings, tmp
     monkeypatch.setattr(opening.preflight, "_see_hosts", lambda *_: HostProbe(failure=None))
     # What a crash left is no obstacle for the next run.
     run = opening.open_run(settings, ["pytest"])
-    assert names(run.context.folder) == ["measurements", "plan.json", "session.json"]
+    assert names(run.context.directory) == ["measurements", "plan.json", "session.json"]
 
 
 def test_too_little_space_and_too_little_memory_are_told_at_once(settings, monkeypatch):

@@ -23,19 +23,19 @@ import torch, torch.distributed as dist, torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor, zeros
 
-folder, scratch, rank, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+directory, scratch, rank, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 torch.set_num_threads(1)
 os.environ["GLOO_SOCKET_IFNAME"] = "lo"
 dist.init_process_group("gloo", store=dist.FileStore(scratch + "/store", count), rank=rank, world_size=count)
 mesh = init_device_mesh("cpu", (count,))
 """
 _LOAD = """
-found = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+found = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
 state = {
     name: zeros(of.size, dtype=of.properties.dtype, device_mesh=mesh, placements=[Shard(0)])
     for name, of in found.items()
 }
-dcp.load(state, checkpoint_id=folder)
+dcp.load(state, checkpoint_id=directory)
 for name, tensor in state.items():
     whole = tensor.full_tensor()
     if rank == 0:
@@ -51,7 +51,7 @@ for name, kind in types.items():
         whole = torch.frombuffer(bytearray(file.read()), dtype=getattr(torch, kind))
     # A row for each rank that pytest-ckpt has: here one, cut by columns.
     state[name] = distribute_tensor(whole.reshape(1, -1), mesh, [Shard(1)])
-dcp.save(state, checkpoint_id=folder)
+dcp.save(state, checkpoint_id=directory)
 """
 _END = """
 assert not [name for name in sys.modules if name.split(".")[0] == "pytest_ckpt"]
@@ -60,18 +60,18 @@ dist.destroy_process_group()
 """
 
 
-def load_bare(folder: Path, scratch: Path, processes: int) -> dict[str, bytes]:
+def load_bare(directory: Path, scratch: Path, processes: int) -> dict[str, bytes]:
     """Return the whole tensors of a checkpoint, which so many processes have loaded."""
-    _run(_LOAD, folder, scratch, processes)
+    _run(_LOAD, directory, scratch, processes)
     return {path.name.replace("+", "/"): path.read_bytes() for path in scratch.iterdir() if "+" in path.name}
 
 
-def save_bare(folder: Path, scratch: Path, processes: int, tensors: Mapping[str, tuple[str, bytes]]) -> None:
+def save_bare(directory: Path, scratch: Path, processes: int, tensors: Mapping[str, tuple[str, bytes]]) -> None:
     """Save whole tensors of one row, given as type and bytes, each cut over so many processes."""
     for name, (_, data) in tensors.items():
         (scratch / name.replace("/", "+")).write_bytes(data)
     (scratch / "types.json").write_text(json.dumps({name: kind for name, (kind, _) in tensors.items()}))
-    _run(_SAVE, folder, scratch, processes)
+    _run(_SAVE, directory, scratch, processes)
 
 
 def whole_tensors(measurement: Mapping[str, Any], seed: int, checkpoint: int) -> dict[str, bytes]:
@@ -87,8 +87,8 @@ def whole_tensors(measurement: Mapping[str, Any], seed: int, checkpoint: int) ->
     return found
 
 
-def _run(program: str, folder: Path, scratch: Path, processes: int) -> None:
-    words = [sys.executable, "-I", "-c", _BEGIN + program + _END, str(folder), str(scratch)]
+def _run(program: str, directory: Path, scratch: Path, processes: int) -> None:
+    words = [sys.executable, "-I", "-c", _BEGIN + program + _END, str(directory), str(scratch)]
     started = [
         subprocess.Popen([*words, str(rank), str(processes)], stderr=subprocess.PIPE, text=True)
         for rank in range(processes)

@@ -16,12 +16,12 @@ _LOAD = """
 import json, os, sys
 from safetensors import safe_open
 
-folder, scratch, metadata = sys.argv[1:]
-with open(os.path.join(folder, "model.safetensors.index.json")) as file:
+directory, scratch, metadata = sys.argv[1:]
+with open(os.path.join(directory, "model.safetensors.index.json")) as file:
     index = json.load(file)
 found, total = {}, 0
 for number, (name, place) in enumerate(sorted(index["weight_map"].items())):
-    with safe_open(os.path.join(folder, place), framework="np") as file:
+    with safe_open(os.path.join(directory, place), framework="np") as file:
         assert file.metadata() == json.loads(metadata)
         tensor = file.get_tensor(name)
     total += tensor.nbytes
@@ -34,12 +34,12 @@ import json, os, sys
 import numpy
 from safetensors.numpy import save_file
 
-folder, scratch = sys.argv[1:]
+directory, scratch = sys.argv[1:]
 with open(os.path.join(scratch, "asked.json")) as file:
     asked = json.load(file)
 for place, tensors in asked.items():
     state = {name: numpy.fromfile(os.path.join(scratch, data), dtype=kind) for name, (data, kind) in tensors.items()}
-    save_file(state, os.path.join(folder, place), metadata={"format": "pt"})
+    save_file(state, os.path.join(directory, place), metadata={"format": "pt"})
 found = {}
 """
 _END = """
@@ -50,13 +50,13 @@ with open(os.path.join(scratch, "found.json"), "w") as file:
 
 
 def load_bare(
-    folder: Path, scratch: Path, *, metadata: Mapping[str, str] | None = _METADATA, dimensions: int = 1
+    directory: Path, scratch: Path, *, metadata: Mapping[str, str] | None = _METADATA, dimensions: int = 1
 ) -> dict[str, tuple[str, bytes, str]]:
     """Return what the index leads to: by name the type, the bytes and the file of each tensor of ``dimensions``.
 
     ``metadata`` is what stands in the header of every file beside tensors.
     """
-    _run(_LOAD, folder, scratch, json.dumps(metadata))
+    _run(_LOAD, directory, scratch, json.dumps(metadata))
     found = {}
     for name, (number, kind, shape, place) in json.loads((scratch / "found.json").read_text()).items():
         assert len(shape) == dimensions
@@ -64,7 +64,7 @@ def load_bare(
     return found
 
 
-def save_bare(folder: Path, scratch: Path, files: Mapping[str, Mapping[str, tuple[str, bytes]]]) -> None:
+def save_bare(directory: Path, scratch: Path, files: Mapping[str, Mapping[str, tuple[str, bytes]]]) -> None:
     """Save files of tensors, each given by its name as type and bytes."""
     asked: dict[str, dict[str, tuple[str, str]]] = {}
     for place, tensors in files.items():
@@ -74,10 +74,10 @@ def save_bare(folder: Path, scratch: Path, files: Mapping[str, Mapping[str, tupl
             (scratch / number).write_bytes(data)
             asked[place][name] = (number, kind)
     (scratch / "asked.json").write_text(json.dumps(asked))
-    _run(_SAVE, folder, scratch)
+    _run(_SAVE, directory, scratch)
 
 
-def _run(program: str, folder: Path, scratch: Path, *words_of: str) -> None:
-    words = [sys.executable, "-I", "-c", program + _END, str(folder), str(scratch), *words_of]
+def _run(program: str, directory: Path, scratch: Path, *words_of: str) -> None:
+    words = [sys.executable, "-I", "-c", program + _END, str(directory), str(scratch), *words_of]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_SECONDS)
     assert done.returncode == 0, done.stderr

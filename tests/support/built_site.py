@@ -53,10 +53,10 @@ class Page(HTMLParser):
         self.loads += [one for pair in _OF_A_STYLE.findall(fields.get("style", "")) for one in pair if one]
 
 
-def build(folder: Path, source: Path = DOCS) -> subprocess.CompletedProcess[str]:
+def build(directory: Path, source: Path = DOCS) -> subprocess.CompletedProcess[str]:
     """Build the site as the README says; warnings are errors."""
-    options = ["-W", "--keep-going", "-n", "-q", "-b", "dirhtml", "-d", str(folder / "doctrees")]
-    command = [sys.executable, "-m", "sphinx", *options, str(source), str(folder / "site")]
+    options = ["-W", "--keep-going", "-n", "-q", "-b", "dirhtml", "-d", str(directory / "doctrees")]
+    command = [sys.executable, "-m", "sphinx", *options, str(source), str(directory / "site")]
     return subprocess.run(command, capture_output=True, text=True, timeout=patience(300), check=False)
 
 

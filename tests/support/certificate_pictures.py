@@ -16,15 +16,15 @@ from PIL import Image
 from pytest_ckpt.report.pdf import write_pdf
 from tests.support import CHECKOUT, browser, report_pages
 
-FOLDER = CHECKOUT / "docs" / "pictures"
+DIRECTORY = CHECKOUT / "docs" / "pictures"
 _WIDTH = 1180
 
 
 def _screen(page: str, height: int, *, dark: bool = False, at: str = "") -> Callable[[Path, Path], None]:
     """Return what makes a picture of a page as a screen shows it, from the element with the id ``at`` on."""
 
-    def make(folder: Path, picture: Path) -> None:
-        file = report_pages.PAGES[page](folder)
+    def make(directory: Path, picture: Path) -> None:
+        file = report_pages.PAGES[page](directory)
         if at:
             # Everything before the wanted part is taken away; what is shown of it stays as it is.
             text = file.read_text(encoding="utf-8")
@@ -40,11 +40,11 @@ def _screen(page: str, height: int, *, dark: bool = False, at: str = "") -> Call
 def _paper(document: str, sheets: int) -> Callable[[Path, Path], None]:
     """Return what makes a picture of the first sheets of a PDF, side by side."""
 
-    def make(folder: Path, picture: Path) -> None:
-        write_pdf(report_pages.DOCUMENTS[document](), folder / "certificate.pdf")
-        words = ["pdftoppm", "-r", "80", "-png", "-l", str(sheets), folder / "certificate.pdf", folder / "sheet"]
+    def make(directory: Path, picture: Path) -> None:
+        write_pdf(report_pages.DOCUMENTS[document](), directory / "certificate.pdf")
+        words = ["pdftoppm", "-r", "80", "-png", "-l", str(sheets), directory / "certificate.pdf", directory / "sheet"]
         subprocess.run(words, check=True)
-        drawn = [Image.open(file).convert("RGB") for file in sorted(folder.glob("sheet-*.png"))]
+        drawn = [Image.open(file).convert("RGB") for file in sorted(directory.glob("sheet-*.png"))]
         gap = 16
         width = sum(image.width for image in drawn) + gap * (len(drawn) + 1)
         whole = Image.new("RGB", (width, drawn[0].height + 2 * gap), "#c9ccd0")
@@ -74,17 +74,17 @@ PICTURES: dict[str, Callable[[Path, Path], None]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(PICTURES)}; all without it")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where they go (default: %(default)s)")
+    parser.add_argument("--directory", type=Path, default=DIRECTORY, help="where they go (default: %(default)s)")
     asked = parser.parse_args()
-    asked.folder.mkdir(exist_ok=True)
+    asked.directory.mkdir(exist_ok=True)
     for name in asked.names or PICTURES:
         with tempfile.TemporaryDirectory(prefix="pytest-ckpt-pictures-") as home:
             made = Path(home, "picture.png")
             PICTURES[name](Path(home), made)
             with Image.open(made) as image:
                 flat = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-                flat.save(asked.folder / f"{name}.png", optimize=True)
-        print(f"{asked.folder / name}.png: {(asked.folder / f'{name}.png').stat().st_size:,} bytes")
+                flat.save(asked.directory / f"{name}.png", optimize=True)
+        print(f"{asked.directory / name}.png: {(asked.directory / f'{name}.png').stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -20,14 +20,14 @@ class Checkpoints:
     """The checkpoints of the one run on a target."""
 
     def __init__(self, target: Path) -> None:
-        (self._folder,) = target.glob("pytest-ckpt-*/*/checkpoint-0001")
+        (self._directory,) = target.glob("pytest-ckpt-*/*/checkpoint-0001")
 
     def file(self, checkpoint: int, rank: int, name: str) -> Path:
-        folder = self._folder.with_name(f"checkpoint-{checkpoint:04d}")
-        return folder / f"zero_pp_rank_{rank}_mp_rank_0_{name}"
+        directory = self._directory.with_name(f"checkpoint-{checkpoint:04d}")
+        return directory / f"zero_pp_rank_{rank}_mp_rank_0_{name}"
 
     def all(self) -> list[Path]:
-        return sorted(self._folder.parent.glob("*/*"))
+        return sorted(self._directory.parent.glob("*/*"))
 
 
 def tensor_start(file: Path, number: int) -> int:

@@ -31,10 +31,10 @@ _NOT_INHERITED = ("CI", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST", "PYTEST_VERSION
 
 
 class Commands:
-    """A shell in a folder of its own, in which ``pytest`` and ``pytest-ckpt`` are those of this checkout."""
+    """A shell in a directory of its own, in which ``pytest`` and ``pytest-ckpt`` are those of this checkout."""
 
     def __init__(self, home: Path, **environment: str) -> None:
-        self.home = home / "a folder of examples"
+        self.home = home / "a directory of examples"
         self.home.mkdir()
         self._programs = home / "programs"
         self._programs.mkdir()
@@ -52,7 +52,7 @@ class Commands:
 
     @property
     def programs(self) -> Path:
-        """The folder of programs that stands first on PATH."""
+        """The directory of programs that stands first on PATH."""
         return self._programs
 
     def add(self, name: str, script: str) -> None:

@@ -2,12 +2,12 @@
 
 A block between fences is an example, and a comment on the line above it says how it is tested:
 
-    <!-- runs -->               commands, made in the page's own folder; they end with 0
+    <!-- runs -->               commands, made in the page's own directory; they end with 0
     <!-- runs, exit 4 -->       the same; the last of them ends with 4
     <!-- prints -->             what the commands above print: the words; figures may be others, … stands for anything
     <!-- prints exactly -->     the same with its figures
     <!-- says -->               lines that stand in the code, with … for what is put in
-    <!-- writes NAME -->        a file that the commands below find in the page's folder
+    <!-- writes NAME -->        a file that the commands below find in the page's directory
     <!-- shows FILE -->         the content of a file that lies beside the page
     <!-- tried by FILE -->      another test reads it from the page and tries it
     <!-- not run: REASON -->    what cannot be tried here, and why

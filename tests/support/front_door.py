@@ -1,4 +1,4 @@
-"""Runs pytest-ckpt as a user does: a process of its own, in a folder of its own, told only by its options."""
+"""Runs pytest-ckpt as a user does: a process of its own, in a directory of its own, told only by its options."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TORCH = "--ckpt-engine=torch"
 STREAM = "--ckpt-engine=stream"
 MEASURED = f"{SUBJECT}/stream"
 # Of what it measured on the target and in the report.
-FOLDER = Subject.from_text(MEASURED).slug
+DIRECTORY = Subject.from_text(MEASURED).slug
 REQUIRED = ("SAVE", "LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS")
 
 _MARK = "PYTEST_CKPT_RUN"
@@ -63,9 +63,9 @@ def processes_of(run_id: str) -> list[int]:
     return found
 
 
-def in_every_rank(folder: Path, code: str, **environment: str) -> dict[str, str]:
+def in_every_rank(directory: Path, code: str, **environment: str) -> dict[str, str]:
     """Return the environment in which every rank runs this code first."""
-    place = folder / "first"
+    place = directory / "first"
     place.mkdir()
     (place / "sitecustomize.py").write_text(code)
     return {"PYTHONPATH": f"{place}:{CHECKOUT}", **environment}
@@ -159,8 +159,8 @@ class Started:
         return json.loads(file.read_text())
 
     @property
-    def run_folder(self) -> Path:
-        """The run's own folder on the target."""
+    def run_directory(self) -> Path:
+        """The run's own directory on the target."""
         return Path(self.session["area"]["location"])
 
     def until(self, condition: Callable[[], Found], what: str) -> Found:
@@ -189,12 +189,12 @@ class Started:
             pytest.fail(f"the run did not end in {limit:.0f} s:\n{self.text}")
         run = Run(code=code, text=self.text, home=self.home, target=self.target, report=self.report)
         if (self.report / "report.json").exists():
-            assert run.document, "read now: a later run may give this folder another name"
+            assert run.document, "read now: a later run may give this directory another name"
         return run
 
 
 class FrontDoor:
-    """Starts runs in one folder, and leaves no process of them behind."""
+    """Starts runs in one directory, and leaves no process of them behind."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -283,7 +283,7 @@ class FrontDoor:
 
 @contextlib.contextmanager
 def opened_door(home: Path) -> Iterator[FrontDoor]:
-    """Give a front door in an empty folder and close it behind the test."""
+    """Give a front door in an empty directory and close it behind the test."""
     door = FrontDoor(home)
     door.target.mkdir(exist_ok=True)
     try:
@@ -301,10 +301,10 @@ class Sabotage:
     """
 
     def __init__(
-        self, folder: Path, way: str, *, rank: int, checkpoint: int = 2, subject: str = SUBJECT, where: str = ""
+        self, directory: Path, way: str, *, rank: int, checkpoint: int = 2, subject: str = SUBJECT, where: str = ""
     ) -> None:
-        self._held = folder / "held"
-        self._gate = folder / "gate"
+        self._held = directory / "held"
+        self._gate = directory / "gate"
         os.mkfifo(self._gate)
         plan = {
             "way": way,
@@ -336,7 +336,7 @@ class Sabotage:
 
 
 def read_events(report: Path) -> list[dict[str, Any]]:
-    """Return the events of a run folder, without a last line that is still being written."""
+    """Return the events of a run directory, without a last line that is still being written."""
     file = report / "events.jsonl"
     if not file.exists():
         return []

@@ -23,7 +23,7 @@ ENDED = failed_in(at("save", 2))
 
 
 CACHE = CacheFacts(
-    required=True, policy="auto", method="drop_caches", gauge="cachestat", resident_fraction=0.0,
+    required=True, policy="auto", method="drop_caches", probe="cachestat", resident_fraction=0.0,
     readings=(
         CacheReading(rule="rule 1", host="n1", memory_bytes=1 << 34, bytes_compared=1 << 33, requires_drop=True),
         CacheReading(rule="rule 2", host="n1", memory_bytes=1 << 34, bytes_compared=1 << 33, requires_drop=False),
@@ -85,7 +85,7 @@ CASES_OF_SAVES_AND_LOADS = {
             *(operation("save", n, 1.0) for n in (1, 2, 3)),
             *(operation("load", n, 1.0, resident=None if n == 3 else 0.0) for n in (1, 2, 3)),
         ]),
-        "no gauge": measurement(cache=dataclasses.replace(CACHE, gauge="", detail="neither call saw the file")),
+        "no probe": measurement(cache=dataclasses.replace(CACHE, probe="", detail="neither call saw the file")),
         "a load is missing": measurement(loads=(1.0,)),
     },
     "DURABLE-CALLS": {

@@ -93,8 +93,8 @@ CASES_OF_PATTERNS = {
         "met": with_reads(),
         "reads are too slow": with_reads(contended_p99_seconds=(0.1,) * 3),
         "a save is too slow": with_reads(save_seconds=(2 * SAVE,)),
-        "too few reads": with_reads(alone_reads=(99, 300, 300)),
-        "one read": with_reads(alone_reads=(1, 300, 300)),
+        "too few reads": with_reads(undisturbed_reads=(99, 300, 300)),
+        "one read": with_reads(undisturbed_reads=(1, 300, 300)),
         "not measured": measurement(),
     },
     "ENDURE": {
@@ -131,8 +131,8 @@ CASES_OF_PATTERNS = {
         "committed in error": failed_over(trial(operations=(done("save", error="EIO"),), committed_in_error=True)),
         "lost": failed_over(trial(lost="rank 1 on n1: ENOENT")),
         "hung": failed_over(
-            trials=(), failure=failed_in(at("save", 2, scenario="failover"), "hung"), mended_after=MENDED),
-        "the command failed": failed_over(trials=(trial(broke=REFUSED),), not_run=REFUSED.sentence),
+            trials=(), failure=failed_in(at("save", 2, scenario="failover"), "hung"), repaired_after=MENDED),
+        "the command failed": failed_over(trials=(trial(fault=REFUSED),), not_run=REFUSED.sentence),
         "cached": failed_over(resident_fraction=0.5),
         "not seen to be cold": failed_over(resident_fraction=None),
         "the run ended before": measurement(failure=ENDED),

@@ -41,7 +41,7 @@ if sys.argv[1] == "--version":
     sys.exit()
 there = socket.socket(socket.AF_UNIX)
 there.connect("\\0" + {name!r})
-asked = json.dumps({{"words": sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd()}}).encode()
+asked = json.dumps({{"words": sys.argv[1:], "environment": dict(os.environ), "directory": os.getcwd()}}).encode()
 socket.send_fds(there, [len(asked).to_bytes(4, "big")], [0, 1, 2])
 there.sendall(asked)
 sys.exit(int(there.makefile().readline() or 1))
@@ -97,7 +97,7 @@ class Hosts:
         local = ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "self,sm"]
         process = subprocess.Popen(
             [str(mpiexec), "-n", processes, *local, sys.executable, "-c", AS_HOST, nodes, processes, *command],
-            stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=asked["folder"], env=environment,
+            stdin=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=asked["directory"], env=environment,
             start_new_session=True,
         )  # fmt: skip
         self._started.append(process)

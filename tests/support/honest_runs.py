@@ -31,9 +31,9 @@ def _made(kind: str, home: Path) -> Iterator[tuple[dict[str, list[str]], list[st
     number = iter(range(100))
 
     def make(name: str) -> Path:
-        folder = home / f"{name}-{next(number)}"
-        folder.mkdir()
-        return folder
+        directory = home / f"{name}-{next(number)}"
+        directory.mkdir()
+        return directory
 
     mounts = Mounts(make)
     try:
@@ -47,7 +47,7 @@ def _made(kind: str, home: Path) -> Iterator[tuple[dict[str, list[str]], list[st
         else:
             place = mounts(kind, _MEBIBYTES)
             names = [check.name for check in in_room("posix") if not check.needs]
-            yield {"": [f"--folder={place}", f"--share={SHARE}", "--json"]}, names
+            yield {"": [f"--directory={place}", f"--share={SHARE}", "--json"]}, names
     finally:
         mounts.unmount_all()
 

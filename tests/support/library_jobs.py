@@ -21,7 +21,7 @@ from tests.support import CHECKOUT
 FRAME = """
 import multiprocessing, os, sys, tempfile
 {imports}
-folder = sys.argv[1] + "/checkpoint"
+directory = sys.argv[1] + "/checkpoint"
 
 def rank_of(rank, meeting):
     {joins}
@@ -30,7 +30,7 @@ def rank_of(rank, meeting):
     {saves}
 
 if __name__ == "__main__":
-    os.makedirs(folder)
+    os.makedirs(directory)
     with tempfile.TemporaryDirectory() as meeting:
         ranks = [multiprocessing.get_context("fork").Process(target=rank_of, args=(n, meeting)) for n in range(2)]
         for rank in ranks:
@@ -43,8 +43,8 @@ _TORCH = "import torch; from torch import float32, full"
 _DCP = f"{_TORCH}; import torch.distributed as dist, torch.distributed.checkpoint as dcp"
 _GLOO = 'dist.init_process_group("gloo", init_method=f"file://{meeting}/store", rank=rank, world_size=2)'
 _HUGGING_FACE = """places = {f"rank{r}.layer{n}": 1 for r in range(2) for n in range(3)}
-    dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(folder, places, save_distributed=True))"""
-# It writes into the temporary folder and moves the file, which is a copy to another file system, as storage is one.
+    dcp.save(state, storage_writer=dcp.HuggingFaceStorageWriter(directory, places, save_distributed=True))"""
+# It writes into the temporary directory and moves the file, which is a copy to another file system, as storage is one.
 _LIGHTNING = """
 import sys
 import torch, lightning
@@ -132,7 +132,7 @@ _DEEPSPEED_SAVES = """model = Model()
     engine, *_ = deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters()), config=settings)
     engine.backward(engine())
     engine.step()
-    engine.save_checkpoint(folder, tag="step")"""
+    engine.save_checkpoint(directory, tag="step")"""
 # It waits for a GPU before it saves, and its ranks agree through the memory of one: without one, that of the host.
 _MEGATRON = """import torch, torch.distributed as dist
 from torch import float32, full
@@ -146,24 +146,26 @@ _MEGATRON_SAVES = """parts = {
         f"layer{n}": ShardedTensor.from_rank_offsets(f"layer{n}", full(((1 << 20) + n,), float(rank)), (0, rank, 2))
         for n in range(3)
     }
-    dist_checkpointing.save({**parts, "iteration": 1}, folder)"""
+    dist_checkpointing.save({**parts, "iteration": 1}, directory)"""
 _OF_ONE_PROCESS = {"lightning": _LIGHTNING, "trainer": _TRAINER, "orbax": _ORBAX, "tensorflow": _TENSORFLOW}
 _OTHER_FILE_SYSTEM = "/dev/shm"
 JOBS = {
-    "torch-save": ("torch", "torch.save by each rank", _TORCH, "pass", 'torch.save(state, f"{folder}/rank{rank}.pt")'),
-    "dcp": ("torch", "torch.distributed.checkpoint.save", _DCP, _GLOO, "dcp.save(state, checkpoint_id=folder)"),
+    "torch-save": (
+        "torch", "torch.save by each rank", _TORCH, "pass", 'torch.save(state, f"{directory}/rank{rank}.pt")'
+    ),
+    "dcp": ("torch", "torch.distributed.checkpoint.save", _DCP, _GLOO, "dcp.save(state, checkpoint_id=directory)"),
     "dcp-async": (
         "torch", "torch.distributed.checkpoint.async_save", _DCP, _GLOO,
-        "dcp.async_save(state, checkpoint_id=folder).result()",
+        "dcp.async_save(state, checkpoint_id=directory).result()",
     ),
     "dcp-threads": (
         "torch", "torch.distributed.checkpoint.save, thread_count=2", _DCP, _GLOO,
-        "dcp.save(state, storage_writer=dcp.FileSystemWriter(folder, thread_count=2))",
+        "dcp.save(state, storage_writer=dcp.FileSystemWriter(directory, thread_count=2))",
     ),
     "safetensors": (
         "safetensors", "safetensors.numpy.save_file by each rank",
         "from numpy import float32, full; from safetensors.numpy import save_file", "pass",
-        'save_file(state, f"{folder}/model-{rank}.safetensors")',
+        'save_file(state, f"{directory}/model-{rank}.safetensors")',
     ),
     "hugging-face": (
         "torch", "torch.distributed.checkpoint with HuggingFaceStorageWriter, save_distributed", _DCP, _GLOO,
@@ -188,7 +190,7 @@ JOBS = {
 
 
 def script_of(name: str) -> str:
-    """Return the program of a job; its argument is the folder to save below."""
+    """Return the program of a job; its argument is the directory to save below."""
     if name in _OF_ONE_PROCESS:
         return _OF_ONE_PROCESS[name]
     _, _, imports, joins, saves = JOBS[name]
@@ -201,10 +203,10 @@ def installed_version(package: str) -> str:
     return importlib.metadata.version(names[0])
 
 
-def record_job(name: str, folder: Path) -> Path:
+def record_job(name: str, directory: Path) -> Path:
     """Record a job as a user does; return its pattern."""
     package, what, *_ = JOBS[name]
-    job, under, out = folder / "job.py", folder / "saved", folder / f"{name}.json"
+    job, under, out = directory / "job.py", directory / "saved", directory / f"{name}.json"
     job.write_text(script_of(name))
     under.mkdir()
     label = f"{package} {installed_version(package)}, {what}"
@@ -220,8 +222,8 @@ def record_job(name: str, folder: Path) -> Path:
 def main() -> None:
     """Record all of them, or those that are named."""
     for name in sys.argv[1:] or SHIPPED:
-        with tempfile.TemporaryDirectory() as folder:
-            made = record_job(name, Path(folder))
+        with tempfile.TemporaryDirectory() as directory:
+            made = record_job(name, Path(directory))
             (CHECKOUT / "templates" / "job_patterns" / made.name).write_text(made.read_text())
 
 

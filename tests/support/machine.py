@@ -70,7 +70,7 @@ def file_system_of(path: Path) -> str:
 
 
 class Mounts:
-    """Small file systems of a test's own; ``make_home`` makes a folder on a disk for each."""
+    """Small file systems of a test's own; ``make_home`` makes a directory on a disk for each."""
 
     def __init__(self, make_home: Callable[[str], Path]) -> None:
         self._make_home = make_home
@@ -104,11 +104,13 @@ class Mounts:
         self._points.append(point)
         return point
 
-    def bind(self, folder: Path) -> Path:
-        """Show a folder in another place, by the same mount."""
+    def bind(self, directory: Path) -> Path:
+        """Show a directory in another place, by the same mount."""
         point = self._make_home("bind") / "mounted"
         point.mkdir()
-        done = subprocess.run(["mount", "--bind", str(folder), str(point)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["mount", "--bind", str(directory), str(point)], capture_output=True, text=True, check=False
+        )
         need(done.returncode == 0, f"nothing can be mounted here: {done.stderr.strip()}")
         self._points.append(point)
         return point

@@ -16,7 +16,7 @@ _MAIN = "from pytest_ckpt.conformance.__main__ import main; raise SystemExit(mai
 
 def made(
     check: str,
-    folder: Path,
+    directory: Path,
     *more: str,
     share: float = 0.05,
     sabotage: str = "",
@@ -28,12 +28,20 @@ def made(
     ``tidy`` is whether it can have removed what it made: not where a listing hides that.
     One that takes longer than ``seconds`` is killed, and the test fails: the targets of these tests end what they hold.
     """
-    command = [sys.executable, "-c", f"{sabotage}\n{_MAIN}", check, f"--folder={folder}", f"--share={share}", "--json"]
+    command = [
+        sys.executable,
+        "-c",
+        f"{sabotage}\n{_MAIN}",
+        check,
+        f"--directory={directory}",
+        f"--share={share}",
+        "--json",
+    ]
     done = subprocess.run([*command, *more], capture_output=True, text=True, check=False, timeout=patience(seconds))
     seen = from_plain(Observation, json.loads(done.stdout)) if done.stdout else None
     assert seen is not None, done.stderr
     assert done.returncode == (8 if seen.not_run else 1 if seen.anomaly_count else 0), done.stderr
-    assert not (tidy and list(folder.iterdir())), "it leaves nothing behind"
+    assert not (tidy and list(directory.iterdir())), "it leaves nothing behind"
     return seen
 
 

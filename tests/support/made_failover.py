@@ -8,16 +8,16 @@ from pytest_ckpt.facts.proofs import Integrity
 from tests.support.made_measurement import FULL, measurement
 
 BROKE = CommandRun(command="break", seconds=0.5, exit_code=0)
-MENDED = CommandRun(command="mend", seconds=2.0, exit_code=0)
+MENDED = CommandRun(command="repair", seconds=2.0, exit_code=0)
 REFUSED = CommandRun(command="break", seconds=0.5, exit_code=3, output="no such drive")
 
 
 def done(kind, *, seconds=10.0, quiet=0.5, error=""):
-    return OperationTrial(kind=kind, seconds=seconds, quiet_seconds=quiet, quiet_rank=2, error=error)
+    return OperationTrial(kind=kind, seconds=seconds, longest_stall_seconds=quiet, stalled_rank=2, error=error)
 
 
 def trial(kind="save", **changes):
-    known = {"moment_seconds": 4.0, "broke": BROKE, "operations": (done(kind),), "mended": MENDED,
+    known = {"moment_seconds": 4.0, "fault": BROKE, "operations": (done(kind),), "repaired": MENDED,
              "after": done("save")}  # fmt: skip
     return FailoverTrial(kind=kind, **known | changes)
 
@@ -29,8 +29,8 @@ def failed_over(first=None, *, trials=None, bytes_checked=12 * FULL, fault_count
         bytes_expected=12 * FULL, bytes_checked=bytes_checked, fault_count=fault_count, faults=tuple(faults)
     )
     known = {
-        "break_command": "fail-drive 7",
-        "mend_command": "replace-drive 7",
+        "fault_command": "fail-drive 7",
+        "repair_command": "replace-drive 7",
         "undisturbed": (done("save", quiet=0.25), done("load", quiet=0.25)),
         "trials": trials,
         "integrity": integrity,

@@ -7,11 +7,11 @@ import json
 ONE_FILE = json.dumps(
     {
         "form": 1,
-        "made_by": "a test",
+        "created_by": "a test",
         "label": "one file",
         "ranks": 1,
         "read_bytes": 0,
-        "left_out": {},
+        "omitted": {},
         "files": [[0, 100_000, True]],
         "steps": [
             [0, 0, 0, "create", 0, 0, 0, 1],
@@ -36,11 +36,11 @@ PAUSED = json.dumps(
 TWO_RANKS = json.dumps(
     {
         "form": 1,
-        "made_by": "a test",
+        "created_by": "a test",
         "label": "two ranks, one with two threads, which commits",
         "ranks": 2,
         "read_bytes": 100_000,
-        "left_out": {},
+        "omitted": {},
         "files": [[0, 400_000, True], [0, 200_000, True], [0, 3_000, True], [0, 10, False], [1, 600_000, True]],
         "steps": [
             [0, 0, 0, "create", 0, 0, 0, 1],
@@ -65,7 +65,7 @@ TWO_RANKS = json.dumps(
             [1, 0, 0, "write", 2, 0, 3_000, 1],
             [1, 0, 0, "close", 2, 0, 0, 1],
             [1, 0, 0, "rename", 2, 0, 0, 1],
-            [1, 0, 0, "fsync folder", -1, 0, 0, 1],
+            [1, 0, 0, "fsync directory", -1, 0, 0, 1],
         ],
     }
 )
@@ -73,11 +73,11 @@ TWO_RANKS = json.dumps(
 RENAMED = json.dumps(
     {
         "form": 1,
-        "made_by": "a test",
+        "created_by": "a test",
         "label": "a file that is renamed three times, and one that is renamed and removed",
         "ranks": 1,
         "read_bytes": 0,
-        "left_out": {},
+        "omitted": {},
         "files": [[0, 2_000_000, True], [0, 3_000, False]],
         "steps": [
             [0, 0, 0, "create", 0, 0, 0, 1],

@@ -1,4 +1,4 @@
-"""The run as its launches see it, made up: on a real folder, with a launcher that starts nothing."""
+"""The run as its launches see it, made up: on a real directory, with a launcher that starts nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytest_ckpt.targets.posix.target import PosixTarget
 
 
 def made_context(home: Path, options: Mapping[str, str]) -> LaunchContext:
-    """Return the context of a run with these options, whose target and folder are made in ``home``."""
+    """Return the context of a run with these options, whose target and directory are made in ``home``."""
     (home / "target").mkdir()
     (home / "run").mkdir()
     settings = resolve({**options, "ckpt_target": str(home / "target")}, {})
@@ -24,7 +24,7 @@ def made_context(home: Path, options: Mapping[str, str]) -> LaunchContext:
         seed=1,
         settings=settings,
         plan=plan_run(settings, target.check()),
-        folder=home / "run",
+        directory=home / "run",
         spec=TARGETS[""],
         target=target.check(),
         launcher=Launcher(template=("no-such-launcher",), version="none", hosts=()),

@@ -60,7 +60,7 @@ def measurement(saves=(1.0, 1.0, 1.0), loads=(1.0, 1.0, 1.0), *, size=FULL, resi
             readings=(),
             policy="auto",
             method="drop_caches",
-            gauge="cachestat",
+            probe="cachestat",
             resident_fraction=resident,
         ),
         integrity=Integrity(bytes_expected=3 * size, bytes_checked=3 * size, fault_count=0, faults=()),

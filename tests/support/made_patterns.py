@@ -37,11 +37,12 @@ def with_data(**changes):
     return measurement(data=dataclasses.replace(DATA, **changes))
 
 
-NEIGHBOUR = {"ranks": 2, "neighbour_ranks": 2, "bytes": FULL // 2, "alone_seconds": (1.0, 1.0, 1.0),
+NEIGHBOUR = {"ranks": 2, "neighbour_ranks": 2, "bytes": FULL // 2, "undisturbed_seconds": (1.0, 1.0, 1.0),
              "contended_seconds": (1.0, 1.1, 1.2), "bursts": 6, "neighbour_bytes": FULL}  # fmt: skip
-MIXED = {"reads": "4 readers", "alone_p99_seconds": (0.004, 0.004, 0.005),
+MIXED = {"reads": "4 readers", "undisturbed_p99_seconds": (0.004, 0.004, 0.005),
          "contended_p99_seconds": (0.006, 0.007, 0.008),
-         "alone_reads": (100, 300, 300), "contended_reads": (100, 250, 250), "save_seconds": (1.0, 2.0)}  # fmt: skip
+         "undisturbed_reads": (100, 300, 300), "contended_reads": (100, 250, 250),
+         "save_seconds": (1.0, 2.0)}  # fmt: skip
 
 
 def with_neighbour(**changes):

@@ -1,4 +1,4 @@
-"""Made-up result folders of DLIO and mlpstorage, in the shapes in which they are published.
+"""Made-up result directories of DLIO and mlpstorage, in the shapes in which they are published.
 
 A run is simulated as the tool runs: a barrier, every rank's own time, the pause, the next barrier. So what is inferred
 from one rank's starts can be held against what all ranks took.
@@ -118,7 +118,7 @@ class MadeRun:
             "host_memory_GB": [256.0] * max(1, self.processes // 8),
         }
 
-    def workload(self, folder: str = "/mnt/array/checkpoints") -> dict[str, Any]:
+    def workload(self, directory: str = "/mnt/array/checkpoints") -> dict[str, Any]:
         """Return the workload part of the configuration."""
         name, layers, hidden, forward, heads, kv, tensor, pipeline, zero = ARCHITECTURES[self.model]
         return {
@@ -140,7 +140,7 @@ class MadeRun:
             "framework": "pytorch",
             "workflow": {"generate_data": False, "train": False, "checkpoint": True},
             "checkpoint": {
-                "checkpoint_folder": folder,
+                "checkpoint_folder": directory,
                 "time_between_checkpoints": self.between,
                 "num_checkpoints_write": self.saves,
                 "num_checkpoints_read": self.loads,
@@ -148,14 +148,14 @@ class MadeRun:
             },
         }
 
-    def metadata(self, folder: str = "/mnt/array/checkpoints") -> dict[str, Any]:
+    def metadata(self, directory: str = "/mnt/array/checkpoints") -> dict[str, Any]:
         """Return mlpstorage's metadata."""
         return {
             "benchmark_type": "checkpointing",
             "model": self.model,
             "command": "run",
             "num_processes": self.processes,
-            "parameters": self.workload(folder),
+            "parameters": self.workload(directory),
             "system_info": {"hosts": [{"hostname": "client-1", "memory": {"total": 256 * GIB}}]},
         }
 
@@ -176,22 +176,24 @@ class MadeRun:
         return "\n".join(lines) + "\n"
 
     def write(
-        self, folder: Path, *, ranks: Sequence[int] | None = None, parts: Sequence[str] = ("summary", "config")
+        self, directory: Path, *, ranks: Sequence[int] | None = None, parts: Sequence[str] = ("summary", "config")
     ) -> Path:
-        """Write the folder with these ranks (None: all) and parts: summary, config, metadata, log."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write the directory with these ranks (None: all) and parts: summary, config, metadata, log."""
+        directory.mkdir(parents=True, exist_ok=True)
         for rank, content in self.stats(ranks).items():
-            (folder / f"{rank}_per_epoch_stats.json").write_text(json.dumps(content, indent=4))
+            (directory / f"{rank}_per_epoch_stats.json").write_text(json.dumps(content, indent=4))
         if "summary" in parts:
-            (folder / "summary.json").write_text(json.dumps(self.summary(), indent=4))
+            (directory / "summary.json").write_text(json.dumps(self.summary(), indent=4))
         if "config" in parts:
-            (folder / "dlio_config").mkdir(exist_ok=True)
-            (folder / "dlio_config" / "config.yaml").write_text(as_yaml({"workload": self.workload()}))
+            (directory / "dlio_config").mkdir(exist_ok=True)
+            (directory / "dlio_config" / "config.yaml").write_text(as_yaml({"workload": self.workload()}))
         if "metadata" in parts:
-            (folder / f"checkpointing_{folder.name}_metadata.json").write_text(json.dumps(self.metadata(), indent=2))
+            (directory / f"checkpointing_{directory.name}_metadata.json").write_text(
+                json.dumps(self.metadata(), indent=2)
+            )
         if "log" in parts:
-            (folder / "dlio.log").write_text(self.log())
-        return folder
+            (directory / "dlio.log").write_text(self.log())
+        return directory
 
     def _moment(self, rank: int, seconds: float) -> str:
         return (self.started + timedelta(seconds=seconds + self.offsets.get(rank, 0.0))).isoformat(
@@ -212,5 +214,5 @@ def as_yaml(content: Mapping[str, Any], indent: str = "") -> str:
 
 
 def published(top: Path, submitter: str, system: str, model: str, time: str) -> Path:
-    """Return the folder of a run in a tree of published results."""
+    """Return the directory of a run in a tree of published results."""
     return top / "closed" / submitter / "results" / system / "checkpointing" / model / time

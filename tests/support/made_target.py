@@ -16,7 +16,7 @@ def mounted(
     options: str = "rw,relatime",
     capacity: Capacity = _HALF_USED,
 ) -> TargetFacts:
-    """Return the facts of a folder on such a file system."""
+    """Return the facts of a directory on such a file system."""
     mount = Mount(mount_point=location, file_system=kind, source=source, options=options)
     return TargetFacts(
         location=location,

@@ -185,8 +185,8 @@ def two_tiers(*, alone=(1.0, 1.1, 1.0), beside=(1.05, 1.1, 1.0), whole=WHOLE, to
     """Return saves to a local tier and restores from both."""
     return Tiers(
         bytes=FULL,
-        alone_seconds=alone,
-        beside_seconds=beside,
+        undisturbed_seconds=alone,
+        during_drain_seconds=beside,
         drain_seconds=(9.0,) * 3,
         whole=whole,
         torn=torn,

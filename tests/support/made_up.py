@@ -170,7 +170,7 @@ def document(
             "finished": "2031-05-06T08:19:20+00:00",
             "command": ["pytest", f"--ckpt-target=/mnt/array one/ü{text}", f"--cluster={accelerators}"],
             "seconds": 4271.0,
-            "folder": f"/srv/reports/ckpt-report{text}",
+            "directory": f"/srv/reports/ckpt-report{text}",
         },
         "grade": grade,
         "grade_reasons": reasons_of(grade, verdicts, scale),

@@ -117,7 +117,7 @@ def measurement_of(
             ],
             "policy": "auto",
             "method": "drop_caches",
-            "gauge": "cachestat",
+            "probe": "cachestat",
             "resident_fraction": 0.0004,
             "detail": text,
         }
@@ -170,16 +170,16 @@ def patterns_of(done: list[Document], processes: int, size: int, text: str) -> D
         "ranks": processes // 2,
         "neighbour_ranks": processes - processes // 2,
         "bytes": size // 2,
-        "alone_seconds": [10.0, 11.0, 10.5],
+        "undisturbed_seconds": [10.0, 11.0, 10.5],
         "contended_seconds": [12.0, 12.5, 12.2],
         "bursts": 12,
         "neighbour_bytes": size,
     }
     mixed = {
         "reads": f"4 readers a host{text}",
-        "alone_p99_seconds": [0.004, 0.005, 0.0045],
+        "undisturbed_p99_seconds": [0.004, 0.005, 0.0045],
         "contended_p99_seconds": [0.006, 0.0065, 0.007],
-        "alone_reads": [3_000, 3_010, 3_005],
+        "undisturbed_reads": [3_000, 3_010, 3_005],
         "contended_reads": [2_900, 2_870, 2_880],
         "save_seconds": [13.0, 13.2, 13.4],
     }

@@ -1,4 +1,4 @@
-"""Run folders as a run leaves them, without a run: made-up times, judged and written by what judges and writes runs."""
+"""Run directories as a run leaves them, without a run: made-up times, judged and written as those of a run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pytest_ckpt.facts.events import (
     Event,
     Imported,
     IntegrityCompared,
-    MeasurementBegun,
     MeasurementDone,
+    MeasurementStarted,
     OperationDone,
     OperationStarted,
     PatternMeasured,
@@ -65,7 +65,7 @@ def day_of(number: int) -> str:
 
 
 def make_run(
-    folder: Path,
+    directory: Path,
     *,
     seed: int = 1,
     save: float = 0.10,
@@ -83,7 +83,7 @@ def make_run(
     system: Told | None = None,
     change: Callable[[Measurement], Measurement] = lambda measurement: measurement,
 ) -> dict[str, Any]:
-    """Write a run folder whose saves and loads take about so many seconds; return its report.
+    """Write a run directory whose saves and loads take about so many seconds; return its report.
 
     ``change`` makes other measurements of the made-up ones, before they are judged. A run of suite conformance alone
     measures none.
@@ -112,7 +112,7 @@ def make_run(
             "finished": started,
             "seconds": _RUN_SECONDS,
             "command": ["pytest", *(f"--{name.replace('_', '-')}={value}" for name, value in given.items())],
-            "folder": str(folder),
+            "directory": str(directory),
             "seed": seed,
         },
         plan=plan,
@@ -137,24 +137,24 @@ def make_run(
         catalogue=catalogue,
         system=system,
     )  # fmt: skip
-    (folder / "measurements").mkdir(parents=True)
+    (directory / "measurements").mkdir(parents=True)
     for measurement in measurements:
         text = json.dumps(to_plain(measurement), indent=1) + "\n"
-        (folder / "measurements" / f"{measurement.subject.slug}.json").write_text(text)
+        (directory / "measurements" / f"{measurement.subject.slug}.json").write_text(text)
     for observation in observations:
-        (folder / "observations").mkdir(exist_ok=True)
+        (directory / "observations").mkdir(exist_ok=True)
         name = f"{observation.requirement}.{observation.subject}.json"
-        (folder / "observations" / name).write_text(json.dumps(to_plain(observation), indent=1) + "\n")
-    (folder / "launches" / "1").mkdir(parents=True)
-    (folder / "launches" / "1" / "command").write_text("mpiexec -n 2 python -m pytest_ckpt.ranks\n")
-    (folder / "launches" / "1" / "rank-0.log").write_text('{"event": "hello", "rank": 0}\n')
-    (folder / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in _lines(measurements)))
-    (folder / "plan.json").write_text(json.dumps(plan.to_plain(ranks=True)) + "\n")
-    (folder / "session.json").write_text(json.dumps(_session(document), indent=1) + "\n")
-    (folder / "lock").touch()
-    starts = all_starts(folder, document["run"], document["exit_code"], measurements, observations)
+        (directory / "observations" / name).write_text(json.dumps(to_plain(observation), indent=1) + "\n")
+    (directory / "launches" / "1").mkdir(parents=True)
+    (directory / "launches" / "1" / "command").write_text("mpiexec -n 2 python -m pytest_ckpt.ranks\n")
+    (directory / "launches" / "1" / "rank-0.log").write_text('{"event": "hello", "rank": 0}\n')
+    (directory / "events.jsonl").write_text("".join(json.dumps(line) + "\n" for line in _lines(measurements)))
+    (directory / "plan.json").write_text(json.dumps(plan.to_plain(ranks=True)) + "\n")
+    (directory / "session.json").write_text(json.dumps(_session(document), indent=1) + "\n")
+    (directory / "lock").touch()
+    starts = all_starts(directory, document["run"], document["exit_code"], measurements, observations)
     document |= {"starts": to_plain(starts)}
-    write_report(document, folder, signer)
+    write_report(document, directory, signer)
     return document
 
 
@@ -182,7 +182,7 @@ def _events(measurements: list[Measurement]) -> Iterator[Event]:
     yield Imported()
     for measurement in measurements:
         subject = measurement.subject
-        yield MeasurementBegun(subject=subject)
+        yield MeasurementStarted(subject=subject)
         loads = len(measurement.of_kind("load"))
         for operation in measurement.operations:
             if operation.kind == "load" and operation.index == 1 and measurement.durability:
@@ -226,7 +226,7 @@ def _patterns(measurement: Measurement) -> Iterator[Event]:
                     operation=OperationRef(subject=subject, scenario="endurance", action="save", index=index)
                 )
                 seconds = found.save_seconds[index - 1]
-                yield StepDone(subject=subject, kind="endurance", index=index, took_seconds=seconds)
+                yield StepDone(subject=subject, kind="endurance", index=index, step_seconds=seconds)
         if field.name != "not_run" and found is not None:
             yield PatternMeasured(subject=subject, name=field.name, found=found)
 
@@ -273,7 +273,7 @@ def _measurement(
         operations_planned=count,
         operations=tuple(operations),
         cache=CacheFacts(
-            required=True, readings=(), policy="auto", method="drop_caches", gauge="cachestat", resident_fraction=0.0
+            required=True, readings=(), policy="auto", method="drop_caches", probe="cachestat", resident_fraction=0.0
         ),
         integrity=Integrity(bytes_expected=shards.bytes * count, bytes_checked=shards.bytes * count, fault_count=0,
                             faults=()),

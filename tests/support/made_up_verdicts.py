@@ -132,7 +132,7 @@ def verdicts_of(
         verdict(
             "COLD", 0.0004, 0.01, "fraction", "At most 0.04 % of what a load was about to read lay in a page cache."
         ),
-        verdict("DURABLE-CALLS", 160.0, 160.0, "files", "fsync returned for all 160 files and 10 folders."),
+        verdict("DURABLE-CALLS", 160.0, 160.0, "files", "fsync returned for all 160 files and 10 directories."),
         verdict(
             "STRAGGLER",
             skew,

@@ -12,21 +12,21 @@ import yaml
 
 from tests.support.doc_pages import DOCS
 
-FOLDER = DOCS / "recipes" / "kubernetes"
+DIRECTORY = DOCS / "recipes" / "kubernetes"
 MANIFESTS = ("ssh.yaml", "mpijob-claim.yaml", "mpijob-bucket.yaml", "job-claim.yaml", "job-bucket.yaml")
 _VARIABLE = re.compile(r"\$\{(CKPT_[A-Z_]+)\}")
 
 
 def values(**others: str) -> dict[str, str]:
     """Return the values of the file, and others in their place."""
-    lines = (FOLDER / "values.env").read_text().splitlines()
+    lines = (DIRECTORY / "values.env").read_text().splitlines()
     found = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     return {name: " ".join(shlex.split(text)) for name, text in found.items()} | others
 
 
 def filled(name: str, of: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the documents of a manifest; KeyError for a value that is not there."""
-    text = _VARIABLE.sub(lambda found: of[found[1]], (FOLDER / name).read_text())
+    text = _VARIABLE.sub(lambda found: of[found[1]], (DIRECTORY / name).read_text())
     return list(yaml.safe_load_all(text))
 
 

@@ -24,7 +24,7 @@ from pytest_ckpt.facts.failure import BlockedCall
 from tests.support.forked_agents import fork_agents
 
 # Those beside which no other of their kind may be under way: they take the target away, or its space.
-ALONE = ("power cut", "small folder")
+ALONE = ("power cut", "small directory")
 
 
 def main() -> None:
@@ -51,7 +51,7 @@ def _make(names: list[str], asked: dict[str, Any], at_once: int, end: float) -> 
         while waiting and len(running) < at_once:
             name = waiting.pop(0)
             if time.monotonic() > end:
-                found[name] = {"broke": "it was not begun: those before it took too long"}
+                found[name] = {"fault": "it was not begun: those before it took too long"}
                 continue
             out, log = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 - read when the check has ended
             pid = _start(command, name, asked["words"], out.fileno(), log.fileno())
@@ -95,7 +95,7 @@ def _result(out: Any, log: Any) -> dict[str, Any]:
     try:
         seen: dict[str, Any] = json.load(out)
     except ValueError:
-        return {"broke": _end(log)}
+        return {"fault": _end(log)}
     return seen
 
 

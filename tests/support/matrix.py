@@ -21,7 +21,7 @@ WITHOUT_CONTENT = frozenset(
     c.name
     for c in in_room("posix")
     if c.requirement in ("EXCLUSIVE", "MKDIR", "NAMES", "LIVE")
-    or c.name in ("COMMIT.folder", "COMMIT.folder-second-client", "STALE.negative-names")
+    or c.name in ("COMMIT.directory", "COMMIT.directory-second-client", "STALE.negative-names")
 )
 CONTENT = ALL - WITHOUT_CONTENT
 # They compare every byte of files of some size, written before and read from storage.
@@ -38,7 +38,7 @@ WHOLE_FILES = frozenset(
         *("UNLINK.open-reader", "UNLINK.second-client", "SPARSE.disjoint-writers"),
         *("SPARSE.disjoint-writers-second-client", "DURABLE.rank-killed", "DURABLE.power-cut", "ERRORS.acknowledged"),
         *("ERRORS.full", "FULL.mid-save", "COMMIT-FULL.each-phase"),
-        *("PUBLISH.marker", "PUBLISH.folder", "PUBLISH.pointer", "CLONE-FRESH.copy"),
+        *("PUBLISH.marker", "PUBLISH.directory", "PUBLISH.pointer", "CLONE-FRESH.copy"),
     ]
 )
 
@@ -63,7 +63,7 @@ class Row:
         return FAULTS[self.fault].sentence
 
     def meets(self, operations: Mapping[str, Collection[str]]) -> frozenset[str]:
-        """Return the checks that the fault can meet: in their folders it acts, and on an operation that they ask for.
+        """Return the checks that the fault can meet: it acts in their directories, on an operation that they ask for.
 
         ``operations`` are those that each check asks of the honest target. Without those that may fail besides: what
         luck decides proves nothing.

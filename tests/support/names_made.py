@@ -1,4 +1,4 @@
-"""Which folders the ranks of a run have made: each process writes down every one of them."""
+"""Which directories the ranks of a run have made: each process writes down every one of them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import os
 
 def made(path, *mode, mkdir=os.mkdir, **how):
     mkdir(path, *mode, **how)
-    with open(os.environ["FOLDERS_MADE"], "a") as log:
+    with open(os.environ["DIRECTORIES_MADE"], "a") as log:
         log.write(f"{os.fspath(path)}\\n")
 
 os.mkdir = made
 """
 
 
-class FoldersMade:
-    """Give a run its ``environment``; ``names`` are then the folders of its checkpoints, in order."""
+class DirectoriesMade:
+    """Give a run its ``environment``; ``names`` are then the directories of its checkpoints, in order."""
 
     def __init__(self, home: Path) -> None:
-        self._log = home / "folders-made"
-        self.environment = in_every_rank(home, _CODE, FOLDERS_MADE=str(self._log))
+        self._log = home / "directories-made"
+        self.environment = in_every_rank(home, _CODE, DIRECTORIES_MADE=str(self._log))
 
     @property
     def names(self) -> list[str]:

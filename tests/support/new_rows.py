@@ -118,7 +118,7 @@ def test_all_saves_together_meet_the_budget(saves: Operations, limits: ClusterLi
                 '''def modes(context: CheckContext, findings: Findings) -> None:
     """Set the permissions of files and look at them."""
     for number, mode in enumerate((0o600, 0o640, 0o755)):
-        path = context.folder / f"file-{number}"
+        path = context.directory / f"file-{number}"
         path.touch()
         context.tell("chmod", str(path))
         path.chmod(mode)

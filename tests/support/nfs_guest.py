@@ -1,6 +1,6 @@
 """The init process of the Linux that ``nfs_machine`` boots: an NFS server, two clients of it, and the checks.
 
-It needs the standard library alone and sees the host's files through hostfs, read-only; it may write only the folder
+It needs the standard library alone and sees the host's files through hostfs, read-only; it may write only the directory
 that it is given, and there it leaves what it saw, a line of JSON each. The server is this kernel's nfsd with an ext4
 volume on a virtual disk. For NFS 4 each client has a network namespace and a host name of its own: to the server they
 are two hosts, with a client id, a connection and delegations each. NFS 3 knows no clients but their locks; there they
@@ -52,11 +52,11 @@ def main() -> None:
 
 
 def set_up_machine() -> None:
-    """Give user space what it expects: devices, temporary folders, modules, the network of this machine alone."""
-    for folder in ("/var/lib/nfs", "/dev/shm"):
-        make(folder)
-        mount("tmpfs", folder, "tmpfs")
-    for folder in (
+    """Give user space what it expects: devices, temporary directories, modules, the network of this machine alone."""
+    for directory in ("/var/lib/nfs", "/dev/shm"):
+        make(directory)
+        mount("tmpfs", directory, "tmpfs")
+    for directory in (
         "/run/tmp",
         "/run/lock",
         "/run/netns",
@@ -64,7 +64,7 @@ def set_up_machine() -> None:
         "/var/lib/nfs/sm.bak",
         "/var/lib/nfs/v4recovery",
     ):
-        make(folder)
+        make(directory)
     for name in ("etab", "rmtab", "state"):
         Path("/var/lib/nfs", name).touch()
     # Nobody outside is asked for the clients' names.
@@ -89,10 +89,10 @@ def set_up_machine() -> None:
 
 def set_up_server() -> None:
     """Export an ext4 volume and a small one; clients may lock and open at once, since no earlier ones are awaited."""
-    for disk, folder, number in (("/dev/ubda", EXPORT, 0), ("/dev/ubdb", f"{EXPORT}/small", 2)):
-        make(folder)
-        mount(disk, folder, "ext4")
-        run("exportfs", "-i", "-o", f"rw,sync,no_root_squash,no_subtree_check,fsid={number}", f"*:{folder}")
+    for disk, directory, number in (("/dev/ubda", EXPORT, 0), ("/dev/ubdb", f"{EXPORT}/small", 2)):
+        make(directory)
+        mount(disk, directory, "ext4")
+        run("exportfs", "-i", "-o", f"rw,sync,no_root_squash,no_subtree_check,fsid={number}", f"*:{directory}")
     run("rpcbind", "-w")
     mount("nfsd", "/proc/fs/nfsd", "nfsd")
     Path("/sys/module/lockd/parameters/nlm_timeout").write_text("3")
@@ -119,24 +119,24 @@ def run_configuration(name: str, options: str, job: dict[str, Any]) -> None:
         run(*command)
     mounted = [line for line in Path("/proc/mounts").read_text().splitlines() if line.split()[2].startswith("nfs")]
     tell(kind="mounts", configuration=name, options=options, mounts=mounted)
-    folder = f"{points['first']}/checks"
-    make(folder)
-    for check, seen in made(folder, f"{points['second']}/checks", points["small"], job).items():
-        words = [seen["broke"]] if "broke" in seen else ["it did not end"] if seen.get("blocked") else []
+    directory = f"{points['first']}/checks"
+    make(directory)
+    for check, seen in made(directory, f"{points['second']}/checks", points["small"], job).items():
+        words = [seen["fault"]] if "fault" in seen else ["it did not end"] if seen.get("blocked") else []
         tell(kind="check", configuration=name, check=check, observation=None if words else seen, last_words=words)
     for point in points.values():
         run("umount", point)
 
 
-def made(folder: str, second: str, small: str, job: dict[str, Any]) -> dict[str, Any]:
+def made(directory: str, second: str, small: str, job: dict[str, Any]) -> dict[str, Any]:
     """Make the checks one after the other, each in a fork of one process: a Python that starts takes seconds here."""
     asked = {
         "room": "posix",
         "checks": job["checks"],
         "words": {
-            "": [f"--folder={folder}", f"--share={job['share']}", f"--patience={job['patience']}", "--json"],
-            "second client": [f"--second-folder={second}"],
-            "small folder": [f"--small-folder={small}"],
+            "": [f"--directory={directory}", f"--share={job['share']}", f"--patience={job['patience']}", "--json"],
+            "second client": [f"--second-directory={second}"],
+            "small directory": [f"--small-directory={small}"],
         },
         "at_once": 1,
         "seconds": job["check_seconds"],
@@ -164,9 +164,9 @@ def uptime() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def make(folder: str) -> None:
-    """Make a folder where there is none."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
+def make(directory: str) -> None:
+    """Make a directory where there is none."""
+    Path(directory).mkdir(parents=True, exist_ok=True)
 
 
 def run(*words: str) -> None:

@@ -41,7 +41,7 @@ NEEDED = (
     "mkfs.ext4",
 )
 
-# The mount options. By default clients keep attributes of files for 3 to 60 s, of folders for 30 to 60 s: nfs(5).
+# The mount options. By default clients keep attributes of files for 3 to 60 s, of directories for 30 to 60 s: nfs(5).
 CONFIGURATIONS = {
     "4.2": "vers=4.2",
     "4.2-actimeo=1": "vers=4.2,actimeo=1",
@@ -159,10 +159,10 @@ def _booted(home: Path, out: Path, disks: list[Path], console: Any) -> Iterator[
 
 def _environment(home: Path) -> dict[str, str]:
     # Its memory is a file, by default in /dev/shm, which a container may keep too small for it.
-    folder = Path("/dev/shm")
-    has_room = folder.is_dir() and shutil.disk_usage(folder).free > 2 * _MEMORY_MIB << 20
+    directory = Path("/dev/shm")
+    has_room = directory.is_dir() and shutil.disk_usage(directory).free > 2 * _MEMORY_MIB << 20
     path = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
-    return {"PATH": path, "TMPDIR": str(folder if has_room else home)}
+    return {"PATH": path, "TMPDIR": str(directory if has_room else home)}
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Runs of the front door on an object store: how they are started, and what they leave in their folder."""
+"""Runs of the front door on an object store: how they are started, and what they leave in their directory."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ def subject(run: Run) -> str:
     return str(found)
 
 
-def texts_of(folder: Path) -> dict[str, str]:
-    """Return the text of every file below a folder, by its name."""
-    return {p.relative_to(folder).as_posix(): p.read_text(errors="replace") for p in folder.rglob("*") if p.is_file()}
+def texts_of(directory: Path) -> dict[str, str]:
+    """Return the text of every file below a directory, by its name."""
+    return {
+        p.relative_to(directory).as_posix(): p.read_text(errors="replace") for p in directory.rglob("*") if p.is_file()
+    }

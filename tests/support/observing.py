@@ -63,10 +63,10 @@ class Pair:
     def words(self) -> dict[str, list[str]]:
         """Return the words of a check's command line, by what it needs."""
         return {
-            "": [f"--folder={self.target.path}", *EFFORT, *limits()],
-            "second client": [f"--second-folder={self.target.second}"],
+            "": [f"--directory={self.target.path}", *EFFORT, *limits()],
+            "second client": [f"--second-directory={self.target.second}"],
             "power cut": [f"--power-cut={shlex.join(self.target.power_cut_command)}"],
-            "small folder": [f"--small-folder={self.small.path}"],
+            "small directory": [f"--small-directory={self.small.path}"],
         }
 
 
@@ -112,7 +112,7 @@ def judged(seen_of: dict[str, Any], gates: Gates = SHARED) -> dict[str, Verdict]
     """Judge what checks saw as a run with these gates does."""
     found = {}
     for name, seen in seen_of.items():
-        assert "broke" not in seen, f"{name} itself broke: {seen['broke']}"
+        assert "fault" not in seen, f"{name} itself broke: {seen['broke']}"
         requirement, _, subject = name.partition(".")
         observation = from_plain(Observation, {"requirement": requirement, "subject": subject} | seen)
         found[name] = decide_observed(REQUIREMENTS[requirement], observation, gates)

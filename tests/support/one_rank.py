@@ -50,14 +50,14 @@ class Alone:
 
 
 def area_in(target: Path) -> AreaRef:
-    """Return a new area in a folder."""
+    """Return a new area in a directory."""
     return make_target(spec_of(str(target), known_targets()), str(target)).create_area("one-rank")
 
 
 def checkpoint_in(target: Path) -> Path:
-    """Return the folder of the checkpoint that a rank has committed."""
-    (folder,) = target.glob("*/*/checkpoint-0001")
-    return folder
+    """Return the directory of the checkpoint that a rank has committed."""
+    (directory,) = target.glob("*/*/checkpoint-0001")
+    return directory
 
 
 def as_one_rank(

@@ -1,7 +1,7 @@
 """Runs the pods of a manifest on this machine: containers made of namespaces, with the manifest's own commands.
 
 A pod has a name, a network, a boot, a root that is read-only, an ordinary user without any capability, and what its
-manifest mounts: claims are folders that all pods share, by FUSE, the rest is its own. The image is this machine's
+manifest mounts: claims are directories that all pods share, by FUSE, the rest is its own. The image is this machine's
 programs and the environment of the tests. As a program, ``python -m`` this module is the first process of the lab's
 namespaces.
 """
@@ -58,7 +58,7 @@ def run_pods(home: Path, pods: Sequence[Pod], config: Mapping[str, str], keys: s
     """Start all pods, the first last, and return how that one ended; the others end with it.
 
     ``config`` are the files of the config map. Keys of ssh are made, and lie in ``keys`` of every pod. Claims are the
-    folders ``claims/NAME`` below ``home``.
+    directories ``claims/NAME`` below ``home``.
     """
     asked = {"pods": [asdict(pod) for pod in pods], "config": dict(config), "keys": keys}
     (home / "asked.json").write_text(json.dumps(asked))
@@ -103,17 +103,17 @@ def _mount_image(root: Path) -> None:
             (root / "etc" / name).write_bytes(there.read_bytes())
     (root / "etc" / "passwd").write_text(f"root:x:0:0::/root:/bin/sh\nckpt:x:{USER}:{USER}::/home/ckpt:/bin/sh\n")
     (root / "etc" / "group").write_text(f"root:x:0:\nckpt:x:{USER}:\n")
-    for folder in ("home/ckpt", "run", "var/empty", "proc", "sys"):
-        made(root / folder)
+    for directory in ("home/ckpt", "run", "var/empty", "proc", "sys"):
+        made(root / directory)
     run("mount", "-t", "proc", "proc", root / "proc")
     run("mount", "--rbind", "/sys", root / "sys")
 
 
 def _mount_environment(root: Path) -> None:
     """Mount the environment of the tests and the checkout, after all else: they may lie below what a pod mounts."""
-    for folder in (CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)):
-        if not folder.is_relative_to("/usr"):
-            run("mount", "--bind", folder, made(root / folder.relative_to("/")))
+    for directory in (CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)):
+        if not directory.is_relative_to("/usr"):
+            run("mount", "--bind", directory, made(root / directory.relative_to("/")))
 
 
 def _mount_volumes(home: Path, root: Path, asked: Mapping[str, Any], pod: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Saves into and loads from a folder through the store's own classes, for tests of engines."""
+"""Saves into and loads from a directory through the store's own classes, for tests of engines."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ def clock_of(activity: Activity | None = None) -> Clock:
     return Clock(activity=activity or Activity())
 
 
-def draft_in(folder: Path, clock: Clock | None = None, way: DirectSupport | None = None) -> PosixDraft:
-    """Return a draft whose files go into the folder."""
-    return PosixDraft(folder, way or DirectSupport(), clock or clock_of(), lambda _: CommitProof(method="rename"))
+def draft_in(directory: Path, clock: Clock | None = None, way: DirectSupport | None = None) -> PosixDraft:
+    """Return a draft whose files go into the directory."""
+    return PosixDraft(directory, way or DirectSupport(), clock or clock_of(), lambda _: CommitProof(method="rename"))
 
 
-def committed_in(folder: Path, clock: Clock | None = None, way: DirectSupport | None = None) -> PosixCommitted:
-    """Return the folder as a committed checkpoint."""
-    return PosixCommitted(folder, way or DirectSupport(), clock or clock_of())
+def committed_in(directory: Path, clock: Clock | None = None, way: DirectSupport | None = None) -> PosixCommitted:
+    """Return the directory as a committed checkpoint."""
+    return PosixCommitted(directory, way or DirectSupport(), clock or clock_of())
 
 
-def save(engine: Engine, folder: Path, number: int = CHECKPOINT) -> tuple[Sequence[Entry], DurabilityProof, Clock]:
+def save(engine: Engine, directory: Path, number: int = CHECKPOINT) -> tuple[Sequence[Entry], DurabilityProof, Clock]:
     """Save as all ranks do, up to the commit."""
     clock = clock_of()
     engine.fill(number)
-    draft = draft_in(folder, clock)
+    draft = draft_in(directory, clock)
     engine.save(draft, clock)
     return (*draft.seal(), clock)
 
 
-def load(engine: Engine, folder: Path, number: int = CHECKPOINT) -> tuple[int, Comparison]:
+def load(engine: Engine, directory: Path, number: int = CHECKPOINT) -> tuple[int, Comparison]:
     """Load as all ranks do; return (loaded bytes, comparison)."""
     assert engine.load_steps() == 1
     expect(engine, number)
-    loaded = engine.load(committed_in(folder), 0, clock_of())
+    loaded = engine.load(committed_in(directory), 0, clock_of())
     return loaded, engine.verify(number)
 
 
-def assert_that_each_checkpoint_comes_back(engine: Engine, folder: Path, wanted_bytes: int) -> None:
+def assert_that_each_checkpoint_comes_back(engine: Engine, directory: Path, wanted_bytes: int) -> None:
     """Save two checkpoints, let go of what was prepared, and load them from their files, the first once in between."""
     for number in (1, 2):
-        save(engine, folder / str(number), number)
+        save(engine, directory / str(number), number)
     engine.release()
     for number in (2, 1, 2):
-        loaded, check = load(engine, folder / str(number), number)
+        loaded, check = load(engine, directory / str(number), number)
         assert loaded == check.bytes_checked == wanted_bytes
         assert check.faults == ()

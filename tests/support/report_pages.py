@@ -59,52 +59,52 @@ def _certificate(name: str) -> dict[str, Any]:
     return DOCUMENTS[name]()
 
 
-def certificate(name: str, folder: Path) -> Path:
+def certificate(name: str, directory: Path) -> Path:
     """Write one of the certificates and return its file."""
-    page = folder / "certificate.html"
+    page = directory / "certificate.html"
     write_certificate(_certificate(name), page)
     return page
 
 
-def judged_again(folder: Path) -> Path:
-    """Judge the folder of a run again."""
-    made_up_run.make_run(folder / "run")
-    return _command(folder, "again", "judge", "run", "--cluster=24000")
+def judged_again(directory: Path) -> Path:
+    """Judge the directory of a run again."""
+    made_up_run.make_run(directory / "run")
+    return _command(directory, "again", "judge", "run", "--cluster=24000")
 
 
-def judged_result(folder: Path) -> Path:
+def judged_result(directory: Path) -> Path:
     """Judge one published result, of which only rank 0 is known, with loads from a cache."""
     run = MadeRun(seconds=lambda kind, n, _rank: 5.0 if kind == "save" else (9.0 if n < 6 else 3.0))
-    run.write(folder / "made-up-system", ranks=[0])
-    return _command(folder, "result", "judge", "made-up-system", "--cluster=16000")
+    run.write(directory / "made-up-system", ranks=[0])
+    return _command(directory, "result", "judge", "made-up-system", "--cluster=16000")
 
 
-def judged_tree(folder: Path) -> Path:
+def judged_tree(directory: Path) -> Path:
     """Judge a tree of published results: in time, too late, with signs of a cache, of all ranks and of one."""
     places = {
         "example-array-1": (MadeRun(), None),
         "example-array-2": (MadeRun(seconds=lambda kind, n, _rank: 31.0 if kind == "save" and n == 7 else 12.0), None),
         "example-array-3": (MadeRun(seconds=lambda kind, n, _rank: 6.0 if kind == "save" or n < 6 else 2.0), [0]),
     }
-    return _tree(folder, places)
+    return _tree(directory, places)
 
 
-def judged_hostile_tree(folder: Path) -> Path:
+def judged_hostile_tree(directory: Path) -> Path:
     """Judge a tree of published results whose names try to break out."""
     names = ("array", "</style><script>alert(1)< & ü".replace("/", "_"), "a" * 90)
-    return _tree(folder, {name: (MadeRun(), None if name == "array" else [0]) for name in names})
+    return _tree(directory, {name: (MadeRun(), None if name == "array" else [0]) for name in names})
 
 
-def _tree(folder: Path, places: dict[str, tuple[MadeRun, list[int] | None]]) -> Path:
+def _tree(directory: Path, places: dict[str, tuple[MadeRun, list[int] | None]]) -> Path:
     for number, (system, (run, ranks)) in enumerate(places.items()):
-        place = published(folder / "made-up", "made-up", system, "llama3-8b", "20260301_120000")
+        place = published(directory / "made-up", "made-up", system, "llama3-8b", "20260301_120000")
         dataclasses.replace(run, started=run.started + timedelta(days=number)).write(place, ranks=ranks)
-    return _command(folder, "table", "judge", "made-up", "--cluster=16000")
+    return _command(directory, "table", "judge", "made-up", "--cluster=16000")
 
 
-def trend(folder: Path) -> Path:
+def trend(directory: Path) -> Path:
     """Follow forty nights, of which the last ones are slower."""
-    line = entry(made_up_run.make_run(folder / "run"))
+    line = entry(made_up_run.make_run(directory / "run"))
     nights = []
     for number in range(40):
         night = json.loads(json.dumps(line))
@@ -117,17 +117,17 @@ def trend(folder: Path) -> Path:
             subject["save_seconds"] = [4.1 * wobble * (1 + i / 20) for i in range(3)]
             subject["load_seconds"] = [2.2 * (1 + number * 5 % 7 / 300) * (1 + i / 20) for i in range(3)]
         nights.append(json.dumps(night) + "\n")
-    (folder / "made-up-history").mkdir()
-    (folder / "made-up-history" / "history.jsonl").write_text("".join(nights))
-    return _command(folder, "trend", "trend", "made-up-history")
+    (directory / "made-up-history").mkdir()
+    (directory / "made-up-history" / "history.jsonl").write_text("".join(nights))
+    return _command(directory, "trend", "trend", "made-up-history")
 
 
-def diff(folder: Path) -> Path:
+def diff(directory: Path) -> Path:
     """Compare two runs, the second with another release, mounted otherwise, and slower."""
     ten = {"ckpt_operations": "10"}
-    made_up_run.make_run(folder / "first", options=ten, run_id="made-up-before")
+    made_up_run.make_run(directory / "first", options=ten, run_id="made-up-before")
     made_up_run.make_run(
-        folder / "second",
+        directory / "second",
         save=0.13,
         seed=2,
         target={"options": "rw,relatime,sync"},
@@ -136,11 +136,11 @@ def diff(folder: Path) -> Path:
         run_id="made-up-after",
         started="2031-05-07T07:08:09+00:00",
     )
-    return _command(folder, "diff", "diff", "first", "second")
+    return _command(directory, "diff", "diff", "first", "second")
 
 
 PAGES: dict[str, Callable[[Path], Path]] = {
-    **{f"certificate: {name}": lambda folder, name=name: certificate(name, folder) for name in DOCUMENTS},
+    **{f"certificate: {name}": lambda directory, name=name: certificate(name, directory) for name in DOCUMENTS},
     "judge of a run": judged_again,
     "judge of a published result": judged_result,
     "judge of a tree": judged_tree,
@@ -150,10 +150,10 @@ PAGES: dict[str, Callable[[Path], Path]] = {
 }
 
 
-def _command(folder: Path, name: str, *words: str) -> Path:
-    """Run a command of ours in a folder, and return the page that it wrote there."""
-    page = folder / f"{name}.html"
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.chdir(folder):
+def _command(directory: Path, name: str, *words: str) -> Path:
+    """Run a command of ours in a directory, and return the page that it wrote there."""
+    page = directory / f"{name}.html"
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.chdir(directory):
         code = main([*words, f"--html={page}"])
     assert code in (0, 1, 8), code
     return page

@@ -26,13 +26,13 @@ def engine_of(shard=SHARD, **options):
     return make(shard=shard, content=CONTENT, group=Alone(), activity=Activity(), options=EngineOptions(**options))
 
 
-def save(folder, number=CHECKPOINT, engine=None):
-    return posix_files.save(engine or engine_of(), folder, number)
+def save(directory, number=CHECKPOINT, engine=None):
+    return posix_files.save(engine or engine_of(), directory, number)
 
 
-def load(folder, number=CHECKPOINT, engine=None):
+def load(directory, number=CHECKPOINT, engine=None):
     """Load as all ranks do; return (loaded bytes, comparison)."""
-    return posix_files.load(engine or engine_of(), folder, number)
+    return posix_files.load(engine or engine_of(), directory, number)
 
 
 def expected(number, tensor, rank=0):

@@ -55,7 +55,7 @@ LONG_WITHOUT_LAB = (
     "tests/front_door/test_run_without_gauge.py",
     "tests/launching/test_several_hosts.py",
 )
-# What needs a lab, by module or folder: .ci/labs runs it.
+# What needs a lab, by module or directory: .ci/labs runs it.
 LABS = (
     *SPREAD,
     *LONG,
@@ -335,16 +335,16 @@ def _module(item: pytest.Item) -> str:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return (yield)
-    # Each process has a folder below the run's.
-    folder = item.config._tmp_path_factory.getbasetemp().parent  # type: ignore[attr-defined]
-    with beside_others(folder, alone=_is_alone(item)):
+    # Each process has a directory below the run's.
+    directory = item.config._tmp_path_factory.getbasetemp().parent  # type: ignore[attr-defined]
+    with beside_others(directory, alone=_is_alone(item)):
         return (yield)
 
 
 @contextlib.contextmanager
-def beside_others(folder: Path, *, alone: bool) -> Iterator[None]:
+def beside_others(directory: Path, *, alone: bool) -> Iterator[None]:
     """Wait until no other process is in here alone, or, to be alone, until none is in here."""
-    with (folder / "door.lock").open("w") as door, (folder / "room.lock").open("w") as room:
+    with (directory / "door.lock").open("w") as door, (directory / "room.lock").open("w") as room:
         # Who waits to be alone keeps the door shut, so that the room empties.
         fcntl.flock(door, fcntl.LOCK_EX)
         fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)

@@ -1,7 +1,7 @@
 """What four ranks in two pipeline stages do with the engine dcp: ``python -m`` this module, under mpiexec.
 
 Ranks 0 and 1 hold the layers of one stage, 2 and 3 those of another, all the optimizer; of the last layer rank 3 alone.
-Each saves and loads twice in the folder of ``STAGED_AREA``; rank 0 prints a line of JSON.
+Each saves and loads twice in the directory of ``STAGED_AREA``; rank 0 prints a line of JSON.
 """
 
 from __future__ import annotations

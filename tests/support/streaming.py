@@ -64,19 +64,19 @@ def streaming(shard, *, alignment=4096, request=REQUEST, depth=2, activity=None)
         return StreamEngine(shard, CONTENT, activity or Activity(), options)
 
 
-def save(engine, folder, checkpoint=1):
-    """Save into a folder; return what the draft counted, and the clock."""
+def save(engine, directory, checkpoint=1):
+    """Save into a directory; return what the draft counted, and the clock."""
     engine.fill(checkpoint)
     clock = clock_of()
-    draft = draft_in(folder, clock, WAYS.setdefault(engine, DirectSupport()))
+    draft = draft_in(directory, clock, WAYS.setdefault(engine, DirectSupport()))
     engine.save(draft, clock)
     return draft.seal()[1], clock
 
 
-def load(engine, folder, checkpoint=1):
+def load(engine, directory, checkpoint=1):
     """Load in steps and compare after each; return loaded bytes, compared bytes, and all faults."""
     clock = clock_of()
-    committed = committed_in(folder, clock, WAYS.setdefault(engine, DirectSupport()))
+    committed = committed_in(directory, clock, WAYS.setdefault(engine, DirectSupport()))
     loaded, checks = 0, []
     expect(engine, checkpoint)
     for step in range(engine.load_steps()):
@@ -93,8 +93,8 @@ def everything(shard):
     return shard.bytes, shard.bytes, []
 
 
-def bytes_of(folder):
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
+def bytes_of(directory):
+    return {file.name: file.read_bytes() for file in directory.iterdir()}
 
 
 def open_files():
@@ -133,10 +133,10 @@ def transfers(write=None, read=None):
         yield counts
 
 
-def save_with(activity, folder):
+def save_with(activity, directory):
     engine, clock = streaming(ODD, depth=4), clock_of(activity)
     engine.fill(1)
     try:
-        engine.save(draft_in(folder, clock), clock)
+        engine.save(draft_in(directory, clock), clock)
     finally:
         engine.release()

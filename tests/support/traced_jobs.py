@@ -20,11 +20,11 @@ SECRET = "customer-model-of-alice"
 # Two processes are ranks; the first has two threads, and commits when the other has ended.
 PLAIN = """
 import os, subprocess, sys, threading
-folder = sys.argv[1] + "/customer-model-of-alice"
-os.makedirs(folder, exist_ok=True)
+directory = sys.argv[1] + "/customer-model-of-alice"
+os.makedirs(directory, exist_ok=True)
 
 def write(name, sizes, sync=True):
-    with open(f"{folder}/{name}", "wb", buffering=0) as out:
+    with open(f"{directory}/{name}", "wb", buffering=0) as out:
         for size in sizes:
             out.write(b"customer-data" + bytes(size - 13))
         if sync:
@@ -58,7 +58,7 @@ def barrier():
 rank = int(sys.argv[2])
 if rank:
     # It is at its file from before the other begins until after that has ended: the same order in every run.
-    out = open(f"{folder}/alice-shard-1.bin", "wb", buffering=0)
+    out = open(f"{directory}/alice-shard-1.bin", "wb", buffering=0)
 barrier()
 if not rank:
     together(*(lambda n=n: write(f"alice-{n}.bin", [1000000] * 3) for n in (1, 2)))
@@ -71,7 +71,7 @@ if rank:
 barrier()
 if rank == 0:
     write("alice.index.tmp", [5000], sync=False)
-    os.rename(f"{folder}/alice.index.tmp", f"{folder}/alice.index")
+    os.rename(f"{directory}/alice.index.tmp", f"{directory}/alice.index")
 """
 
 
@@ -83,17 +83,17 @@ def need_strace() -> None:
 
 
 def record(
-    folder: Path, script: str, *words: str, label: str = "", options: Sequence[str] = ("--no-pauses",)
+    directory: Path, script: str, *words: str, label: str = "", options: Sequence[str] = ("--no-pauses",)
 ) -> subprocess.CompletedProcess[str]:
-    """Record a script that saves below its first argument; the pattern is ``job.pattern.json`` in ``folder``.
+    """Record a script that saves below its first argument; the pattern is ``job.pattern.json`` in ``directory``.
 
     Without pauses, which differ from run to run.
     """
-    job, under = folder / "job.py", folder / "saved"
+    job, under = directory / "job.py", directory / "saved"
     job.write_text(script)
     under.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "pytest_ckpt.cli.main", "record", *options, "--under", str(under)]
-    command += ["--label", label, "--out", str(folder / "job.pattern.json"), "--"]
+    command += ["--label", label, "--out", str(directory / "job.pattern.json"), "--"]
     command += [sys.executable, str(job), str(under), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -103,15 +103,15 @@ def calls_by_file(found: JobFiles) -> dict[str, list[tuple[str, int]]]:
     paths = {number: path for path, number in found.numbers.items()}
     made: dict[str, list[tuple[str, int]]] = {}
     for act in found.acts:
-        # Those on folders are of no file.
+        # Those on directories are of no file.
         if act.file in paths:
             made.setdefault(Path(paths[act.file]).name, []).append((act.call, act.bytes))
     return made
 
 
-def traced_save(folder: Path, engine: str, whole: Layout, pattern: str = "") -> JobFiles:
-    """Save as one rank under strace, below ``folder``; return what it did to its files."""
-    target, log = folder / "target", folder / "log"
+def traced_save(directory: Path, engine: str, whole: Layout, pattern: str = "") -> JobFiles:
+    """Save as one rank under strace, below ``directory``; return what it did to its files."""
+    target, log = directory / "target", directory / "log"
     target.mkdir()
     names = ",".join(f"?{call}" for call in sorted(CALLS | BIRTHS))
     front = ("strace", "-f", "-y", "-ttt", "-s", "0", "-e", f"trace={names}", "-o", str(log))

@@ -173,8 +173,8 @@ def test_variables_of_python_are_disclosed_and_those_of_this_program_are_not():
 
 
 def test_an_import_line_of_a_path_file_is_disclosed(monkeypatch, tmp_path):
-    (tmp_path / "runs.pth").write_text("/some/folder\nimport os\n")
-    (tmp_path / "paths.pth").write_text("/some/folder\nimportant/folder\n")
+    (tmp_path / "runs.pth").write_text("/some/directory\nimport os\n")
+    (tmp_path / "paths.pth").write_text("/some/directory\nimportant/directory\n")
     monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
     monkeypatch.setattr("site.getusersitepackages", lambda: str(tmp_path / "none"))
     found = [hook for hook in start_hooks({}) if hook.startswith("start-up file")]

@@ -202,9 +202,9 @@ def test_no_planted_secret_reaches_a_file_of_a_real_run(front_door, pytester, mo
         f"--ckpt-drop-caches=true --password {IN_OPTIONS[3]} me:{IN_OPTIONS[2]}@host",
         *workers,
     )
-    folder = pytester.path / "ckpt-report"
+    directory = pytester.path / "ckpt-report"
     assert result.ret in (0, 8), result.stdout.str()
-    text = {p.relative_to(folder).as_posix(): p.read_text() for p in folder.rglob("*") if p.is_file()}
+    text = {p.relative_to(directory).as_posix(): p.read_text() for p in directory.rglob("*") if p.is_file()}
     assert "launched as" in text["launches/1/launcher.log"]
     assert "to standard error" in text["launches/1/launcher.log"]
     for name, content in text.items():
@@ -212,5 +212,5 @@ def test_no_planted_secret_reaches_a_file_of_a_real_run(front_door, pytester, mo
         assert not found, f"{name} holds {found}"
     assert HIDDEN in text["report.json"]
     assert f"--token={HIDDEN}" in text["launches/1/command"]
-    verified = pytester.run(sys.executable, "-m", "pytest_ckpt.cli.main", "verify", folder)
+    verified = pytester.run(sys.executable, "-m", "pytest_ckpt.cli.main", "verify", directory)
     assert verified.ret == 0, verified.stdout.str()

@@ -48,7 +48,7 @@ def test_one_that_does_not_answer_is_named_and_the_rest_is_looked_at(target, cap
     assert silent["remedy"]
     names = [f["name"] for f in found]
     assert [n for n in AFTER if n in names] == AFTER
-    # Where there is no target, this host's own folder is looked at.
+    # Where there is no target, this host's own directory is looked at.
     assert next(f for f in found if f["name"] == "residency")["description"].endswith("not on a target")
     assert names[-1] == "clock"
     pid = int(silent["description"].split("; process ")[1].split()[0])

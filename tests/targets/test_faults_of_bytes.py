@@ -85,7 +85,7 @@ ELSEWHERE = [
 @pytest.mark.thorough
 @pytest.mark.parametrize("check", HONEST)
 def test_an_honest_target_passes(check, target: Target):
-    seen = made(check, target.path, f"--second-folder={target.second}")
+    seen = made(check, target.path, f"--second-directory={target.second}")
     assert (seen.anomalies, seen.not_run) == ((), "")
     assert seen.trials > 0
 
@@ -93,7 +93,7 @@ def test_an_honest_target_passes(check, target: Target):
 @pytest.mark.parametrize(("fault", "check", "kind"), FAULTS)
 def test_a_fault_is_named(fault, check, kind, target: Target):
     target.fault(fault)
-    seen = made(check, target.path, f"--second-folder={target.second}")
+    seen = made(check, target.path, f"--second-directory={target.second}")
     assert kind in kinds(seen), seen.anomalies
     assert all(anomaly.where and anomaly.seen and anomaly.expected for anomaly in seen.anomalies)
     assert target.hits(fault)
@@ -102,7 +102,7 @@ def test_a_fault_is_named(fault, check, kind, target: Target):
 @pytest.mark.parametrize(("fault", "check", "not_run"), ELSEWHERE)
 def test_a_fault_of_something_else_is_not_held_against_a_check(fault, check, not_run, target: Target):
     target.fault(fault)
-    seen = made(check, target.path, f"--second-folder={target.second}")
+    seen = made(check, target.path, f"--second-directory={target.second}")
     assert (seen.anomalies, seen.not_run) == ((), not_run)
     assert target.hits(fault)
 
@@ -117,7 +117,7 @@ def test_readers_through_mappings_that_never_worked_are_not_called_tried(target:
 def test_a_hang_is_told_while_it_lasts(fault, call, target: Target):
     """What the check saw is on its output before the target lets go; what it left behind goes then."""
     target.fault(fault)
-    words = ["TRUNCATE.concurrent", f"--folder={target.path}", "--share=0.05", "--patience=1", "--json"]
+    words = ["TRUNCATE.concurrent", f"--directory={target.path}", "--share=0.05", "--patience=1", "--json"]
     command = [sys.executable, "-m", "pytest_ckpt.conformance", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None

@@ -13,7 +13,7 @@ OURS = [name for name in BY_NAME if name.split(".")[0] in
 
 def on(target, check, **more):
     """Make a check on both mounts of a target."""
-    return made(check, target.path, f"--second-folder={target.second}", share=0.02, **more)
+    return made(check, target.path, f"--second-directory={target.second}", share=0.02, **more)
 
 
 def patient(times):
@@ -45,8 +45,8 @@ def test_an_honest_target_gives_no_alarm(check, target):
     ("O_EXCL is not exclusive", "EXCLUSIVE.create-second-client", "O_EXCL with several winners"),
     ("mkdir is not exclusive", "MKDIR.race", "mkdir with several winners"),
     ("mkdir is not exclusive", "MKDIR.race-second-client", "mkdir with several winners"),
-    ("new folder is not visible", "MKDIR.race", "folder that was just made cannot be used"),
-    ("new folder is not visible", "MKDIR.race-second-client", "folder that was just made cannot be used"),
+    ("new directory is not visible", "MKDIR.race", "directory that was just made cannot be used"),
+    ("new directory is not visible", "MKDIR.race-second-client", "directory that was just made cannot be used"),
     ("overwrite in place is not atomic", "POINTER.overwrite", "neither the old text nor the new one"),
     ("overwrite in place is not atomic", "POINTER.overwrite-second-client", "neither the old text nor the new one"),
     ("names dropped in a listing", "NAMES.many", "name missing in a listing"),
@@ -63,10 +63,10 @@ def test_a_fault_is_named(fault, check, kind, target):
     assert target.hits(fault)
 
 
-@pytest.mark.parametrize("check", ["COMMIT.folder", "COMMIT.folder-second-client"])
-def test_a_folder_that_arrives_in_parts_is_named(check, target):
-    target.fault("rename of a folder is not atomic")
-    parts = {"folder with a part of its files during a rename", "folder empty during a rename"}
+@pytest.mark.parametrize("check", ["COMMIT.directory", "COMMIT.directory-second-client"])
+def test_a_directory_that_arrives_in_parts_is_named(check, target):
+    target.fault("rename of a directory is not atomic")
+    parts = {"directory with a part of its files during a rename", "directory empty during a rename"}
     assert parts & kinds(on(target, check, tidy=False))
 
 
@@ -74,7 +74,7 @@ def test_a_folder_that_arrives_in_parts_is_named(check, target):
 @pytest.mark.parametrize(("fault", "check", "what"), [
     ("stale attributes", "STALE.attributes", "a file grew"),
     ("stale names", "STALE.names", "a name was removed"),
-    ("stale listing", "STALE.names", "a name came into a folder"),
+    ("stale listing", "STALE.names", "a name came into a directory"),
     ("stale negative names", "STALE.negative-names", "a missing file was made"),
     ("stale data", "POINTER.overwrite-second-client", "a pointer was overwritten"),
 ])  # fmt: skip
@@ -95,7 +95,7 @@ def test_what_stays_stale_for_ever_is_given_up(target):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("fault", ["names dropped in a listing", "names twice in a listing"])
-def test_renames_of_a_folder_cannot_be_watched_where_listings_are_wrong_anyway(fault, target):
+def test_renames_of_a_directory_cannot_be_watched_where_listings_are_wrong_anyway(fault, target):
     target.fault(fault)
-    seen = on(target, "COMMIT.folder", tidy=False)
+    seen = on(target, "COMMIT.directory", tidy=False)
     assert "before any rename (NAMES and STALE are about that)" in seen.not_run

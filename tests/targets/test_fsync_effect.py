@@ -17,7 +17,7 @@ CANARY_BYTES = 128 << 10
 
 
 @pytest.fixture
-def folder(make_home):
+def directory(make_home):
     return make_home("fsync")
 
 
@@ -32,10 +32,10 @@ def no_cachestat(monkeypatch):
 
 
 class Device:
-    """The counters of the folder's device, to which fsync adds."""
+    """The counters of the directory's device, to which fsync adds."""
 
-    def __init__(self, root, folder, monkeypatch):
-        number = os.stat(folder).st_dev
+    def __init__(self, root, directory, monkeypatch):
+        number = os.stat(directory).st_dev
         self.stat = root / f"{os.major(number)}:{os.minor(number)}" / "stat"
         self.stat.parent.mkdir(parents=True)
         self.sectors, self.by_fsync = 1000, 0
@@ -56,44 +56,44 @@ class Device:
     (CANARY_BYTES // 512 - 8, 4096),
     (0, CANARY_BYTES),
 ])  # fmt: skip
-def test_without_cachestat_what_the_device_wrote_counts(tmp_path, folder, no_cachestat, monkeypatch, sectors, left):
-    device = Device(tmp_path / "devices", folder, monkeypatch)
+def test_without_cachestat_what_the_device_wrote_counts(tmp_path, directory, no_cachestat, monkeypatch, sectors, left):
+    device = Device(tmp_path / "devices", directory, monkeypatch)
     device.by_fsync = sectors
-    counts = fsync_counts(folder, devices=tmp_path / "devices")
+    counts = fsync_counts(directory, devices=tmp_path / "devices")
     assert (counts.counter, counts.dirty_bytes, counts.left_bytes) == ("device counters", CANARY_BYTES, left)
     assert counts.unobservable == ""
-    assert list(folder.iterdir()) == []
+    assert list(directory.iterdir()) == []
 
 
 @pytest.mark.parametrize("text", [None, "", "1 2 3", "a b c d e f g h"])
-def test_without_cachestat_and_without_counters_nothing_is_seen(tmp_path, folder, no_cachestat, monkeypatch, text):
+def test_without_cachestat_and_without_counters_nothing_is_seen(tmp_path, directory, no_cachestat, monkeypatch, text):
     if text is not None:
-        device = Device(tmp_path / "devices", folder, monkeypatch)
+        device = Device(tmp_path / "devices", directory, monkeypatch)
         device.stat.write_text(text)
         monkeypatch.setattr(os, "fsync", lambda _: None)
-    counts = fsync_counts(folder, devices=tmp_path / "devices")
+    counts = fsync_counts(directory, devices=tmp_path / "devices")
     assert "the kernel has no cachestat(2)" in counts.unobservable
     assert counts.left_bytes == 0
 
 
-def test_another_error_of_the_count_is_an_error_and_leaves_no_file(folder, monkeypatch):
+def test_another_error_of_the_count_is_an_error_and_leaves_no_file(directory, monkeypatch):
     def fail(_descriptor):
         raise OSError(errno.EIO, "broken")
 
     monkeypatch.setattr(fsync_effect, "page_counts", fail)
     with pytest.raises(OSError, match="broken"):
-        fsync_counts(folder)
-    assert list(folder.iterdir()) == []
+        fsync_counts(directory)
+    assert list(directory.iterdir()) == []
 
 
-def test_fsync_on_a_disk_leaves_nothing_and_no_fsync_leaves_all(folder, monkeypatch):
-    counts = fsync_counts(folder)
+def test_fsync_on_a_disk_leaves_nothing_and_no_fsync_leaves_all(directory, monkeypatch):
+    counts = fsync_counts(directory)
     need(counts.counter == "cachestat", "the kernel has no cachestat(2)")
     assert (counts.left_bytes, counts.unobservable, counts.unsafe_option) == (0, "", "")
     assert 0 < counts.dirty_bytes <= CANARY_BYTES
     monkeypatch.setattr(os, "fsync", lambda _: None)
     # The kernel may write back by itself in between; not five times.
-    assert any(fsync_counts(folder).left_bytes > 0 for _ in range(5))
+    assert any(fsync_counts(directory).left_bytes > 0 for _ in range(5))
 
 
 def test_memory_shows_no_effect(mount):
@@ -101,14 +101,14 @@ def test_memory_shows_no_effect(mount):
     assert "no dirty page" in counts.unobservable or "no block device" in counts.unobservable
 
 
-def test_an_option_of_the_mount_that_takes_fsync_its_effect_is_kept(folder, monkeypatch):
+def test_an_option_of_the_mount_that_takes_fsync_its_effect_is_kept(directory, monkeypatch):
     options = "rw,relatime,nobarrier,data=ordered"
     monkeypatch.setattr(
         fsync_effect,
         "mount_of",
         lambda _: Mount(mount_point="/", file_system="ext4", source="/dev/sda", options=options),
     )
-    assert fsync_counts(folder).unsafe_option == "nobarrier"
+    assert fsync_counts(directory).unsafe_option == "nobarrier"
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.targets.deeds import Deeds, picture
-from tests.support.targets.synced import sync_folder, write
+from tests.support.targets.synced import sync_directory, write
 
 
 def test_a_power_cut_keeps_what_was_fsynced_and_takes_the_rest(target):
@@ -19,7 +19,7 @@ def test_a_power_cut_keeps_what_was_fsynced_and_takes_the_rest(target):
     write(target.path / "kept", kept)
     write(target.path / "replaced", b"old")
     write(target.path / "unlinked", b"still there")
-    sync_folder(target.path)
+    sync_directory(target.path)
     write(target.path / "lost", b"lost", sync=False)
     with (target.path / "kept").open("r+b") as file:
         os.pwrite(file.fileno(), b"x" * 100_000, 500_000)
@@ -36,22 +36,22 @@ def test_a_power_cut_keeps_what_was_fsynced_and_takes_the_rest(target):
     }
 
 
-def test_a_commit_by_rename_survives_a_power_cut_once_its_folder_is_fsynced(target):
+def test_a_commit_by_rename_survives_a_power_cut_once_its_directory_is_fsynced(target):
     (target.path / "checkpoint.partial").mkdir()
     write(target.path / "checkpoint.partial" / "shard", b"shard")
-    sync_folder(target.path / "checkpoint.partial")
+    sync_directory(target.path / "checkpoint.partial")
     os.rename(target.path / "checkpoint.partial", target.path / "checkpoint")
     target.power_cut()
     assert os.listdir(target.path) == ["checkpoint.partial"]
     os.rename(target.path / "checkpoint.partial", target.path / "checkpoint")
-    sync_folder(target.path)
+    sync_directory(target.path)
     target.power_cut()
     assert (target.second / "checkpoint" / "shard").read_bytes() == b"shard"
 
 
 def test_bytes_that_were_not_fsynced_go_even_if_their_name_is_durable(target):
     write(target.path / "file", b"bytes", sync=False)
-    sync_folder(target.path)
+    sync_directory(target.path)
     target.power_cut()
     assert (target.path / "file").read_bytes() == b""
 
@@ -71,7 +71,7 @@ def test_a_removed_link_into_the_target_is_not_followed_by_the_target(target):
     trap, link = target.path / "trap", target.path / "link"
     trap.touch()
     link.symlink_to(trap)
-    sync_folder(target.path)
+    sync_directory(target.path)
     # Until that is durable, the target keeps the link, and counts what it takes.
     link.unlink()
     target.fault("hang", path="trap", operation="lookup")
@@ -90,7 +90,7 @@ def test_after_random_deeds_a_power_cut_leaves_what_the_last_fsync_of_everything
         Deeds(luck.randrange(10**9))(target.path, opened)
     for path in [target.path, *target.path.rglob("*")]:
         if path.is_dir() or (path.is_file() and not path.is_symlink()):
-            sync_folder(path) if path.is_dir() else write_through(path)
+            sync_directory(path) if path.is_dir() else write_through(path)
     before = picture(target.path)
     deeds = [deed for deed in (Deeds(luck.randrange(10**9)) for _ in range(300)) if not syncs(deed)]
     for deed in deeds:

@@ -1,4 +1,4 @@
-"""The FUSE target without a fault behaves as an ordinary folder does, and leaves nothing mounted."""
+"""The FUSE target without a fault behaves as an ordinary directory does, and leaves nothing mounted."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ import pytest
 from tests.support.machine import eventually
 from tests.support.targets.deeds import Deeds, picture
 from tests.support.targets.misbehaving import FAULTS, misbehaving
-from tests.support.targets.synced import sync_folder, write
+from tests.support.targets.synced import sync_directory, write
 
 GIB = 1 << 30
 
 
-# --- a random comparison with a folder -------------------------------------------------------------------------------
+# --- a random comparison with a directory
+# -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_deeds_do_to_the_target_what_they_do_to_a_folder(target, tmp_path, seed):
+def test_random_deeds_do_to_the_target_what_they_do_to_a_directory(target, tmp_path, seed):
     plain = tmp_path / "plain"
     plain.mkdir()
     roots: list[tuple[Path, dict[int, int]]] = [(plain, {}), (target.path, {})]
@@ -161,7 +162,7 @@ def test_space_is_told_as_it_is_and_what_was_deleted_is_there_to_write_to(make_h
         for number in range(3):
             ballast = small.path / f"ballast-{number}"
             write(ballast, bytes(40 << 20))
-            sync_folder(small.path)
+            sync_directory(small.path)
             assert (small.second / ballast.name).stat().st_size == 40 << 20
             assert free - os.statvfs(small.path).f_bfree == (40 << 20) // 4096
             ballast.unlink()
@@ -209,8 +210,8 @@ def test_a_file_that_is_replaced_all_the_time_is_always_there_and_whole(target):
 # --- the process -----------------------------------------------------------------------------------------------------
 
 
-def mounts_below(folder: Path) -> list[str]:
-    return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(folder) in line]
+def mounts_below(directory: Path) -> list[str]:
+    return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(directory) in line]
 
 
 @pytest.mark.usefixtures("mounted")  # it needs what this needs

@@ -14,7 +14,7 @@ import pytest
 from tests.support.machine import need
 from tests.support.targets.loop_devices import loop_mount, memory_mount, throttle
 from tests.support.targets.misbehaving import misbehaving
-from tests.support.targets.synced import sync_folder, write
+from tests.support.targets.synced import sync_directory, write
 
 CONTENT = os.urandom(3_000_000)
 
@@ -45,7 +45,7 @@ def test_a_power_cut_keeps_what_was_fsynced_and_takes_the_rest(home, kind):
         for _ in range(3):
             write(mount.path / "tmp", CONTENT, sync=True)
             os.rename(mount.path / "tmp", mount.path / "kept")
-            sync_folder(mount.path)
+            sync_directory(mount.path)
             write(mount.path / "lost", CONTENT, sync=False)
             mount.power_cut()
             assert (mount.path / "kept").read_bytes() == CONTENT
@@ -61,7 +61,7 @@ def test_a_drive_that_lies_about_flush_loses_what_was_fsynced(home):
             if fault:
                 liar.fault(fault)
             write(mount.path / "file", CONTENT, sync=True)
-            sync_folder(mount.path)
+            sync_directory(mount.path)
             mount.shut_down()
             mount.detach()
             liar.power_cut()

@@ -148,7 +148,7 @@ def test_listings_go_over_all_pages_and_names_that_xml_cannot_hold(canned) -> No
     answers["next"] = _page("<BlobPrefix><Name>a/b/</Name></BlobPrefix>" + _blob("a/2"))
     bucket = Bucket(PLACE, access)
     assert bucket.keys("a/") == ["a/1", "a/%EF%BF%BE", "a/2"]
-    assert bucket.folders("a/") == ["a/b/"]
+    assert bucket.directories("a/") == ["a/b/"]
     bucket.close()
 
 

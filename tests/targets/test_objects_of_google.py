@@ -135,7 +135,7 @@ def test_an_object_of_more_parts_than_are_composed_at_once_is_whole_and_leaves_n
         sent = [(number, *bucket.put_part("of parts", upload, number, memoryview(bytes([number]))))
                 for number in range(count, 0, -1)]  # fmt: skip
         assert bucket.uploads("") == [("of parts", upload)]
-        assert bucket.keys("") == bucket.folders("") == []
+        assert bucket.keys("") == bucket.directories("") == []
         bucket.end_upload("of parts", upload, sorted(sent))
         assert bucket.get("of parts") == b"".join(bytes([number]) for number in range(1, count + 1))
         with pytest.raises(FileExistsError):

@@ -107,7 +107,7 @@ def test_what_the_server_copies_not_is_refused(client, words):
     client.abort_multipart_upload(Bucket=BUCKET, Key="refused", UploadId=name)
 
 
-@pytest.mark.parametrize("key", ["a", "folder/a b+c", "größe/ü&<>?#%", "a//b/"])
+@pytest.mark.parametrize("key", ["a", "directory/a b+c", "größe/ü&<>?#%", "a//b/"])
 def test_what_was_put_is_there_whole_and_by_ranges(client, key):
     data = os.urandom(100_000)
     answer = client.put_object(Bucket=BUCKET, Key=key, Body=data)
@@ -232,17 +232,17 @@ def test_who_reads_slowly_gets_what_was_there_when_he_asked(client):
         assert [key for key, answer in zip(keys, answers, strict=True) if answer.read() != data] == []
 
 
-def test_listings_are_complete_in_order_and_by_folders(client):
+def test_listings_are_complete_in_order_and_by_directories(client):
     keys = sorted(f"list/{number % 7}/{number:04}" for number in range(1205))
     with ThreadPoolExecutor(8) as writers:
         list(writers.map(lambda key: client.put_object(Bucket=BUCKET, Key=key, Body=b""), keys))
     pages = client.get_paginator("list_objects_v2")
     found = [o["Key"] for page in pages.paginate(Bucket=BUCKET, Prefix="list/") for o in page["Contents"]]
     assert found == keys
-    by_folder = list(pages.paginate(Bucket=BUCKET, Prefix="list/", Delimiter="/", PaginationConfig={"PageSize": 3}))
-    folders = [p["Prefix"] for page in by_folder for p in page.get("CommonPrefixes", [])]
-    assert folders == [f"list/{number}/" for number in range(7)]
-    assert all("Contents" not in page for page in by_folder)
+    by_directory = list(pages.paginate(Bucket=BUCKET, Prefix="list/", Delimiter="/", PaginationConfig={"PageSize": 3}))
+    directories = [p["Prefix"] for page in by_directory for p in page.get("CommonPrefixes", [])]
+    assert directories == [f"list/{number}/" for number in range(7)]
+    assert all("Contents" not in page for page in by_directory)
 
 
 def test_space_goes_back_when_nobody_holds_it_and_all_of_it_with_the_process():

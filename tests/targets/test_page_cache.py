@@ -19,8 +19,8 @@ GAUGES = ("cachestat", "mincore")
 SIZE = (8 << 20) + 123
 
 
-def write(folder, size=SIZE):
-    path = folder / "file"
+def write(directory, size=SIZE):
+    path = directory / "file"
     with path.open("wb") as file:
         file.write(os.urandom(size))
         file.flush()
@@ -36,12 +36,12 @@ def drop(path):
 
 @pytest.fixture
 def on_disk(tmp_path):
-    """A folder where pages can be dropped."""
+    """A directory where pages can be dropped."""
     if mount_of(tmp_path.resolve()).file_system == "tmpfs":
         home = Path(tempfile.mkdtemp(prefix="ckpt-", dir="/var/tmp"))
         if mount_of(home).file_system == "tmpfs":
             home.rmdir()
-            pytest.skip("every folder here is in memory")
+            pytest.skip("every directory here is in memory")
         yield home
         for file in home.iterdir():
             file.unlink()
@@ -51,7 +51,7 @@ def on_disk(tmp_path):
 
 
 @pytest.fixture(params=GAUGES)
-def gauge(request, tmp_path):
+def probe(request, tmp_path):
     (tmp_path / "try").write_bytes(b"x")
     try:
         resident_bytes(tmp_path / "try", request.param)
@@ -60,19 +60,19 @@ def gauge(request, tmp_path):
     return request.param
 
 
-def test_a_file_just_written_and_read_is_resident(on_disk, gauge):
+def test_a_file_just_written_and_read_is_resident(on_disk, probe):
     path = write(on_disk)
     path.read_bytes()
-    assert resident_bytes(path, gauge) == (SIZE, SIZE)
+    assert resident_bytes(path, probe) == (SIZE, SIZE)
 
 
-def test_after_it_was_dropped_nothing_is_resident(on_disk, gauge):
+def test_after_it_was_dropped_nothing_is_resident(on_disk, probe):
     path = write(on_disk)
     drop(path)
-    assert resident_bytes(path, gauge) == (0, SIZE)
+    assert resident_bytes(path, probe) == (0, SIZE)
 
 
-def test_after_a_part_was_read_again_that_part_is_resident(on_disk, gauge):
+def test_after_a_part_was_read_again_that_part_is_resident(on_disk, probe):
     path = write(on_disk)
     drop(path)
     descriptor = os.open(path, os.O_RDONLY)
@@ -81,7 +81,7 @@ def test_after_a_part_was_read_again_that_part_is_resident(on_disk, gauge):
         os.pread(descriptor, 1 << 20, 4 << 20)
     finally:
         os.close(descriptor)
-    assert resident_bytes(path, gauge) == (1 << 20, SIZE)
+    assert resident_bytes(path, probe) == (1 << 20, SIZE)
 
 
 @pytest.mark.parametrize("pages", [0, 1, 3, 64])
@@ -102,38 +102,38 @@ def test_both_gauges_agree_page_by_page(on_disk, pages):
     assert by_cachestat == resident_bytes(path, "mincore") == (pages * mmap.PAGESIZE, SIZE)
 
 
-def test_dirty_pages_stay_until_they_are_synced(on_disk, gauge):
+def test_dirty_pages_stay_until_they_are_synced(on_disk, probe):
     """Why a drop before the fsync drops nothing, and the fsync comes first."""
     path = on_disk / "file"
     with path.open("wb") as file:
         file.write(os.urandom(SIZE))
         file.flush()
         evict([path])
-        dirty = resident_bytes(path, gauge)[0]
+        dirty = resident_bytes(path, probe)[0]
         os.fsync(file.fileno())
     if not dirty:
         pytest.skip("the kernel wrote them back by itself")
     drop(path)
-    assert resident_bytes(path, gauge) == (0, SIZE)
+    assert resident_bytes(path, probe) == (0, SIZE)
 
 
-def test_in_memory_everything_is_resident_and_nothing_can_be_dropped(gauge):
+def test_in_memory_everything_is_resident_and_nothing_can_be_dropped(probe):
     if mount_of(Path("/dev/shm")).file_system != "tmpfs":
         pytest.skip("there is no file system in memory")
     with tempfile.TemporaryDirectory(prefix="ckpt-", dir="/dev/shm") as home:
         path = write(Path(home))
         evict([path])
-        assert resident_bytes(path, gauge) == (SIZE, SIZE)
+        assert resident_bytes(path, probe) == (SIZE, SIZE)
 
 
-def test_an_empty_file_has_nothing_to_be_resident(tmp_path, gauge):
+def test_an_empty_file_has_nothing_to_be_resident(tmp_path, probe):
     (tmp_path / "empty").touch()
-    assert resident_bytes(tmp_path / "empty", gauge) == (0, 0)
+    assert resident_bytes(tmp_path / "empty", probe) == (0, 0)
 
 
-def test_a_missing_file_is_an_error_and_not_zero(tmp_path, gauge):
+def test_a_missing_file_is_an_error_and_not_zero(tmp_path, probe):
     with pytest.raises(FileNotFoundError):
-        resident_bytes(tmp_path / "missing", gauge)
+        resident_bytes(tmp_path / "missing", probe)
 
 
 def test_a_gauge_is_tried_before_it_is_believed_and_leaves_nothing(on_disk):
@@ -150,19 +150,19 @@ def test_gauges_that_see_nothing_are_not_believed(tmp_path, monkeypatch):
 def test_caches_dropped_by_another_job_between_read_and_look_make_no_gauge_blind(on_disk, monkeypatch):
     looks = []
 
-    def dropped_at_first(path, gauge):
-        looks.append(gauge)
+    def dropped_at_first(path, probe):
+        looks.append(probe)
         if len(looks) <= 2:
             evict([path])
-        return resident_bytes(path, gauge)
+        return resident_bytes(path, probe)
 
     monkeypatch.setattr("pytest_ckpt.targets.posix.page_cache.resident_bytes", dropped_at_first)
     assert find_gauge(on_disk) == looks[2]
 
 
 def test_where_the_first_gauge_is_blind_the_second_is_used(tmp_path, monkeypatch):
-    def only_mincore(path, gauge):
-        if gauge == "cachestat":
+    def only_mincore(path, probe):
+        if probe == "cachestat":
             raise OSError(38, "Function not implemented")
         return path.stat().st_size, path.stat().st_size
 
@@ -177,7 +177,7 @@ def test_the_file_for_the_trial_never_writes_over_another(tmp_path, monkeypatch)
         find_gauge(tmp_path)
 
 
-def test_two_pods_whose_processes_have_one_number_may_try_the_same_folder(tmp_path, monkeypatch):
+def test_two_pods_whose_processes_have_one_number_may_try_the_same_directory(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 7)
     names = set()
     unlink = Path.unlink

@@ -23,9 +23,9 @@ from pytest_ckpt.launching.measurements import made_names
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.owner import OWNER, process_began
-from pytest_ckpt.targets.posix import run_folder
+from pytest_ckpt.targets.posix import run_directory
 from pytest_ckpt.targets.posix import target as posix
-from pytest_ckpt.targets.posix.run_folder import RunFolder, find_leftovers, remove, sign_of
+from pytest_ckpt.targets.posix.run_directory import RunDirectory, find_leftovers, remove, sign_of
 from tests.support.selection import examples
 
 CANARY = "canary-0123456789abcdef"
@@ -34,25 +34,25 @@ NAMES = ("m/checkpoint-0001/a.pt", "m/checkpoint-0001/b.pt", "m/checkpoint-0002.
 
 @pytest.fixture
 def target(tmp_path):
-    folder = tmp_path / "target"
-    folder.mkdir()
-    return folder
+    directory = tmp_path / "target"
+    directory.mkdir()
+    return directory
 
 
 @pytest.fixture
 def run(target):
-    folder = RunFolder(target, "r1")
-    folder.create()
-    return folder
+    directory = RunDirectory(target, "r1")
+    directory.create()
+    return directory
 
 
 @pytest.fixture
 def precious(tmp_path):
     """Something of somebody else's, outside."""
-    folder = tmp_path / "precious"
-    (folder / "checkpoint-0001").mkdir(parents=True)
-    (folder / "checkpoint-0001" / "a.pt").write_text("years of work")
-    return folder
+    directory = tmp_path / "precious"
+    (directory / "checkpoint-0001").mkdir(parents=True)
+    (directory / "checkpoint-0001" / "a.pt").write_text("years of work")
+    return directory
 
 
 def make(run, *names):
@@ -65,7 +65,7 @@ def clean(run, names=NAMES):
     return remove(run.path, run.identity, names)
 
 
-def test_a_run_makes_one_folder_that_others_cannot_read_and_says_whose_it_is(run, target):
+def test_a_run_makes_one_directory_that_others_cannot_read_and_says_whose_it_is(run, target):
     assert [p.name for p in target.iterdir()] == ["pytest-ckpt-r1"]
     assert run.path.stat().st_mode & 0o777 == 0o700
     owner = json.loads((run.path / "OWNER.json").read_text())
@@ -84,12 +84,12 @@ def test_a_run_that_made_only_some_of_its_files_is_removed(run, target):
     assert not any(target.iterdir())
 
 
-def test_a_folder_that_is_gone_already_is_no_problem(run):
+def test_a_directory_that_is_gone_already_is_no_problem(run):
     shutil.rmtree(run.path)
     assert clean(run) == []
 
 
-def test_without_a_folder_of_ours_nothing_is_removed(target):
+def test_without_a_directory_of_ours_nothing_is_removed(target):
     (target / "pytest-ckpt-r1").mkdir()
     assert remove(target / "pytest-ckpt-r1", (), NAMES) == []
     assert (target / "pytest-ckpt-r1").is_dir()
@@ -122,7 +122,7 @@ def test_a_link_in_place_of_a_file_is_not_followed(run, precious):
 
 
 @pytest.mark.parametrize("replaced", ["m", "m/checkpoint-0001"])
-def test_a_link_in_place_of_a_folder_is_not_followed(run, precious, replaced):
+def test_a_link_in_place_of_a_directory_is_not_followed(run, precious, replaced):
     make(run, *NAMES)
     shutil.rmtree(run.path / replaced)
     (run.path / replaced).symlink_to(precious if replaced == "m" else precious / "checkpoint-0001")
@@ -131,7 +131,7 @@ def test_a_link_in_place_of_a_folder_is_not_followed(run, precious, replaced):
     assert (precious / "checkpoint-0001" / "a.pt").read_text() == "years of work"
 
 
-def test_a_link_in_place_of_the_run_s_own_folder_is_not_followed(run, precious):
+def test_a_link_in_place_of_the_run_s_own_directory_is_not_followed(run, precious):
     shutil.rmtree(run.path)
     run.path.symlink_to(precious)
     (left,) = remove(run.path, run.identity, ["checkpoint-0001/a.pt"])
@@ -139,8 +139,8 @@ def test_a_link_in_place_of_the_run_s_own_folder_is_not_followed(run, precious):
     assert (precious / "checkpoint-0001" / "a.pt").read_text() == "years of work"
 
 
-def test_the_run_s_folder_is_known_by_its_word_when_the_file_system_numbers_it_anew(run, target):
-    """As sshfs and exFAT by FUSE do, once the kernel has forgotten a folder."""
+def test_the_run_s_directory_is_known_by_its_word_when_the_file_system_numbers_it_anew(run, target):
+    """As sshfs and exFAT by FUSE do, once the kernel has forgotten a directory."""
     make(run, *NAMES)
     run.path.rename(target / "moved")
     shutil.copytree(target / "moved", run.path)
@@ -149,7 +149,7 @@ def test_the_run_s_folder_is_known_by_its_word_when_the_file_system_numbers_it_a
     assert not any(target.iterdir())
 
 
-def test_the_run_s_folder_is_known_by_its_word_and_number_on_a_file_system_that_was_mounted_again(run, target):
+def test_the_run_s_directory_is_known_by_its_word_and_number_on_a_file_system_that_was_mounted_again(run, target):
     device, inode = run.identity
     run.identity = (device + 1, inode)
     make(run, *NAMES)
@@ -158,31 +158,31 @@ def test_the_run_s_folder_is_known_by_its_word_and_number_on_a_file_system_that_
 
 
 @pytest.mark.parametrize("says", ["", '{"run": "another"}'])
-def test_a_folder_of_the_same_number_on_another_device_that_is_not_the_run_s_is_not_touched(run, says):
+def test_a_directory_of_the_same_number_on_another_device_that_is_not_the_run_s_is_not_touched(run, says):
     run.identity = (run.identity[0] + 1, run.identity[1])
     make(run, *NAMES)
     (run.path / OWNER).write_text(says)
-    assert clean(run) == [f"{run.path} was not removed: it is no longer the folder that this run made"]
+    assert clean(run) == [f"{run.path} was not removed: it is no longer the directory that this run made"]
     assert all((run.path / name).read_text() == "ours" for name in NAMES)
 
 
-def test_a_folder_whose_file_system_is_no_longer_mounted_is_not_called_removed(mount):
+def test_a_directory_whose_file_system_is_no_longer_mounted_is_not_called_removed(mount):
     point = mount("tmpfs", 8)
-    run = RunFolder(point, "r1")
+    run = RunDirectory(point, "r1")
     run.create()
     subprocess.run(["umount", str(point)], check=True)
     assert clean(run) == [f"{run.path} was not removed: its file system is not mounted there"]
 
 
-def test_another_folder_of_the_same_name_is_not_touched(run, target):
+def test_another_directory_of_the_same_name_is_not_touched(run, target):
     run.path.rename(target / "moved")
     run.path.mkdir()
     make(run, *NAMES)
-    assert clean(run) == [f"{run.path} was not removed: it is no longer the folder that this run made"]
+    assert clean(run) == [f"{run.path} was not removed: it is no longer the directory that this run made"]
     assert all((run.path / name).read_text() == "ours" for name in NAMES)
 
 
-def test_a_folder_or_a_pipe_with_the_name_of_a_file_stays(run):
+def test_a_directory_or_a_pipe_with_the_name_of_a_file_stays(run):
     (run.path / NAMES[0]).mkdir(parents=True)
     os.mkfifo(run.path / NAMES[1])
     assert len(clean(run)) == 2
@@ -190,7 +190,7 @@ def test_a_folder_or_a_pipe_with_the_name_of_a_file_stays(run):
     assert (run.path / NAMES[1]).is_fifo()
 
 
-def test_a_file_with_the_name_of_a_folder_stays(run):
+def test_a_file_with_the_name_of_a_directory_stays(run):
     make(run, "m")
     (left,) = clean(run)
     assert left.startswith(str(run.path / "m"))
@@ -211,7 +211,7 @@ paths = st.lists(parts, min_size=1, max_size=3).map("/".join)
 @given(known=st.sets(paths, max_size=6), found=st.lists(paths, max_size=8))
 def test_of_any_tree_exactly_what_is_known_goes(known, found):
     with tempfile.TemporaryDirectory() as home:
-        run = RunFolder(Path(home), "r1")
+        run = RunDirectory(Path(home), "r1")
         run.create()
         for name in found:
             path = run.path / name
@@ -226,9 +226,9 @@ def test_of_any_tree_exactly_what_is_known_goes(known, found):
 
 
 def walkable(file, known):
-    """Whether all folders above a file are ones that the run made."""
+    """Whether all directories above a file are ones that the run made."""
     above = [str(p) for p in Path(file).parents if str(p) != "."]
-    return all(any(name.startswith(folder + "/") for name in known) for folder in above)
+    return all(any(name.startswith(directory + "/") for name in known) for directory in above)
 
 
 def test_the_names_of_a_plan_are_those_of_every_file_before_and_after_its_commit(target):
@@ -236,48 +236,48 @@ def test_the_names_of_a_plan_are_those_of_every_file_before_and_after_its_commit
     names = made_names(plan_run(resolve(fields, {}), None).runnable)
     storage = posix.target(str(target))
     area = storage.create_area("r1")
-    folder = Path(area.location) / "llama3-8b-full"
+    directory = Path(area.location) / "llama3-8b-full"
     files = [f"zero_pp_rank_{r}_mp_rank_0_{kind}_states.pt" for r in range(8) for kind in ("model", "optim")]
     for checkpoint in ("checkpoint-0001", "checkpoint-0002.partial", "checkpoint-0003"):
-        (folder / checkpoint).mkdir(parents=True)
+        (directory / checkpoint).mkdir(parents=True)
         for file in files:
-            (folder / checkpoint / file).write_text("ours")
+            (directory / checkpoint / file).write_text("ours")
     for stranger in ("checkpoint-0001/notes", "checkpoint-1/notes", "ballast-80-x"):
-        (folder / stranger).parent.mkdir(exist_ok=True)
-        (folder / stranger).write_text("theirs")
-    (folder / "ballast-80-00000").write_text("ours")
+        (directory / stranger).parent.mkdir(exist_ok=True)
+        (directory / stranger).write_text("theirs")
+    (directory / "ballast-80-00000").write_text("ours")
     left = storage.clean(area, names, 60.0)
     assert sorted(sentence.partition(" was not removed")[0] for sentence in left) == [
-        str(folder / name) for name in ("ballast-80-x", "checkpoint-0001/notes", "checkpoint-1")
+        str(directory / name) for name in ("ballast-80-x", "checkpoint-0001/notes", "checkpoint-1")
     ]
-    assert sorted(p.name for p in folder.rglob("*") if p.is_file()) == ["ballast-80-x", "notes", "notes"]
+    assert sorted(p.name for p in directory.rglob("*") if p.is_file()) == ["ballast-80-x", "notes", "notes"]
 
 
 def test_an_area_that_is_kept_for_another_launch_is_emptied_and_says_whose_it_is(target):
     storage = posix.target(str(target))
     area = storage.create_area("r1")
-    folder = Path(area.location)
-    (folder / "m" / "checkpoint-0001").mkdir(parents=True)
-    (folder / "checks" / "COMMIT.file-1").mkdir(parents=True)
-    names = Names(files={"m": frozenset(("a.pt",))}, folders=frozenset(("checks",)))
+    directory = Path(area.location)
+    (directory / "m" / "checkpoint-0001").mkdir(parents=True)
+    (directory / "checks" / "COMMIT.file-1").mkdir(parents=True)
+    names = Names(files={"m": frozenset(("a.pt",))}, directories=frozenset(("checks",)))
     assert storage.clean(area, names, 60.0, keep_area=True) == []
-    assert [p.name for p in folder.iterdir()] == ["OWNER.json"]
+    assert [p.name for p in directory.iterdir()] == ["OWNER.json"]
     assert storage.clean(area, names, 60.0) == []
     assert not any(target.iterdir())
 
 
 def test_a_target_that_does_not_answer_holds_the_cleaner_only_until_the_deadline(run, monkeypatch):
-    monkeypatch.setattr(run_folder, "REMOVE", "tests.support.targets.hanging:hang")
+    monkeypatch.setattr(run_directory, "REMOVE", "tests.support.targets.hanging:hang")
     names = Names(files={"m": frozenset(("a.pt", "b.pt"))})
-    assert run_folder.remove_in_time(run.path, run.identity, names, 0.5) == [
+    assert run_directory.remove_in_time(run.path, run.identity, names, 0.5) == [
         f"{run.path} stays: the target did not answer for 0.5 s"
     ]
 
 
-def test_a_target_that_takes_no_folder_is_a_usage_error(target):
-    RunFolder(target, "r1").create()
-    with pytest.raises(UsageError, match="No folder can be made on the target"):
-        RunFolder(target, "r1").create()
+def test_a_target_that_takes_no_directory_is_a_usage_error(target):
+    RunDirectory(target, "r1").create()
+    with pytest.raises(UsageError, match="No directory can be made on the target"):
+        RunDirectory(target, "r1").create()
     assert (target / "pytest-ckpt-r1" / "OWNER.json").exists(), "what another run made stays"
 
 
@@ -285,16 +285,16 @@ def test_a_target_that_takes_no_folder_is_a_usage_error(target):
 
 
 def owned(target, run_id, **owner):
-    folder = target / f"pytest-ckpt-{run_id}"
-    folder.mkdir()
+    directory = target / f"pytest-ckpt-{run_id}"
+    directory.mkdir()
     mine = {
         "run": run_id,
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "process_began": process_began(os.getpid()),
     }
-    (folder / "OWNER.json").write_text(json.dumps(mine | owner))
-    return folder
+    (directory / "OWNER.json").write_text(json.dumps(mine | owner))
+    return directory
 
 
 def ended_process():
@@ -303,19 +303,19 @@ def ended_process():
 
 
 def test_a_run_whose_controller_lives_is_no_leftover(target):
-    RunFolder(target, "alive").create()
+    RunDirectory(target, "alive").create()
     assert find_leftovers(target) == []
 
 
 def test_a_run_whose_controller_has_ended_is_a_leftover(target):
-    folder = owned(target, "dead", pid=int(ended_process()))
+    directory = owned(target, "dead", pid=int(ended_process()))
     (found,) = find_leftovers(target)
-    assert (found.path, found.run_id, found.host, found.elsewhere) == (folder, "dead", socket.gethostname(), "")
+    assert (found.path, found.run_id, found.host, found.elsewhere) == (directory, "dead", socket.gethostname(), "")
 
 
 def test_a_clock_that_is_set_makes_no_leftover_of_a_run_that_lives(target, monkeypatch):
     """The kernel counts the moment of the boot from the time of day: whoever sets the clock moves it."""
-    RunFolder(target, "alive").create()
+    RunDirectory(target, "alive").create()
     true = psutil.boot_time()
     for module in (psutil, psutil._pslinux):
         monkeypatch.setattr(module, "boot_time", lambda: true + 3600)
@@ -346,7 +346,7 @@ def test_files_by_which_hosts_were_to_know_the_target_are_leftovers_of_a_killed_
     assert found == [(".pytest-ckpt-seen.same", "seen"), (".pytest-ckpt-seen.same.8", "seen")]
 
 
-def test_folders_of_others_are_no_leftovers(target, tmp_path):
+def test_directories_of_others_are_no_leftovers(target, tmp_path):
     (target / "pytest-ckpt-notes").mkdir()
     (target / "results").mkdir()
     (target / "pytest-ckpt-file").write_text("")
@@ -358,8 +358,8 @@ def test_folders_of_others_are_no_leftovers(target, tmp_path):
 
 @pytest.mark.parametrize("owner", ["", "[]", "{}", "7", '{"run": 1}', "\xff\xfe"])
 def test_an_owner_that_cannot_be_read_is_no_leftover_and_no_error(target, owner):
-    folder = owned(target, "broken")
-    (folder / "OWNER.json").write_bytes(owner.encode("latin-1"))
+    directory = owned(target, "broken")
+    (directory / "OWNER.json").write_bytes(owner.encode("latin-1"))
     assert find_leftovers(target) == []
 
 

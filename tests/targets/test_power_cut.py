@@ -59,10 +59,10 @@ def test_what_is_durable_stays_and_the_rest_is_gone(mount: Mounts, file_system: 
 
 def test_only_a_mount_point_is_cut(mount: Mounts) -> None:
     point = mount("ext4", 64)
-    (point / "folder").mkdir()
-    done = cut(point / "folder")
+    (point / "directory").mkdir()
+    done = cut(point / "directory")
     assert done.returncode == 4
-    assert f"{point}/folder is not a mount point" in done.stderr
+    assert f"{point}/directory is not a mount point" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -120,11 +120,11 @@ def another_namespace() -> Iterator[subprocess.Popen[bytes]]:
 
 def is_shut_down(point: Path) -> bool:
     try:
-        folder = os.open(point, os.O_RDONLY | os.O_DIRECTORY)
+        directory = os.open(point, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(folder)
+            os.fsync(directory)
         finally:
-            os.close(folder)
+            os.close(directory)
     except OSError as error:
         return error.errno == errno.EIO
     return False

@@ -1,4 +1,4 @@
-"""Whether a folder of a run is still the one that was made: by its mount, its number, and the file below its mount."""
+"""Whether a directory of a run is still the one that was made: mount, number, and the file below its mount."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import subprocess
 
 import pytest
 
-from pytest_ckpt.targets.posix.run_folder import describe_change, standing_of
+from pytest_ckpt.targets.posix.run_directory import describe_change, standing_of
 from tests.support.machine import need
 
 
 @pytest.mark.parametrize("kind", ["ext4", "btrfs"])
-def test_a_copy_of_the_image_that_is_mounted_over_the_target_is_another_folder(mount, make_home, kind):
+def test_a_copy_of_the_image_that_is_mounted_over_the_target_is_another_directory(mount, make_home, kind):
     target = mount(kind, 128)
-    folder = target / "run"
-    folder.mkdir()
-    before = standing_of(folder)
-    subprocess.run(["sync", "-f", str(folder)], check=True)
+    directory = target / "run"
+    directory.mkdir()
+    before = standing_of(directory)
+    subprocess.run(["sync", "-f", str(directory)], check=True)
     image, copy = target.parent / "image", make_home("copy") / "image"
     subprocess.run(["cp", "--sparse=always", str(image), str(copy)], check=True)
     if kind == "btrfs":
@@ -25,27 +25,27 @@ def test_a_copy_of_the_image_that_is_mounted_over_the_target_is_another_folder(m
     done = subprocess.run(["mount", "-o", "loop", str(copy), str(target)], capture_output=True, text=True, check=False)
     need(done.returncode == 0, f"nothing can be mounted here: {done.stderr}")
     try:
-        now = standing_of(folder)
+        now = standing_of(directory)
         assert now.number == before.number
         assert str(copy) in describe_change(before, now)
     finally:
         subprocess.run(["umount", str(target)], check=True)
 
 
-def test_what_is_mounted_inside_the_folder_is_named(tmp_path, mount):
-    folder, other = tmp_path / "run", mount("tmpfs", 1)
-    (folder / "subject").mkdir(parents=True)
-    before = standing_of(folder)
-    assert describe_change(before, standing_of(folder)) == ""
-    subprocess.run(["mount", "--bind", str(other), str(folder / "subject")], check=True)
+def test_what_is_mounted_inside_the_directory_is_named(tmp_path, mount):
+    directory, other = tmp_path / "run", mount("tmpfs", 1)
+    (directory / "subject").mkdir(parents=True)
+    before = standing_of(directory)
+    assert describe_change(before, standing_of(directory)) == ""
+    subprocess.run(["mount", "--bind", str(other), str(directory / "subject")], check=True)
     try:
-        changed = describe_change(before, standing_of(folder))
-        assert f"with {folder}/subject (tmpfs of ckpt-test) mounted in it" in changed
+        changed = describe_change(before, standing_of(directory))
+        assert f"with {directory}/subject (tmpfs of ckpt-test) mounted in it" in changed
     finally:
-        subprocess.run(["umount", str(folder / "subject")], check=True)
+        subprocess.run(["umount", str(directory / "subject")], check=True)
 
 
-def test_an_image_that_is_mounted_again_by_another_loop_device_is_the_same_folder(mount):
+def test_an_image_that_is_mounted_again_by_another_loop_device_is_the_same_directory(mount):
     target = mount("ext4", 64)
     (target / "run").mkdir()
     before = standing_of(target / "run")

@@ -118,19 +118,19 @@ class Tree:
         )
 
     def device(self, name: str, number: str, **files: str) -> Path:
-        folder = self.root / "sys/devices" / name
-        folder.mkdir(parents=True)
+        directory = self.root / "sys/devices" / name
+        directory.mkdir(parents=True)
         for file, text in files.items():
-            place = folder / file.replace("__", "/")
+            place = directory / file.replace("__", "/")
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(text + "\n")
         by_number = self.root / "sys/dev/block" / number
         by_number.parent.mkdir(parents=True, exist_ok=True)
-        by_number.symlink_to(folder)
-        by_name = self.root / "sys/class/block" / folder.name
+        by_number.symlink_to(directory)
+        by_name = self.root / "sys/class/block" / directory.name
         by_name.parent.mkdir(parents=True, exist_ok=True)
-        by_name.symlink_to(folder)
-        return folder
+        by_name.symlink_to(directory)
+        return directory
 
     def above(self, upper: Path, *lower: Path) -> None:
         (upper / "slaves").mkdir()
@@ -278,7 +278,7 @@ def test_a_file_on_a_mount_that_a_process_serves(tree, tmp_path):
     assert stack.processes == ("fuse.sshfs of array:/images",)
 
 
-def test_a_process_that_keeps_its_files_in_a_folder_here(tree, tmp_path):
+def test_a_process_that_keeps_its_files_in_a_directory_here(tree, tmp_path):
     tree.mount("/a", "fuse.gocryptfs", str(tmp_path))
     tree.mount(str(tmp_path), "tmpfs")
     assert tree.sentence("/a") == f"fuse.gocryptfs of {tmp_path} on tmpfs (memory of this host)"
@@ -318,8 +318,8 @@ def test_a_loop_device_with_direct_io_leaves_nothing_in_the_cache_below(mount):
 
 def test_an_overlay_is_counted_by_another_call_than_the_file_below_it(mount, make_home):
     below, point = mount("ext4", 64), make_home("overlay")
-    for folder in ("lower", "upper", "work"):
-        (below / folder).mkdir()
+    for directory in ("lower", "upper", "work"):
+        (below / directory).mkdir()
     layers = f"lowerdir={below}/lower,upperdir={below}/upper,workdir={below}/work"
     subprocess.run(["mount", "-t", "overlay", "-o", layers, "overlay", point], check=True)
     try:

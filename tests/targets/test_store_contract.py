@@ -1,4 +1,4 @@
-"""What every target keeps to, a folder and a store without free offsets alike: the protocol of targets, tried."""
+"""What every target keeps to, a directory and a store without free offsets alike: the protocol of targets, tried."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ def endpoint() -> Iterator[str]:
         yield started
 
 
-@pytest.fixture(params=["a folder", "memory", "a bucket"])
+@pytest.fixture(params=["a directory", "memory", "a bucket"])
 def word(request: pytest.FixtureRequest, tmp_path, monkeypatch) -> Iterator[str]:
     """What --ckpt-target says."""
-    if request.param == "a folder":
+    if request.param == "a directory":
         yield str(tmp_path)
     elif request.param == "a bucket":
         for name, value in CREDENTIALS.items():
@@ -132,7 +132,7 @@ def test_what_was_saved_is_seen_only_after_its_commit_and_then_by_another_client
     _, (entries, proof) = save(store)
     assert [(e.name, e.bytes) for e in entries] == [("a.pt", len(DATA))]
     assert (proof.files_attempted, proof.files_returned, proof.observed) == (1, 1, "store")
-    assert proof.folders_attempted == proof.folders_returned
+    assert proof.directories_attempted == proof.directories_returned
     other = attach(area)
     assert (list(other.committed("m")), other.is_committed(REF)) == ([], False)
     with pytest.raises(FileNotFoundError):
@@ -333,7 +333,7 @@ def test_another_client_sees_what_was_announced_and_what_was_committed_with_all_
     elsewhere.close()
 
 
-@pytest.mark.parametrize("word", ["a folder"], indirect=True)
+@pytest.mark.parametrize("word", ["a directory"], indirect=True)
 def test_a_client_that_misses_a_name_or_some_bytes_does_not_see_it(store):
     assert not store.is_prepared("another")
     assert not store.sees_draft(REF)

@@ -1,4 +1,4 @@
-"""A folder whose file system is dead, forbids or lacks a call is refused with its remedy, whatever call it is."""
+"""A directory whose file system is dead, forbids or lacks a call is refused with its remedy, whatever call it is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.targets.posix.run_folder import remove
+from pytest_ckpt.targets.posix.run_directory import remove
 from pytest_ckpt.targets.posix.target import PosixTarget
 
 CALLS = ("stat", "statvfs", "scandir", "access")
@@ -37,7 +37,7 @@ def test_whatever_call_fails_it_is_refused_with_a_remedy(call: str, number: int,
     assert refused.value.remedy
 
 
-def test_a_folder_that_cannot_be_removed_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_removed_is_told(tmp_path: Path) -> None:
     target = PosixTarget(str(tmp_path))
     area = target.create_area("busy")
     with mock.patch.object(Path, "rmdir", side_effect=OSError(errno.EIO, os.strerror(errno.EIO))):

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-USAGE = "usage: acme_tool.py firmware | health | drop-caches FOLDER"
+USAGE = "usage: acme_tool.py firmware | health | drop-caches DIRECTORY"
 
 
 def main(words: list[str]) -> int:
@@ -17,8 +17,8 @@ def main(words: list[str]) -> int:
         case ["health"]:
             # A real one would ask the array.
             print(os.environ.get("ACME_HEALTH", "healthy"))
-        case ["drop-caches", folder]:
-            for file in filter(Path.is_file, Path(folder).rglob("*")):
+        case ["drop-caches", directory]:
+            for file in filter(Path.is_file, Path(directory).rglob("*")):
                 descriptor = os.open(file, os.O_RDONLY)
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
                 os.close(descriptor)

@@ -7,6 +7,6 @@ from pathlib import Path
 from pytest_ckpt.vendors import Settings
 
 
-def test_the_run_has_a_folder_of_its_own(ckpt_target: Path, ckpt_settings: Settings) -> None:
+def test_the_run_has_a_directory_of_its_own(ckpt_target: Path, ckpt_settings: Settings) -> None:
     """A test beside the requirements may use the fixtures; when it fails, the run fails."""
     assert ckpt_target.parent == Path(ckpt_settings.target or "").expanduser().absolute()

@@ -168,7 +168,7 @@ class Session:
         below = len(self._place.below)
         return [(f["Key"][below:], int(f.get("Size", -1)), f.get("ETag", "").strip('"')) for f in found]
 
-    def folders(self, prefix: str, *, size: int = 0) -> list[str]:
+    def directories(self, prefix: str, *, size: int = 0) -> list[str]:
         """Return what all names below a prefix have in common up to their next slash, in the listing's order."""
         found = [fields for page in self.pages(prefix, "/", size) for fields in _groups(page, "CommonPrefixes")]
         return [fields["Prefix"][len(self._place.below) :] for fields in found]

@@ -34,11 +34,11 @@ def commit(context: ObjectContext, findings: Findings) -> None:
     """Commit checkpoints by a marker, while both clients wait for it and then read what it names."""
     with ThreadPoolExecutor(1) as thread:
         for number in range(context.count(_COMMITS, minimum=10)):
-            folder, done = f"checkpoint-{number:04d}", threading.Event()
-            context.other.start("visible:reader", folder, who="the second client")
-            here = thread.submit(reader, context.here, folder, who="this client", stopped=done.is_set)
+            directory, done = f"checkpoint-{number:04d}", threading.Event()
+            context.other.start("visible:reader", directory, who="the second client")
+            here = thread.submit(reader, context.here, directory, who="this client", stopped=done.is_set)
             try:
-                _commit(context, findings, folder)
+                _commit(context, findings, directory)
             finally:
                 # Each looks once more then: by now the marker must be there.
                 done.set()
@@ -47,22 +47,22 @@ def commit(context: ObjectContext, findings: Findings) -> None:
             findings.trials += 2
 
 
-def _commit(context: ObjectContext, findings: Findings, folder: str) -> None:
-    names = [f"{folder}/shard-{number}" for number in range(_OBJECTS)]
+def _commit(context: ObjectContext, findings: Findings, directory: str) -> None:
+    names = [f"{directory}/shard-{number}" for number in range(_OBJECTS)]
     for name in names:
         context.here.put(name, content(context.seed, name, 1, _BYTES)).needed("an object")
     text = json.dumps(names).encode()
     # Not raised: its readers say what they see.
-    answer = context.here.put(f"{folder}/{_MARKER}", text, {"If-None-Match": "*"})
+    answer = context.here.put(f"{directory}/{_MARKER}", text, {"If-None-Match": "*"})
     if not answer:
         findings.wrong(
             "marker refused", where=answer.where, seen=answer.outcome, expected="the marker of a new checkpoint"
         )
 
 
-def reader(session: Session, folder: str, *, who: str, stopped: Callable[[], bool]) -> dict[str, Any]:
+def reader(session: Session, directory: str, *, who: str, stopped: Callable[[], bool]) -> dict[str, Any]:
     """Wait for the marker of a checkpoint, and read what it names."""
-    findings, name = Findings(), f"{folder}/{_MARKER}"
+    findings, name = Findings(), f"{directory}/{_MARKER}"
     while not (answer := session.get(name)):
         if stopped():
             answer = session.get(name)
@@ -183,7 +183,7 @@ def _words(version: int) -> str:
 
 
 _KEYS, _MORE_THAN_A_PAGE = 5_000, 1_050
-_FOLDERS = 70
+_DIRECTORIES = 70
 _SMALL_PAGE = 97
 _ODD = (
     "with space", "plus+and%20percent", "a&b<c>d'e\"f", "ümlaut-日本語-🐘", "UPPER-and-lower", "upper-AND-LOWER",
@@ -194,7 +194,7 @@ _ODD = (
 def list_pages(context: ObjectContext, findings: Findings) -> None:
     """List more objects than a page has, in pages of several sizes, while others are written."""
     here, count = context.here, context.count(_KEYS, minimum=_MORE_THAN_A_PAGE)
-    names = [f"keys/{number % _FOLDERS:02d}/{number:06d}" for number in range(count)]
+    names = [f"keys/{number % _DIRECTORIES:02d}/{number:06d}" for number in range(count)]
     shuffled = random.Random(context.seed).sample(names, count)
     half = count // 2
     context.other.start("visible:put_all", "", names=shuffled[half:])
@@ -209,9 +209,9 @@ def list_pages(context: ObjectContext, findings: Findings) -> None:
             _compare(findings, f"listing of {here.url('keys/')} in pages of {of}", found, wanted)
     finally:
         written = context.other.stop()
-    folders = [f"keys/{number:02d}/" for number in range(_FOLDERS)]
-    found = [folder for folder in here.folders("keys/", size=13) if "meanwhile" not in folder]
-    _compare(findings, f"listing of {here.url('keys/')} up to the next slash", found, folders)
+    directories = [f"keys/{number:02d}/" for number in range(_DIRECTORIES)]
+    found = [directory for directory in here.directories("keys/", size=13) if "meanwhile" not in directory]
+    _compare(findings, f"listing of {here.url('keys/')} up to the next slash", found, directories)
     _compare(findings, f"listing of {here.url('keys/05/')}", [name for name, _, _ in here.listed("keys/05/")],
              [name for name in wanted if name.startswith("keys/05/")])  # fmt: skip
     findings.facts |= {"objects": f"{count:,}", "written meanwhile": f"{written:,}"}
@@ -288,21 +288,21 @@ def _compare(findings: Findings, where: str, found: list[str], wanted: list[str]
 
 _CROWDS = 10
 _SHARDS = 4
-_FOLDER = "checkpoint"
+_DIRECTORY = "checkpoint"
 
 
 def crowd(context: ObjectContext, findings: Findings) -> None:
     """Have many clients LIST a checkpoint, and HEAD and GET its marker, at once."""
     here = context.here
     for number in range(_SHARDS):
-        name = f"{_FOLDER}/shard-{number}"
+        name = f"{_DIRECTORY}/shard-{number}"
         here.put(name, content(context.seed, name, 1)).needed("an object")
-    here.put(f"{_FOLDER}/{_MARKER}", _names_of_shards()).needed("a marker")
+    here.put(f"{_DIRECTORY}/{_MARKER}", _names_of_shards()).needed("a marker")
     slowest, busy = 0.0, 0
     for _ in range(context.count(_CROWDS, minimum=2)):
-        context.other.start("visible:look", _FOLDER)
+        context.other.start("visible:look", _DIRECTORY)
         try:
-            looks = {"this client": look(here, _FOLDER)}
+            looks = {"this client": look(here, _DIRECTORY)}
         finally:
             theirs = context.other.finish()
         looks["the second client"] = theirs
@@ -310,7 +310,7 @@ def crowd(context: ObjectContext, findings: Findings) -> None:
             for how, fault in faults:
                 findings.wrong(
                     "client of a crowd turned away" if "refused" in fault else "client of a crowd sees less",
-                    where=f"{how} of {here.url(_FOLDER)} by one of {CROWD} threads of {who}",
+                    where=f"{how} of {here.url(_DIRECTORY)} by one of {CROWD} threads of {who}",
                     seen=fault,
                     expected="what was there before they came",
                 )

@@ -33,17 +33,17 @@ _MIB = 1 << 20
 
 
 def links(context: CheckContext, findings: Findings) -> None:
-    """Make, follow, replace and remove symbolic links to files and folders, and hard links."""
+    """Make, follow, replace and remove symbolic links to files and directories, and hard links."""
     for number in range(context.count(_ROUNDS, minimum=2)):
-        folder = context.folder / f"links-{number}"
-        folder.mkdir()
+        directory = context.directory / f"links-{number}"
+        directory.mkdir()
         contents = {name: random_bytes(5000, context.seed, number, name) for name in ("first", "second")}
         for name, content in contents.items():
-            (folder / name).write_bytes(content)
-        context.tell("symlink", str(folder))
-        _try(findings, folder / "symbolic", "symbolic links", partial(_symbolic, findings, folder, contents))
-        context.tell("link", str(folder))
-        _try(findings, folder / "hard", "hard links", partial(_hard, findings, folder, contents))
+            (directory / name).write_bytes(content)
+        context.tell("symlink", str(directory))
+        _try(findings, directory / "symbolic", "symbolic links", partial(_symbolic, findings, directory, contents))
+        context.tell("link", str(directory))
+        _try(findings, directory / "hard", "hard links", partial(_hard, findings, directory, contents))
         findings.trials += 1
 
 
@@ -57,38 +57,40 @@ def names(context: CheckContext, findings: Findings) -> None:
         "characters": [".hidden", "a b", " a", "a ", "a.", "a:b", "a\\b", "a*?", 'a"b', "a\nb", "-rf", "con", "nul.pt"],
     }
     for what, group in groups.items():
-        folder = context.folder / what.replace(" ", "-")
-        folder.mkdir()
+        directory = context.directory / what.replace(" ", "-")
+        directory.mkdir()
         made: dict[str, bytes] = {}
         for name in group:
-            path = folder / name
+            path = directory / name
             context.tell("create", str(path))
             content = random_bytes(1000, context.seed, name)
             try:
                 with path.open("xb") as file:
                     file.write(content)
             except FileExistsError:
-                same = next((other for other in made if _same(folder / other, path)), "another")
+                same = next((other for other in made if _same(directory / other, path)), "another")
                 _folded(findings, path, f"{_short(name)} is already there: it is taken for {_short(same)}")
             except OSError as error:
                 findings.wrong(
                     "name refused",
-                    where=f"{folder}, a name of {len(name.encode())} bytes",
+                    where=f"{directory}, a name of {len(name.encode())} bytes",
                     seen=f"{error.strerror} (errno {error.errno}) for {_short(name)}",
                     expected="a file of that name",
                 )
             else:
                 made[name] = content
             findings.trials += 1
-        seen = _read_those_there(folder, made)
-        listed = sorted(os.listdir(folder))  # noqa: PTH208 - doubled names must stay doubled
+        seen = _read_those_there(directory, made)
+        listed = sorted(os.listdir(directory))  # noqa: PTH208 - doubled names must stay doubled
         if listed != sorted(made):
             strange = [name for name in listed if name not in made]
             lost = [name for name in made if name not in listed]
-            _folded(findings, folder, f"made and not listed: {_shorts(lost)}; listed and not made: {_shorts(strange)}")
+            _folded(
+                findings, directory, f"made and not listed: {_shorts(lost)}; listed and not made: {_shorts(strange)}"
+            )
         for name, content in made.items():
             if name in listed and name in seen:
-                compare(findings, seen[name], content, path=folder / name)
+                compare(findings, seen[name], content, path=directory / name)
     _too_long(context, findings)
     _not_utf8(context, findings)
 
@@ -106,7 +108,7 @@ def extras(context: CheckContext, findings: Findings) -> None:
 
     Any of them may be missing, and is reported; what is there must be right.
     """
-    path = context.folder / "extras"
+    path = context.directory / "extras"
     for name, attempt in {
         "extended attributes": _attributes,
         "fallocate": _reserve,
@@ -137,37 +139,39 @@ def _try(findings: Findings, path: Path, what: str, make: Callable[[], None]) ->
         findings.wrong(f"{what} refused", where=str(path), seen=seen, expected="the link is made")
 
 
-def _read_those_there(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
+def _read_those_there(directory: Path, names: Iterable[str]) -> dict[str, bytes]:
     """Return the bytes of each file that is there by its name."""
     seen = {}
     for name in names:
         with contextlib.suppress(FileNotFoundError):
-            seen[name] = read_file(folder / name)
+            seen[name] = read_file(directory / name)
     return seen
 
 
-def _symbolic(findings: Findings, folder: Path, contents: dict[str, bytes]) -> None:
-    link = folder / "last"
+def _symbolic(findings: Findings, directory: Path, contents: dict[str, bytes]) -> None:
+    link = directory / "last"
     link.symlink_to("first")
     _expect(findings, link, "text of the link", str(link.readlink()), "first")
     _leads_to(findings, link, contents["first"])
     # As Lightning does with last.ckpt: to whatever is newest, without a moment in which there is none.
-    beside = folder / "last.new"
-    beside.symlink_to(folder / "second")
+    beside = directory / "last.new"
+    beside.symlink_to(directory / "second")
     beside.replace(link)
-    _expect(findings, link, "text of the replaced link", str(link.readlink()), str(folder / "second"))
+    _expect(findings, link, "text of the replaced link", str(link.readlink()), str(directory / "second"))
     _leads_to(findings, link, contents["second"], older=contents["first"])
-    to_folder = folder / "folder"
-    to_folder.symlink_to(f"../{folder.name}")
-    _leads_to(findings, to_folder / "first", contents["first"])
+    to_directory = directory / "directory"
+    to_directory.symlink_to(f"../{directory.name}")
+    _leads_to(findings, to_directory / "first", contents["first"])
     link.unlink()
-    _expect(findings, folder / "second", "file after its link was removed", str((folder / "second").exists()), "True")
-    (folder / "dangling").symlink_to("nowhere")
-    _expect(findings, folder / "dangling", "link to nothing", str((folder / "dangling").exists()), "False")
+    _expect(
+        findings, directory / "second", "file after its link was removed", str((directory / "second").exists()), "True"
+    )
+    (directory / "dangling").symlink_to("nowhere")
+    _expect(findings, directory / "dangling", "link to nothing", str((directory / "dangling").exists()), "False")
 
 
-def _hard(findings: Findings, folder: Path, contents: dict[str, bytes]) -> None:
-    first, link = folder / "first", folder / "hard"
+def _hard(findings: Findings, directory: Path, contents: dict[str, bytes]) -> None:
+    first, link = directory / "first", directory / "hard"
     link.hardlink_to(first)
     _leads_to(findings, link, contents["first"])
     _expect(findings, link, "number of names", str(link.stat().st_nlink), "2")
@@ -177,11 +181,11 @@ def _hard(findings: Findings, folder: Path, contents: dict[str, bytes]) -> None:
         file.write(changed)
     when = "after it was written through its other name"
     compare(findings, read_file(first), changed, path=first, when=when, older=older)
-    beside = folder / "hard.new"
-    beside.hardlink_to(folder / "second")
+    beside = directory / "hard.new"
+    beside.hardlink_to(directory / "second")
     beside.replace(link)
     _leads_to(findings, link, contents["second"], older=changed)
-    (folder / "second").unlink()
+    (directory / "second").unlink()
     compare(findings, read_file(link), contents["second"], path=link, when="after its other name was removed")
     _expect(findings, first, "number of names after its other name was replaced", str(first.stat().st_nlink), "1")
 
@@ -215,22 +219,22 @@ def _shorts(names: Iterable[str]) -> str:
 
 
 def _too_long(context: CheckContext, findings: Findings) -> None:
-    path = context.folder / ("n" * (_LONGEST + 1))
+    path = context.directory / ("n" * (_LONGEST + 1))
     context.tell("create", str(path))
     try:
         path.touch()
     except OSError as error:
         findings.facts[f"name of {_LONGEST + 1} bytes"] = f"refused: {error.strerror} (errno {error.errno})"
         return
-    longest = max((len(os.fsencode(name)) for name in os.listdir(context.folder)), default=0)  # noqa: PTH208
+    longest = max((len(os.fsencode(name)) for name in os.listdir(context.directory)), default=0)  # noqa: PTH208
     if longest > _LONGEST:
         findings.facts[f"name of {_LONGEST + 1} bytes"] = "works"
     else:
-        _folded(findings, context.folder, f"a name of {_LONGEST + 1} bytes was taken and is listed with {longest}")
+        _folded(findings, context.directory, f"a name of {_LONGEST + 1} bytes was taken and is listed with {longest}")
 
 
 def _not_utf8(context: CheckContext, findings: Findings) -> None:
-    path = os.fsencode(context.folder) + b"/\xff\xfe"
+    path = os.fsencode(context.directory) + b"/\xff\xfe"
     try:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
         findings.facts["names that are not UTF-8"] = "work"
@@ -325,14 +329,14 @@ def mtime(context: CheckContext, findings: Findings) -> None:
     apart: list[int] = []
     before, last = 0, ""
     for number in range(context.count(_PAIRS, minimum=10)):
-        path = context.folder / f"time-{number}"
+        path = context.directory / f"time-{number}"
         context.tell("write", str(path))
         began = time.time_ns()
         # Every third file is an older one that is written again.
-        _write(context.folder / "again" if number % 3 == 2 else path, b"%d" % number)
+        _write(context.directory / "again" if number % 3 == 2 else path, b"%d" % number)
         ended = time.time_ns()
         if number % 3 == 2:
-            path = context.folder / "again"
+            path = context.directory / "again"
         seen = path.stat().st_mtime_ns
         _near(findings, path, seen, began, ended)
         if last and seen <= before:
@@ -348,9 +352,9 @@ def mtime(context: CheckContext, findings: Findings) -> None:
         time.sleep(_APART_SECONDS)
     findings.facts["smallest step between files 10 ms apart"] = f"{min(apart[1:]) / 1e6:.3f} ms"
     if context.other:
-        path = context.folder / "time-other"
+        path = context.directory / "time-other"
         began = time.time_ns()
-        context.other.write(f"{context.other_folder}/{path.name}", b"written there")
+        context.other.write(f"{context.other_directory}/{path.name}", b"written there")
         _near(findings, path, path.stat().st_mtime_ns, began, time.time_ns())
         findings.trials += 1
 
@@ -363,14 +367,14 @@ def statfs(context: CheckContext, findings: Findings) -> None:
     """
     patience = min(BY_NAME["CAPABILITIES.statfs"].limit or 0.0, context.space_seconds)
     size = context.count(_SPACE_BYTES, minimum=_MINIMUM_BYTES)
-    space = os.statvfs(context.folder)
+    space = os.statvfs(context.directory)
     free = space.f_bavail * space.f_frsize
     if free < 2 * _ATTEMPTS * size:
         raise NotRun(f"{free:,} bytes are free; to see {_ATTEMPTS} x {size:,} bytes fill takes twice as many")
     if not space.f_bavail <= space.f_bfree <= space.f_blocks:
         findings.wrong(
             "free space exceeds the volume",
-            where=str(context.folder),
+            where=str(context.directory),
             seen=f"{space.f_bavail:,} blocks available, {space.f_bfree:,} free, {space.f_blocks:,} in all",
             expected="available <= free <= all",
         )
@@ -378,14 +382,14 @@ def statfs(context: CheckContext, findings: Findings) -> None:
     free_before: list[int] = []
     fell = 0
     for attempt in range(_ATTEMPTS):
-        free_before.append(_free(context.folder))
-        path = context.folder / f"space-{attempt}"
+        free_before.append(_free(context.directory))
+        path = context.directory / f"space-{attempt}"
         context.tell("write and fsync", str(path))
         _fill(context, path, size)
         written_at = time.monotonic()
         findings.trials += 1
         while True:
-            now = _free(context.folder)
+            now = _free(context.directory)
             # Since before the n-th file, so many were written.
             for number, before in enumerate(free_before):
                 fell = before - now
@@ -400,7 +404,7 @@ def statfs(context: CheckContext, findings: Findings) -> None:
     findings.measured = time.monotonic() - began
     findings.wrong(
         "free space does not fall",
-        where=f"{context.folder}, {findings.measured:.0f} s after {size * _ATTEMPTS:,} bytes were written and fsynced",
+        where=f"{context.directory}, {findings.measured:.0f} s after {size * _ATTEMPTS:,} bytes were fsynced",
         seen=f"{fell:,} bytes less are free than before",
         expected=f"about {size:,} bytes less within {patience:g} s",
     )
@@ -425,8 +429,8 @@ def _near(findings: Findings, path: Path, seen: int, began: int, ended: int) -> 
         )
 
 
-def _free(folder: Path) -> int:
-    space = os.statvfs(folder)
+def _free(directory: Path) -> int:
+    space = os.statvfs(directory)
     return space.f_bfree * space.f_frsize
 
 
@@ -447,7 +451,7 @@ _NAMES = {fcntl.LOCK_EX: "an exclusive", fcntl.LOCK_SH: "a shared"}
 
 def flock(context: CheckContext, findings: Findings) -> None:
     """Try every mixture of two locks from two processes, kill a holder, and count up a file under the lock."""
-    path = context.folder / "locked"
+    path = context.directory / "locked"
     path.write_bytes(b"")
     context.tell("flock", str(path))
     for _ in range(context.count(_LOCK_ROUNDS)):
@@ -480,8 +484,8 @@ def flock_second(context: CheckContext, findings: Findings) -> None:
     """Hold an exclusive lock on either client and try to get it on the other; kill a holder on the other."""
     other = context.other
     assert other
-    path = context.folder / "locked"
-    there = f"{context.other_folder}/locked"
+    path = context.directory / "locked"
+    there = f"{context.other_directory}/locked"
     path.write_bytes(b"")
     for _ in range(context.count(_LOCK_ROUNDS, minimum=2)):
         held = other.ask("hold_lock", there)
@@ -545,7 +549,7 @@ def _released(context: CheckContext, findings: Findings, path: Path, got: Callab
 
 
 def _count_up(context: CheckContext, findings: Findings) -> None:
-    path = context.folder / "counter"
+    path = context.directory / "counter"
     path.write_text("0")
     additions = context.count(_ADDITIONS, minimum=25)
     with working([partial(_add, path, additions) for _ in range(_PROCESSES)]) as workers:

@@ -58,12 +58,12 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """The folder's name once it is committed."""
+        """The directory's name once it is committed."""
         return checkpoint_name(self.number)
 
     @property
     def partial(self) -> str:
-        """The folder's name until then."""
+        """The directory's name until then."""
         return partial_name(self.number)
 
     def made_from(self) -> dict[str, tuple[object, ...]]:
@@ -74,40 +74,42 @@ class Checkpoint:
         """Return {file name: what it holds}."""
         return {name: random_bytes(self.file_bytes, *words) for name, words in self.made_from().items()}
 
-    def save(self, folder: Path, doing: Doing) -> None:
-        """Write and fsync every file and the folder, rename it, fsync the folder above."""
-        partial, final = folder / self.partial, folder / self.name
+    def save(self, directory: Path, doing: Doing) -> None:
+        """Write and fsync every file and the directory, rename it, fsync the directory above."""
+        partial, final = directory / self.partial, directory / self.name
         doing("mkdir", partial)
         partial.mkdir()
         for name, data in self.contents().items():
             write_durably(partial / name, data, doing)
-        sync_folder(partial, doing)
+        sync_directory(partial, doing)
         doing("rename", final)
         partial.rename(final)
-        sync_folder(folder, doing)
+        sync_directory(directory, doing)
 
-    def wrongs(self, folder: Path, doing: Doing) -> list[CheckpointFault]:
+    def wrongs(self, directory: Path, doing: Doing) -> list[CheckpointFault]:
         """Return what is wrong with the committed checkpoint, read past the caches; nothing when it is bit-exact.
 
         The files are read before the directory is listed: a listing makes some clients update what they remember.
         """
-        found = [wrong_bytes(folder / self.name / name, data, doing) for name, data in self.contents().items()]
+        found = [wrong_bytes(directory / self.name / name, data, doing) for name, data in self.contents().items()]
         wrongs = [wrong for wrong in found if wrong]
-        doing("list", folder / self.name)
+        doing("list", directory / self.name)
         try:
-            there = names_in(folder / self.name)
+            there = names_in(directory / self.name)
         except OSError as error:
-            return [_unreadable(folder / self.name, error)]
+            return [_unreadable(directory / self.name, error)]
         if not wrongs and there != sorted(self.contents()):
             names = ", ".join(there)
             expected = ", ".join(sorted(self.contents()))
-            wrongs.append(CheckpointFault(where=str(folder / self.name), seen=names, expected=expected, is_name=True))
+            wrongs.append(
+                CheckpointFault(where=str(directory / self.name), seen=names, expected=expected, is_name=True)
+            )
         return wrongs
 
 
-def saved_right(findings: Findings, checkpoint: Checkpoint, folder: Path, doing: Doing, when: str) -> bool:
+def saved_right(findings: Findings, checkpoint: Checkpoint, directory: Path, doing: Doing, when: str) -> bool:
     """Note what is wrong with a checkpoint to which nothing has happened since it was saved; return if nothing is."""
-    wrongs = checkpoint.wrongs(folder, doing)
+    wrongs = checkpoint.wrongs(directory, doing)
     for wrong in wrongs:
         findings.wrong(
             "a saved checkpoint is not what was written",
@@ -155,10 +157,10 @@ def write_all(descriptor: int, data: bytes, piece_bytes: int = _PIECE_BYTES) -> 
         done += written
 
 
-def sync_folder(folder: Path, doing: Doing) -> None:
-    """Make the names in a folder durable."""
-    doing("fsync folder", folder)
-    with opened(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+def sync_directory(directory: Path, doing: Doing) -> None:
+    """Make the names in a directory durable."""
+    doing("fsync directory", directory)
+    with opened(directory, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         os.fsync(descriptor)
 
 
@@ -202,9 +204,9 @@ def _read_direct(path: Path) -> bytes:
             read[start:] = buffer[:count]
 
 
-def names_in(folder: Path) -> list[str]:
-    """Return the names in a folder, sorted."""
-    return sorted(path.name for path in folder.iterdir())
+def names_in(directory: Path) -> list[str]:
+    """Return the names in a directory, sorted."""
+    return sorted(path.name for path in directory.iterdir())
 
 
 def missing(path: Path) -> CheckpointFault:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_ckpt.conformance.client import Client
 from pytest_ckpt.conformance.content import PAGE, page_fault, page_of, pages_of, read_at, read_file, version_of
 from pytest_ckpt.conformance.context import Findings, NotRun, ObservedRace
-from pytest_ckpt.conformance.posix.checkpoints import Calls, sync_folder, write_durably
+from pytest_ckpt.conformance.posix.checkpoints import Calls, sync_directory, write_durably
 from pytest_ckpt.facts.checks import BY_NAME
 
 if TYPE_CHECKING:
@@ -42,28 +42,28 @@ _STALE_IN_A_ROW = 5
 def replace_file(context: CheckContext, findings: Findings) -> None:
     """Replace a file by rename while a process of this host reads it."""
     with closing(Client(name="the reader", tell=context.tell)) as watcher:
-        _replace_file(context, findings, watcher, str(context.folder))
+        _replace_file(context, findings, watcher, str(context.directory))
 
 
 def replace_file_second(context: CheckContext, findings: Findings) -> None:
     """Replace a file by rename while the other client reads it."""
-    other, folder = context.second()
-    _replace_file(context, findings, other, folder)
+    other, directory = context.second()
+    _replace_file(context, findings, other, directory)
 
 
-def rename_folder(context: CheckContext, findings: Findings) -> None:
-    """Rename a folder while a process of this host lists it."""
+def rename_directory(context: CheckContext, findings: Findings) -> None:
+    """Rename a directory while a process of this host lists it."""
     with closing(Client(name="the watcher", tell=context.tell)) as watcher:
-        _rename_folder(context, findings, watcher, str(context.folder))
+        _rename_directory(context, findings, watcher, str(context.directory))
 
 
-def rename_folder_second(context: CheckContext, findings: Findings) -> None:
-    """Rename a folder while the other client lists it."""
-    other, folder = context.second()
-    _rename_folder(context, findings, other, folder)
+def rename_directory_second(context: CheckContext, findings: Findings) -> None:
+    """Rename a directory while the other client lists it."""
+    other, directory = context.second()
+    _rename_directory(context, findings, other, directory)
 
 
-def _replace_file(context: CheckContext, findings: Findings, watcher: Client, folder: str) -> None:
+def _replace_file(context: CheckContext, findings: Findings, watcher: Client, directory: str) -> None:
     race = ObservedRace(
         context=context,
         change="rename",
@@ -71,14 +71,14 @@ def _replace_file(context: CheckContext, findings: Findings, watcher: Client, fo
         wanted=context.count(_REPLACEMENTS, minimum=_MINIMUM_REPLACEMENTS),
         minimum=_MINIMUM_REPLACEMENTS,
     )
-    path, temporary = context.folder / "file", context.folder / "file.tmp"
+    path, temporary = context.directory / "file", context.directory / "file.tmp"
     path.write_bytes(_version(context.seed, 0))
-    if not watcher.sees(f"{folder}/file"):
-        _unseen(findings, watcher, f"{folder}/file")
+    if not watcher.sees(f"{directory}/file"):
+        _unseen(findings, watcher, f"{directory}/file")
         return
     refused = 0
     while race.goes_on(findings):
-        watcher.start("commit:watch_file", f"{folder}/file", seed=context.seed)
+        watcher.start("commit:watch_file", f"{directory}/file", seed=context.seed)
         for version in race.some(_AT_ONCE, "rename", str(path)):
             temporary.write_bytes(_version(context.seed, version))
             temporary.replace(path)
@@ -170,17 +170,17 @@ def _version(seed: int, version: int) -> bytes:
     return pages_of(seed, _pages(version))
 
 
-def _rename_folder(context: CheckContext, findings: Findings, watcher: Client, folder: str) -> None:
+def _rename_directory(context: CheckContext, findings: Findings, watcher: Client, directory: str) -> None:
     files, wanted = context.count(_FILES, minimum=100), context.count(_RENAMES, minimum=_MINIMUM_RENAMES)
     race = ObservedRace(context=context, change="rename", look="listing", wanted=wanted, minimum=_MINIMUM_RENAMES)
-    both = [context.folder / "step.tmp", context.folder / "step"]
+    both = [context.directory / "step.tmp", context.directory / "step"]
     both[0].mkdir()
     for name in _names(files):
         (both[0] / name).touch()
-    _begin_whole(watcher, f"{folder}/{both[0].name}", files)
+    _begin_whole(watcher, f"{directory}/{both[0].name}", files)
     while race.goes_on(findings):
-        paths = [f"{folder}/{path.name}" for path in both]
-        watcher.start("commit:watch_folder", folder, paths=paths, files=files)
+        paths = [f"{directory}/{path.name}" for path in both]
+        watcher.start("commit:watch_directory", directory, paths=paths, files=files)
         # An odd number, so that each name is the last one in turn.
         for _ in race.some(min(_AT_ONCE, wanted) | 1, "rename", str(both[0])):
             both[0].rename(both[1])
@@ -193,17 +193,17 @@ def _rename_folder(context: CheckContext, findings: Findings, watcher: Client, f
         _whole(findings, both[0], files, f"{both[0]}, {when}", "after a rename")
         if os.path.lexists(both[1]):
             findings.wrong(
-                "folder under both names after a rename",
+                "directory under both names after a rename",
                 where=f"{both[1]}, {when}",
                 seen=f"it is still there, beside {both[0].name}",
-                expected="no such folder",
+                expected="no such directory",
             )
-    counted = {"renames": f"{race.changes:,}", "lists of the whole folder": f"{race.looks:,}"}
+    counted = {"renames": f"{race.changes:,}", "lists of the whole directory": f"{race.looks:,}"}
     findings.facts |= {"files": f"{files:,}", **counted}
 
 
 def _begin_whole(watcher: Client, path: str, files: int) -> None:
-    """Wait until the watcher lists the whole folder; where it never does, what a rename does cannot be told."""
+    """Wait until the watcher lists the whole directory; where it never does, what a rename does cannot be told."""
     listed = watcher.ask("wait_until", path, look="names", wanted=sorted(_names(files)), seconds=10.0)
     if not listed["agreed"]:
         found = len(listed["last"]) if isinstance(listed["last"], list) else listed["last"]
@@ -213,8 +213,8 @@ def _begin_whole(watcher: Client, path: str, files: int) -> None:
         )
 
 
-def watch_folder(path: str, *, paths: list[str], files: int, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """List a folder by both its names until told to end: it is not there, or it holds all its files."""
+def watch_directory(path: str, *, paths: list[str], files: int, stopped: Callable[[], bool]) -> dict[str, Any]:
+    """List a directory by both its names until told to end: it is not there, or it holds all its files."""
     findings, lists, looks, in_a_row = Findings(), 0, 0, 0
     while True:
         for name in paths:
@@ -233,23 +233,26 @@ def watch_folder(path: str, *, paths: list[str], files: int, stopped: Callable[[
             return {"lists": lists, "wrong": findings.plain()}
 
 
-def _whole(findings: Findings, folder: Path, files: int, where: str, when: str) -> bool:
-    """Return whether a folder lists each of its names once; note what is wrong with it otherwise."""
+def _whole(findings: Findings, directory: Path, files: int, where: str, when: str) -> bool:
+    """Return whether a directory lists each of its names once; note what is wrong with it otherwise."""
     expected = _names(files)
-    listed = os.listdir(folder)  # noqa: PTH208 - doubled names must stay doubled
+    listed = os.listdir(directory)  # noqa: PTH208 - doubled names must stay doubled
     if len(listed) == files and expected.issuperset(listed) and len(set(listed)) == files:
         return True
     missing, more = sorted(expected.difference(listed)), sorted((Counter(listed) - Counter(expected)).elements())
     if not listed:
         findings.wrong(
-            f"folder empty {when}", where=where, seen="no names", expected=f"no such folder, or all {files:,} names"
+            f"directory empty {when}",
+            where=where,
+            seen="no names",
+            expected=f"no such directory, or all {files:,} names",
         )
     elif missing:
         findings.wrong(
-            f"folder with a part of its files {when}",
+            f"directory with a part of its files {when}",
             where=where,
             seen=f"{len(set(listed)):,} of {files:,} names; {missing[0]} is missing",
-            expected=f"no such folder, or all {files:,} names",
+            expected=f"no such directory, or all {files:,} names",
         )
     if more:
         findings.wrong(
@@ -274,13 +277,13 @@ _MARKER, _POINTER = ".metadata", "latest"
 
 
 def publish_marker(context: CheckContext, findings: Findings) -> None:
-    """Commit by a file that is renamed into the checkpoint's folder, last of all."""
+    """Commit by a file that is renamed into the checkpoint's directory, last of all."""
     _publish(context, findings, "marker")
 
 
-def publish_folder(context: CheckContext, findings: Findings) -> None:
-    """Commit by renaming the checkpoint's folder."""
-    _publish(context, findings, "folder")
+def publish_directory(context: CheckContext, findings: Findings) -> None:
+    """Commit by renaming the checkpoint's directory."""
+    _publish(context, findings, "directory")
 
 
 def publish_pointer(context: CheckContext, findings: Findings) -> None:
@@ -295,8 +298,8 @@ def _publish(context: CheckContext, findings: Findings, way: str) -> None:
     give_up = _GIVE_UP_TIMES * limit
     calls, worst = Calls(context.tell), 0.0
     for number in range(1, context.count(_CHECKPOINTS, minimum=3) + 1):
-        final = context.folder / f"step-{number:06d}"
-        draft = final.with_name(f"{final.name}.tmp") if way == "folder" else final
+        final = context.directory / f"step-{number:06d}"
+        draft = final.with_name(f"{final.name}.tmp") if way == "directory" else final
         lengths = {f"shard-{index:02d}": 1 + (number + index) % _MAXIMUM_PAGES for index in range(_PUBLISHED_FILES)}
         how = {"way": way, "step": final.name, "lengths": lengths, "number": number, "seed": context.seed}
         other.start("commit:watch_for_marker", theirs, **how, give_up_seconds=give_up)
@@ -304,7 +307,7 @@ def _publish(context: CheckContext, findings: Findings, way: str) -> None:
         draft.mkdir()
         for name, length in lengths.items():
             write_durably(draft / name, pages_of(context.seed, [number] * length), calls)
-        sync_folder(draft, calls)
+        sync_directory(draft, calls)
         _commit(way, draft, final, lengths, calls)
         seen = other.stop(patience=give_up + 60)
         findings.take(seen["wrong"])
@@ -318,15 +321,15 @@ def _publish(context: CheckContext, findings: Findings, way: str) -> None:
 
 
 def _commit(way: str, draft: Path, final: Path, lengths: Mapping[str, int], calls: Calls) -> None:
-    if way == "folder":
+    if way == "directory":
         calls("rename", final)
         draft.rename(final)
-        sync_folder(final.parent, calls)
+        sync_directory(final.parent, calls)
     elif way == "marker":
         write_durably(final / f"{_MARKER}.tmp", _marker_text(lengths), calls)
         calls("rename", final / _MARKER)
         (final / f"{_MARKER}.tmp").rename(final / _MARKER)
-        sync_folder(final, calls)
+        sync_directory(final, calls)
     else:
         write_durably(final.parent / _POINTER, final.name.encode(), calls, flags=os.O_CREAT | os.O_TRUNC)
 
@@ -335,12 +338,12 @@ def _marker_text(lengths: Mapping[str, int]) -> bytes:
     return json.dumps({name: length * PAGE for name, length in lengths.items()}).encode()
 
 
-def _remove_checkpoint(folder: Path, names: Iterable[str], calls: Calls) -> None:
+def _remove_checkpoint(directory: Path, names: Iterable[str], calls: Calls) -> None:
     """Remove a checkpoint by its known names: whether a listing tells them is NAMES' subject."""
-    calls("remove", folder)
+    calls("remove", directory)
     for name in names:
-        (folder / name).unlink()
-    folder.rmdir()
+        (directory / name).unlink()
+    directory.rmdir()
 
 
 def watch_for_marker(
@@ -393,7 +396,7 @@ def _shown(path: str, way: str, step: str) -> tuple[str, bytes] | None:
 
     A marker is looked for by opening it: to ask for its name or attributes before would hide that it is cut.
     """
-    if way == "folder":
+    if way == "directory":
         shown = f"{path}/{step}"
         return (shown, b"") if os.path.lexists(shown) else None
     shown = f"{path}/{_POINTER}" if way == "pointer" else f"{path}/{step}/{_MARKER}"

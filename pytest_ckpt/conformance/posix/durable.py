@@ -32,7 +32,7 @@ from pytest_ckpt.conformance.posix.checkpoints import (
     missing,
     names_in,
     saved_right,
-    sync_folder,
+    sync_directory,
     write_durably,
     wrong_bytes,
 )
@@ -60,12 +60,12 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
     chance = random.Random(context.seed)
     kept, seconds = _first_checkpoints(context, calls)
     # What goes wrong without anybody's death is not to be blamed on one.
-    if not saved_right(findings, kept, context.folder, calls, "before any process was killed"):
+    if not saved_right(findings, kept, context.directory, calls, "before any process was killed"):
         return
     findings.facts["moments"] = f"0 to {_SAVES_UNTIL_KILLED:g} saves of {seconds * 1000:.3g} ms after the start of one"
     number, whole = kept.number + 1, 0
     for _ in range(context.count(_KILLS, minimum=5)):
-        calls("kill in mid-save", context.folder)
+        calls("kill in mid-save", context.directory)
         begun, acknowledged = _save_until_killed(
             context, findings, number, chance.uniform(0, _SAVES_UNTIL_KILLED * seconds)
         )
@@ -73,7 +73,7 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
             return
         findings.trials += 1
         for checkpoint in [kept, *acknowledged]:
-            for wrong in checkpoint.wrongs(context.folder, calls):
+            for wrong in checkpoint.wrongs(context.directory, calls):
                 findings.wrong(
                     "an acknowledged checkpoint is damaged by the death of a process",
                     where=f"{wrong.where}, after the process that saved {begun.name} was killed",
@@ -82,8 +82,8 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
                 )
         kept = [kept, *acknowledged][-1]
         # The last thing that a save does before it is acknowledged is to give the name: then all must be there.
-        if os.path.lexists(context.folder / begun.name):
-            wrongs = begun.wrongs(context.folder, calls)
+        if os.path.lexists(context.directory / begun.name):
+            wrongs = begun.wrongs(context.directory, calls)
             for wrong in wrongs:
                 findings.wrong(
                     "a broken checkpoint has its final name",
@@ -92,7 +92,7 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
                     expected=f"no {begun.name}, or all of it: {wrong.expected}",
                 )
             whole += not wrongs
-        _remove_others(context.folder, kept)
+        _remove_others(context.directory, kept)
         number = begun.number + 1
     findings.facts["interrupted saves"] = (
         f"{findings.trials}, of which {whole} already had the final name and were whole"
@@ -105,9 +105,9 @@ def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint,
     for number in range(1, _TIMED_SAVES + 1):
         checkpoint = Checkpoint(number=number, seed=context.seed)
         began = time.monotonic()
-        checkpoint.save(context.folder, calls)
+        checkpoint.save(context.directory, calls)
         seconds.append(time.monotonic() - began)
-    _remove_others(context.folder, checkpoint)
+    _remove_others(context.directory, checkpoint)
     return checkpoint, statistics.median(seconds)
 
 
@@ -123,7 +123,7 @@ def _save_until_killed(
         number = first
         while True:
             talk.say(f"begins {number}")
-            Checkpoint(number=number, seed=context.seed).save(context.folder, talk.at)
+            Checkpoint(number=number, seed=context.seed).save(context.directory, talk.at)
             talk.say(f"has saved {number}")
             number += 1
 
@@ -144,13 +144,13 @@ def _save_until_killed(
     return Checkpoint(number=number, seed=context.seed), saved
 
 
-def _remove_others(folder: Path, kept: Checkpoint) -> None:
-    for name in names_in(folder):
+def _remove_others(directory: Path, kept: Checkpoint) -> None:
+    for name in names_in(directory):
         if name != kept.name:
-            shutil.rmtree(folder / name, ignore_errors=True)
+            shutil.rmtree(directory / name, ignore_errors=True)
 
 
-Loss = Literal["bytes written over others", "bytes of a new file", "a new folder"]
+Loss = Literal["bytes written over others", "bytes of a new file", "a new directory"]
 LOSSES: tuple[Loss, ...] = get_args(Loss)
 
 FILE_BYTES = 100_000
@@ -179,7 +179,7 @@ class WriteWitness:
         self.count += len(files)
 
     def wrongs(self, calls: Calls) -> list[CheckpointFault]:
-        """Return what is wrong with what was acknowledged; of a folder that is gone, only the folder."""
+        """Return what is wrong with what was acknowledged; of a directory that is gone, only the directory."""
         found: list[CheckpointFault] = []
         gone: set[Path] = set()
         for line in self._path.read_text().splitlines():
@@ -199,32 +199,32 @@ class WriteWitness:
 
 @dataclass(slots=True)
 class UnsyncedNames:
-    """Names that no fsync of a folder has made durable: many file systems keep them, none has to."""
+    """Names that no fsync of a directory has made durable: many file systems keep them, none has to."""
 
     trials: int = 0
     created: int = 0
     renamed: int = 0
 
-    def prepare(self, folder: Path, calls: Calls) -> None:
+    def prepare(self, directory: Path, calls: Calls) -> None:
         """Make them: a file that was fsynced itself, and a rename."""
-        write_durably(folder / "renamed-not-yet", b"renamed", calls)
-        sync_folder(folder, calls)
-        write_durably(folder / "created", b"created", calls)
-        (folder / "renamed-not-yet").rename(folder / "renamed")
+        write_durably(directory / "renamed-not-yet", b"renamed", calls)
+        sync_directory(directory, calls)
+        write_durably(directory / "created", b"created", calls)
+        (directory / "renamed-not-yet").rename(directory / "renamed")
 
-    def look(self, folder: Path, calls: Calls) -> None:
+    def look(self, directory: Path, calls: Calls) -> None:
         """Count what is there after the cut."""
         self.trials += 1
-        calls("list", folder)
-        names = names_in(folder) if folder.is_dir() else []
+        calls("list", directory)
+        names = names_in(directory) if directory.is_dir() else []
         self.created += "created" in names
         self.renamed += "renamed" in names
 
     def facts(self) -> dict[str, str]:
         """Return what the report says of it."""
         return {
-            "name of an fsynced file without fsync of its folder": f"survived {self.created} of {self.trials} cuts",
-            "rename without fsync of the folder": f"survived {self.renamed} of {self.trials} cuts",
+            "name of an fsynced file without fsync of its directory": f"survived {self.created} of {self.trials} cuts",
+            "rename without fsync of the directory": f"survived {self.renamed} of {self.trials} cuts",
         }
 
 
@@ -235,15 +235,15 @@ class Canary:
     would have to guess which.
     """
 
-    def __init__(self, folder: Path, seed: int, calls: Calls) -> None:
+    def __init__(self, directory: Path, seed: int, calls: Calls) -> None:
         self._old, self._new = (random_bytes(FILE_BYTES, seed, "canary", word) for word in ("old", "new"))
-        self._overwritten, self._created, self._folder = (folder / own_name() for _ in range(3))
+        self._overwritten, self._created, self._directory = (directory / own_name() for _ in range(3))
         write_durably(self._overwritten, self._old, calls)
-        sync_folder(folder, calls)
+        sync_directory(directory, calls)
         # From here on nothing is made durable any more.
         write_durably(self._overwritten, self._new, calls, flags=0, sync=False)
         write_durably(self._created, self._new, calls, sync=False)
-        self._folder.mkdir()
+        self._directory.mkdir()
 
     def wrong(self, calls: Calls) -> CheckpointFault | None:
         """Return what is wrong with the file whose bytes were written over: its name and its length are durable.
@@ -266,7 +266,7 @@ class Canary:
         gone = {
             "bytes written over others": wrong_bytes(self._overwritten, self._new, calls) is not None,
             "bytes of a new file": wrong_bytes(self._created, self._new, calls) is not None,
-            "a new folder": not self._folder.is_dir(),
+            "a new directory": not self._directory.is_dir(),
         }
         return tuple(loss for loss in LOSSES if gone[loss])
 
@@ -321,30 +321,30 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
     """Save, note what was acknowledged in a place that keeps its power, cut the power, look for all of it."""
     if not context.power_cut or not context.witness:
         raise NotRun("there is no command that cuts the target's power (--ckpt-power-cut)")
-    if context.witness.stat().st_dev == context.folder.stat().st_dev:
+    if context.witness.stat().st_dev == context.directory.stat().st_dev:
         raise NotRun(f"the witness of acknowledged saves, {context.witness}, is on the target itself")
-    if Path.cwd().stat().st_dev == context.folder.stat().st_dev:
+    if Path.cwd().stat().st_dev == context.directory.stat().st_dev:
         # Whoever works in a file system keeps it from being unmounted.
         os.chdir("/")
     calls = Calls(context.tell)
     witness = WriteWitness(context.witness / f"acknowledged-{os.getpid()}.jsonl")
     reported, evidence = UnsyncedNames(), Evidence()
-    root = _sync_up_to_the_mount(context.folder, calls)
+    root = _sync_up_to_the_mount(context.directory, calls)
     # What goes wrong without a power cut is not to be blamed on one. Only this one checkpoint is read before a cut:
     # reading past the caches writes back what an fsync has left out.
     probe = Checkpoint(number=1, seed=context.seed)
-    probe.save(context.folder, calls)
-    if not saved_right(findings, probe, context.folder, calls, "before any power cut"):
+    probe.save(context.directory, calls)
+    if not saved_right(findings, probe, context.directory, calls, "before any power cut"):
         return
     cuts = context.power_cuts
     losses = 0
     for cut in range(1, cuts + 1):
-        folder = context.folder / f"cut-{cut}"
-        folder.mkdir()
-        sync_folder(context.folder, calls)
-        _save_and_overwrite(folder, context.seed, cut, witness, calls)
-        reported.prepare(folder, calls)
-        canary = Canary(folder, context.seed, calls)
+        directory = context.directory / f"cut-{cut}"
+        directory.mkdir()
+        sync_directory(context.directory, calls)
+        _save_and_overwrite(directory, context.seed, cut, witness, calls)
+        reported.prepare(directory, calls)
+        canary = Canary(directory, context.seed, calls)
         began = time.monotonic()
         if not (_cut(context, context.witness, findings, cut) and _is_back(context, findings, cut, root)):
             return
@@ -354,9 +354,9 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         if not lost:
             findings.wrong(
                 "the power cut did not cut",
-                where=f"{folder}, cut {cut} of {cuts}",
+                where=f"{directory}, cut {cut} of {cuts}",
                 seen="what was written and never fsynced before the command is still there, all of it: "
-                "a new file, bytes written over others, a new folder",
+                "a new file, bytes written over others, a new directory",
                 expected=f"gone, as volatile memory is: that '{shlex.join(context.power_cut)}' takes the power within "
                 "seconds, lets nobody unmount or sync before, and returns when all is up again",
             )
@@ -366,7 +366,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         wrongs = [*([overwritten] if overwritten else []), *witness.wrongs(calls)]
         losses += len(wrongs)
         _tell(wrongs, findings, cut, cuts)
-        reported.look(folder, calls)
+        reported.look(directory, calls)
     if not losses:
         bound = f"with 95 % confidence at most {format_percent(largest_share(cuts))} of power cuts lose anything"
         if cuts < CUTS_FOR_FIVE_PERCENT:
@@ -375,31 +375,31 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
     findings.facts |= {EVIDENCE_OF_CUTS: evidence.describe()} | reported.facts()
 
 
-def _save_and_overwrite(folder: Path, seed: int, cut: int, witness: WriteWitness, calls: Calls) -> None:
+def _save_and_overwrite(directory: Path, seed: int, cut: int, witness: WriteWitness, calls: Calls) -> None:
     """Save checkpoints as ranks do; beside them, rewrite a durable file in place, and replace one by rename."""
     for number in range(_SAVES_OF_A_CUT):
         checkpoint = Checkpoint(number=cut * _SAVES_OF_A_CUT + number, seed=seed)
-        checkpoint.save(folder, calls)
-        contents = {folder / checkpoint.name / name: made for name, made in checkpoint.made_from().items()}
+        checkpoint.save(directory, calls)
+        contents = {directory / checkpoint.name / name: made for name, made in checkpoint.made_from().items()}
         witness.acknowledge({path: (checkpoint.file_bytes, words) for path, words in contents.items()})
     # Nothing in their names tells them from what is not durable.
-    in_place, replaced, replacement = (folder / own_name() for _ in range(3))
+    in_place, replaced, replacement = (directory / own_name() for _ in range(3))
     for file in (in_place, replaced):
-        write_durably(file, random_bytes(FILE_BYTES, seed, folder.name, file.name, "old"), calls)
-    sync_folder(folder, calls)
-    words = (seed, folder.name, "in place", "new")
+        write_durably(file, random_bytes(FILE_BYTES, seed, directory.name, file.name, "old"), calls)
+    sync_directory(directory, calls)
+    words = (seed, directory.name, "in place", "new")
     write_durably(in_place, random_bytes(FILE_BYTES, *words), calls, flags=0)
     witness.acknowledge({in_place: (FILE_BYTES, words)})
-    words = (seed, folder.name, "replaced", "new")
+    words = (seed, directory.name, "replaced", "new")
     write_durably(replacement, random_bytes(FILE_BYTES, *words), calls)
     replacement.replace(replaced)
-    sync_folder(folder, calls)
+    sync_directory(directory, calls)
     witness.acknowledge({replaced: (FILE_BYTES, words)})
 
 
 def _tell(wrongs: Sequence[CheckpointFault], findings: Findings, cut: int, cuts: int) -> None:
     for wrong in wrongs:
-        what, how = ("name", "fsync of its folder") if wrong.is_name else ("bytes", "fsync of the file")
+        what, how = ("name", "fsync of its directory") if wrong.is_name else ("bytes", "fsync of the file")
         findings.wrong(
             f"acknowledged {what} lost in a power cut",
             where=f"{wrong.where}, after cut {cut} of {cuts}",
@@ -448,13 +448,13 @@ def _cut(context: CheckContext, logs: Path, findings: Findings, cut: int) -> boo
 
 
 def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) -> bool:
-    """Wait until the target answers again; return whether it does, with the check's folder."""
+    """Wait until the target answers again; return whether it does, with the check's directory."""
     began = time.monotonic()
     mounted_since: float | None = None
     while True:
-        context.tell("wait for the target", str(context.folder))
+        context.tell("wait for the target", str(context.directory))
         try:
-            names_in(context.folder)
+            names_in(context.directory)
         except OSError as error:
             seen = f"{errno.errorcode.get(error.errno or 0, '')}: {error.strerror}"
             is_missing = error.errno == errno.ENOENT and root.is_mount()
@@ -465,15 +465,15 @@ def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) ->
         if mounted_since and now - mounted_since > _SETTLE_SECONDS:
             findings.wrong(
                 "acknowledged name lost in a power cut",
-                where=f"{context.folder}, after cut {cut}",
+                where=f"{context.directory}, after cut {cut}",
                 seen=f"gone with all in it; {root} is mounted",
-                expected="what it was when fsync of it and of the folders above it had returned without error",
+                expected="what it was when fsync of it and of the directories above it had returned without error",
             )
             return False
         if now - began > BACK_SECONDS:
             findings.wrong(
                 "the target did not come back after the power cut",
-                where=f"{context.folder}, {format_seconds(now - began)} after cut {cut}",
+                where=f"{context.directory}, {format_seconds(now - began)} after cut {cut}",
                 seen=seen,
                 expected=f"that it answers within {format_seconds(BACK_SECONDS)}",
             )
@@ -481,18 +481,18 @@ def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) ->
         time.sleep(_POLL_SECONDS)
 
 
-def _sync_up_to_the_mount(folder: Path, calls: Calls) -> Path:
-    """Make the folder's own name durable, and those above it that can be opened; return where the target is mounted.
+def _sync_up_to_the_mount(directory: Path, calls: Calls) -> Path:
+    """Make the directory's own name durable, and those above it that can be opened; return where the target is mounted.
 
-    So is the word that says whose folder it is: without it nobody would dare to remove the folder after the cut.
+    So is the word that says whose directory it is: without it nobody would dare to remove the directory after the cut.
     """
     while True:
         with contextlib.suppress(PermissionError):
-            if (word := folder / OWNER).is_file():
+            if (word := directory / OWNER).is_file():
                 calls("fsync", word)
                 with word.open("rb") as file:
                     os.fsync(file.fileno())
-            sync_folder(folder, calls)
-        if folder.is_mount():
-            return folder
-        folder = folder.parent
+            sync_directory(directory, calls)
+        if directory.is_mount():
+            return directory
+        directory = directory.parent

@@ -28,7 +28,7 @@ from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.conformance.posix.checkpoints import (
     Calls,
     Checkpoint,
-    sync_folder,
+    sync_directory,
     write_all,
     write_durably,
     wrong_bytes,
@@ -53,43 +53,43 @@ _RETRY_SECONDS = 0.25
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def small_folder(context: CheckContext) -> tuple[Path, int]:
-    """Return the folder that may be filled and how many bytes are free there."""
-    if not context.small_folder:
+def small_directory(context: CheckContext) -> tuple[Path, int]:
+    """Return the directory that may be filled and how many bytes are free there."""
+    if not context.small_directory:
         raise NotRun("there is no small volume or quota that may be filled")
-    free = free_bytes(context.small_folder)
+    free = free_bytes(context.small_directory)
     if free > MAXIMUM_FREE:
         raise NotRun(
-            f"{context.small_folder.parent} has {format_bytes(free)} free, and no more than "
+            f"{context.small_directory.parent} has {format_bytes(free)} free, and no more than "
             f"{format_bytes(MAXIMUM_FREE)} are filled: give a smaller volume, or a quota that statvfs shows"
         )
     if free < _MINIMUM_FREE:
         raise NotRun(
-            f"{context.small_folder.parent} has {format_bytes(free)} free, {format_bytes(_MINIMUM_FREE)} are needed"
+            f"{context.small_directory.parent} has {format_bytes(free)} free, {format_bytes(_MINIMUM_FREE)} are needed"
         )
-    return context.small_folder, free
+    return context.small_directory, free
 
 
-def free_bytes(folder: Path) -> int:
+def free_bytes(directory: Path) -> int:
     """Return the free space that this user may take."""
-    found = os.statvfs(folder)
+    found = os.statvfs(directory)
     # Root may take what is kept back for it.
     return found.f_frsize * (found.f_bavail if os.geteuid() else found.f_bfree)
 
 
-def leave_room(folder: Path, room: int, free: int, calls: Calls) -> None:
+def leave_room(directory: Path, room: int, free: int, calls: Calls) -> None:
     """Fill a volume with ballast but for ``room`` bytes."""
     # Removed as a whole: to cut a file short may itself take space.
     try:
-        write_durably(folder / "room", random_bytes(room, room), calls)
+        write_durably(directory / "room", random_bytes(room, room), calls)
     except OSError as error:
         if error.errno not in FULL:
             raise
         # A quota that statvfs does not show leaves less than that from the start.
-        remove(folder / "room", calls)
+        remove(directory / "room", calls)
         return
-    _take_space(folder / "ballast", free, calls)
-    remove(folder / "room", calls)
+    _take_space(directory / "ballast", free, calls)
+    remove(directory / "room", calls)
 
 
 def _take_space(path: Path, free: int, calls: Calls) -> None:
@@ -145,10 +145,10 @@ def _fallocate(descriptor: int, offset: int, length: int) -> int:
 
 
 def remove(path: Path, calls: Calls) -> None:
-    """Remove a file or a folder with all in it.
+    """Remove a file or a directory with all in it.
 
     A client of NFS keeps a file that is deleted under another name for as long as somebody has it open, and be it one
-    whose process is just ending: so a folder that is not empty is tried again for a while.
+    whose process is just ending: so a directory that is not empty is tried again for a while.
     """
     calls("remove", path)
     if not path.is_dir():
@@ -188,12 +188,12 @@ def when_there_is_space(
         time.sleep(_RETRY_SECONDS)
 
 
-def note_no_space(findings: Findings, folder: Path, calls: Calls, patience_seconds: float) -> None:
+def note_no_space(findings: Findings, directory: Path, calls: Calls, patience_seconds: float) -> None:
     """Note that space did not come back."""
     findings.wrong(
         "no save succeeds after space was given back",
         where=f"{calls.call} of {calls.path}, {format_seconds(patience_seconds)} after files were removed",
-        seen=f"still no space; statvfs says {format_bytes(free_bytes(folder))} are free",
+        seen=f"still no space; statvfs says {format_bytes(free_bytes(directory))} are free",
         expected="that a small checkpoint can be saved",
     )
 
@@ -237,7 +237,7 @@ def acknowledged(context: CheckContext, findings: Findings) -> None:
         "over older bytes": {"flags": 0},
     }
     for turn, (way, how), size in itertools.product(range(context.count(4)), ways.items(), _SIZES):
-        path = context.folder / f"file-{findings.trials}"
+        path = context.directory / f"file-{findings.trials}"
         findings.trials += 1
         data = random_bytes(size, context.seed, turn, way, size)
         try:
@@ -257,11 +257,11 @@ def acknowledged(context: CheckContext, findings: Findings) -> None:
 
 def fill(context: CheckContext, findings: Findings) -> None:
     """Fill a volume with files; those that got through without an error must be there, the next one must not."""
-    folder, free = small_folder(context)
+    directory, free = small_directory(context)
     calls = Calls(context.tell)
     chance = random.Random(context.seed)
     for trial in range(context.count(4)):
-        here = folder / f"trial-{trial}"
+        here = directory / f"trial-{trial}"
         here.mkdir()
         leave_room(here, _ROOM, free, calls)
         acknowledged_bytes, error = 0, ""
@@ -287,7 +287,7 @@ def fill(context: CheckContext, findings: Findings) -> None:
                 )
         if not error and not findings.anomaly_count:
             raise NotRun(
-                f"{folder.parent} does not fill: {format_bytes(acknowledged_bytes)} were written and are there, "
+                f"{directory.parent} does not fill: {format_bytes(acknowledged_bytes)} were written and are there, "
                 f"{format_bytes(free)} were free"
             )
         findings.trials += 1
@@ -297,18 +297,18 @@ def fill(context: CheckContext, findings: Findings) -> None:
 
 def mid_save(context: CheckContext, findings: Findings) -> None:
     """Let space end in the middle of a save, look at the checkpoint before it, give space back and save again."""
-    folder, free = small_folder(context)
+    directory, free = small_directory(context)
     calls = Calls(context.tell)
     chance = random.Random(context.seed)
     kept = Checkpoint(number=1, seed=context.seed, file_bytes=PIECE_BYTES)
-    kept.save(folder, calls)
+    kept.save(directory, calls)
     errors: set[str] = set()
     longest = 0.0
     for trial in range(context.count(8, minimum=2)):
-        leave_room(folder, int(chance.uniform(0.1, 0.9) * 4 * PIECE_BYTES), free, calls)
+        leave_room(directory, int(chance.uniform(0.1, 0.9) * 4 * PIECE_BYTES), free, calls)
         broken = Checkpoint(number=2 * trial + 2, seed=context.seed, file_bytes=PIECE_BYTES)
         try:
-            broken.save(folder, calls)
+            broken.save(directory, calls)
         except OSError as error:
             if error.errno not in FULL:
                 note_refusal(findings, error, calls, "no other error than that of a full volume or quota")
@@ -317,45 +317,47 @@ def mid_save(context: CheckContext, findings: Findings) -> None:
             errors.add(f"{errno.errorcode[error.errno]} in {calls.call}")
             moment = f"a save into a volume without space ({errno.errorcode[error.errno]} in {calls.call})"
             # Only what is to be acknowledged after the rename may fail when all is there.
-            if (folder / broken.name).exists() and broken.wrongs(folder, calls):
+            if (directory / broken.name).exists() and broken.wrongs(directory, calls):
                 findings.wrong(
                     "a broken checkpoint has its final name",
-                    where=f"{folder / broken.name}, after {moment}",
-                    seen="a folder of that name",
+                    where=f"{directory / broken.name}, after {moment}",
+                    seen="a directory of that name",
                     expected="no such name",
                 )
         else:
             moment = "a save that succeeded although there was too little space"
-            for wrong in broken.wrongs(folder, calls):
+            for wrong in broken.wrongs(directory, calls):
                 note_missing(findings, wrong.where, moment, wrong.seen)
-        for wrong in kept.wrongs(folder, calls):
+        for wrong in kept.wrongs(directory, calls):
             findings.wrong(
                 "the checkpoint before is damaged by a save without space",
                 where=f"{wrong.where}, after {moment}",
                 seen=wrong.seen,
                 expected=wrong.expected,
             )
-        remove(folder / "ballast", calls)
-        remove(folder / broken.partial, calls)
-        remove(folder / broken.name, calls)
+        remove(directory / "ballast", calls)
+        remove(directory / broken.partial, calls)
+        remove(directory / broken.name, calls)
         after = Checkpoint(number=2 * trial + 3, seed=context.seed, file_bytes=PIECE_BYTES)
         seconds = when_there_is_space(
-            partial(after.save, folder, calls), partial(remove, folder / after.partial, calls), context.space_seconds
+            partial(after.save, directory, calls),
+            partial(remove, directory / after.partial, calls),
+            context.space_seconds,
         )
         if seconds is None:
-            note_no_space(findings, folder, calls, context.space_seconds)
+            note_no_space(findings, directory, calls, context.space_seconds)
             return
         longest = max(longest, seconds)
-        wrongs = after.wrongs(folder, calls)
+        wrongs = after.wrongs(directory, calls)
         for wrong in wrongs:
             note_missing(findings, wrong.where, "saved after space was given back", wrong.seen)
         if wrongs:
             # Nothing that comes after it could be told from this.
             return
-        remove(folder / kept.name, calls)
+        remove(directory / kept.name, calls)
         kept = after
     if not findings.trials and not findings.anomaly_count:
-        raise NotRun(f"{folder.parent} never ran out of space, although it was filled before each save")
+        raise NotRun(f"{directory.parent} never ran out of space, although it was filled before each save")
     findings.facts["how space ended"] = ", ".join(sorted(errors)) or "no error"
     findings.facts["space was back after"] = f"at most {format_seconds(longest)}"
 
@@ -370,7 +372,7 @@ class _Commit:
     The pointer is replaced by rename, or overwritten ``in_place`` with a text of the same length.
     """
 
-    folder: Path
+    directory: Path
     checkpoint: Checkpoint
     calls: Calls
     in_place: bool = False
@@ -378,8 +380,8 @@ class _Commit:
 
     def __post_init__(self) -> None:
         *data, metadata = self.checkpoint.contents().items()
-        partial, final = self.folder / self.checkpoint.partial, self.folder / self.checkpoint.name
-        pointer, following = self.folder / _POINTER, self.folder / _NEXT_POINTER
+        partial, final = self.directory / self.checkpoint.partial, self.directory / self.checkpoint.name
+        pointer, following = self.directory / _POINTER, self.directory / _NEXT_POINTER
         text = self.checkpoint.name.encode()
 
         def write(files: list[tuple[str, bytes]]) -> None:
@@ -388,12 +390,12 @@ class _Commit:
                 partial.mkdir()
             for name, content in files:
                 write_durably(partial / name, content, self.calls)
-            sync_folder(partial, self.calls)
+            sync_directory(partial, self.calls)
 
         def rename(old: Path, new: Path) -> None:
             self.calls("rename", new)
             old.replace(new)
-            sync_folder(self.folder, self.calls)
+            sync_directory(self.directory, self.calls)
 
         self.phases = {
             "data": lambda: write(data),
@@ -416,14 +418,14 @@ class _Commit:
     def undo(self) -> None:
         """Remove what is there of it, as the software does that was refused a save."""
         for name in (self.checkpoint.partial, self.checkpoint.name, _NEXT_POINTER):
-            remove(self.folder / name, self.calls)
+            remove(self.directory / name, self.calls)
 
 
 def each_phase(context: CheckContext, findings: Findings) -> None:
     """Take all space before each phase of a commit in turn, look at the checkpoint before, give it back, save again."""
-    folder, free = small_folder(context)
+    directory, free = small_directory(context)
     calls = Calls(context.tell)
-    kept = _Commit(folder, Checkpoint(number=1, seed=context.seed, files=5), calls)
+    kept = _Commit(directory, Checkpoint(number=1, seed=context.seed, files=5), calls)
     kept.save()
     errors: set[str] = set()
     number, longest = 1, 0.0
@@ -431,7 +433,7 @@ def each_phase(context: CheckContext, findings: Findings) -> None:
     for _ in range(context.count(4)):
         for phase, in_place in (*((name, False) for name in by_rename), ("pointer in place", True)):
             number += 1
-            commit = _Commit(folder, Checkpoint(number=number, seed=context.seed, files=5), calls, in_place)
+            commit = _Commit(directory, Checkpoint(number=number, seed=context.seed, files=5), calls, in_place)
             refusal = _without_space(commit, phase, free)
             if refusal and refusal.errno not in FULL:
                 note_refusal(findings, refusal, calls, "no other error than that of a full volume or quota")
@@ -440,9 +442,9 @@ def each_phase(context: CheckContext, findings: Findings) -> None:
             errors.add(ended)
             findings.trials += 1
             _look(findings, kept, commit, f"without space for the {phase} ({ended})", refused=refusal is not None)
-            remove(folder / "ballast", calls)
+            remove(directory / "ballast", calls)
             number += 1
-            after = _Commit(folder, Checkpoint(number=number, seed=context.seed, files=5), calls)
+            after = _Commit(directory, Checkpoint(number=number, seed=context.seed, files=5), calls)
 
             def again(refused: _Commit = commit, following: _Commit = after) -> None:
                 refused.undo()
@@ -450,16 +452,16 @@ def each_phase(context: CheckContext, findings: Findings) -> None:
 
             seconds = when_there_is_space(again, after.undo, context.space_seconds)
             if seconds is None:
-                note_no_space(findings, folder, calls, context.space_seconds)
+                note_no_space(findings, directory, calls, context.space_seconds)
                 return
             longest = max(longest, seconds)
             _look(findings, None, after, "saved after space was given back")
             if findings.anomaly_count:
                 return
-            remove(folder / kept.checkpoint.name, calls)
+            remove(directory / kept.checkpoint.name, calls)
             kept = after
     if errors == {"no error"}:
-        raise NotRun(f"{folder.parent} never ran out of space, although it was filled before each phase of a commit")
+        raise NotRun(f"{directory.parent} never ran out of space, although it was filled before each phase of a commit")
     findings.facts["how space ended"] = ", ".join(sorted(errors))
     findings.facts["space was back after"] = f"at most {format_seconds(longest)}"
 
@@ -469,7 +471,7 @@ def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
     for name, do in commit.phases.items():
         if name == phase:
             # Some of the data fit: the refusal comes in the middle of them.
-            leave_room(commit.folder, commit.checkpoint.file_bytes if name == "data" else 0, free, commit.calls)
+            leave_room(commit.directory, commit.checkpoint.file_bytes if name == "data" else 0, free, commit.calls)
         try:
             do()
         except OSError as error:
@@ -479,30 +481,30 @@ def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
 
 def _look(findings: Findings, kept: _Commit | None, commit: _Commit, when: str, *, refused: bool = False) -> None:
     """Hold what is on the volume against what calls have said: the checkpoint before, the new one, the pointer."""
-    folder, calls = commit.folder, commit.calls
-    for wrong in kept.checkpoint.wrongs(folder, calls) if kept else ():
+    directory, calls = commit.directory, commit.calls
+    for wrong in kept.checkpoint.wrongs(directory, calls) if kept else ():
         findings.wrong(
             "the checkpoint before is damaged by a commit without space",
             where=f"{wrong.where}, {when}",
             seen=wrong.seen,
             expected=wrong.expected,
         )
-    final = folder / commit.checkpoint.name
-    wrongs = commit.checkpoint.wrongs(folder, calls) if not refused or final.exists() else []
+    final = directory / commit.checkpoint.name
+    wrongs = commit.checkpoint.wrongs(directory, calls) if not refused or final.exists() else []
     for wrong in wrongs:
         note_missing(findings, wrong.where, when, wrong.seen)
     # What was refused may have been done or not: the pointer names either checkpoint.
     allowed = [kept.checkpoint.name] if kept and refused else []
     allowed.append(commit.checkpoint.name)
-    calls("read", folder / _POINTER)
+    calls("read", directory / _POINTER)
     try:
-        text = read_file(folder / _POINTER).decode("utf-8", "replace")
+        text = read_file(directory / _POINTER).decode("utf-8", "replace")
     except OSError as error:
         text = f"{error.strerror} (errno {error.errno})"
     if text not in allowed or (text == commit.checkpoint.name and not final.exists()):
         findings.wrong(
             "the pointer to the newest checkpoint is lost in a commit without space",
-            where=f"{folder / _POINTER}, {when}",
+            where=f"{directory / _POINTER}, {when}",
             seen=repr(text),
             expected=" or ".join(allowed),
         )

@@ -29,8 +29,8 @@ def calls(context: CheckContext, findings: Findings) -> None:
     clock = _Clock(context)
     data = [random_bytes(_FILE_BYTES, context.seed, index) for index in range(_FILES)]
     for number in range(context.count(_ROUNDS, minimum=3)):
-        _save(context.folder, number, data, clock)
-        _load_and_remove(context.folder / f"checkpoint-{number}", clock)
+        _save(context.directory, number, data, clock)
+        _load_and_remove(context.directory / f"checkpoint-{number}", clock)
     findings.trials = sum(map(len, clock.seconds.values()))
     findings.measured, slowest = max((max(seconds), call) for call, seconds in clock.seconds.items())
     findings.facts["longest call"] = f"{slowest} of {clock.longest_path[slowest]}"
@@ -59,8 +59,8 @@ class _Clock:
         self.seconds[name].append(seconds)
 
 
-def _save(folder: Path, number: int, data: list[bytes], clock: _Clock) -> None:
-    partial, final = folder / f"checkpoint-{number}.partial", folder / f"checkpoint-{number}"
+def _save(directory: Path, number: int, data: list[bytes], clock: _Clock) -> None:
+    partial, final = directory / f"checkpoint-{number}.partial", directory / f"checkpoint-{number}"
     with clock.call("mkdir", partial):
         partial.mkdir()
     for index, content in enumerate(data):
@@ -76,30 +76,30 @@ def _save(folder: Path, number: int, data: list[bytes], clock: _Clock) -> None:
             with clock.call("close", path):
                 os.close(descriptor)
     _sync(partial, clock)
-    with clock.call("rename folder", final):
+    with clock.call("rename directory", final):
         partial.rename(final)
-    _sync(folder, clock)
-    pointer, new = folder / "latest", folder / "latest.new"
+    _sync(directory, clock)
+    pointer, new = directory / "latest", directory / "latest.new"
     new.write_text(final.name)
     with clock.call("rename over a file", pointer):
         new.replace(pointer)
 
 
-def _sync(folder: Path, clock: _Clock) -> None:
-    with clock.call("open folder", folder):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def _sync(directory: Path, clock: _Clock) -> None:
+    with clock.call("open directory", directory):
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with clock.call("fsync folder", folder):
+        with clock.call("fsync directory", directory):
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _load_and_remove(folder: Path, clock: _Clock) -> None:
-    with clock.call("list", folder):
-        paths = list(folder.iterdir())
-    with clock.call("stat of a name that is not there", folder / "none"):
-        (folder / "none").exists()
+def _load_and_remove(directory: Path, clock: _Clock) -> None:
+    with clock.call("list", directory):
+        paths = list(directory.iterdir())
+    with clock.call("stat of a name that is not there", directory / "none"):
+        (directory / "none").exists()
     for path in paths:
         with clock.call("stat", path):
             path.stat()
@@ -113,7 +113,7 @@ def _load_and_remove(folder: Path, clock: _Clock) -> None:
             os.close(descriptor)
         with clock.call("unlink", path):
             path.unlink()
-    with clock.call("rmdir", folder):
-        folder.rmdir()
-    with clock.call("statvfs", folder.parent):
-        os.statvfs(folder.parent)
+    with clock.call("rmdir", directory):
+        directory.rmdir()
+    with clock.call("statvfs", directory.parent):
+        os.statvfs(directory.parent)

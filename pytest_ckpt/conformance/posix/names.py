@@ -1,6 +1,6 @@
 """NAMES and UNLINK: names that are listed, and removed while their files are in use.
 
-NAMES: a folder lists what is in it, every name once (semantics 20 and 21).
+NAMES: a directory lists what is in it, every name once (semantics 20 and 21).
 UNLINK: files that are removed or replaced while somebody reads them.
 """
 
@@ -36,18 +36,18 @@ _BEFORE, _MEANWHILE = 1_000, 2_000
 
 
 def many(context: CheckContext, findings: Findings) -> None:
-    """Create files from several threads, timed, and list the folder."""
+    """Create files from several threads, timed, and list the directory."""
     each = context.count(FILES_OF_CHECKS, minimum=200) // 8
     names = [f"__{number}_{thread}.distcp" for number in range(each) for thread in range(8)]
-    context.tell("open with O_CREAT", str(context.folder))
+    context.tell("open with O_CREAT", str(context.directory))
     with ThreadPoolExecutor(_THREADS) as threads:
         began = time.monotonic()
-        list(threads.map(lambda thread: _create(context.folder, names[thread::_THREADS]), range(_THREADS)))
+        list(threads.map(lambda thread: _create(context.directory, names[thread::_THREADS]), range(_THREADS)))
         findings.measured = time.monotonic() - began
     findings.trials = len(names)
-    context.tell("list", str(context.folder))
+    context.tell("list", str(context.directory))
     for listing in range(_LISTINGS):
-        _compare(findings, f"listing {listing + 1} of {context.folder}", _listed(context.folder), names)
+        _compare(findings, f"listing {listing + 1} of {context.directory}", _listed(context.directory), names)
     findings.facts |= {"files created": f"{len(names):,}", "threads": str(_THREADS)}
     if len(names) < FILES_OF_CHECKS:
         findings.facts["the limit is for"] = f"{FILES_OF_CHECKS:,} files"
@@ -56,39 +56,46 @@ def many(context: CheckContext, findings: Findings) -> None:
 def after_change(context: CheckContext, findings: Findings) -> None:
     """Create, rename and remove one name after the other, and list after each."""
     expected = {f"kept-{number:04d}" for number in range(_KEPT)}
-    _create(context.folder, expected)
+    _create(context.directory, expected)
     for number in range(context.count(_ROUNDS, minimum=10)):
         new, renamed = f"new-{number}", f"renamed-{number}"
-        context.tell("create, rename, unlink", str(context.folder / new))
-        (context.folder / new).touch()
-        _compare(
-            findings, f"{context.folder}, right after {new} was created", _listed(context.folder), expected | {new}
-        )
-        (context.folder / new).rename(context.folder / renamed)
+        context.tell("create, rename, unlink", str(context.directory / new))
+        (context.directory / new).touch()
         _compare(
             findings,
-            f"{context.folder}, right after {new} became {renamed}",
-            _listed(context.folder),
+            f"{context.directory}, right after {new} was created",
+            _listed(context.directory),
+            expected | {new},
+        )
+        (context.directory / new).rename(context.directory / renamed)
+        _compare(
+            findings,
+            f"{context.directory}, right after {new} became {renamed}",
+            _listed(context.directory),
             expected | {renamed},
         )
-        (context.folder / renamed).unlink()
-        _compare(findings, f"{context.folder}, right after {renamed} was removed", _listed(context.folder), expected)
+        (context.directory / renamed).unlink()
+        _compare(
+            findings, f"{context.directory}, right after {renamed} was removed", _listed(context.directory), expected
+        )
         oldest = min(expected)
-        (context.folder / oldest).unlink()
+        (context.directory / oldest).unlink()
         expected.remove(oldest)
-        _compare(findings, f"{context.folder}, right after {oldest} was removed", _listed(context.folder), expected)
+        _compare(
+            findings, f"{context.directory}, right after {oldest} was removed", _listed(context.directory), expected
+        )
         findings.trials += 4
 
 
 def list_on_second(context: CheckContext, findings: Findings) -> None:
     """Create names while the other client lists: it misses none that was there before, and in the end sees all."""
-    other, folder = context.second()
+    other, directory = context.second()
     seconds = GIVE_UP_TIMES * (BY_NAME["STALE.names"].limit or 1.0)
     before = [f"before-{number:05d}" for number in range(context.count(_BEFORE, minimum=200))]
     new = [f"new-{number:05d}" for number in range(context.count(_MEANWHILE, minimum=200))]
     listings = rounds = 0
     while listings < context.count(100, minimum=5) and not findings.anomaly_count:
-        path, theirs = context.folder / f"round-{rounds}", f"{folder}/round-{rounds}"
+        path, theirs = context.directory / f"round-{rounds}", f"{directory}/round-{rounds}"
         path.mkdir()
         _create(path, before)
         _compare(findings, f"{path}, listed by the client that created the files", _listed(path), before)
@@ -115,7 +122,7 @@ def list_on_second(context: CheckContext, findings: Findings) -> None:
 
 
 def watch_listing(path: str, *, before: list[str], new: list[str], stopped: Callable[[], bool]) -> dict[str, Any]:
-    """List a folder until told to end: every name that was there before once, of the others none twice."""
+    """List a directory until told to end: every name that was there before once, of the others none twice."""
     findings, listings = Findings(), 0
     while True:
         listings += 1
@@ -146,13 +153,13 @@ def _told(how: str, names: list[str]) -> str:
     return f"{how} {names[0]}" + (f" and {len(names) - 1:,} others" if len(names) > 1 else "")
 
 
-def _create(folder: Path, names: Collection[str]) -> None:
+def _create(directory: Path, names: Collection[str]) -> None:
     for name in names:
-        os.close(os.open(folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        os.close(os.open(directory / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
 
 
-def _listed(folder: Path | str) -> list[str]:
-    return os.listdir(folder)  # noqa: PTH208 - doubled names must stay doubled
+def _listed(directory: Path | str) -> list[str]:
+    return os.listdir(directory)  # noqa: PTH208 - doubled names must stay doubled
 
 
 _UNLINK_ROUNDS = 25
@@ -166,7 +173,7 @@ def open_reader(context: CheckContext, findings: Findings) -> None:
     """Remove, replace and make anew what other processes have open; they read on, through descriptors and mappings."""
     for number in range(context.count(_UNLINK_ROUNDS, minimum=3)):
         files = _files_to_unlink(context, number)
-        context.tell("open", str(context.folder))
+        context.tell("open", str(context.directory))
         paths = list(files)
         mapped = {path: files[path] for path in paths[:_MAPPED_FILES]}
         others = {path: files[path] for path in paths[_MAPPED_FILES:]}
@@ -195,7 +202,7 @@ def open_reader(context: CheckContext, findings: Findings) -> None:
             for kind, where, seen, expected in end.result or ():
                 findings.wrong(kind, where=where, seen=seen, expected=expected)
         findings.trials += len(files)
-        _clear_folder(context)
+        _clear_directory(context)
 
 
 def unlink_on_second(context: CheckContext, findings: Findings) -> None:
@@ -206,12 +213,12 @@ def unlink_on_second(context: CheckContext, findings: Findings) -> None:
         files = _files_to_unlink(context, number)
         handles = {}
         for path in files:
-            there = f"{context.other_folder}/{path.name}"
+            there = f"{context.other_directory}/{path.name}"
             handles[path] = context.other.ask("open_file", there)
             context.other.ask("read_at", there, descriptor=handles[path], length=_HEAD_BYTES, offset=0)
         _remove_or_replace(context, list(files))
         for path, content in files.items():
-            there = f"{context.other_folder}/{path.name}"
+            there = f"{context.other_directory}/{path.name}"
             try:
                 seen = decoded(
                     context.other.ask("read_at", there, descriptor=handles[path], length=len(content) + 1, offset=0)
@@ -224,14 +231,14 @@ def unlink_on_second(context: CheckContext, findings: Findings) -> None:
                 compare(findings, seen, content, path=there, when=f"read after the other client {_fate(path)}")
             context.other.ask("close_file", there, descriptor=handles[path])
         findings.trials += len(files)
-        _clear_folder(context)
+        _clear_directory(context)
     findings.facts["reads answered with ESTALE"] = f"{stale} of {findings.trials}"
 
 
 def _files_to_unlink(context: CheckContext, number: int) -> dict[Path, bytes]:
     made = {}
     for file_number in range(_FILES):
-        path = context.folder / f"file-{number}-{file_number}"
+        path = context.directory / f"file-{number}-{file_number}"
         context.tell("write and fsync", str(path))
         content = random_bytes(_FILE_BYTES + file_number, context.seed, path.name)
         with path.open("xb") as file:
@@ -266,8 +273,8 @@ def _remove_or_replace(context: CheckContext, paths: list[Path]) -> None:
             beside.replace(path)
 
 
-def _clear_folder(context: CheckContext) -> None:
-    for path in context.folder.iterdir():
+def _clear_directory(context: CheckContext) -> None:
+    for path in context.directory.iterdir():
         # A client of NFS keeps a removed file under a name of its own until its reader has closed it.
         path.unlink(missing_ok=True)
 

@@ -45,15 +45,15 @@ _GROWING = (
 def in_place(context: CheckContext, findings: Findings) -> None:
     """Overwrite the file while a process of this host reads it."""
     with closing(Client(name="the reader", tell=context.tell)) as reader:
-        _overwrite(context, findings, reader, str(context.folder))
-        _grow(context, findings, reader, str(context.folder), may_be_late=False)
+        _overwrite(context, findings, reader, str(context.directory))
+        _grow(context, findings, reader, str(context.directory), may_be_late=False)
 
 
 def in_place_second(context: CheckContext, findings: Findings) -> None:
     """Overwrite the file while the other client reads it, then measure how long the other reads the old text."""
-    other, folder = context.second()
-    _overwrite(context, findings, other, folder)
-    _grow(context, findings, other, folder, may_be_late=True)
+    other, directory = context.second()
+    _overwrite(context, findings, other, directory)
+    _grow(context, findings, other, directory, may_be_late=True)
     measure = visible.Change(
         what="a pointer was overwritten",
         stale="stale pointer",
@@ -66,22 +66,22 @@ def in_place_second(context: CheckContext, findings: Findings) -> None:
     visible.measure(context, findings, "POINTER.overwrite-second-client", (measure,))
 
 
-def _overwrite(context: CheckContext, findings: Findings, reader: Client, folder: str) -> None:
+def _overwrite(context: CheckContext, findings: Findings, reader: Client, directory: str) -> None:
     wanted = context.count(_OVERWRITES, minimum=_MINIMUM)
     race = ObservedRace(context=context, change="overwrite", look="read", wanted=wanted, minimum=_MINIMUM)
-    path = context.folder / "latest"
+    path = context.directory / "latest"
     path.write_bytes(_text(0))
-    if not reader.sees(f"{folder}/latest"):
+    if not reader.sees(f"{directory}/latest"):
         findings.wrong(
             "new name is not visible",
-            where=f"{folder}/latest, looked for by {reader.name}",
+            where=f"{directory}/latest, looked for by {reader.name}",
             seen="no such name, for 10 s",
             expected="the name, before it is overwritten",
         )
         return
     empty = zeros = 0
     while race.goes_on(findings):
-        reader.start("overwrite:watch", f"{folder}/latest")
+        reader.start("overwrite:watch", f"{directory}/latest")
         for step in race.some(_AT_ONCE, "open, write", str(path)):
             path.write_bytes(_text(step))
         seen = reader.stop()
@@ -104,7 +104,7 @@ def _overwrite(context: CheckContext, findings: Findings, reader: Client, folder
     }
 
 
-def _grow(context: CheckContext, findings: Findings, reader: Client, folder: str, *, may_be_late: bool) -> None:
+def _grow(context: CheckContext, findings: Findings, reader: Client, directory: str, *, may_be_late: bool) -> None:
     """Overwrite files in place with longer and longer texts; after each close, the reader opens the file once.
 
     Nothing else is under way, so each read returns one complete text: the new one or, if it ``may_be_late``, an older
@@ -112,7 +112,9 @@ def _grow(context: CheckContext, findings: Findings, reader: Client, folder: str
     its file system again.
     """
     names = [f"growing-{number}" for number in range(context.count(_GROWING_FILES, minimum=3))]
-    pointers = [_GrowingFile(context, findings, reader, context.folder / name, f"{folder}/{name}") for name in names]
+    pointers = [
+        _GrowingFile(context, findings, reader, context.directory / name, f"{directory}/{name}") for name in names
+    ]
     long_before = pointers[:_READ_LONG_BEFORE] if may_be_late else []
     for pointer in long_before:
         if not pointer.begins():
@@ -227,7 +229,7 @@ def truncate_at_once(context: CheckContext, findings: Findings) -> None:
 
     A process in one call for longer than ``patience_seconds`` is reported, with its kernel stack, and killed.
     """
-    path = context.folder / "truncated"
+    path = context.directory / "truncated"
     times = context.count(_TIMES, minimum=30)
     context.tell("open with O_TRUNC", str(path))
     with working([partial(_rewrite, path, times, context.seed, n) for n in range(_PROCESSES)]) as workers:

@@ -35,7 +35,7 @@ def aligned(context: CheckContext, findings: Findings) -> None:
     512 B are refused by honest storage with larger sectors: that is reported. 4 KiB must work.
     """
     for size, blocks in ((_SMALL, _BLOCKS), (_LARGE, _BLOCKS), (_BULK_BYTES, 16)):
-        path = context.folder / f"direct-{size}"
+        path = context.directory / f"direct-{size}"
         context.tell("write with O_DIRECT", str(path))
         try:
             _write_and_read(context, findings, path, size, context.count(blocks, minimum=8))
@@ -62,7 +62,7 @@ def coherent(context: CheckContext, findings: Findings) -> None:
     """
     chance = random.Random(context.seed)
     for number in range(context.count(_ROUNDS, minimum=4)):
-        path = context.folder / f"coherent-{number}"
+        path = context.directory / f"coherent-{number}"
         context.tell("write with O_DIRECT and buffered", str(path))
         bulk = chance.randrange(1, 33) * _LARGE
         tail = chance.randrange(1, 3 * _LARGE)
@@ -203,7 +203,7 @@ def _mapped_files(context: CheckContext) -> dict[Path, bytes]:
     """Write the files and ask the kernel to forget their pages, so that the mappings' faults go to storage."""
     made = {}
     for number in range(_FILES):
-        path = context.folder / f"mapped-{number}"
+        path = context.directory / f"mapped-{number}"
         content = random_bytes(context.count(_FILE_BYTES, minimum=_MINIMUM_BYTES) + _ODD_BYTES, context.seed, path.name)
         context.tell("write and fsync", str(path))
         with path.open("wb") as file:
@@ -259,7 +259,7 @@ def _judge_readers(
     *,
     changing: bool = False,
 ) -> None:
-    context.tell("mmap", str(context.folder))
+    context.tell("mmap", str(context.directory))
     with working(readers) as workers:
         # Nobody changes a mapping while another still reads: what reached the file is told there, not in its readers.
         if changing:

@@ -1,6 +1,6 @@
 """MKDIR and EXCLUSIVE: several race for the same names, processes of this host or two clients of the storage.
 
-MKDIR: many make the same folder at once; one does, and all can work in it right away (semantics 18).
+MKDIR: many make the same directory at once; one does, and all can work in it right away (semantics 18).
 EXCLUSIVE: a name that is created with O_EXCL has exactly one creator (semantics 8).
 """
 
@@ -31,10 +31,13 @@ _PAUSE_SECONDS = 0.0005
 
 @contextmanager
 def _processes(context: CheckContext) -> Iterator[_Racers]:
-    """Give processes of this host, each with the folder as it sees it."""
+    """Give processes of this host, each with the directory as it sees it."""
     with ExitStack() as started:
         yield [
-            (started.enter_context(closing(Client(name=f"process {number}", tell=context.tell))), str(context.folder))
+            (
+                started.enter_context(closing(Client(name=f"process {number}", tell=context.tell))),
+                str(context.directory),
+            )
             for number in range(_PROCESSES)
         ]
 
@@ -43,7 +46,7 @@ def _processes(context: CheckContext) -> Iterator[_Racers]:
 def _two_clients(context: CheckContext) -> Iterator[_Racers]:
     """Give a process of this host and the second client."""
     with closing(Client(name="the first client", tell=context.tell)) as here:
-        yield [(here, str(context.folder)), context.second()]
+        yield [(here, str(context.directory)), context.second()]
 
 
 def _race(
@@ -53,44 +56,44 @@ def _race(
 
     ``details`` returns what a racer of that name is told beside the names.
     """
-    for racer, folder in racers:
-        racer.sees(folder)  # So it has started: who is late does not race.
+    for racer, directory in racers:
+        racer.sees(directory)  # So it has started: who is late does not race.
     for first in range(0, len(names), _AT_ONCE):
         some = names[first : first + _AT_ONCE]
         # In turn, each is the first to be told.
         racers = racers[1:] + racers[:1]
-        for racer, folder in racers:
-            racer.start(action, folder, names=some, **details(racer.name))
+        for racer, directory in racers:
+            racer.start(action, directory, names=some, **details(racer.name))
         yield some, {racer.name: racer.finish() for racer, _ in racers}
 
 
-_FOLDERS = 500
+_DIRECTORIES = 500
 _PATIENCE_SECONDS = 10.0
 
 
-def make_folder(context: CheckContext, findings: Findings) -> None:
-    """Have processes of this host make the same folders."""
+def make_directory(context: CheckContext, findings: Findings) -> None:
+    """Have processes of this host make the same directories."""
     with _processes(context) as racers:
-        _folder_race(context, findings, racers)
+        _directory_race(context, findings, racers)
 
 
-def make_folder_second(context: CheckContext, findings: Findings) -> None:
-    """Have two clients make the same folders."""
+def make_directory_second(context: CheckContext, findings: Findings) -> None:
+    """Have two clients make the same directories."""
     with _two_clients(context) as racers:
-        _folder_race(context, findings, racers)
+        _directory_race(context, findings, racers)
 
 
-def _folder_race(context: CheckContext, findings: Findings, racers: _Racers) -> None:
+def _directory_race(context: CheckContext, findings: Findings, racers: _Racers) -> None:
     made = {racer.name: 0 for racer, _ in racers}
     files = {racer.name: f"from-{racer.name.replace(' ', '-')}" for racer, _ in racers}
-    wanted = [f"step-{number:06d}" for number in range(context.count(_FOLDERS, minimum=25))]
-    for names, results in _race(racers, wanted, "races:make_folders", lambda who: {"file": files[who]}):
+    wanted = [f"step-{number:06d}" for number in range(context.count(_DIRECTORIES, minimum=25))]
+    for names, results in _race(racers, wanted, "races:make_directories", lambda who: {"file": files[who]}):
         for name in names:
             makers = [who for who, result in results.items() if name in result["made"]]
             if len(makers) != 1:
                 findings.wrong(
                     "mkdir with several winners" if makers else "mkdir without a winner",
-                    where=str(context.folder / name),
+                    where=str(context.directory / name),
                     seen=f"{' and '.join(makers) or 'no one'} made it",
                     expected="exactly one of them, EEXIST for the others",
                 )
@@ -99,8 +102,8 @@ def _folder_race(context: CheckContext, findings: Findings, racers: _Racers) -> 
             for call, name, error in result["errors"]:
                 unusable = call != "mkdir"
                 findings.wrong(
-                    "folder that was just made cannot be used" if unusable else "error in a race for a folder",
-                    where=f"{call}({context.folder / name}) by {who}",
+                    "directory that was just made cannot be used" if unusable else "error in a race for a directory",
+                    where=f"{call}({context.directory / name}) by {who}",
                     seen=error,
                     expected="success" if unusable else "success, or EEXIST",
                 )
@@ -109,29 +112,29 @@ def _folder_race(context: CheckContext, findings: Findings, racers: _Racers) -> 
         )
         for file in missing:
             findings.wrong(
-                "file missing in a folder that several made",
-                where=str(context.folder / file),
+                "file missing in a directory that several made",
+                where=str(context.directory / file),
                 seen=f"no such file, {_PATIENCE_SECONDS:g} s after it was made",
                 expected="what every process has made there",
             )
         if missing:
             break  # Each such look has its patience.
         findings.trials += len(names)
-    findings.facts |= {f"folders made by {who}": f"{count:,}" for who, count in made.items()}
+    findings.facts |= {f"directories made by {who}": f"{count:,}" for who, count in made.items()}
 
 
 def _missing_files(context: CheckContext, files: list[str]) -> list[str]:
     """Return the files that are not there; new ones may be late in being seen, which is STALE's subject."""
     until = time.monotonic() + _PATIENCE_SECONDS
     while True:
-        missing = [file for file in files if not (context.folder / file).exists()]
+        missing = [file for file in files if not (context.directory / file).exists()]
         if not missing or time.monotonic() > until:
             return missing
         time.sleep(0.01)
 
 
-def make_folders(path: str, *, names: list[str], file: str) -> dict[str, Any]:
-    """Make each folder unless it is there, and at once a file in it."""
+def make_directories(path: str, *, names: list[str], file: str) -> dict[str, Any]:
+    """Make each directory unless it is there, and at once a file in it."""
     made, used, errors = [], [], []
     for name in names:
         try:
@@ -188,7 +191,7 @@ def _create_race(context: CheckContext, findings: Findings, racers: _Racers) -> 
 
 
 def _judge_winners(context: CheckContext, findings: Findings, name: str, winners: list[str], racers: set[str]) -> None:
-    path = context.folder / name
+    path = context.directory / name
     if len(winners) > 1:
         findings.wrong(
             "O_EXCL with several winners",

@@ -41,7 +41,7 @@ def tail_first(context: CheckContext, findings: Findings) -> None:
     """Write a file's tail, look, then write the rest in pieces of any length and order, and look after some."""
     chance = random.Random(context.seed)
     for number in range(context.count(_FILES, minimum=5)):
-        path = context.folder / f"sparse-{number}"
+        path = context.directory / f"sparse-{number}"
         context.tell("write", str(path))
         size = chance.randrange(1000, _FILE_BYTES)
         content = random_bytes(size, context.seed, path.name)
@@ -69,7 +69,7 @@ def disjoint_writers(context: CheckContext, findings: Findings) -> None:
     """Write interleaved stripes of one file from several processes at once; stripes of any length share pages."""
     chance = random.Random(context.seed)
     for number in range(context.count(_ROUNDS, minimum=2)):
-        path = context.folder / f"striped-{number}"
+        path = context.directory / f"striped-{number}"
         stripe = chance.choice([mmap.PAGESIZE, 1 << 16, chance.randrange(500, 50_000)])
         content = random_bytes(stripe * _STRIPES, context.seed, path.name)
         context.tell("write stripes", str(path))
@@ -93,8 +93,8 @@ def disjoint_writers_second(context: CheckContext, findings: Findings) -> None:
     assert context.other
     chance = random.Random(context.seed)
     for number in range(context.count(_ROUNDS, minimum=2)):
-        path = context.folder / f"shared-{number}"
-        there = f"{context.other_folder}/{path.name}"
+        path = context.directory / f"shared-{number}"
+        there = f"{context.other_directory}/{path.name}"
         stripe = chance.choice([1, 8, 16]) * mmap.PAGESIZE
         words = (context.seed, path.name)
         content = random_bytes(stripe * _STRIPES, *words)
@@ -183,7 +183,7 @@ def copy_fresh(context: CheckContext, findings: Findings) -> None:
     refusals: dict[str, list[str]] = {way: [] for way in _WAYS}
     for number in range(context.count(_TRIALS, minimum=len(cases))):
         shape, is_open, way = cases[number % len(cases)]
-        path, target = (context.folder / f"{what}-{number}" for what in ("fresh", "copy"))
+        path, target = (context.directory / f"{what}-{number}" for what in ("fresh", "copy"))
         content = _content(shape, context.seed, path.name)
         context.tell("write", str(path))
         with path.open("xb") as writer:
@@ -299,7 +299,7 @@ def large_offsets(context: CheckContext, findings: Findings) -> None:
     """Write a sparse file's head and pieces before, across and behind each boundary; read them and its size back."""
     _need_large_files_of_this_process()
     for name, boundary in _BOUNDARIES:
-        path = context.folder / f"large-{name.replace(' ', '-')}"
+        path = context.directory / f"large-{name.replace(' ', '-')}"
         context.tell("truncate", f"{path} to {name}")
         stored = _one_file(context, findings, path, name, boundary)
         path.unlink(missing_ok=True)

@@ -49,7 +49,7 @@ def read_after_close(context: CheckContext, findings: Findings) -> None:
     clients = _Clients(context, findings, *context.second())
     opens = _changed_later(clients)
     for number in range(context.count(_FILES, minimum=8)):
-        path = context.folder / f"file-{number:04d}"
+        path = context.directory / f"file-{number:04d}"
         versions: list[int] = []
         for change, after in _changes(number):
             clients.change(path, change, versions, after)
@@ -61,18 +61,18 @@ def read_after_close(context: CheckContext, findings: Findings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Clients:
-    """The one that changes files, and the other, which calls the folder by another name."""
+    """The one that changes files, and the other, which calls the directory by another name."""
 
     context: CheckContext
     findings: Findings
     other: Client
-    folder: str
+    directory: str
 
     def change(self, path: Path, change: str, before: list[int], after: list[int]) -> None:
         """Change a file here and close it; then the other client opens it once."""
         self.context.tell("write", str(path))
         _change(path, self.context.seed, before, after)
-        theirs = f"{self.folder}/{path.name}"
+        theirs = f"{self.directory}/{path.name}"
         seen = self.other.ask("visible:first_open", theirs, seed=self.context.seed, versions=after, change=change)
         self.findings.take(seen)
 
@@ -80,7 +80,7 @@ class _Clients:
 def _changed_later(clients: _Clients) -> int:
     """Change files that the other client read a while ago, each in one way; return how often it opened one."""
     changes, context = _changes(0), clients.context
-    read = [context.folder / f"read-before-{number}" for number in range(1, len(changes))]
+    read = [context.directory / f"read-before-{number}" for number in range(1, len(changes))]
     for last, path in enumerate(read):
         versions: list[int] = []
         for _, after in changes[:last]:
@@ -172,12 +172,12 @@ class _SharedLog:
     @property
     def path(self) -> Path:
         """The file's path on this client."""
-        return self.clients.context.folder / self.name
+        return self.clients.context.directory / self.name
 
     @property
     def theirs(self) -> str:
         """The file's path on the other client."""
-        return f"{self.clients.folder}/{self.name}"
+        return f"{self.clients.directory}/{self.name}"
 
     def append(self, *, by_other: bool) -> None:
         """Open the file with O_APPEND on one client, write the next record, and close it."""
@@ -295,14 +295,14 @@ def negative_names(context: CheckContext, findings: Findings) -> None:
 
 def measure(context: CheckContext, findings: Findings, check: str, changes: tuple[Change, ...]) -> None:
     """Make every change, again and again; the check's figure is the longest time until the other client agreed."""
-    other, folder = context.second()
+    other, directory = context.second()
     limit = BY_NAME[check].limit
     assert limit is not None
     longest, spent = {change.what: 0.0 for change in changes}, 0.0
     for trial in range(context.count(_STALE_TRIALS, minimum=3)):
         for number, change in enumerate(changes):
-            path = context.folder / f"{trial}-{number}"
-            theirs = f"{folder}/{path.name}"
+            path = context.directory / f"{trial}-{number}"
+            theirs = f"{directory}/{path.name}"
             context.tell(change.what, str(path))
             change.prepare(path)
             agreed, seconds = _look(findings, other, theirs, change, limit, before=True)
@@ -366,7 +366,7 @@ def _replace(path: Path) -> None:
     _beside(path).replace(path)
 
 
-def _folder_with_a_file(path: Path) -> None:
+def _directory_with_a_file(path: Path) -> None:
     path.mkdir()
     (path / "a").touch()
 
@@ -429,21 +429,21 @@ _NAMES = (
         make=_replace,
     ),
     Change(
-        what="a name came into a folder",
+        what="a name came into a directory",
         stale="stale listing",
         look="names",
         old=["a"],
         new=["a", "b"],
-        prepare=_folder_with_a_file,
+        prepare=_directory_with_a_file,
         make=lambda path: (path / "b").touch(),
     ),
     Change(
-        what="a name went from a folder",
+        what="a name went from a directory",
         stale="stale listing",
         look="names",
         old=["a"],
         new=[],
-        prepare=_folder_with_a_file,
+        prepare=_directory_with_a_file,
         make=lambda path: (path / "a").unlink(),
     ),
 )
@@ -457,7 +457,7 @@ _NEGATIVE_NAMES = (
         make=Path.touch,
     ),
     Change(
-        what="a missing folder was made",
+        what="a missing directory was made",
         stale="stale negative name",
         look="exists",
         old=False,

@@ -285,8 +285,10 @@ class Frames:
         while at < stop:
             frame = self._frames[int(np.searchsorted(self._starts, at, side="right")) - 1]
             upto = min(stop, frame.offset + frame.bytes)
-            is_whole = at == frame.offset and upto == frame.offset + frame.bytes
-            out[at - offset : upto - offset] = self._data(frame, is_whole=is_whole)[at - frame.offset :][: upto - at]
+            is_complete = at == frame.offset and upto == frame.offset + frame.bytes
+            out[at - offset : upto - offset] = self._data(frame, is_complete=is_complete)[at - frame.offset :][
+                : upto - at
+            ]
             at = upto
         return max(0, at - offset)
 
@@ -294,7 +296,7 @@ class Frames:
         """Close it."""
         self._file.close()
 
-    def _data(self, frame: Frame, *, is_whole: bool) -> Bytes:
+    def _data(self, frame: Frame, *, is_complete: bool) -> Bytes:
         """Return what a frame holds."""
         with self._lock:
             last = self._last
@@ -308,7 +310,7 @@ class Frames:
             detail = f"{where} cannot be decompressed, and counts as zeros: {error}"
             self._damaged(self._name, frame.offset, frame.bytes, detail)
             data = np.zeros(frame.bytes, dtype=np.uint8)
-        if not is_whole:
+        if not is_complete:
             with self._lock:
                 self._last = (frame, data)
         return data

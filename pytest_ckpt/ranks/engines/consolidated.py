@@ -2,7 +2,7 @@
 
 The library's are all calls of a save until it has returned: each rank writes and syncs its shards, then rank 0 reads
 those of all ranks and writes files of whole tensors and their index, and syncs none of these. Ours come behind them, on
-the clock, before the commit: the store makes each file and the folder durable.
+the clock, before the commit: the store makes each file and the directory durable.
 
 A load reads the whole tensors' files, as who is given the checkpoint does: each rank its rows, by reads. The library's
 reader would map the files into memory, and where a page of a mapped file cannot be read, the process is killed.
@@ -76,14 +76,14 @@ class ConsolidatedEngine(DcpEngine):
         seconds = self._group.largest(round(self._longest_seconds * _MICROSECONDS)) / _MICROSECONDS
         return super().facts() | {
             "save": "torch.distributed.checkpoint.save, HuggingFaceStorageWriter with save_distributed and "
-            "enable_consolidation, all files in one folder",
+            "enable_consolidation, all files in one directory",
             "load": "each rank reads its rows of the consolidated files; the shards are not read again",
             "consolidation": f"rank 0 alone, in every save, when all shards are written: {seconds:.3f} s at most",
         }
 
-    def _writer(self, folder: str, files: WatchedFiles) -> FileSystemWriter:
+    def _writer(self, directory: str, files: WatchedFiles) -> FileSystemWriter:
         self._know_longest()
-        self._saved_by = ConsolidatingWriter(folder, files, self._numbers)
+        self._saved_by = ConsolidatingWriter(directory, files, self._numbers)
         return self._saved_by
 
     def _know_longest(self) -> None:
@@ -93,14 +93,14 @@ class ConsolidatedEngine(DcpEngine):
         """Read the index, then this rank's rows, file after file; what cannot be understood becomes a fault."""
         self._arrived, self._faults, self._file_of = frozenset(), [], {}
         files = WatchedFiles(clock, self._summed)
-        folder = Path(committed.local_path(INDEX) or "").parent
+        directory = Path(committed.local_path(INDEX) or "").parent
         with clock.activity.wait():
-            with files.create_stream(folder / INDEX, "rb") as source:
+            with files.create_stream(directory / INDEX, "rb") as source:
                 fault = self._fault_of_index(source.read(files.sizes[INDEX]))
             if fault:
                 self._faults.append(fault)
             for file in self._to_read if not fault else ():
-                with files.create_stream(folder / file.name, "rb") as source:
+                with files.create_stream(directory / file.name, "rb") as source:
                     self._read_rows(file, source, files.sizes[file.name])
         self._arrived, self._seen_checksum = frozenset(self._file_of), files.checksum
         return sum(self._own[name].bytes for name in self._arrived)
@@ -171,15 +171,15 @@ def make(
 
 
 class ConsolidatingWriter(HuggingFaceStorageWriter):
-    """Saves each rank's shards, and on rank 0 whole tensors of them; all files stand in one folder.
+    """Saves each rank's shards, and on rank 0 whole tensors of them; all files stand in one directory.
 
     ``numbers`` says into which file each tensor goes, from 1. ``seconds`` is what the consolidation took here.
     """
 
-    def __init__(self, folder: str, files: WatchedFiles, numbers: Mapping[str, int]) -> None:
-        super().__init__(folder, dict(numbers), save_distributed=True, enable_consolidation=True)
-        # The library would have the shards in a folder of their own.
-        self.path = folder
+    def __init__(self, directory: str, files: WatchedFiles, numbers: Mapping[str, int]) -> None:
+        super().__init__(directory, dict(numbers), save_distributed=True, enable_consolidation=True)
+        # The library would have the shards in a directory of their own.
+        self.path = directory
         self.fs = files
         self._files = files
         self.seconds = 0.0

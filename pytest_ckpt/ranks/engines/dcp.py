@@ -2,7 +2,7 @@
 
 The library's are all calls until the save has returned: each rank writes and syncs `__RANK_0.distcp`, then rank 0
 writes and syncs `.metadata` and gives it its name. Ours come behind them, on the clock, before the commit: the store
-makes each file and the folder durable, whatever the library did, and has seen that.
+makes each file and the directory durable, whatever the library did, and has seen that.
 
 Every rank waits for the others within the library, so what one rank meets, all are told. A rank that met an error of
 the storage ends the launch; the others wait for that, so that none is named in its place.
@@ -129,7 +129,7 @@ class DcpEngine:
             "torch": torch.__version__,
             "save": "torch.distributed.checkpoint.save, FileSystemWriter as it is: one file a rank, sync_files",
             "load": "torch.distributed.checkpoint.load, FileSystemReader, into tensors that are there",
-            "added": f"fsync of each file once more and of the folder, in every save: {self.added_text()}",
+            "added": f"fsync of each file once more and of the directory, in every save: {self.added_text()}",
         }
 
     def added_text(self) -> str:
@@ -237,9 +237,9 @@ class DcpEngine:
 
     def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, LibraryOperation]:
         """Return the library's writer of a checkpoint, and what watches its calls."""
-        files, folder = WatchedFiles(clock, self._summed), draft.location()
-        writer = self._writer(folder, files)
-        self._write_before(folder, files)
+        files, directory = WatchedFiles(clock, self._summed), draft.location()
+        writer = self._writer(directory, files)
+        self._write_before(directory, files)
         return writer, files
 
     def _end_save(self, draft: Draft, files: LibraryOperation) -> None:
@@ -255,28 +255,28 @@ class DcpEngine:
     def _begin_load(self, committed: CommittedCheckpoint, clock: Clock) -> tuple[FileSystemReader, LibraryOperation]:
         """Return the library's reader of a checkpoint, and what watches its calls."""
         files = WatchedFiles(clock, self._summed)
-        folder = str(Path(committed.local_path(METADATA) or "").parent)
-        reader = SharedMetadataReader(folder)
+        directory = str(Path(committed.local_path(METADATA) or "").parent)
+        reader = SharedMetadataReader(directory)
         reader.fs = files
-        self._read_small(folder, files)
+        self._read_small(directory, files)
         return reader, files
 
     def _look_at_sizes(self, committed: CommittedCheckpoint, files: LibraryOperation) -> None:
         """Look how large the rank's files are, where opening them did not tell."""
 
-    def _writer(self, folder: str, files: WatchedFiles) -> FileSystemWriter:
-        """Return the library's writer into a folder."""
-        writer = FileSystemWriter(folder, thread_count=len(self._own_files))
+    def _writer(self, directory: str, files: WatchedFiles) -> FileSystemWriter:
+        """Return the library's writer into a directory."""
+        writer = FileSystemWriter(directory, thread_count=len(self._own_files))
         writer.fs = files
         return writer
 
-    def _write_before(self, folder: str, files: WatchedFiles) -> None:
+    def _write_before(self, directory: str, files: WatchedFiles) -> None:
         """Write what there is before the library saves: nothing."""
 
-    def _write_behind(self, folder: str, files: WatchedFiles) -> None:
+    def _write_behind(self, directory: str, files: WatchedFiles) -> None:
         """Write what there is when the library has saved: nothing."""
 
-    def _read_small(self, folder: str, files: WatchedFiles) -> None:
+    def _read_small(self, directory: str, files: WatchedFiles) -> None:
         """Read the small files beside the library's: there are none."""
 
     def _faults_of_small(self, checkpoint: int) -> list[LocalFault]:

@@ -188,8 +188,8 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
             self.sizes[_name(new_path)] = self.sizes[_name(path)]
 
     def mkdir(self, path: Path) -> None:
-        """Make what the client takes for a folder."""
-        with self.call("open", _name(path)), self.asked("make a folder", path):
+        """Make what the client takes for a directory."""
+        with self.call("open", _name(path)), self.asked("make a directory", path):
             self._inner.mkdir(path)
 
     def exists(self, path: Path) -> bool:

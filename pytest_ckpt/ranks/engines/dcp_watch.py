@@ -116,7 +116,7 @@ class WatchedFiles(LibraryOperation, FileSystem):
         return stream if "b" in mode else io.TextIOWrapper(stream, encoding="utf-8")
 
     def mkdir(self, path: FilePath) -> None:
-        """Make a folder."""
+        """Make a directory."""
         with self.call("open", Path(path).name):
             super().mkdir(path)
 

@@ -3,7 +3,7 @@
 Megatron itself is not asked: its large files are those of torch.distributed.checkpoint, two for each rank, and that
 library writes them, in two threads in place of Megatron's two processes. Rank 0 writes `common.pt` before, and behind
 `.metadata` first `metadata.json`, then the tracker that the training loop writes; none of these three is synced. The
-tracker stands in the checkpoint's folder here, and is new in each: whether one is overwritten well, POINTER asks.
+tracker stands in the checkpoint's directory here, and is new in each: whether one is overwritten well, POINTER asks.
 What the job leaves out comes behind, on the clock and before the commit, as with every engine.
 """
 
@@ -44,24 +44,24 @@ class MegatronEngine(DcpEngine):
         return super().facts() | {
             "save": "files, order and commit as megatron-core 0.16.1 was traced; torch.distributed.checkpoint writes "
             "two files a rank, in two threads in place of two processes",
-            "the job itself": "common.pt, metadata.json, the tracker and every folder without fsync",
+            "the job itself": "common.pt, metadata.json, the tracker and every directory without fsync",
         }
 
-    def _write_before(self, folder: str, files: WatchedFiles) -> None:
-        self._write_small(folder, files, (COMMON,))
+    def _write_before(self, directory: str, files: WatchedFiles) -> None:
+        self._write_small(directory, files, (COMMON,))
 
-    def _write_behind(self, folder: str, files: WatchedFiles) -> None:
-        self._write_small(folder, files, (VERSION, TRACKER))
+    def _write_behind(self, directory: str, files: WatchedFiles) -> None:
+        self._write_small(directory, files, (VERSION, TRACKER))
 
-    def _write_small(self, folder: str, files: WatchedFiles, names: tuple[str, ...]) -> None:
+    def _write_small(self, directory: str, files: WatchedFiles, names: tuple[str, ...]) -> None:
         for name in names if self._group.rank == 0 else ():
-            with files.create_stream(files.concat_path(folder, name), "wb") as out:
+            with files.create_stream(files.concat_path(directory, name), "wb") as out:
                 out.write(_small(self._filled)[name])
 
-    def _read_small(self, folder: str, files: WatchedFiles) -> None:
+    def _read_small(self, directory: str, files: WatchedFiles) -> None:
         # The training loop looks for the newest checkpoint, then the library for how it was written.
         for name in (TRACKER, VERSION, COMMON):
-            with files.create_stream(files.concat_path(folder, name), "rb") as source:
+            with files.create_stream(files.concat_path(directory, name), "rb") as source:
                 self._read[name] = source.read()
 
     def _faults_of_small(self, checkpoint: int) -> list[LocalFault]:

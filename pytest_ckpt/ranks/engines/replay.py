@@ -2,7 +2,7 @@
 
 Each rank makes the calls of a recorded rank: its files, its writes with their places and lengths, its fsyncs and
 renames, in as many threads, and waits for all ranks where the job did. Behind them come ours, on the clock and before
-the commit: the store makes each file and the folder durable, whatever the job did.
+the commit: the store makes each file and the directory durable, whatever the job did.
 
 With pauses, a thread does nothing before a call for as long as the job's did something else there.
 
@@ -74,16 +74,16 @@ class ReplayEngine:
         others = ", all as its one rank" if ranks == 1 and self._group.size > 1 else others
         read = "the size that the job read by" if self._pattern.read_bytes else "no load was recorded"
         unsynced, kept = len(self._pattern.unsynced()), sum(file.kept for file in self._pattern.files)
-        folders = sum(step.call == "fsync folder" for step in self._pattern.steps)
+        directories = sum(step.call == "fsync directory" for step in self._pattern.steps)
         pauses = self._pattern.pauses_us() if self._has_pauses else {}
         pause = max(pauses.values(), default=0) / _MICROSECONDS
         told = {"pauses": f"as recorded, {pause:.3f} s of a thread at most, within every save"} if pause else {}
         return told | {
-            "the job itself": f"{unsynced} of {kept} files without fsync behind the last write, {folders} fsyncs of "
-            "folders",
+            "the job itself": f"{unsynced} of {kept} files without fsync after the last write, {directories} fsyncs of "
+            "directories",
             "save": f"the calls of {ranks} recorded ranks on {self._group.size}{others}; places and lengths scaled",
             "load": f"each rank its own files, in reads of {self._pattern.read_bytes or _READ_BYTES:,} bytes ({read})",
-            "added": f"fsync of each file once more and of the folder, in every save: {added * 1000:.1f} ms at most",
+            "added": f"fsync of each file once more and of the directory, in every save: {added * 1000:.1f} ms at most",
         }
 
     def fill(self, checkpoint: int) -> None:

@@ -44,32 +44,32 @@ class HostCache:
         self.storage: StorageStack | None = cast("AreaView", sighting()).storage if sighting else None
         # Whether names and attributes were dropped before every load so far; None before the first.
         self.names_dropped: bool | None = None
-        gauge: str | None = None
+        probe: str | None = None
         if group.leads_host and "page cache" in store.capabilities:
-            with activity.in_phase("residency gauge"):
-                gauge = store.find_gauge(subject)
-        self.gauge: str | None = group.from_host_leader(gauge)
+            with activity.in_phase("residency probe"):
+                probe = store.find_gauge(subject)
+        self.probe: str | None = group.from_host_leader(probe)
         # Where the target declares that clients keep no cache, there is nothing to count or to drop.
         self.is_declared_cold = "page cache" not in store.capabilities
-        # Whether some host has no gauge: then something else must prove that loads come from the storage.
-        self.is_blind = group.any_of(self.gauge is None and not self.is_declared_cold)
+        # Whether some host has no probe: then something else must prove that loads come from the storage.
+        self.is_blind = group.any_of(self.probe is None and not self.is_declared_cold)
         # Or has one that counts the kernel's own pages, of a mount where they are not all.
         self.is_counted_in_part = group.any_of(
-            self.gauge is not None
+            self.probe is not None
             and (is_served_by_process(_kind(store)) or bool(self.storage and self.storage.processes))
         )
         # What is declared is proven besides, where that costs nothing.
         self.wants_proof = self.is_blind or self.is_declared_cold
 
     def resident(self, files: Iterable[Files]) -> tuple[int, int] | None:
-        """Return (resident, all) bytes of files, or None where no gauge tells the truth."""
-        if self.gauge is None:
+        """Return (resident, all) bytes of files, or None where no probe tells the truth."""
+        if self.probe is None:
             return None
-        counts = [self._store.cached(of.ref, of.names, self.gauge) for of in files]
+        counts = [self._store.cached(of.ref, of.names, self.probe) for of in files]
         return sum(c.resident_bytes for c in counts), sum(c.bytes for c in counts)
 
     def holds_more_than(self, share: float, files: Iterable[Files]) -> bool:
-        """Return whether more than a share of the files of any one checkpoint is cached, as far as a gauge tells.
+        """Return whether more than a share of the files of any one checkpoint is cached, as far as a probe tells.
 
         Each checkpoint is a load of its own: one that is cached does not vanish among many that are not.
         """
@@ -146,7 +146,7 @@ def cache_facts(
     policy: str,
     ways: Sequence[str],
     readings: Sequence[CacheReading],
-    gauges: Sequence[str | None],
+    probes: Sequence[str | None],
     worst: float | None,
     *,
     is_declared_cold: bool = False,
@@ -155,10 +155,10 @@ def cache_facts(
 ) -> CacheFacts:
     """Join what every host's ranks did and saw; ``worst`` is the largest resident fraction of a load.
 
-    ``proofs`` are the facts that stand in for a gauge.
+    ``proofs`` are the facts that stand in for a probe.
     """
     required = any(r.requires_drop for r in readings)
-    blind = None in gauges
+    blind = None in probes
     detail = ""
     if is_declared_cold:
         detail = "the target declares that its clients keep no cache of what they read"
@@ -179,7 +179,7 @@ def cache_facts(
         readings=tuple(readings),
         policy=policy,
         method="; ".join(dict.fromkeys(ways)) or "none",
-        gauge="" if blind else ", ".join(dict.fromkeys(g for g in gauges if g)),
+        probe="" if blind else ", ".join(dict.fromkeys(g for g in probes if g)),
         resident_fraction=None if blind else worst,
         detail=detail,
         is_declared_cold=is_declared_cold,

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.job import Job
     from pytest_ckpt.targets.protocol import AreaView, Store, StoreOfPaths
 
-# A name that a client has never asked for is no cache's to hide; longer than this a folder's list is seldom remembered.
+# A name that a client has never asked for is no cache's to hide; longer than this a directory's list is seldom
+# remembered.
 _PATIENCE_SECONDS = 15.0
 _AND = " and "
 _MEET_SECONDS = 5.0
@@ -59,10 +60,10 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
     answers = group.gather(replace(own, client={**own.client, **bound}))
     clocks = _clocks(group) if group.spans_hosts else {}
     lacking = group.gather((group.host, tuple(name for name in job.libraries if find_spec(name) is None)))
-    sights: list[TargetView] = []
+    views: list[TargetView] = []
     if job.sign:
         here = cast("StoreOfPaths", store).sighting()
-        sights = _see_each_other(group, here, job.sign, min(_PATIENCE_SECONDS, job.deadline_seconds / 4))
+        views = _see_each_other(group, here, job.sign, min(_PATIENCE_SECONDS, job.deadline_seconds / 4))
     tiers: list[TierView] = []
     if job.local and job.tier_sign:
         tier = cast("StoreOfPaths", load(job.local.opener)(job.local)).sighting()
@@ -83,7 +84,7 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
         for host, facts in hosts.items()
     )
     lacks = {host: names for host, names in lacking if names}
-    activity.tell(HostsSeen(hosts=seen, sights=tuple(sights), tiers=tuple(tiers), lacks=lacks))
+    activity.tell(HostsSeen(hosts=seen, views=tuple(views), tiers=tuple(tiers), lacks=lacks))
 
 
 def _clocks(group: Group) -> dict[str, dict[str, str]]:
@@ -120,7 +121,7 @@ def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) 
         sight = _sight(group, here, misses, why) if leads else None
         if sight and not misses and (behind := _behind(group.rank, makers)):
             rank, host = behind
-            sight = replace(sight, other=host, misses_other=here.instead_of(sign.of_rank(rank), seconds))
+            sight = replace(sight, other=host, mismatch_of_other=here.instead_of(sign.of_rank(rank), seconds))
         # Nobody removes what another host still looks for.
         return [sight for sight in group.gather(sight) if sight]
 
@@ -136,7 +137,7 @@ def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
             seen = TierView(
                 host=group.host,
                 free_bytes=here.free_bytes,
-                why_not=why,
+                unavailable_reason=why,
                 shared_with=tuple(
                     host
                     for rank, host in makers
@@ -158,7 +159,7 @@ def _sight(group: Group, here: AreaView, misses: str, why: str) -> TargetView:
         host=group.host,
         package=__version__,
         mount=here.mount,
-        is_folder=here.is_folder,
+        is_directory=here.is_directory,
         misses=misses,
         cannot_write=why,
     )
@@ -209,12 +210,12 @@ def _os_name() -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ListenAddress:
-    """Where the host of a leading rank listens; port 0: nowhere, for the reason ``why_not``."""
+    """Where the host of a leading rank listens; port 0: nowhere, for the reason ``unavailable_reason``."""
 
     host: str
     addresses: tuple[str, ...] = ()
     port: int = 0
-    why_not: str = ""
+    unavailable_reason: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -250,7 +251,7 @@ def _meeting(host: str, streams: Streams) -> tuple[StreamListener | None, _Liste
     try:
         meeting = StreamListener(bytes.fromhex(streams.token), streams.ports)
     except (UsageError, OSError) as error:
-        return None, _ListenAddress(host=host, why_not=getattr(error, "what", "") or str(error))
+        return None, _ListenAddress(host=host, unavailable_reason=getattr(error, "what", "") or str(error))
     return meeting, _ListenAddress(host=host, addresses=meeting.addresses, port=meeting.port)
 
 
@@ -292,11 +293,11 @@ def _network_of(offer: _ListenAddress, flows: list[_Flow]) -> HostNetwork:
     sends = [flow.bytes_per_second for flow in flows if flow.sender == offer.host and flow.bytes_per_second]
     receives = [flow.bytes_per_second for flow in flows if flow.receiver == offer.host and flow.bytes_per_second]
     over = next((flow.over for flow in flows if flow.receiver == offer.host), "")
-    unseen = "" if sends and receives else offer.why_not or "no stream from or to another host came to be"
+    unseen = "" if sends and receives else offer.unavailable_reason or "no stream from or to another host came to be"
     return HostNetwork(
         basis="streams",
         sends_bytes_per_second=max(sends, default=None),
         receives_bytes_per_second=max(receives, default=None),
         over=over,
-        why_not=unseen,
+        unavailable_reason=unseen,
     )

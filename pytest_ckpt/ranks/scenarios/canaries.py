@@ -80,7 +80,7 @@ class Canaries:
         judged, judged_behind = self._of_judged(self.judged[:count], is_leader=is_leader)
         self.make_room()
         if why:
-            return tuple(CanaryReads(host=hosts[leader], bytes=CANARY_BYTES, not_made=why) for leader in leaders)
+            return tuple(CanaryReads(host=hosts[leader], bytes=CANARY_BYTES, not_read_reason=why) for leader in leaders)
         numbers = [self.after + OF_CANARIES + number for number in range(count)]
         below = memory_of_host()["Cached"]
         for number in numbers:
@@ -104,16 +104,16 @@ class Canaries:
         reads = CanaryReads(
             host=self.group.host,
             bytes=CANARY_BYTES,
-            saved_seconds=saved,
-            again_seconds=again,
-            dropped_seconds=dropped,
-            behind_seconds=behind,
-            elsewhere_seconds=elsewhere,
+            first_read_seconds=saved,
+            reread_seconds=again,
+            dropped_read_seconds=dropped,
+            dropped_reread_seconds=behind,
+            other_client_seconds=elsewhere,
             client=client,
             client_own_seconds=theirs,
             judged_seconds=judged,
-            judged_behind_seconds=judged_behind,
-            below_bytes=max(0, below),
+            judged_reread_seconds=judged_behind,
+            cache_growth_bytes=max(0, below),
         )
         gathered = self.group.gather(reads if mine else None)
         for number in numbers:

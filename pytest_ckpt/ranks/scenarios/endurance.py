@@ -14,7 +14,7 @@ from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.measurement import Endurance, FillLevel, NearFull
 from pytest_ckpt.facts.targets import NEEDS
 from pytest_ckpt.ranks.content import PAGE_BYTES, Content, TensorKey, content_seed
-from pytest_ckpt.sizing.near_full import LEVELS, ballast_name, why_not
+from pytest_ckpt.sizing.near_full import LEVELS, ballast_name, unavailable_reason
 from pytest_ckpt.sizing.patterns import PATTERNS, SAVES_OF_A_LEVEL
 from pytest_ckpt.sizing.record import MAXIMUM_ENDURANCE_SAVES, TOLD_OF_ENDURANCE
 
@@ -108,7 +108,7 @@ class LongRun:
             return
         store = cast("StoreOnVolume", self._store)
         volume = self._group.share(store.volume(self._subject))
-        if reason := why_not(volume, one_checkpoint_bytes):
+        if reason := unavailable_reason(volume, one_checkpoint_bytes):
             self._send("near_full", None, f"The volume was not filled: {reason}.")
             return
         levels = [self._level(store, 0.0, 0)]
@@ -150,8 +150,8 @@ class LongRun:
         name = ballast_name(level, self._group.rank)
         with self._do.stage("ballast", self._do.all("ballast", "near_full", level)):
             with self._activity.in_phase("write", name):
-                is_whole = self._write(store, name, content, share, int(level * 100))
-            refused = self._group.any_of(not is_whole)
+                is_complete = self._write(store, name, content, share, int(level * 100))
+            refused = self._group.any_of(not is_complete)
         return None if refused else share * self._group.size
 
     def _write(self, store: StoreOnVolume, name: str, content: Content, size: int, mark: int) -> bool:

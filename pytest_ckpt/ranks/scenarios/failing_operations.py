@@ -186,7 +186,7 @@ class OperationsThatMayFail:
             with self._do.stage("verify", at.at("verify")):
                 checks.append(self._engine.verify(content))
         tried = self._tried("load", error, seconds, quiet)
-        self._take_in(checks, number, resident, is_whole=not tried.failed)
+        self._take_in(checks, number, resident, is_complete=not tried.failed)
         self._engine.release()
         return tried
 
@@ -245,24 +245,24 @@ class OperationsThatMayFail:
             operation = OperationTrial(
                 kind=kind,
                 seconds=max(of_rank[1] for of_rank in gathered),
-                quiet_seconds=gathered[quietest][2],
-                quiet_rank=quietest,
+                longest_stall_seconds=gathered[quietest][2],
+                stalled_rank=quietest,
                 error=next((e for e, _, _ in gathered if e and e != _ELSEWHERE), ""),
             )
         return TrialResult(operation=cast("OperationTrial", self._group.share(operation)), ended=time.perf_counter())
 
     def _take_in(
-        self, checks: list[Comparison], number: int, resident: tuple[int, int] | None, *, is_whole: bool
+        self, checks: list[Comparison], number: int, resident: tuple[int, int] | None, *, is_complete: bool
     ) -> None:
         """Add what a load brought; of one that failed, only what was wrong."""
         faults = self._do.faults(checks, number)
         own = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks), faults, resident)
         gathered, found = self._group.gather(own), self.compared
         for checked, count, of_rank, _ in gathered:
-            found.checked += checked if is_whole else 0
+            found.checked += checked if is_complete else 0
             found.fault_count += count
             found.faults += of_rank[:_MAXIMUM_FAULTS]
-        if gathered and is_whole:
+        if gathered and is_complete:
             found.expected += self._layout_bytes
             counts = [of_rank[3] for of_rank in gathered]
             known = [count for count in counts if count is not None]

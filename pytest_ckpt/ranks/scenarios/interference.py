@@ -121,7 +121,7 @@ class InterferenceScenario:
                 ranks=ranks,
                 neighbour_ranks=self._group.size - ranks,
                 bytes=saves[True][0].bytes,
-                alone_seconds=tuple(o.seconds for o in saves[False]),
+                undisturbed_seconds=tuple(o.seconds for o in saves[False]),
                 contended_seconds=tuple(o.seconds for o in saves[True]),
                 bursts=sum(g[0] for g in gathered),
                 neighbour_bytes=sum(g[1] for g in gathered),
@@ -179,9 +179,9 @@ class InterferenceScenario:
             found = MixedLoad(
                 reads=f"{READERS} readers a host, {READ_BYTES >> 10} KiB at random places of {count} files, "
                 f"{PAUSE_SECONDS * 1000:g} ms between two reads of a reader, {ways}",
-                alone_p99_seconds=tuple(p99[False]),
+                undisturbed_p99_seconds=tuple(p99[False]),
                 contended_p99_seconds=tuple(p99[True]),
-                alone_reads=tuple(counts[False]),
+                undisturbed_reads=tuple(counts[False]),
                 contended_reads=tuple(counts[True]),
                 save_seconds=tuple(saves),
             )

@@ -99,8 +99,8 @@ class TierScenario:
         self._delete_drained(on_target)
         found = Tiers(
             bytes=self.bytes,
-            alone_seconds=tuple(self._seconds[False]),
-            beside_seconds=tuple(self._seconds[True]),
+            undisturbed_seconds=tuple(self._seconds[False]),
+            during_drain_seconds=tuple(self._seconds[True]),
             drain_seconds=tuple(self._drained),
             whole=whole,
             torn=torn,
@@ -424,7 +424,7 @@ class PartnerScenario:
         if self.group.rank in lost:
             self.do.delete_own(newest)
         self._delete_held([way for way in copies if way.to in lost], newest)
-        self._remove_folder(newest, on=lost)
+        self._remove_directory(newest, on=lost)
 
     def _delete_held(self, copies: Sequence[PartnerTransfer], number: int) -> None:
         """Delete copies where they are held."""
@@ -432,9 +432,9 @@ class PartnerScenario:
         for way in copies:
             if way.to == self.group.rank:
                 self.tier.delete(ref, [name for name, _ in self._sizes[way.whose]])
-        self._remove_folder(number + _TO_COPY, on=[way.to for way in copies])
+        self._remove_directory(number + _TO_COPY, on=[way.to for way in copies])
 
-    def _remove_folder(self, number: int, *, on: Sequence[int]) -> None:
+    def _remove_directory(self, number: int, *, on: Sequence[int]) -> None:
         """Remove what is left of a checkpoint on the hosts of these ranks."""
         self.group.wait()
         if leads(self.group, self.tier) and self._is_here(on):
@@ -449,7 +449,7 @@ class PartnerScenario:
         there = [rank for rank in range(self.group.size) if came_back or rank not in lost]
         if self.group.rank in there:
             self.do.delete_own(newest)
-        self._remove_folder(newest, on=there)
+        self._remove_directory(newest, on=there)
         self._delete_held([way for way in copies if way.to not in lost], newest)
 
     def _bytes_of(self, ways: Sequence[PartnerTransfer]) -> int:

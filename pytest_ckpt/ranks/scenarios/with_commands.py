@@ -1,8 +1,8 @@
 """Saves and loads in a launch of its own, in which rank 0 has the controller run commands that change the storage.
 
-Failover: a component of the storage is broken at random moments of saves and loads, and mended after each. It comes
+Failover: a component of the storage is broken at random moments of saves and loads, and repaired after each. It comes
 after all other launches: the storage may rebuild for long, and nothing else is to be measured then. For each moment:
-operations one after the other, until the break command has returned; the mend command; a save while the storage
+operations one after the other, until the break command has returned; the repair command; a save while the storage
 rebuilds. Every checkpoint that was committed is loaded, and every byte of it compared.
 
 Upgrade: saves and loads in turns while a command restarts or upgrades the storage, which must serve meanwhile.
@@ -167,7 +167,7 @@ class FailoverRun(RunWithCommands):
         return not not_run
 
     def _broken(self, kind: TriedKind, usual_seconds: float) -> str:
-        """Break something in one operation of a kind, mend it and save; return why there is no use in going on."""
+        """Break something in one operation of a kind, repair it and save; return why there is no use in going on."""
         share = self._share()
         listed: list[OperationTrial] = []
         asked: RequestedCommand | None = None
@@ -194,11 +194,11 @@ class FailoverRun(RunWithCommands):
             # Nothing was broken: an error is no way to fail that a failover would excuse.
             self._hold(tried)
         broke = self._heard(asked)
-        mended = self._run_command("mend")
+        repaired = self._run_command("repair")
         not_run = "" if broke.is_good else broke.sentence
-        not_run = not_run or ("" if mended.is_good else mended.sentence)
-        if not mended.is_good:
-            self._add(kind, moment, broke, listed, mended)
+        not_run = not_run or ("" if repaired.is_good else repaired.sentence)
+        if not repaired.is_good:
+            self._add(kind, moment, broke, listed, repaired)
             return not_run
         in_error = kind == "save" and tried.failed and self._try.is_committed(self._free)
         # First the save, while the storage rebuilds; then what was committed before, where nobody could look at it yet.
@@ -207,7 +207,7 @@ class FailoverRun(RunWithCommands):
         lost = self._try.load(before, self._next("load")).operation.error if pending else ""
         if not after.error and not lost:
             lost = self._load_whole().operation.error
-        self._add(kind, moment, broke, listed, mended, after=after, in_error=in_error, lost=lost)
+        self._add(kind, moment, broke, listed, repaired, after=after, in_error=in_error, lost=lost)
         return not_run
 
     def _after(self, kind: TriedKind) -> None:
@@ -219,9 +219,9 @@ class FailoverRun(RunWithCommands):
         self,
         kind: TriedKind,
         moment: float,
-        broke: CommandRun,
+        fault: CommandRun,
         stated: list[OperationTrial],
-        mended: CommandRun,
+        repaired: CommandRun,
         *,
         after: OperationTrial | None = None,
         in_error: bool = False,
@@ -231,9 +231,9 @@ class FailoverRun(RunWithCommands):
             FailoverTrial(
                 kind=kind,
                 moment_seconds=moment,
-                broke=broke,
+                fault=fault,
                 operations=tuple(stated),
-                mended=mended,
+                repaired=repaired,
                 after=after,
                 committed_in_error=in_error,
                 lost=lost,
@@ -243,8 +243,8 @@ class FailoverRun(RunWithCommands):
     def _tell(self, not_run: str) -> None:
         compared = self._try.compared
         found = Failover(
-            break_command="",
-            mend_command="",
+            fault_command="",
+            repair_command="",
             undisturbed=self._undisturbed,
             trials=tuple(self._trials),
             integrity=compared.integrity,

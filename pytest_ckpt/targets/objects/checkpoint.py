@@ -87,14 +87,14 @@ class ObjectSink:
         is_last = offset + len(view) == self._size
         if into or len(view) > self._part_bytes or (len(view) < self._part_bytes and not is_last):
             raise OSError(errno.EINVAL, "parts are whole and at multiples of their size", self._name)
-        self._send(number + 1, view, is_whole=is_last and not number)
+        self._send(number + 1, view, is_complete=is_last and not number)
 
     def finish(self) -> Entry:
         """End the object; return what the store then acknowledges of it. Raises OSError where that is not all."""
         with self._phases.phase("fsync", self._name):
             if self._rest or not self._sent:
                 with memoryview(self._rest) as part:
-                    self._send(len(self._sent) + 1, part, is_whole=not self._sent)
+                    self._send(len(self._sent) + 1, part, is_complete=not self._sent)
                 self._rest = bytearray()
             listed = [(number, *self._sent[number]) for number in sorted(self._sent)]
             size = parts.check_whole(
@@ -124,13 +124,13 @@ class ObjectSink:
     def _send_next(self, part: memoryview) -> None:
         if not self._upload:
             self._upload = self._bucket.begin_upload(self._key)
-        self._send(len(self._sent) + 1, part, is_whole=False)
+        self._send(len(self._sent) + 1, part, is_complete=False)
 
-    def _send(self, number: int, view: memoryview, *, is_whole: bool) -> None:
+    def _send(self, number: int, view: memoryview, *, is_complete: bool) -> None:
         with self._lock:
             if number in self._sent:
                 raise OSError(errno.EINVAL, "the part is there", self._name)
-        if is_whole and not self._upload:
+        if is_complete and not self._upload:
             etag, checksum = "", self._bucket.put(self._key, view)
         elif number > parts.MAXIMUM_PARTS:
             raise OSError(errno.EFBIG, f"an object has at most {parts.MAXIMUM_PARTS:,} parts", self._name)
@@ -190,12 +190,12 @@ class ObjectsDraft(DraftWithoutPaths):
             self._finished.append(Entry(name=name, bytes=seen.bytes, checksum=f"etag:{seen.etag}"))
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Say what the store has acknowledged; there are no folders."""
+        """Say what the store has acknowledged; there are no directories."""
         proof = DurabilityProof(
             files_attempted=len(self._sinks) + len(self._adopted),
             files_returned=len(self._finished),
-            folders_attempted=0,
-            folders_returned=0,
+            directories_attempted=0,
+            directories_returned=0,
             acknowledged=tuple(sorted({CHECKED if e.checksum.startswith("crc32:") else SIZED for e in self._finished})),
         )
         return tuple(self._finished), proof

@@ -221,7 +221,7 @@ class Bucket:
         """Return all keys that begin with a prefix."""
         return [text for page in self._list(prefix) for text in _texts(page, "Contents", "Key")]
 
-    def folders(self, prefix: str) -> list[str]:
+    def directories(self, prefix: str) -> list[str]:
         """Return what stands between a prefix and the next slash in all keys that have one, with both."""
         return [text for page in self._list(prefix, "/") for text in _texts(page, "CommonPrefixes", "Prefix")]
 

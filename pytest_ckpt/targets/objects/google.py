@@ -121,7 +121,7 @@ class Page:
     """A page of a listing; ``next`` names the next one, empty behind the last."""
 
     objects: Sequence[ListedObject]
-    folders: Sequence[str]
+    directories: Sequence[str]
     next: str
     headers: Mapping[str, str]
 
@@ -152,7 +152,7 @@ _PIECE = re.compile(r"(?P<key>.+)\.upload-(?P<upload>[0-9a-f]{16})/(?:(?P<name>[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ComposedPart:
-    """A part, or several that were made one, or (``name`` empty) the folder of all, by its own key."""
+    """A part, or several that were made one, or (``name`` empty) the directory of all, by its own key."""
 
     key: str
     upload: str
@@ -229,9 +229,9 @@ class GoogleAdapter(S3Adapter):
         for item in page.objects:
             if not piece_of(item.key):
                 added(top, "Contents", Key=item.key, ETag=item.etag, Size=str(item.bytes))
-        for folder in page.folders:
-            if not piece_of(folder):
-                added(top, "CommonPrefixes", Prefix=folder)
+        for directory in page.directories:
+            if not piece_of(directory):
+                added(top, "CommonPrefixes", Prefix=directory)
         return answer_of(top, page.headers)
 
     def _page(self, what: str, place: str, **words: str) -> Page:
@@ -240,7 +240,7 @@ class GoogleAdapter(S3Adapter):
         said = parsed(answer, place)
         return Page(
             objects=[object_of(item) for item in said.get("items", ())],
-            folders=said.get("prefixes", ()),
+            directories=said.get("prefixes", ()),
             next=str(said.get("nextPageToken", "")),
             headers=answer.headers,
         )

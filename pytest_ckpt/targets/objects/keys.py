@@ -115,7 +115,10 @@ class PrefixKeys:
 
 
 def sort_out(
-    keys: Iterable[str], files: Mapping[str, Sequence[str]], beside: Mapping[str, Sequence[str]], folders: Sequence[str]
+    keys: Iterable[str],
+    files: Mapping[str, Sequence[str]],
+    beside: Mapping[str, Sequence[str]],
+    directories: Sequence[str],
 ) -> PrefixKeys:
     """Tell a run's own keys (below its prefix) from others, by the names that it may have made.
 
@@ -133,7 +136,7 @@ def sort_out(
         elif (
             (of_checkpoint and parts[2] in files[parts[0]])
             or (len(parts) == 2 and parts[1] in beside.get(parts[0], ()))
-            or (len(parts) > 1 and parts[0] in folders)
+            or (len(parts) > 1 and parts[0] in directories)
             or key == TRIAL
         ):
             own.append(key)

@@ -51,7 +51,7 @@ def check_whole(name: str, parts: Sequence[tuple[int, int]], size: int | None, s
     ``size`` is that of the object where it was known before.
     """
     total = sum(count for _, count in parts)
-    is_whole = all(number == place for place, (number, _) in enumerate(parts, 1))
-    if not is_whole or any(count != step for _, count in parts[:-1]) or (size is not None and total != size):
+    is_complete = all(number == place for place, (number, _) in enumerate(parts, 1))
+    if not is_complete or any(count != step for _, count in parts[:-1]) or (size is not None and total != size):
         raise OSError(errno.EIO, "parts are missing", name)
     return total

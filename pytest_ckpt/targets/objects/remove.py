@@ -45,7 +45,7 @@ def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
         identity = None
     if (identity,) != area.identity:
         return [f"{place.url} was not removed: it is no longer the area that this run made"]
-    names = (asked["files"], asked["beside"], asked["folders"])
+    names = (asked["files"], asked["beside"], asked["directories"])
     # An upload that is aborted first cannot become an object meanwhile.
     own_uploads = set(sort_out({key[len(below) :] for key, _ in uploads}, *names).own)
     left = [

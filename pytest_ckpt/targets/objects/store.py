@@ -93,7 +93,7 @@ class ObjectStore(StoreWithoutCache):
     def committed(self, subject: str) -> Sequence[int]:
         """Return the numbers of checkpoints that have a marker."""
         keys = [key.split("/")[-2:] for key in self._bucket.keys(f"{self._below}{subject}/")]
-        numbers = {checkpoint_number(folder) for folder, name in keys if name == MARKER}
+        numbers = {checkpoint_number(directory) for directory, name in keys if name == MARKER}
         return sorted(number for number in numbers if number is not None)
 
     def open(self, ref: CheckpointRef, phases: Phases) -> ObjectsCommitted:
@@ -107,7 +107,7 @@ class ObjectStore(StoreWithoutCache):
             self._bucket.delete(f"{self._key(ref)}/{name}")
 
     def finish_delete(self, ref: CheckpointRef) -> None:
-        """Nothing is left: there are no folders."""
+        """Nothing is left: there are no directories."""
 
     def clear(self, subject: str) -> None:
         """Nothing is left."""

@@ -208,8 +208,8 @@ class ObjectTarget:
         """Return the prefixes of runs whose controller does not run on this host: it is gone, or elsewhere."""
         with contextlib.closing(self._bucket()) as bucket:
             try:
-                folders = bucket.folders(f"{self._place.below}{RUN}")
-                return [leftover for folder in folders if (leftover := self._leftover(bucket, folder))]
+                directories = bucket.directories(f"{self._place.below}{RUN}")
+                return [leftover for directory in directories if (leftover := self._leftover(bucket, directory))]
             except OSError as error:
                 raise refusal(f"{self._name}: earlier runs cannot be looked for", error) from None
 
@@ -219,7 +219,7 @@ class ObjectTarget:
             "area": to_plain(dataclasses.replace(area, access=self._access)),
             "files": {subject: sorted(files) for subject, files in names.files.items()},
             "beside": {subject: sorted(files) for subject, files in names.beside.items()},
-            "folders": sorted(names.folders),
+            "directories": sorted(names.directories),
             "keep_area": keep_area,
         }
         place = prefix_of(area)
@@ -232,17 +232,17 @@ class ObjectTarget:
             return [f"{place.url} was not removed: {error}; {_by_hand(place, self._access)}"]
         return left
 
-    def _leftover(self, bucket: Bucket, folder: str) -> Leftover | None:
+    def _leftover(self, bucket: Bucket, directory: str) -> Leftover | None:
         try:
-            owner = json.loads(bucket.get(f"{folder}{OWNER}"))
+            owner = json.loads(bucket.get(f"{directory}{OWNER}"))
             run_id, host, alive = str(owner["run"]), str(owner["host"]), is_alive(owner)
             elsewhere = host_elsewhere(owner)
         except (FileNotFoundError, ValueError, LookupError, TypeError, OverflowError):
             return None
         if alive:
             return None
-        place = dataclasses.replace(self._place, prefix=folder.rstrip("/"))
-        uploads = len(bucket.uploads(folder))
+        place = dataclasses.replace(self._place, prefix=directory.rstrip("/"))
+        uploads = len(bucket.uploads(directory))
         what = f"{place.url} with {uploads} unfinished uploads" if uploads else place.url
         command = place.removal(self._access)
         return Leftover(what=what, why=f"run {run_id} of {host}", command=command, elsewhere=elsewhere)

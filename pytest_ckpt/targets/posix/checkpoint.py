@@ -37,10 +37,10 @@ _OPEN_FLAGS = {
 _POLL_SECONDS = 0.001
 
 
-class FolderSyncs:
-    """What one rank's draft, or one commit, does to make the names in folders durable.
+class DirectorySyncs:
+    """What one rank's draft, or one commit, does to make the names in directories durable.
 
-    A folder is owed from the moment at which a name in it is made or changed. So a call that is left out, or raises,
+    A directory is owed from the moment at which a name in it is made or changed. So a call that is left out, or raises,
     shows as one that was owed and did not return.
     """
 
@@ -49,18 +49,18 @@ class FolderSyncs:
         self.returned = 0
 
     def owe(self) -> None:
-        """Count a folder that must become durable, before anything is done for it."""
+        """Count a directory that must become durable, before anything is done for it."""
         self.attempted += 1
 
-    def sync(self, folder: Path) -> None:
-        """Fsync a folder that is owed, and count that it returned."""
-        sync_folder(folder)
+    def sync(self, directory: Path) -> None:
+        """Fsync a directory that is owed, and count that it returned."""
+        sync_directory(directory)
         self.returned += 1
 
 
-def sync_folder(folder: Path) -> None:
-    """Fsync a folder: the names in it."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync_directory(directory: Path) -> None:
+    """Fsync a directory: the names in it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
@@ -177,15 +177,15 @@ def _allocate(descriptor: int, size: int) -> None:
 
 
 class PosixCalls:
-    """The files of one save in ``folder``; ``data`` is what each is to hold, by its number.
+    """The files of one save in ``directory``; ``data`` is what each is to hold, by its number.
 
     Lanes call it side by side, no two of them on one file.
     """
 
     def __init__(
-        self, folder: Path, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer], phases: Phases
+        self, directory: Path, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer], phases: Phases
     ) -> None:
-        self._folder, self._files, self._data, self._phases = folder, files, data, phases
+        self._directory, self._files, self._data, self._phases = directory, files, data, phases
         self._renames = {number: file.renames for number, file in files.items()}
         # Of one file a job may have several descriptors: what is open for reading alone is the first to be closed.
         self._open: dict[int, list[int]] = {number: [] for number in files}
@@ -207,8 +207,8 @@ class PosixCalls:
 
     def make(self, step: Step) -> None:
         """Make the calls of a step."""
-        if step.call == "fsync folder":
-            sync_folder(self._folder)
+        if step.call == "fsync directory":
+            sync_directory(self._directory)
         else:
             self._make[step.call](step, self._files[step.file])
 
@@ -219,7 +219,7 @@ class PosixCalls:
                 os.close(handles.pop())
 
     def _path(self, number: int) -> Path:
-        return self._folder / self._files[number].name_before(self._renames[number])
+        return self._directory / self._files[number].name_before(self._renames[number])
 
     def _top(self, step: Step) -> int:
         return (self._open[step.file] or self._to_read[step.file])[-1]
@@ -253,72 +253,72 @@ class PosixCalls:
 
     def _rename(self, step: Step, file: ReplayedFile) -> None:
         left = self._renames[step.file] - 1
-        self._path(step.file).rename(self._folder / file.name_before(left))
+        self._path(step.file).rename(self._directory / file.name_before(left))
         self._renames[step.file] = left
 
 
 class PosixDraft:
-    """This rank's files in ``folder``; ``publish`` commits the checkpoint from the entries of all ranks."""
+    """This rank's files in ``directory``; ``publish`` commits the checkpoint from the entries of all ranks."""
 
     def __init__(
-        self, folder: Path, way: DirectSupport, phases: Phases, publish: Callable[[Sequence[Entry]], CommitProof]
+        self, directory: Path, way: DirectSupport, phases: Phases, publish: Callable[[Sequence[Entry]], CommitProof]
     ) -> None:
-        self._folder, self._way, self._phases, self._publish = folder, way, phases, publish
+        self._directory, self._way, self._phases, self._publish = directory, way, phases, publish
         self._names: list[str] = []
         self._finished: list[Entry] = []
-        self._folders = FolderSyncs()
-        with phases.phase("open", folder.name):
-            make_folder(folder)
-        self._folders.owe()
+        self._directories = DirectorySyncs()
+        with phases.phase("open", directory.name):
+            make_directory(directory)
+        self._directories.owe()
 
     def create(self, name: str, size: int | None) -> Sink:
         """Begin a file."""
         self._names.append(name)
-        path = self._folder / name
+        path = self._directory / name
         if size is None:
             return SinkInOrder(path, self._phases, self._finished.append)
         return SinkAtOffsets(path, size, self._way, self._phases, self._finished.append)
 
     def location(self) -> str:
-        """Return the folder."""
-        return str(self._folder)
+        """Return the directory."""
+        return str(self._directory)
 
     def replay(self, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer]) -> PosixCalls:
-        """Begin a replay in the folder."""
-        return PosixCalls(self._folder, files, data, self._phases)
+        """Begin a replay in the directory."""
+        return PosixCalls(self._directory, files, data, self._phases)
 
     def adopt(self, names: Collection[str]) -> None:
         """Take files that a library wrote, and fsync each of them."""
         for name in names:
             self._names.append(name)
             with self._phases.phase("fsync", name):
-                size = sync(self._folder / name)
+                size = sync(self._directory / name)
             self._finished.append(Entry(name=name, bytes=size))
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Fsync the folder."""
-        if not self._folders.returned:
-            with self._phases.phase("directory", self._folder.name):
-                self._folders.sync(self._folder)
+        """Fsync the directory."""
+        if not self._directories.returned:
+            with self._phases.phase("directory", self._directory.name):
+                self._directories.sync(self._directory)
         proof = DurabilityProof(
             files_attempted=len(self._names),
             files_returned=len(self._finished),
-            folders_attempted=self._folders.attempted,
-            folders_returned=self._folders.returned,
+            directories_attempted=self._directories.attempted,
+            directories_returned=self._directories.returned,
         )
         return tuple(self._finished), proof
 
     def commit(self, entries: Sequence[Entry]) -> CommitProof:
-        """Rename the folder."""
+        """Rename the directory."""
         return self._publish(entries)
 
     def abort(self) -> None:
-        """Remove this rank's files; the folder stays for the others."""
-        unlink(self._folder, self._names)
+        """Remove this rank's files; the directory stays for the others."""
+        unlink(self._directory, self._names)
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder that another rank may have made already; a symbolic link in its place is not one.
+def make_directory(directory: Path) -> None:
+    """Make a directory that another rank may have made already; a symbolic link in its place is not one.
 
     A client may remember for a moment that there was none, when another host has just made it: STALE allows that. To
     make it is then tried again, which asks the server, and not the client's memory.
@@ -326,9 +326,9 @@ def make_folder(folder: Path) -> None:
 
     def make() -> None:
         try:
-            folder.mkdir()
+            directory.mkdir()
         except FileExistsError:
-            if not stat.S_ISDIR(folder.lstat().st_mode):
+            if not stat.S_ISDIR(directory.lstat().st_mode):
                 raise
 
     until_seen(make)
@@ -356,9 +356,9 @@ def sync(file: Path) -> int:
         os.close(descriptor)
 
 
-def unlink(folder: Path, names: Collection[str]) -> None:
-    """Remove files of a folder, through no symbolic link in its place."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+def unlink(directory: Path, names: Collection[str]) -> None:
+    """Remove files of a directory, through no symbolic link in its place."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         for name in names:
             os.unlink(name, dir_fd=descriptor)
@@ -371,14 +371,14 @@ _READ_BYTES = 64 << 20
 
 
 class PosixCommitted:
-    """The files in a folder, read in the phases of whoever opened them."""
+    """The files in a directory, read in the phases of whoever opened them."""
 
-    def __init__(self, folder: Path, way: DirectSupport, phases: Phases) -> None:
-        self._folder, self._way, self._phases = folder, way, phases
+    def __init__(self, directory: Path, way: DirectSupport, phases: Phases) -> None:
+        self._directory, self._way, self._phases = directory, way, phases
 
     def entries(self) -> Sequence[Entry]:
         """Return all files of it."""
-        with os.scandir(self._folder) as found:
+        with os.scandir(self._directory) as found:
             return sorted(
                 (Entry(name=e.name, bytes=e.stat(follow_symlinks=False).st_size) for e in found), key=lambda e: e.name
             )
@@ -386,15 +386,15 @@ class PosixCommitted:
     def source(self, name: str, *, fresh: bool = False) -> SourceAtOffsets:
         """Open a file for reads at offsets, around the page cache where the target takes that."""
         kind = FreshSource if fresh else SourceAtOffsets
-        return kind(self._folder / name, self._way, self._phases)
+        return kind(self._directory / name, self._way, self._phases)
 
     def file(self, name: str) -> CountedFile:
         """Open a file as a file object, through the page cache."""
-        return CountedFile(self._folder / name, self._phases)
+        return CountedFile(self._directory / name, self._phases)
 
     def local_path(self, name: str) -> str:
         """Return where a file lies."""
-        return str(self._folder / name)
+        return str(self._directory / name)
 
 
 class SourceAtOffsets:

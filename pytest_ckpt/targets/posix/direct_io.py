@@ -133,9 +133,9 @@ class DirectFile:
         return descriptor
 
 
-def try_direct(folder: str) -> None:
+def try_direct(directory: str) -> None:
     """Write a page past the page cache, into a file that is removed; `pytest-ckpt doctor` calls it in a child."""
-    file = Path(folder) / f"pytest-ckpt-doctor-{own_name()}"
+    file = Path(directory) / f"pytest-ckpt-doctor-{own_name()}"
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_DIRECT, 0o600)
         try:

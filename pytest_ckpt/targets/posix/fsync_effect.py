@@ -28,10 +28,10 @@ _SECTORS_WRITTEN = 6  # of the fields of a device's stat: Documentation/block/st
 _NO_CACHESTAT = (errno.ENOSYS, errno.EPERM, errno.ENOTSUP)
 
 
-def fsync_counts(folder: Path, devices: Path = _DEVICES) -> FsyncCounts:
-    """Write a file in ``folder``, fsync it, and return what the kernel counted; the file is removed. Raises OSError."""
-    file = folder / f"canary-{own_name()}"
-    mount = mount_of(folder.resolve())
+def fsync_counts(directory: Path, devices: Path = _DEVICES) -> FsyncCounts:
+    """Write a file in ``directory``, fsync it, remove it, and return what the kernel counted. Raises OSError."""
+    file = directory / f"canary-{own_name()}"
+    mount = mount_of(directory.resolve())
     unsafe = next(iter(unsafe_options(_options(mount))), "")
     if not unsafe and mount.file_system == "zfs" and ignores_fsync(mount.source):
         unsafe = "sync=disabled"

@@ -1,4 +1,4 @@
-"""Names of a run's files and folders on a mounted file system."""
+"""Names of a run's files and directories on a mounted file system."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d{4,})(?:-again-\d+)?")
 
 
 def checkpoint_name(index: int, attempt: int = 0) -> str:
-    """Return the name of the folder of checkpoint ``index`` (from 1); no two attempts have the same.
+    """Return the name of the directory of checkpoint ``index`` (from 1); no two attempts have the same.
 
-    A job never uses a step's name again. A client may remember for a moment the folder that had a name before.
+    A job never uses a step's name again. A client may remember for a moment the directory that had a name before.
     """
     return f"checkpoint-{index:04d}" + (f"-again-{attempt}" if attempt else "")
 
 
 def partial_name(index: int, attempt: int = 0) -> str:
-    """Return the name that the folder has until the checkpoint is committed."""
+    """Return the name that the directory has until the checkpoint is committed."""
     return checkpoint_name(index, attempt) + _PARTIAL
 
 
 def is_of_a_checkpoint(name: str) -> bool:
-    """Return whether a folder of that name is one of a checkpoint's, committed or not."""
+    """Return whether a directory of that name is one of a checkpoint's, committed or not."""
     return checkpoint_number(name.removesuffix(_PARTIAL)) is not None
 
 
 def checkpoint_number(name: str) -> int | None:
-    """Return the number of a committed checkpoint by its folder's name; None for anything else."""
+    """Return the number of a committed checkpoint by its directory's name; None for anything else."""
     found = _CHECKPOINT.fullmatch(name)
     return int(found[1]) if found else None

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 _DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
-Gauge = Literal["cachestat", "mincore"]
+Probe = Literal["cachestat", "mincore"]
 
 _SYS_CACHESTAT = 451  # the same number on every architecture; Linux 6.5 and later
 CANARY_BYTES = 4 << 20
-SEEN = 0.9  # a gauge that sees less than this of a file just read is blind here
+SEEN = 0.9  # a probe that sees less than this of a file just read is blind here
 # Another job may drop the caches of this host between a read and a look; of a slow target, a read takes long.
 TRIES = 8
 
@@ -98,34 +98,34 @@ class _Counts(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_uint64) for name in ("cache", "dirty", "writeback", "evicted", "recently_evicted"))
 
 
-def resident_bytes(path: Path, gauge: Gauge) -> tuple[int, int]:
-    """Return (resident, size) of a file in bytes. Raises OSError when the gauge cannot be read."""
+def resident_bytes(path: Path, probe: Probe) -> tuple[int, int]:
+    """Return (resident, size) of a file in bytes. Raises OSError when the probe cannot be read."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         size = os.fstat(descriptor).st_size
         if size == 0:
             return 0, 0
-        pages = page_counts(descriptor).cached if gauge == "cachestat" else _mincore(descriptor, size)
+        pages = page_counts(descriptor).cached if probe == "cachestat" else _mincore(descriptor, size)
         return min(size, pages * mmap.PAGESIZE), size
     finally:
         os.close(descriptor)
 
 
-def find_gauge(folder: Path) -> Gauge | None:
+def find_gauge(directory: Path) -> Probe | None:
     """Find a call that tells the truth on this file system, or None.
 
     Not every file system keeps its data where the kernel counts it (overlays, file systems with caches of their
-    own): so a file is written, read, and must then be seen in the cache before a gauge is believed.
+    own): so a file is written, read, and must then be seen in the cache before a probe is believed.
     """
-    with canary_in(folder) as canary:
+    with canary_in(directory) as canary:
         tries = (_gauge_that_sees(canary) for _ in range(TRIES))
-        return next((gauge for gauge in tries if gauge), None)
+        return next((probe for probe in tries if probe), None)
 
 
 @contextlib.contextmanager
-def canary_in(folder: Path) -> Iterator[Path]:
-    """Write a file of some MiB in a folder and fsync it; it is removed at the end."""
-    canary = folder / f"canary-{own_name()}"
+def canary_in(directory: Path) -> Iterator[Path]:
+    """Write a file of some MiB in a directory and fsync it; it is removed at the end."""
+    canary = directory / f"canary-{own_name()}"
     try:
         descriptor = os.open(canary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -145,17 +145,17 @@ def read_whole(path: Path) -> None:
             pass
 
 
-def _gauge_that_sees(path: Path) -> Gauge | None:
-    """Read a file and return the first gauge that sees it in the page cache."""
+def _gauge_that_sees(path: Path) -> Probe | None:
+    """Read a file and return the first probe that sees it in the page cache."""
     read_whole(path)
-    gauges: tuple[Gauge, ...] = ("cachestat", "mincore")
-    for gauge in gauges:
+    probes: tuple[Probe, ...] = ("cachestat", "mincore")
+    for probe in probes:
         try:
-            resident, size = resident_bytes(path, gauge)
+            resident, size = resident_bytes(path, probe)
         except OSError:
             continue
         if size and resident >= SEEN * size:
-            return gauge
+            return probe
     return None
 
 
@@ -202,9 +202,9 @@ def _mincore(descriptor: int, size: int) -> int:
         _libc.munmap(address, size)
 
 
-def seen_storage(folder: Path) -> StorageStack:
-    """Return what lies below a folder; ``blind`` also names a file below whose cached pages cannot be counted."""
-    stack = storage_stack(folder.resolve())
+def seen_storage(directory: Path) -> StorageStack:
+    """Return what lies below a directory; ``blind`` also names a file below whose cached pages cannot be counted."""
+    stack = storage_stack(directory.resolve())
     if not stack.files:
         return stack
     try:
@@ -218,22 +218,22 @@ def seen_storage(folder: Path) -> StorageStack:
     return stack
 
 
-def find_gauge_to_the_end(folder: Path) -> Gauge | None:
-    """Find a call that counts cached pages of files in a folder, and of files of this host below them; None: none does.
+def find_gauge_to_the_end(directory: Path) -> Probe | None:
+    """Find a call that counts cached pages of files in a directory, and of files below them; None: none does.
 
     A file is written and read, and must then be seen in the cache: on the target and, where the bytes are in a file of
     this host, there too. A cache between both that a drop does not reach would hide the reads from the file below.
     """
-    stack = seen_storage(folder)
-    gauge = None if stack.blind else find_gauge(folder)
-    if gauge is None or not stack.files:
-        return gauge
-    return gauge if FileBelow(stack).counts_reads(folder) else None
+    stack = seen_storage(directory)
+    probe = None if stack.blind else find_gauge(directory)
+    if probe is None or not stack.files:
+        return probe
+    return probe if FileBelow(stack).counts_reads(directory) else None
 
 
-def try_gauge(folder: str) -> Gauge | None:
+def try_gauge(directory: str) -> Probe | None:
     """Return what `find_gauge_to_the_end` finds; a controller calls it in a child."""
-    return find_gauge_to_the_end(Path(folder))
+    return find_gauge_to_the_end(Path(directory))
 
 
 class FileBelow:
@@ -266,7 +266,7 @@ class FileBelow:
             finally:
                 os.close(descriptor)
 
-    def counts_reads(self, folder: Path) -> bool:
+    def counts_reads(self, directory: Path) -> bool:
         """Return whether a file that is read from the target after a drop is then cached below.
 
         The drop is the one that is there for loads: of these files, or else of the whole host. A loop device with
@@ -274,7 +274,7 @@ class FileBelow:
         """
         if self._is_direct:
             return True
-        with canary_in(folder) as canary:
+        with canary_in(directory) as canary:
             return any(self._counts_a_read(canary, whole_host=bool(number % 2)) for number in range(TRIES))
 
     def _counts_a_read(self, canary: Path, *, whole_host: bool) -> bool:

@@ -70,7 +70,7 @@ def _loop_mount(point: Path) -> Mount:
     mounts = all_mounts()
     here = [m for m in mounts if m.mount_point == str(point)]
     if not here:
-        raise UsageError(f"{point} is not a mount point.", "Name the folder that a loop device is mounted on.")
+        raise UsageError(f"{point} is not a mount point.", "Name the directory that a loop device is mounted on.")
     mount = here[-1]
     if not _LOOP_DEVICE.fullmatch(mount.source):
         raise UsageError(
@@ -88,9 +88,9 @@ def _loop_mount(point: Path) -> Mount:
 
 
 def _shut_down(point: Path) -> None:
-    folder = os.open(point, os.O_RDONLY | os.O_DIRECTORY)
+    directory = os.open(point, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.ioctl(folder, _FS_IOC_SHUTDOWN, _NO_LOG_FLUSH)
+        fcntl.ioctl(directory, _FS_IOC_SHUTDOWN, _NO_LOG_FLUSH)
     except OSError as error:
         if error.errno == errno.EPERM:
             raise UsageError(f"The power of {point} cannot be cut: {error.strerror}.", "Run as root.") from error
@@ -99,16 +99,16 @@ def _shut_down(point: Path) -> None:
             "Use ext4 or XFS on the loop device.",
         ) from error
     finally:
-        os.close(folder)
+        os.close(directory)
 
 
 def _is_shut_down(point: Path) -> bool:
     try:
-        folder = os.open(point, os.O_RDONLY | os.O_DIRECTORY)  # XFS refuses here, ext4 below
+        directory = os.open(point, os.O_RDONLY | os.O_DIRECTORY)  # XFS refuses here, ext4 below
         try:
-            os.fsync(folder)
+            os.fsync(directory)
         finally:
-            os.close(folder)
+            os.close(directory)
     except OSError as error:
         if error.errno == errno.EIO:
             return True
@@ -130,7 +130,7 @@ def _unmount(point: Path, patience_seconds: float) -> None:
 
 
 def _users(point: Path) -> list[str]:
-    """Return the processes that have a file or folder there open, or work there."""
+    """Return the processes that have a file or directory there open, or work there."""
     found = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit():

@@ -12,7 +12,7 @@ from pathlib import Path
 from pytest_ckpt.facts.targets import AreaRef, TargetFacts
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.user_files import answering, user_path
-from pytest_ckpt.targets.posix.run_folder import PREFIX, folder_of
+from pytest_ckpt.targets.posix.run_directory import PREFIX, directory_of
 from pytest_ckpt.targets.posix.storage_stack import mount_of
 from pytest_ckpt.targets.timed_calls import watched
 
@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.1
 
 
 def check_second_mount(second_mount: str, location: str) -> Path:
-    """Return a folder that can be a second client's view of the target. Nothing is written. Raises UsageError."""
+    """Return a directory that can be a second client's view of the target. Nothing is written. Raises UsageError."""
     mount, target = user_path(second_mount, "--ckpt-second-mount"), Path(location)
     name = f"--ckpt-second-mount {mount}"
     with answering(name):
@@ -32,7 +32,7 @@ def check_second_mount(second_mount: str, location: str) -> Path:
 
 def _check_second_mount(mount: Path, target: Path, name: str) -> None:
     if not mount.is_dir():
-        raise UsageError(f"{name} is not a folder.", f"Name the path of {target} on the second mount.")
+        raise UsageError(f"{name} is not a directory.", f"Name the path of {target} on the second mount.")
     if mount.resolve() == target.resolve():
         raise UsageError(f"{name} is the target itself.", "Mount the storage a second time, elsewhere.")
     here, there = target.stat(), mount.stat()
@@ -44,33 +44,33 @@ def _check_second_mount(mount: Path, target: Path, name: str) -> None:
         )
 
 
-def unlike_target(name: str, folder: Path, target: TargetFacts) -> str:
-    """Return why what a folder shows says nothing of the target: it is another kind of file system; else empty.
+def unlike_target(name: str, directory: Path, target: TargetFacts) -> str:
+    """Return why what a directory shows says nothing of the target: it is another kind of file system; else empty.
 
-    ``name`` says what the folder is: a second mount, a volume to fill. A file system by FUSE over the first mount shows
-    the same files, and has caches and promises of its own.
+    ``name`` says what the directory is: a second mount, a volume to fill. A file system by FUSE over the first mount
+    shows the same files, and has caches and promises of its own.
     """
-    kind = mount_of(folder).file_system
+    kind = mount_of(directory).file_system
     if kind == target.kind:
         return ""
-    return f"{name} {folder} is of another kind ({kind}) than the target ({target.kind})"
+    return f"{name} {directory} is of another kind ({kind}) than the target ({target.kind})"
 
 
 def lost_area(mount: Path, area: AreaRef) -> str:
-    """Return why a second mount no longer shows a run's folder, empty where it does."""
-    place = mount / folder_of(area).name
+    """Return why a second mount no longer shows a run's directory, empty where it does."""
+    place = mount / directory_of(area).name
     try:
         if watched(f"the second mount {mount}", place.is_dir):
             return ""
     except (UsageError, OSError) as error:
         return str(error).splitlines()[0].rstrip(".")
-    return f"the second mount {mount} no longer shows the run's folder: it was unmounted, or its server has failed"
+    return f"the second mount {mount} no longer shows the run's directory: it was unmounted, or its server has failed"
 
 
 def through_second_mount(second_mount: str, area: AreaRef) -> AreaRef:
     """Return the area of a run as another mount on this host shows it."""
     return dataclasses.replace(
-        area, location=str(user_path(second_mount, "--ckpt-second-mount") / folder_of(area).name)
+        area, location=str(user_path(second_mount, "--ckpt-second-mount") / directory_of(area).name)
     )
 
 
@@ -84,8 +84,8 @@ def see_the_same(mount: Path, location: str, area: AreaRef) -> None:
 def _see_the_same(mount: Path, location: str, area: AreaRef) -> None:
     name = f"same-{secrets.token_hex(8)}"
     word = secrets.token_bytes(64)
-    run_folder = folder_of(area)
-    mine, theirs = run_folder / name, mount / run_folder.name / name
+    run_directory = directory_of(area)
+    mine, theirs = run_directory / name, mount / run_directory.name / name
     try:
         with mine.open("wb") as file:
             file.write(word)
@@ -99,7 +99,7 @@ def _see_the_same(mount: Path, location: str, area: AreaRef) -> None:
                 seen = "other bytes in it"
             except OSError as error:
                 seen = error.strerror or str(error)
-                # A folder that is not there at all is another storage; caches hide single files.
+                # A directory that is not there at all is another storage; caches hide single files.
                 if not any(mount.glob(f"{PREFIX}*")) and time.monotonic() > end - _PATIENCE_SECONDS + 3:
                     break
             if time.monotonic() > end:
@@ -110,5 +110,5 @@ def _see_the_same(mount: Path, location: str, area: AreaRef) -> None:
     raise UsageError(
         f"--ckpt-second-mount {mount} is not the same storage as {location}: a file written below the target "
         f"was not found there ({seen}).",
-        f"Name the very folder that the first mount calls {shlex.quote(location)}.",
+        f"Name the very directory that the first mount calls {shlex.quote(location)}.",
     )

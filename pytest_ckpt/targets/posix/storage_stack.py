@@ -189,7 +189,7 @@ def storage_stack(
 def file_of_loop(device: Path) -> str:
     """Return the file that a loop device, or that of a partition, reads and writes; empty for another device.
 
-    ``device`` is its folder in sysfs.
+    ``device`` is its directory in sysfs.
     """
     return _backing_file(_whole(device)).removesuffix(_GONE)
 
@@ -243,7 +243,7 @@ class _Walk:
             self._add("unknown", "an upper directory that is not visible here", depth + 1)
 
     def _process(self, mount: Mount, depth: int) -> None:
-        """A process answers; a source that is a folder of this host may be what it keeps its files in."""
+        """A process answers; a source that is a directory of this host may be what it keeps its files in."""
         self._add("process", f"{mount.file_system} of {mount.source}" if mount.source else mount.file_system, depth)
         below = Path(mount.source)
         if below.is_absolute() and below.is_dir() and mount_of(below.resolve(), self.mounts) != mount:
@@ -284,7 +284,7 @@ class _Walk:
         return []
 
     def _device(self, device: Path, depth: int) -> None:
-        """Add a block device, by its folder in sysfs, and what lies below."""
+        """Add a block device, by its directory in sysfs, and what lies below."""
         if depth > _MAXIMUM_DEPTH:
             self._add("unknown", "more layers", depth)
             return
@@ -325,7 +325,7 @@ class _Walk:
 
 
 def _whole(device: Path) -> Path:
-    """Return the folder of a device in sysfs; of a partition, that of the device that it is a part of."""
+    """Return the directory of a device in sysfs; of a partition, that of the device that it is a part of."""
     return device.parent if (device / "partition").exists() else device
 
 

@@ -1,9 +1,9 @@
 """The area of a run on a mounted file system, attached: on the target, or in a local tier.
 
-A subject has a folder, a checkpoint a folder in it, which has another name until rank 0 renames it: that commits. Every
-file is made durable before that, by its fsync, and every rank makes the folder's names durable; after the rename rank 0
-makes the subject's folder durable. A folder's name follows from the checkpoint's number and the attempt: no name is
-used twice. A local tier is a folder on each host, under one path, that no other host sees.
+A subject has a directory, a checkpoint a directory in it, which has another name until rank 0 renames it: that commits.
+Every file is made durable before that, by its fsync, and every rank makes the directory's names durable; after the
+rename rank 0 makes the subject's directory durable. A directory's name follows from the checkpoint's number and the
+attempt: no name is used twice. A local tier is a directory on each host, under one path, that no other host sees.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.sizing.near_full import Volume
 from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.targets.posix.checkpoint import (
-    FolderSyncs,
+    DirectorySyncs,
     PosixCommitted,
     PosixDraft,
-    make_folder,
-    sync_folder,
+    make_directory,
+    sync_directory,
     unlink,
     until_seen,
 )
@@ -36,18 +36,18 @@ from pytest_ckpt.targets.posix.fsync_effect import fsync_counts
 from pytest_ckpt.targets.posix.names import checkpoint_name, checkpoint_number, partial_name
 from pytest_ckpt.targets.posix.page_cache import (
     FileBelow,
-    Gauge,
+    Probe,
     drop_all,
     drop_names,
     evict,
     find_gauge_to_the_end,
     resident_bytes,
 )
-from pytest_ckpt.targets.posix.run_folder import (
+from pytest_ckpt.targets.posix.run_directory import (
     PREFIX,
     DirectoryIdentity,
     PosixAreaView,
-    RunFolder,
+    RunDirectory,
     describe_change,
     is_of_area,
     remove,
@@ -65,16 +65,16 @@ TIER_OPENER = "pytest_ckpt.targets.posix.store:open_tier"
 
 
 def clone_of(stated: str, own: Path) -> tuple[Path, str]:
-    """Return the run's folder ``own`` as it stands in the folder that a command said, and why that is no snapshot.
+    """Return the run's directory ``own`` as it is in the directory that a command named, and why that is no snapshot.
 
     Empty: this host sees one.
     """
     clone = Path(stated) / own.name
     if not stated.startswith("/"):
-        return clone, "is not the absolute path of a folder"
+        return clone, "is not the absolute path of a directory"
     try:
         if not clone.is_dir():
-            return clone, f"does not show the folder {own.name} of the target"
+            return clone, f"does not show the directory {own.name} of the target"
         if clone.samefile(own) or _shows_what_is_new(clone, own):
             return clone, "is another way to the target itself, and no snapshot of it"
     except OSError as error:
@@ -95,9 +95,9 @@ def _shows_what_is_new(clone: Path, own: Path) -> bool:
         new.unlink()
 
 
-def volume_of(folder: Path) -> Volume:
-    """Return the volume that a folder is on, as df shows it: what is kept for root is not free."""
-    seen = os.statvfs(folder)
+def volume_of(directory: Path) -> Volume:
+    """Return the volume that a directory is on, as df shows it: what is kept for root is not free."""
+    seen = os.statvfs(directory)
     used = (seen.f_blocks - seen.f_bfree) * seen.f_frsize
     return Volume(used_bytes=used, free_bytes=seen.f_bavail * seen.f_frsize)
 
@@ -132,14 +132,14 @@ def open_store(area: AreaRef) -> PosixStore:
 
 
 class PosixStore:
-    """The folder of a run."""
+    """The directory of a run."""
 
     capabilities = CAPABILITIES
     wants_entries = False
     of_each_host = False
 
-    def __init__(self, folder: Path, area: AreaRef | None = None) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path, area: AreaRef | None = None) -> None:
+        self._directory = directory
         self._area = area
         self._standing: DirectoryIdentity | None = None
         self._way = DirectSupport()
@@ -147,32 +147,32 @@ class PosixStore:
         self._has_looked_below = False
 
     def is_reachable(self) -> bool:
-        """Return whether the folder is there for this process."""
-        return self._folder.is_dir()
+        """Return whether the directory is there for this process."""
+        return self._directory.is_dir()
 
     def replaced(self) -> str:
-        """Return what has taken the place of the run's folder, in words; empty where nothing has."""
-        now = standing_of(self._folder)
+        """Return what has taken the place of the run's directory, in words; empty where nothing has."""
+        now = standing_of(self._directory)
         if self._standing is None:
             self._standing = now
             if self._area and not is_of_area(now, self._area):
-                return f"the run made folder number {self._area.identity[1]}; this is {now.describe()}"
+                return f"the run made directory number {self._area.identity[1]}; this is {now.describe()}"
         return describe_change(self._standing, now)
 
     def sighting(self) -> PosixAreaView:
-        """Return the folder as this host sees it."""
-        return PosixAreaView(self._folder)
+        """Return the directory as this host sees it."""
+        return PosixAreaView(self._directory)
 
     def prepare(self, subject: str) -> None:
-        """Make the subject's folder, which another rank may have made."""
-        make_folder(self._folder / subject)
+        """Make the subject's directory, which another rank may have made."""
+        make_directory(self._directory / subject)
 
     def is_prepared(self, subject: str) -> bool:
-        """Return whether this client knows the subject's folder."""
-        return _size(self._folder / subject) is not None
+        """Return whether this client knows the subject's directory."""
+        return _size(self._directory / subject) is not None
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> PosixDraft:
-        """Make the checkpoint's folder under its first name, which another rank may have made."""
+        """Make the checkpoint's directory under its first name, which another rank may have made."""
 
         def publish(entries: Sequence[Entry]) -> CommitProof:
             return self.commit(ref, entries, phases)
@@ -180,34 +180,36 @@ class PosixStore:
         return PosixDraft(self._partial(ref), self._way, phases, publish)
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Rename the checkpoint's folder and make its name durable; which files are in it is not asked."""
-        final, folders = self._final(ref), FolderSyncs()
-        folders.owe()
+        """Rename the checkpoint's directory and make its name durable; which files are in it is not asked."""
+        final, directories = self._final(ref), DirectorySyncs()
+        directories.owe()
         with phases.phase("commit", final.name):
             self._partial(ref).rename(final)
-            folders.sync(final.parent)
-        return CommitProof(method="rename", folders_attempted=folders.attempted, folders_returned=folders.returned)
+            directories.sync(final.parent)
+        return CommitProof(
+            method="rename", directories_attempted=directories.attempted, directories_returned=directories.returned
+        )
 
     def announce(self, ref: CheckpointRef) -> None:
-        """Make the folder of the checkpoint."""
-        make_folder(self._partial(ref))
+        """Make the directory of the checkpoint."""
+        make_directory(self._partial(ref))
 
     def sees_draft(self, ref: CheckpointRef) -> bool:
-        """Return whether this client knows the folder."""
+        """Return whether this client knows the directory."""
         return _size(self._partial(ref)) is not None
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
-        """Return whether this client knows the folder under its final name, and the sizes of these files."""
-        folder = self._final(ref)
-        return _size(folder) is not None and all(_size(folder / entry.name) == entry.bytes for entry in entries)
+        """Return whether this client knows the directory under its final name, and the sizes of these files."""
+        directory = self._final(ref)
+        return _size(directory) is not None and all(_size(directory / entry.name) == entry.bytes for entry in entries)
 
     def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether the folder has its final name, and none the first."""
+        """Return whether the directory has its final name, and none the first."""
         return self._final(ref).is_dir() and not self._partial(ref).exists()
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
         """Write a file beside its place, make it durable, and move it there in one step."""
-        place, made = self._folder / name, self._folder / f".{name}.{own_name()}"
+        place, made = self._directory / name, self._directory / f".{name}.{own_name()}"
         with made.open("xb") as file:
             file.write(data)
             file.flush()
@@ -221,22 +223,22 @@ class PosixStore:
         except FileExistsError:
             made.unlink()
             return False
-        sync_folder(self._folder)
+        sync_directory(self._directory)
         return True
 
     def committed(self, subject: str) -> Sequence[int]:
-        """Return the numbers of the subject's folders with a final name."""
-        names = (entry.name for entry in (self._folder / subject).iterdir())
+        """Return the numbers of the subject's directories with a final name."""
+        names = (entry.name for entry in (self._directory / subject).iterdir())
         return sorted(number for number in map(checkpoint_number, names) if number is not None)
 
     def open(self, ref: CheckpointRef, phases: Phases) -> PosixCommitted:
-        """Return the folder under its final name; whether it is there shows when a file of it is opened."""
+        """Return the directory under its final name; whether it is there shows when a file of it is opened."""
         return PosixCommitted(self._final(ref), self._way, phases)
 
     def clone(self, stated: str) -> tuple[PosixStore, str]:
-        """Return the run's folder as a snapshot in the folder ``stated`` shows it, and why this host sees none."""
-        folder, why = clone_of(stated, self._folder)
-        return PosixStore(folder), why
+        """Return the run's directory as the snapshot in ``stated`` shows it, and why this host sees none."""
+        directory, why = clone_of(stated, self._directory)
+        return PosixStore(directory), why
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
         """Remove this rank's files, through no symbolic link."""
@@ -248,7 +250,7 @@ class PosixStore:
             unlink(self._partial(ref), names)
 
     def finish_delete(self, ref: CheckpointRef) -> None:
-        """Remove the empty folder; a client that does not know yet that another host made it is given the time."""
+        """Remove the empty directory; a client that does not know yet that another host made it is given the time."""
 
         def remove() -> None:
             try:
@@ -259,20 +261,20 @@ class PosixStore:
         until_seen(remove)
 
     def clear(self, subject: str) -> None:
-        """Remove the subject's empty folder."""
-        (self._folder / subject).rmdir()
+        """Remove the subject's empty directory."""
+        (self._directory / subject).rmdir()
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
-        """Fsync a file in the subject's folder, and return what the kernel counted."""
-        return fsync_counts(self._folder / subject)
+        """Fsync a file in the subject's directory, and return what the kernel counted."""
+        return fsync_counts(self._directory / subject)
 
     def find_gauge(self, subject: str) -> str | None:
         """Find a call that tells the truth about the page cache, by a file that is written and read."""
-        return find_gauge_to_the_end(self._folder / subject)
+        return find_gauge_to_the_end(self._directory / subject)
 
-    def cached(self, ref: CheckpointRef, names: Collection[str], gauge: str) -> CachedBytes:
+    def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
         """Count the pages of files that this host's page cache holds."""
-        counts = [(path, *resident_bytes(path, cast("Gauge", gauge))) for path in (self._final(ref) / n for n in names)]
+        counts = [(path, *resident_bytes(path, cast("Probe", probe))) for path in (self._final(ref) / n for n in names)]
         below = self._file_below()
         cached = below.cached_bytes([(path, size) for path, _, size in counts]) if below else 0
         resident = max(cached, sum(of_file for _, of_file, _ in counts))
@@ -296,7 +298,7 @@ class PosixStore:
     def _file_below(self) -> FileBelow | None:
         """Return the file that has the target's bytes a second time in this host's page cache.
 
-        None: there is none, or its pages cannot be counted, and then there is no gauge either.
+        None: there is none, or its pages cannot be counted, and then there is no probe either.
         """
         if not self._has_looked_below:
             stack = self.sighting().storage
@@ -312,23 +314,23 @@ class PosixStore:
         """Nothing is kept open between calls."""
 
     def volume(self, subject: str) -> Volume:
-        """Return the volume that the subject's folder is on."""
-        return volume_of(self._folder / subject)
+        """Return the volume that the subject's directory is on."""
+        return volume_of(self._directory / subject)
 
     def write_ballast(self, subject: str, name: str, pieces: Iterable[Buffer]) -> None:
-        """Write a file in the subject's folder."""
-        write_ballast(self._folder / subject / name, pieces)
+        """Write a file in the subject's directory."""
+        write_ballast(self._directory / subject / name, pieces)
 
     def delete_ballast(self, subject: str, name: str) -> None:
         """Remove it."""
         with contextlib.suppress(FileNotFoundError):
-            (self._folder / subject / name).unlink()
+            (self._directory / subject / name).unlink()
 
     def _final(self, ref: CheckpointRef) -> Path:
-        return self._folder / ref.subject / checkpoint_name(ref.number, ref.attempt)
+        return self._directory / ref.subject / checkpoint_name(ref.number, ref.attempt)
 
     def _partial(self, ref: CheckpointRef) -> Path:
-        return self._folder / ref.subject / partial_name(ref.number, ref.attempt)
+        return self._directory / ref.subject / partial_name(ref.number, ref.attempt)
 
 
 def _size(path: Path) -> int | None:
@@ -347,23 +349,23 @@ def open_tier(area: AreaRef) -> PosixTier:
 
 
 class PosixTier(PosixStore):
-    """The folder of a run on this host. That of the controller's host is the controller's to make and remove."""
+    """The directory of a run on this host. That of the controller's host is the controller's to make and remove."""
 
     of_each_host = True
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self._made: RunFolder | None = None
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._made: RunDirectory | None = None
 
     def settle(self) -> None:
-        """Make the folder where this host has none yet; called by one rank of each host. Raises UsageError."""
-        if not self._folder.exists():
-            made = RunFolder(self._folder.parent, self._folder.name.removeprefix(PREFIX))
+        """Make the directory where this host has none yet; called by one rank of each host. Raises UsageError."""
+        if not self._directory.exists():
+            made = RunDirectory(self._directory.parent, self._directory.name.removeprefix(PREFIX))
             made.create()
             self._made = made
 
     def leave(self, subjects: Collection[str]) -> None:
-        """Remove the folder that was made here, with all that is in the folders of these subjects."""
+        """Remove the directory that was made here, with all that is in the directories of these subjects."""
         if self._made:
             remove(self._made.path, self._made.identity, [f"{subject}/" for subject in subjects])
             self._made = None

@@ -1,4 +1,4 @@
-"""A folder on a mounted file system as a target."""
+"""A directory on a mounted file system as a target."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pytest_ckpt.support.processes import undisturbed
 from pytest_ckpt.support.units import format_bytes
 from pytest_ckpt.support.user_files import answering, user_path
 from pytest_ckpt.targets.posix.page_cache import seen_storage
-from pytest_ckpt.targets.posix.run_folder import (
+from pytest_ckpt.targets.posix.run_directory import (
     OPENER,
-    RunFolder,
+    RunDirectory,
+    directory_of,
     find_leftovers,
-    folder_of,
     owner_word,
     remove_begun,
     remove_in_time,
@@ -41,13 +41,13 @@ def capacity_of(space: os.statvfs_result) -> Capacity | None:
         total_bytes=space.f_blocks * space.f_frsize,
         used_bytes=(space.f_blocks - space.f_bfree) * space.f_frsize,
         free_bytes=space.f_bavail * space.f_frsize,
-        # Some file systems tell none and hold any number. If there are none indeed, the run's first folder says so.
+        # Some file systems tell none and hold any number. If there are none indeed, the run's first directory says so.
         free_files=space.f_favail or None,
     )
 
 
 class PosixTarget:
-    """A folder on a mounted file system. ``option`` is what named it, ``opener`` attaches to an area of it."""
+    """A directory on a mounted file system. ``option`` is what named it, ``opener`` attaches to an area of it."""
 
     def __init__(self, location: str, option: str = "--ckpt-target", opener: str = OPENER) -> None:
         self._path = user_path(location, option)
@@ -58,22 +58,22 @@ class PosixTarget:
         return f"{self._option} {self._path}"
 
     def describe(self) -> TargetFacts:
-        """Return on which mount the folder is, from the kernel's table of mounts alone."""
+        """Return on which mount the directory is, from the kernel's table of mounts alone."""
         return self._facts(self._path, None)
 
     def check(self) -> TargetFacts:
-        """Return mount and space of the folder; nothing is written. Raises UsageError when it cannot be used."""
+        """Return mount and space of the directory; nothing is written. Raises UsageError when it cannot be used."""
         with answering(self._name):
             return watched(self._name, self._checked)
 
     def _checked(self) -> TargetFacts:
         path, name = self._path, f"{self._option} {self._path}"
         if not path.exists():
-            raise UsageError(f"{name} does not exist.", "Mount the storage and name a folder on it that exists.")
+            raise UsageError(f"{name} does not exist.", "Mount the storage and name a directory on it that exists.")
         if not path.is_dir():
-            raise UsageError(f"{name} is not a folder.", "Name a folder on the storage under test.")
+            raise UsageError(f"{name} is not a directory.", "Name a directory on the storage under test.")
         if path.resolve() == Path("/"):
-            raise UsageError(f"{self._option} is the root folder.", "Name a folder on the storage under test.")
+            raise UsageError(f"{self._option} is the root directory.", "Name a directory on the storage under test.")
         space = os.statvfs(path)
         if space.f_flag & os.ST_RDONLY:
             raise UsageError(f"{name} is mounted read-only.", "Mount it for writing: mount -o remount,rw …")
@@ -99,7 +99,7 @@ class PosixTarget:
         )
 
     def check_may_be_filled(self) -> None:
-        """Raise UsageError when the folder cannot be filled up for a moment. Nothing is written."""
+        """Raise UsageError when the directory cannot be filled up for a moment. Nothing is written."""
         with answering(self._name):
             watched(self._name, self._check_may_be_filled)
 
@@ -107,7 +107,7 @@ class PosixTarget:
         path, name = self._path, f"{self._option} {self._path}"
         if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
             raise UsageError(
-                f"{name} is no folder that can be written to.", "Name a folder on a small volume or quota."
+                f"{name} is no directory that can be written to.", "Name a directory on a small volume or quota."
             )
         space = os.statvfs(path)
         if (free := space.f_bavail * space.f_frsize) > MAXIMUM_TO_FILL_BYTES:
@@ -117,25 +117,25 @@ class PosixTarget:
             )
 
     def place(self) -> AreaRef:
-        """Return the folder itself."""
+        """Return the directory itself."""
         return AreaRef(scheme="", location=str(self._path), run_id="", opener=self._opener)
 
     def create_area(self, run_id: str) -> AreaRef:
-        """Make the run's folder, which says whose it is. Raises UsageError, and then leaves nothing."""
-        folder = watched(self._name, lambda: RunFolder(self._path, run_id))
+        """Make the run's directory, which says whose it is. Raises UsageError, and then leaves nothing."""
+        directory = watched(self._name, lambda: RunDirectory(self._path, run_id))
         word = owner_word(run_id)
         try:
-            identity = watched(self._name, lambda: folder.create(word))
+            identity = watched(self._name, lambda: directory.create(word))
             return AreaRef(
                 scheme="",
-                location=str(folder.path),
+                location=str(directory.path),
                 run_id=run_id,
                 opener=self._opener,
                 identity=tuple(map(str, identity)),
             )
         except KeyboardInterrupt:
             with undisturbed():
-                watched(self._name, lambda: remove_begun(folder.path))
+                watched(self._name, lambda: remove_begun(directory.path))
             raise
 
     def leftovers(self) -> Sequence[Leftover]:
@@ -155,9 +155,9 @@ class PosixTarget:
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
         """Remove what a run made, in a process of its own; return what was left, one sentence each."""
         return remove_in_time(
-            folder_of(area),
+            directory_of(area),
             [int(number) for number in area.identity],
             names,
             deadline_seconds,
-            keep_folder=keep_area,
+            keep_directory=keep_area,
         )

@@ -51,7 +51,7 @@ def test_planning_imports_nothing_heavy():
     assert not set(done.stderr.split()) & set(HEAVY)
 
 
-def test_planning_touches_neither_the_target_nor_the_report_folder(plan, tmp_path, monkeypatch):
+def test_planning_touches_neither_the_target_nor_the_report_directory(plan, tmp_path, monkeypatch):
     target = tmp_path / "target"
     target.mkdir()
     before = target.stat()
@@ -77,7 +77,7 @@ def test_a_target_that_does_not_exist_can_be_planned_for_and_is_the_first_obstac
     else:
         assert "llama3-8b-open-2" in out
         assert "grade possible: none, the run would not start; between this command and a certificate:\n" in out
-        assert "does not exist. Remedy: Mount the storage and name a folder on it that exists.\n" in out
+        assert "does not exist. Remedy: Mount the storage and name a directory on it that exists.\n" in out
 
 
 def test_a_target_that_does_not_answer_holds_a_plan_for_seconds_and_is_named(capsys, monkeypatch, tmp_path):
@@ -192,7 +192,7 @@ def test_an_error_of_ours_is_one_sentence_and_exit_3(monkeypatch, capsys, tmp_pa
     assert "Traceback" in Path(line.rpartition("its traceback is in ")[2].rstrip(".")).read_text()
 
 
-def test_a_report_in_place_of_its_folder_is_told_where_it_lies(tmp_path, capsys):
+def test_a_report_in_place_of_its_directory_is_told_where_it_lies(tmp_path, capsys):
     (tmp_path / "report.json").write_text("{}")
     assert main(["judge", str(tmp_path / "report.json")]) == 4
-    assert f"Name the folder that it lies in: {tmp_path}" in capsys.readouterr().err
+    assert f"Name the directory that it lies in: {tmp_path}" in capsys.readouterr().err

@@ -20,9 +20,9 @@ def outside_mpi(monkeypatch):
 
 @pytest.fixture
 def target(pytester):
-    folder = pytester.path / "target"
-    folder.mkdir()
-    return folder
+    directory = pytester.path / "target"
+    directory.mkdir()
+    return directory
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ def refused(front_door, pytester, target):
     return run
 
 
-def everything_in(folder):
-    """Return every path below a folder, without what pytester and Python themselves keep there."""
-    ours = (p.relative_to(folder).parts for p in folder.rglob("*"))
+def everything_in(directory):
+    """Return every path below a directory, without what pytester and Python themselves keep there."""
+    ours = (p.relative_to(directory).parts for p in directory.rglob("*"))
     others = {"stdout", "stderr", "__pycache__"}
     return {parts for parts in ours if parts[0] not in others and not parts[0].startswith("runpytest-")}
 

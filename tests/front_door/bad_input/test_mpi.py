@@ -31,10 +31,10 @@ def test_no_launcher_anywhere_is_refused(pytester, target, monkeypatch):
 
 
 def test_the_launcher_beside_python_is_preferred_and_one_on_path_will_do(tmp_path, monkeypatch):
-    def mpiexec_in(folder):
-        folder.mkdir()
-        file = folder / "mpiexec"
-        file.write_text(f"#!/bin/sh\necho 'mpiexec (Open MPI) 5.0 in {folder.name}'\n")
+    def mpiexec_in(directory):
+        directory.mkdir()
+        file = directory / "mpiexec"
+        file.write_text(f"#!/bin/sh\necho 'mpiexec (Open MPI) 5.0 in {directory.name}'\n")
         file.chmod(0o755)
         return str(file)
 
@@ -124,5 +124,5 @@ def test_pytest_that_mpiexec_really_started_is_refused_on_every_rank(pytester, t
 def test_local_storage_for_several_hosts_is_refused(refused, pytester):
     words = ["which only this host can see", "shared storage"]
     if not mount_of(pytester.path).is_local:
-        pytest.skip("this folder is on shared storage")
+        pytest.skip("this directory is on shared storage")
     refused("--ckpt-hosts=node1:4,node2:4", says=["--ckpt-target", *words])

@@ -101,7 +101,7 @@ def test_a_target_that_is_missing_is_refused(refused, pytester):
 def test_a_target_that_is_a_file_is_refused(refused, pytester):
     file = pytester.path / "file"
     file.write_text("mine")
-    refused(f"--ckpt-target={file}", says=["--ckpt-target", str(file), "is not a folder", "Name a folder"])
+    refused(f"--ckpt-target={file}", says=["--ckpt-target", str(file), "is not a directory", "Name a directory"])
     assert file.read_text() == "mine"
 
 
@@ -112,13 +112,13 @@ def test_a_target_that_leads_nowhere_is_refused(refused, pytester):
 
 
 @pytest.mark.parametrize("root", first_few(["/", "//", "/tmp/.."]))
-def test_the_root_folder_is_refused(refused, root):
-    refused(f"--ckpt-target={root}", says=["--ckpt-target is the root folder", "Name a folder"])
+def test_the_root_directory_is_refused(refused, root):
+    refused(f"--ckpt-target={root}", says=["--ckpt-target is the root directory", "Name a directory"])
 
 
-def test_a_link_to_the_root_folder_is_refused(refused, pytester):
+def test_a_link_to_the_root_directory_is_refused(refused, pytester):
     (pytester.path / "link").symlink_to("/")
-    refused(f"--ckpt-target={pytester.path / 'link'}", says=["--ckpt-target is the root folder"])
+    refused(f"--ckpt-target={pytester.path / 'link'}", says=["--ckpt-target is the root directory"])
 
 
 def test_a_target_that_is_not_writable_is_refused(pytester, target, monkeypatch):
@@ -142,7 +142,7 @@ def test_a_target_that_is_mounted_read_only_is_refused(mounted):
     assert found.stdout.endswith("left:\n")
 
 
-def test_a_target_that_takes_no_folder_is_refused_and_leaves_no_report(mounted, pytester):
+def test_a_target_that_takes_no_directory_is_refused_and_leaves_no_report(mounted, pytester):
     found = mounted("size=8g,nr_inodes=1", *SMALL)
-    is_refusal(found.returncode, found.stderr, ["No folder can be made on the target", "No space left", "writable"])
+    is_refusal(found.returncode, found.stderr, ["No directory can be made on the target", "No space left", "writable"])
     assert not (pytester.path / "ckpt-report").exists()

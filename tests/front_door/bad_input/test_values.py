@@ -1,4 +1,4 @@
-"""Report folders, numbers and words that cannot work are refused before anything is written."""
+"""Report directories, numbers and words that cannot work are refused before anything is written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pytest_ckpt.support.errors import UsageError
 from tests.support.refusals import SMALL, is_refusal
 from tests.support.selection import first_few
 
-# --- the report folder -----------------------------------------------------------------------------------------------
+# --- the report directory
+# -----------------------------------------------------------------------------------------------
 
 
 def test_a_report_on_the_target_is_refused(refused, target):
@@ -31,18 +32,18 @@ def test_a_report_that_reaches_the_target_by_a_link_is_refused(refused, pytester
 
 def test_a_report_that_is_a_file_is_refused(refused, pytester):
     (pytester.path / "report").write_text("mine")
-    refused("--ckpt-report=report", says=["--ckpt-report report is a file", "Name a folder"])
+    refused("--ckpt-report=report", says=["--ckpt-report report is a file", "Name a directory"])
 
 
-def test_a_report_folder_with_files_of_others_is_refused(refused, pytester):
+def test_a_report_directory_with_files_of_others_is_refused(refused, pytester):
     (pytester.path / "report").mkdir()
     (pytester.path / "report" / "thesis.tex").write_text("mine")
-    refused("--ckpt-report=report", says=["--ckpt-report report", "not of an earlier run", "empty or a new folder"])
+    refused("--ckpt-report=report", says=["--ckpt-report report", "not of an earlier run", "empty or a new directory"])
     assert (pytester.path / "report" / "thesis.tex").read_text() == "mine"
 
 
 @pytest.mark.thorough
-def test_a_report_folder_that_cannot_be_made_is_refused(refused):
+def test_a_report_directory_that_cannot_be_made_is_refused(refused):
     refused("--ckpt-report=/proc/report", *SMALL, says=["--ckpt-report /proc/report cannot be made", "/var/tmp"])
 
 

@@ -17,7 +17,7 @@ def slow_rank_3(kind, number, rank):
 
 
 @pytest.fixture
-def folder(tmp_path):
+def directory(tmp_path):
     return MadeRun(seconds=slow_rank_3).write(tmp_path / "run", parts=("summary", "config", "metadata"))
 
 
@@ -25,8 +25,8 @@ def folder(tmp_path):
 def judge(capsys):
     """Run the command; return its document, and what stands in its messages."""
 
-    def run(folder, *words):
-        code = cli.main(["judge", str(folder), "--cluster=16000", "--json", *words])
+    def run(directory, *words):
+        code = cli.main(["judge", str(directory), "--cluster=16000", "--json", *words])
         output = capsys.readouterr()
         assert "Traceback" not in output.err
         document = json.loads(output.out, parse_constant=pytest.fail) if output.out else None

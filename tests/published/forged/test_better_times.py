@@ -38,20 +38,20 @@ def shortened(entry, seconds):
     entry["end"] = (start + timedelta(seconds=seconds)).isoformat(timespec="microseconds")
 
 
-def test_as_it_was_it_misses_the_limit(judge, folder):
-    document, _ = judge(folder)
+def test_as_it_was_it_misses_the_limit(judge, directory):
+    document, _ = judge(directory)
     assert outcome(document) == "failed"
     assert judged(document) == pytest.approx(TRUE_SECONDS, abs=0.1)
 
 
-def test_the_times_of_the_slow_rank_are_shortened(judge, folder):
+def test_the_times_of_the_slow_rank_are_shortened(judge, directory):
     def better(epoch):
         for name, entry in epoch.items():
             if name.startswith("save"):
                 shortened(entry, 5.0)
 
-    edit(folder / "3_per_epoch_stats.json", better)
-    document, messages = judge(folder)
+    edit(directory / "3_per_epoch_stats.json", better)
+    document, messages = judge(directory)
     assert outcome(document) == "failed"
     assert judged(document) == pytest.approx(TRUE_SECONDS, abs=0.1)
     assert document["grade"] == "rehearsal"
@@ -59,52 +59,52 @@ def test_the_times_of_the_slow_rank_are_shortened(judge, folder):
 
 
 @pytest.mark.parametrize("field", ["duration", "end"])
-def test_one_field_of_the_slow_rank_is_changed(judge, folder, field):
+def test_one_field_of_the_slow_rank_is_changed(judge, directory, field):
     def better(epoch):
         for name, entry in epoch.items():
             if name.startswith("save"):
                 entry[field] = 5.0 if field == "duration" else entry["start"]
 
-    edit(folder / "3_per_epoch_stats.json", better)
-    document, messages = judge(folder)
+    edit(directory / "3_per_epoch_stats.json", better)
+    document, messages = judge(directory)
     assert outcome(document) == "failed"
     assert "its start and end are" in messages
 
 
-def test_the_slow_ranks_file_is_replaced_by_a_copy_of_a_fast_ones(judge, folder):
-    shutil.copy(folder / "0_per_epoch_stats.json", folder / "3_per_epoch_stats.json")
-    document, messages = judge(folder)
+def test_the_slow_ranks_file_is_replaced_by_a_copy_of_a_fast_ones(judge, directory):
+    shutil.copy(directory / "0_per_epoch_stats.json", directory / "3_per_epoch_stats.json")
+    document, messages = judge(directory)
     assert outcome(document) == "failed"
     assert document["measurements"][0]["basis"] == "inferred from rank 0"
     assert "3_per_epoch_stats.json: left out: its times are those of rank 0, to the microsecond" in messages
 
 
-def test_the_slow_ranks_file_is_taken_away(judge, folder):
-    (folder / "3_per_epoch_stats.json").unlink()
-    document, messages = judge(folder)
+def test_the_slow_ranks_file_is_taken_away(judge, directory):
+    (directory / "3_per_epoch_stats.json").unlink()
+    document, messages = judge(directory)
     assert outcome(document) == "failed"
     assert "holds the times of 7 of 8 ranks" in messages
 
 
 @pytest.mark.parametrize("name", ["03_per_epoch_stats.json", "\u0663_per_epoch_stats.json", "+3_per_epoch_stats.json"])
-def test_a_second_file_for_the_slow_rank_does_not_stand_for_it(judge, folder, name):
-    fast = json.loads((folder / "2_per_epoch_stats.json").read_text())
-    (folder / name).write_text(json.dumps(fast))
-    document, messages = judge(folder)
+def test_a_second_file_for_the_slow_rank_does_not_stand_for_it(judge, directory, name):
+    fast = json.loads((directory / "2_per_epoch_stats.json").read_text())
+    (directory / name).write_text(json.dumps(fast))
+    document, messages = judge(directory)
     assert outcome(document) == "failed"
     assert judged(document) == pytest.approx(TRUE_SECONDS, abs=0.1)
     assert f"{name}: left out: DLIO names no rank's file like this" in messages
 
 
-def test_a_longer_pause_is_written_into_the_configuration(judge, folder):
+def test_a_longer_pause_is_written_into_the_configuration(judge, directory):
     """Of rank 0 alone, so that the pause decides what is inferred."""
     for rank in range(1, 8):
-        (folder / f"{rank}_per_epoch_stats.json").unlink()
-    for file in (folder / "dlio_config" / "config.yaml", *folder.glob("*_metadata.json")):
+        (directory / f"{rank}_per_epoch_stats.json").unlink()
+    for file in (directory / "dlio_config" / "config.yaml", *directory.glob("*_metadata.json")):
         text = file.read_text()
         file.write_text(text.replace('"time_between_checkpoints": 5.0', '"time_between_checkpoints": 38.0').replace(
             "time_between_checkpoints: 5.0", "time_between_checkpoints: 38.0"))  # fmt: skip
-    document, messages = judge(folder)
+    document, messages = judge(directory)
     assert outcome(document) == "failed"
     assert judged(document) == pytest.approx(TRUE_SECONDS, abs=0.1)
     assert "38 s between checkpoints is what the configuration says" in messages
@@ -116,10 +116,10 @@ def test_what_is_not_recorded_of_a_slow_last_load_meets_no_limit(judge, tmp_path
     """No start follows it, and where pauses were drawn at random, none says anything of the others."""
     run = MadeRun(seconds=lambda kind, n, rank: 400.0 if (kind, n, rank) == ("load", 10, 3) else 5.0 + 0.01 * n)
     assert outcome(judge(run.write(tmp_path / "whole"))[0], "LOAD") == "failed"
-    folder = run.write(tmp_path / "run", ranks=ranks)
-    file = folder / "dlio_config" / "config.yaml"
+    directory = run.write(tmp_path / "run", ranks=ranks)
+    file = directory / "dlio_config" / "config.yaml"
     file.write_text(file.read_text().replace("time_between_checkpoints: 5.0", f"time_between_checkpoints: {pause}"))
-    document, _ = judge(folder)
+    document, _ = judge(directory)
     assert {outcome(document, name) for name in ("LOAD", "REPEAT", "STRAGGLER")} == {"not run"}
     assert outcome(document, "SAVE") == ("met" if pause == "5.0" else "not run")
     assert "may have missed it" in because(document, "LOAD")
@@ -130,11 +130,11 @@ def one_late(kind, number, rank):
 
 
 def test_a_straggler_in_what_not_every_rank_recorded_is_not_met(judge, tmp_path):
-    folder = MadeRun(seconds=one_late).write(tmp_path / "run")
-    assert outcome(judge(folder)[0], "STRAGGLER") == "failed"
+    directory = MadeRun(seconds=one_late).write(tmp_path / "run")
+    assert outcome(judge(directory)[0], "STRAGGLER") == "failed"
     for kind in ("save", "load"):
-        edit(folder / "5_per_epoch_stats.json", lambda epoch, name=f"{kind}_ckpt4": epoch.pop(name))
-    document, _ = judge(folder)
+        edit(directory / "5_per_epoch_stats.json", lambda epoch, name=f"{kind}_ckpt4": epoch.pop(name))
+    document, _ = judge(directory)
     assert outcome(document, "STRAGGLER") == "not run"
     assert "Of 2 other operations not every rank is recorded." in because(document, "STRAGGLER")
     one_more = MadeRun(seconds=lambda *at: 90.0 if at[1:] == (2, 6) else one_late(*at)).write(tmp_path / "more")
@@ -143,40 +143,40 @@ def test_a_straggler_in_what_not_every_rank_recorded_is_not_met(judge, tmp_path)
     assert outcome(document, "STRAGGLER") == "failed"
 
 
-def test_files_that_disagree_on_the_pause_are_named(judge, folder):
-    file = folder / "dlio_config" / "config.yaml"
+def test_files_that_disagree_on_the_pause_are_named(judge, directory):
+    file = directory / "dlio_config" / "config.yaml"
     file.write_text(file.read_text().replace("time_between_checkpoints: 5.0", "time_between_checkpoints: 3.0"))
-    assert "The files disagree on the time between checkpoints" in judge(folder)[1]
+    assert "The files disagree on the time between checkpoints" in judge(directory)[1]
 
 
 def test_the_slow_operation_is_taken_out_of_every_file(judge, tmp_path):
     run = MadeRun(seconds=lambda kind, number, _rank: 40.0 if (kind, number) == ("save", 4) else 5.0 + number / 100)
-    folder = run.write(tmp_path / "run", parts=())
-    for file in folder.glob("*_per_epoch_stats.json"):
+    directory = run.write(tmp_path / "run", parts=())
+    for file in directory.glob("*_per_epoch_stats.json"):
         edit(file, lambda epoch: epoch.pop("save_ckpt4"))
-    document, _ = judge(folder)
+    document, _ = judge(directory)
     assert outcome(document) == "not run"
     assert (
         next(v["because"] for v in document["requirements"] if v["id"] == "SAVE") == "Only 9 of 10 saves were measured."
     )
 
 
-def test_ranks_of_a_faster_run_are_mixed_in(judge, folder, tmp_path):
+def test_ranks_of_a_faster_run_are_mixed_in(judge, directory, tmp_path):
     fast = MadeRun(started=MadeRun().started + timedelta(days=1)).stats()
     for rank in (1, 3, 5):
-        (folder / f"{rank}_per_epoch_stats.json").write_text(json.dumps(fast[rank]))
-    document, messages = judge(folder)
+        (directory / f"{rank}_per_epoch_stats.json").write_text(json.dumps(fast[rank]))
+    document, messages = judge(directory)
     assert outcome(document) == "failed"
     assert "3_per_epoch_stats.json: left out: its operations do not start at the others' intervals" in messages
 
 
 @pytest.mark.parametrize("field", ["save_checkpoint_duration_mean_seconds", "save_checkpoint_io_mean_GB_per_second"])
-def test_a_better_summary_is_told_and_changes_no_verdict(judge, folder, field):
-    file = folder / "summary.json"
+def test_a_better_summary_is_told_and_changes_no_verdict(judge, directory, field):
+    file = directory / "summary.json"
     summary = json.loads(file.read_text())
     summary["metric"][field] *= 0.5 if "duration" in field else 2
     file.write_text(json.dumps(summary))
-    document, messages = judge(folder)
+    document, messages = judge(directory)
     assert outcome(document) == "failed"
     assert "summary.json: it says that a save took" in messages
     assert "it is of another run, or was changed" in messages
@@ -184,11 +184,11 @@ def test_a_better_summary_is_told_and_changes_no_verdict(judge, folder, field):
 
 def test_every_rank_that_waits_for_the_slowest_hides_a_straggler(judge, tmp_path):
     run = MadeRun()
-    folder = run.write(tmp_path / "run")
-    assert outcome(judge(folder)[0], "STRAGGLER") == "met"
-    file = folder / "dlio_config" / "config.yaml"
+    directory = run.write(tmp_path / "run")
+    assert outcome(judge(directory)[0], "STRAGGLER") == "met"
+    file = directory / "dlio_config" / "config.yaml"
     file.write_text(file.read_text() + "    rank_sync: true\n")
-    document, _ = judge(folder)
+    document, _ = judge(directory)
     assert outcome(document, "STRAGGLER") == "not run"
 
 

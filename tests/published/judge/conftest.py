@@ -14,8 +14,8 @@ from tests.support.by_the_library import faults
 def judge(capsys):
     """Run the command and return (exit code, document, what it said on standard error)."""
 
-    def run(folder, *words, cluster=16000):
-        code = cli.main(["judge", str(folder), f"--cluster={cluster}", "--json", *words])
+    def run(directory, *words, cluster=16000):
+        code = cli.main(["judge", str(directory), f"--cluster={cluster}", "--json", *words])
         output = capsys.readouterr()
         document = json.loads(output.out, parse_constant=pytest.fail) if output.out else None
         if document:
@@ -29,8 +29,8 @@ def judge(capsys):
 def lines(capsys):
     """Run the command and return what it prints for people, unwrapped."""
 
-    def run(folder, *words, cluster=16000):
-        cli.main(["judge", str(folder), f"--cluster={cluster}", *words])
+    def run(directory, *words, cluster=16000):
+        cli.main(["judge", str(directory), f"--cluster={cluster}", *words])
         return " ".join(capsys.readouterr().out.split())
 
     return run

@@ -13,12 +13,12 @@ from tests.support.made_results import BYTES, GIB, MadeRun, published
 
 def test_loads_from_a_cache_are_flagged_on_repeat_and_cold_with_their_numbers(judge, lines, tmp_path):
     run = MadeRun(seconds=lambda kind, n, _r: 5.0 if kind == "save" else (9.0 if n < 6 else 3.0))
-    folder = run.write(tmp_path / "run")
-    document = judge(folder)[1]
+    directory = run.write(tmp_path / "run")
+    document = judge(directory)[1]
     for requirement, outcome in (("REPEAT", "failed"), ("COLD", "not run")):
         assert outcomes(document)[requirement] == outcome
         assert "Loads 6 to 10 took at most 3 s, loads 1 to 5 at least 9 s" in because(document, requirement)
-    assert "advisory failed: REPEAT" in lines(folder)
+    assert "advisory failed: REPEAT" in lines(directory)
 
 
 def test_an_operation_of_which_only_rank_0_is_known_is_not_compared_with_the_others(judge, tmp_path):
@@ -56,10 +56,10 @@ LARGE, SMALL = 4 * BYTES["llama3-8b", 8] / GIB, 0.2 * BYTES["llama3-8b", 8] / GI
     ],
 )
 def test_what_the_rule_asks_of_caches_is_said_by_memory_and_checkpoint(judge, tmp_path, memory, says):
-    folder = MadeRun().write(tmp_path / "run")
-    summary = json.loads((folder / "summary.json").read_text()) | {"host_memory_GB": memory}
-    (folder / "summary.json").write_text(json.dumps(summary))
-    document = judge(folder)[1]
+    directory = MadeRun().write(tmp_path / "run")
+    summary = json.loads((directory / "summary.json").read_text()) | {"host_memory_GB": memory}
+    (directory / "summary.json").write_text(json.dumps(summary))
+    document = judge(directory)[1]
     assert says in because(document, "COLD")
     assert outcomes(document)["COLD"] == "not run"
     detail = next(v["detail"] for v in document["requirements"] if v["id"] == "COLD")
@@ -69,8 +69,8 @@ def test_what_the_rule_asks_of_caches_is_said_by_memory_and_checkpoint(judge, tm
 def test_what_the_page_caches_held_as_the_loads_began_is_said(judge, tmp_path):
     write = MadeRun(loads=0).write(published(tmp_path, "M", "a", "llama3-8b", "1"), parts=("metadata",))
     read = MadeRun(saves=0, started=MadeRun().started + timedelta(hours=1))
-    folder = read.write(published(tmp_path, "M", "a", "llama3-8b", "2"), parts=("metadata",))
-    (file,) = folder.glob("*_metadata.json")
+    directory = read.write(published(tmp_path, "M", "a", "llama3-8b", "2"), parts=("metadata",))
+    (file,) = directory.glob("*_metadata.json")
     metadata = json.loads(file.read_text())
     metadata["cluster_snapshots"] = {"start": {"hosts": [{"memory": {"cached": BYTES["llama3-8b", 8] // 50}}]}}
     file.write_text(json.dumps(metadata))
@@ -86,8 +86,8 @@ def test_what_the_page_caches_held_as_the_loads_began_is_said(judge, tmp_path):
 
 def test_a_last_save_that_is_late_at_most_is_no_failure_and_not_met(judge, tmp_path):
     """Between what rank 0 took and what the first load waited for lies the limit."""
-    folder = MadeRun(listing=30.0).write(tmp_path / "run", ranks=[0])
-    code, document, _ = judge(folder)
+    directory = MadeRun(listing=30.0).write(tmp_path / "run", ranks=[0])
+    code, document, _ = judge(directory)
     assert (code, outcomes(document)["SAVE"]) == (8, "not run")
     assert because(document, "SAVE") == (
         "All others met 27.8 s. Save 10, the last, took at least 5 s and, by when the first load started, at most "

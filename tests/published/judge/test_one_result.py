@@ -32,8 +32,8 @@ def test_all_ranks_are_judged_by_the_slowest_and_yet_nothing_is_certified(judge,
 
 def test_rank_0_alone_is_inferred_and_never_more_than_a_rehearsal(judge, lines, tmp_path):
     run = MadeRun()
-    folder = run.write(tmp_path / "run", ranks=[0])
-    code, document, _ = judge(folder)
+    directory = run.write(tmp_path / "run", ranks=[0])
+    code, document, _ = judge(directory)
     assert (code, document["grade"]) == (8, "rehearsal")
     assert any("was inferred from rank 0's times" in r for r in document["grade_reasons"])
     assert any("is not known, only rank 0's own time" in r for r in document["grade_reasons"])
@@ -45,7 +45,7 @@ def test_rank_0_alone_is_inferred_and_never_more_than_a_rehearsal(judge, lines, 
     assert save["judged_seconds"] == pytest.approx(5.3, abs=0.002)
     assert save["overstatement"] == pytest.approx(0.06, abs=0.001)
     assert save["basis"] == "9 inferred from rank 0, 1 at most"
-    output = lines(folder)
+    output = lines(directory)
     assert "save 5 s 5.3 s +6 % 5.3 s 9 inferred from rank 0, 1 at most" in output
     assert "load 4 s 4.3 s +7.5 % 4.3 s 9 inferred from rank 0, 1 rank 0 only" in output
     assert "1 of 8 ranks" in output
@@ -65,14 +65,14 @@ def test_no_table_of_gates_makes_a_certificate_of_it(judge, tmp_path):
     gates = tmp_path / "nothing.toml"
     off = "\n".join(f'{name} = {{ gate = "off" }}' for name in ("INTEGRITY", "COLD", "DURABLE-CALLS"))
     gates.write_text(f'name = "nothing"\nextends = "speed-only"\n[requirements]\n{off}\n')
-    speed_only = Path(resources.folder("templates") / "gates" / "speed-only.toml")
+    speed_only = Path(resources.directory("templates") / "gates" / "speed-only.toml")
     assert "certifies = false" in speed_only.read_text()
-    folder = MadeRun().write(tmp_path / "run")
-    assert judge(folder, f"--ckpt-gate-table={gates}")[1]["grade"] == "rehearsal"
+    directory = MadeRun().write(tmp_path / "run")
+    assert judge(directory, f"--ckpt-gate-table={gates}")[1]["grade"] == "rehearsal"
     asked = {r.id for r in REQUIREMENTS.values() if r.suite in ("conformance", "contention", "endurance")}
     off += "\n" + "\n".join(f'{name} = {{ gate = "off" }}' for name in asked)
     gates.write_text(f'name = "nothing"\nextends = "posix-shared"\n[requirements]\n{off}\n')
-    code, document, _ = judge(folder, f"--ckpt-gate-table={gates}")
+    code, document, _ = judge(directory, f"--ckpt-gate-table={gates}")
     assert (code, document["grade"]) == (0, "rehearsal")
     assert "weaker than a certificate needs" in document["grade_reasons"][0]
 
@@ -84,10 +84,10 @@ def test_other_gates_name_what_was_not_tested(judge, tmp_path):
 
 
 def test_the_same_times_meet_a_smaller_cluster_and_miss_a_larger_one(judge, tmp_path):
-    folder = MadeRun().write(tmp_path / "run")
-    serves = judge(folder)[1]["sufficient_up_to_accelerators"][0]["overall"]
-    assert outcomes(judge(folder, cluster=serves)[1])["SAVE"] == "met"
-    assert outcomes(judge(folder, cluster=serves + 1)[1])["SAVE"] == "failed"
+    directory = MadeRun().write(tmp_path / "run")
+    serves = judge(directory)[1]["sufficient_up_to_accelerators"][0]["overall"]
+    assert outcomes(judge(directory, cluster=serves)[1])["SAVE"] == "met"
+    assert outcomes(judge(directory, cluster=serves + 1)[1])["SAVE"] == "failed"
 
 
 def test_one_operation_alone_has_only_rank_0s_time(judge, tmp_path):
@@ -99,14 +99,14 @@ def test_one_operation_alone_has_only_rank_0s_time(judge, tmp_path):
 
 
 def test_a_read_only_run_says_that_it_holds_no_save(judge, lines, tmp_path):
-    folder = MadeRun(saves=0).write(tmp_path / "run")
-    code, document, _ = judge(folder)
+    directory = MadeRun(saves=0).write(tmp_path / "run")
+    code, document, _ = judge(directory)
     assert code == 8
     assert (outcomes(document)["SAVE"], outcomes(document)["LOAD"]) == ("not run", "met")
     assert because(document, "SAVE") == "The result holds no save: those are another run's."
     assert document["sufficient_up_to_accelerators"][0]["load"] > 0
     assert document["sufficient_up_to_accelerators"][0]["overall"] is None
-    assert "none in this result" in lines(folder)
+    assert "none in this result" in lines(directory)
 
 
 def test_the_phases_may_be_two_runs(judge, tmp_path):
@@ -137,8 +137,8 @@ def test_phases_beside_each_other_are_put_together_by_their_checkpoint_folder(ju
 
 def test_clocks_that_are_apart_are_told_and_change_nothing(judge, tmp_path):
     straight = judge(MadeRun().write(tmp_path / "straight"))[1]
-    folder = MadeRun(offsets={1: 1.5, 4: -3600.0}).write(tmp_path / "skewed")
-    skewed = judge(folder)[1]
+    directory = MadeRun(offsets={1: 1.5, 4: -3600.0}).write(tmp_path / "skewed")
+    skewed = judge(directory)[1]
     assert [o["seconds"] for o in skewed["measurements"][0]["operations"]] == [
         o["seconds"] for o in straight["measurements"][0]["operations"]
     ]

@@ -104,10 +104,10 @@ def test_runs_of_one_system_are_pooled_and_every_operation_counts(judge, tmp_pat
 
 
 def test_it_imports_nothing_heavy(tmp_path):
-    folder = MadeRun().write(tmp_path / "run")
+    directory = MadeRun().write(tmp_path / "run")
     code = (
         "import sys; from pytest_ckpt.cli.main import main; "
-        f"main(['judge', {str(folder)!r}, '--cluster=16000']); print([m for m in {HEAVY!r} if m in sys.modules])"
+        f"main(['judge', {str(directory)!r}, '--cluster=16000']); print([m for m in {HEAVY!r} if m in sys.modules])"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert output.stdout.splitlines()[-1] == "[]"
@@ -135,14 +135,14 @@ def test_a_terminal_sees_a_progress_bar_and_a_file_does_not(tmp_path):
     assert b"1 of 1 run, 64 files" in shown
 
 
-def test_a_folder_with_neither_names_both(judge, tmp_path):
+def test_a_directory_with_neither_names_both(judge, tmp_path):
     code, _, error = judge(tmp_path)
     assert code == 4
     assert "report.json" in error
     assert "results of DLIO" in error
 
 
-def test_our_own_run_folder_is_not_taken_for_one_of_theirs(judge, tmp_path):
+def test_our_own_run_directory_is_not_taken_for_one_of_theirs(judge, tmp_path):
     MadeRun().write(tmp_path)
     Path(tmp_path / "report.json").write_text("{")
     code, _, error = judge(tmp_path)

@@ -50,7 +50,7 @@ def test_each_file_is_the_library_s_and_the_index_names_them_all(tmp_path):
     # The index stands behind the shards: who writes in order has them when it is there.
     assert [entry.name for entry in entries] == names
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == right()
-    assert (proof.files_attempted, proof.files_returned, proof.folders_returned) == (5, 5, 1)
+    assert (proof.files_attempted, proof.files_returned, proof.directories_returned) == (5, 5, 1)
     assert set(clock.phases) == {"open", "write", "fsync", "close", "directory"}
 
 
@@ -202,12 +202,12 @@ def test_whichever_bit_of_a_header_flips_is_found(tmp_path_factory, name, place,
 
 
 def _find_flipped(factory, name, place, bit):
-    folder = factory.getbasetemp() / "flipped"
-    folder.mkdir(exist_ok=True)
+    directory = factory.getbasetemp() / "flipped"
+    directory.mkdir(exist_ok=True)
     for each, data in right().items():
-        (folder / each).write_bytes(data)
-    change(folder / name, place, bytes([right()[name][place] ^ 1 << bit]))
-    loaded, check = load(folder)
+        (directory / each).write_bytes(data)
+    change(directory / name, place, bytes([right()[name][place] ^ 1 << bit]))
+    loaded, check = load(directory)
     assert check.fault_count >= 1
     assert check.faults[0].file == name
     assert loaded == check.bytes_checked
@@ -237,7 +237,7 @@ def test_a_target_that_takes_no_bytes_is_an_error_with_its_number(tmp_path):
 def test_the_report_is_told_what_is_the_library_s_and_what_is_added():
     facts = engine_of().facts()
     assert set(facts) == {"safetensors", "save", "load", "added"}
-    assert "fsync of the folder" in facts["added"]
+    assert "fsync of the directory" in facts["added"]
     assert "safetensors.numpy.save" in facts["save"]
 
 
@@ -267,18 +267,18 @@ def test_each_file_is_one_write_and_one_fsync_and_the_commit_comes_last(tmp_path
     if not strace or subprocess.run([*front, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no strace that may trace")
     as_one_rank("safetensors", WHOLE, area_in(target), "save", front=front)
-    folder = checkpoint_in(target)
+    directory = checkpoint_in(target)
     wanted = []
     for name in (*(file.name for file in FILES), INDEX):
-        size = (folder / name).stat().st_size
+        size = (directory / name).stat().st_size
         wanted += [f"create {name}", f"write {name} {size}", f"fsync {name}", f"close {name}"]
     # Then what every engine's checkpoint gets: its names are made durable, and it is given its own.
-    wanted += [f"fsync {folder.name}", "rename", f"fsync {folder.parent.name}"]
+    wanted += [f"fsync {directory.name}", "rename", f"fsync {directory.parent.name}"]
     assert calls_in(trace.read_text(), target) == wanted
 
 
 def calls_in(trace: str, target: Path) -> list[str]:
-    """Return the calls of a trace that change something below a folder, in words."""
+    """Return the calls of a trace that change something below a directory, in words."""
     calls, began = [], False
     for line in trace.splitlines():
         if str(target) not in line or "O_RDONLY" in line:

@@ -54,26 +54,26 @@ def test_an_index_of_anything_else_is_refused(found):
 def test_the_library_alone_finds_every_tensor_by_the_index(tmp_path):
     """Of two ranks, by a program that knows nothing of this package."""
     whole = layout("llama3-8b", mode="open", processes=2, scale=1e-5)
-    folder, scratch = tmp_path / "saved", tmp_path / "scratch"
+    directory, scratch = tmp_path / "saved", tmp_path / "scratch"
     scratch.mkdir()
     for shard in whole.ranks():
-        save(folder, engine=engine_of(shard))
+        save(directory, engine=engine_of(shard))
     wanted = {
         name: (kind, data, place)
         for shard in whole.ranks()
         for place, tensors in tensors_of(shard).items()
         for name, (kind, data) in tensors.items()
     }
-    assert load_bare(folder, scratch) == wanted
+    assert load_bare(directory, scratch) == wanted
 
 
 def test_what_the_library_alone_saves_is_the_same_to_the_byte_and_is_loaded(tmp_path):
-    folder, scratch = tmp_path / "bare", tmp_path / "scratch"
-    folder.mkdir()
+    directory, scratch = tmp_path / "bare", tmp_path / "scratch"
+    directory.mkdir()
     scratch.mkdir()
-    save_bare(folder, scratch, tensors_of())
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} | {INDEX: index_of(SHARD)} == right()
-    (folder / INDEX).write_bytes(index_of(SHARD))
-    loaded, check = load(folder)
+    save_bare(directory, scratch, tensors_of())
+    assert {path.name: path.read_bytes() for path in directory.iterdir()} | {INDEX: index_of(SHARD)} == right()
+    (directory / INDEX).write_bytes(index_of(SHARD))
+    loaded, check = load(directory)
     assert loaded == check.bytes_checked == SHARD.bytes
     assert check.faults == ()

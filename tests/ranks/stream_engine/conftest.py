@@ -10,10 +10,10 @@ from tests.support.streaming import ODD, by_torch, bytes_of, everything, load, s
 @pytest.fixture(scope="module")
 def right(tmp_path_factory):
     """The files of one checkpoint as they have to be."""
-    folder = tmp_path_factory.mktemp("right")
-    save(streaming(ODD), folder)
-    assert load(by_torch(ODD), folder) == everything(ODD)
-    return bytes_of(folder)
+    directory = tmp_path_factory.mktemp("right")
+    save(streaming(ODD), directory)
+    assert load(by_torch(ODD), directory) == everything(ODD)
+    return bytes_of(directory)
 
 
 @pytest.fixture

@@ -86,10 +86,10 @@ def test_files_of_many_requests_are_those_of_the_torch_engine(tmp_path):
 def test_tensors_of_any_size_come_back_from_either_engine(files, request, depth):
     shard = shard_of(1, *files)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        save(streaming(shard, request=request, depth=depth), folder)
-        assert load(by_torch(shard), folder) == everything(shard)
-        assert load(streaming(shard, request=request, depth=depth), folder) == everything(shard)
+        directory = Path(name)
+        save(streaming(shard, request=request, depth=depth), directory)
+        assert load(by_torch(shard), directory) == everything(shard)
+        assert load(streaming(shard, request=request, depth=depth), directory) == everything(shard)
 
 
 @pytest.mark.parametrize("request_kib", [64, 192, 1024, 16384])
@@ -112,7 +112,7 @@ def test_as_many_requests_are_in_flight_as_were_asked_for(tmp_path):
 def test_a_save_counts_its_files_and_fsyncs_and_times_its_phases(tmp_path):
     proof, clock = save(streaming(ODD), tmp_path)
     assert (proof.files_attempted, proof.files_returned) == (3, 3)
-    assert (proof.folders_attempted, proof.folders_returned) == (1, 1)
+    assert (proof.directories_attempted, proof.directories_returned) == (1, 1)
     assert set(clock.phases) == {"open", "write", "fsync", "close", "directory"}
 
 
@@ -149,10 +149,10 @@ def test_no_descriptor_stays_open(saved, size):
     shard = shard_of(2, [("float32", size)])
     before = open_files()
     engine = streaming(shard)
-    folder = saved / "other"
-    folder.mkdir()
-    save(engine, folder)
-    load(engine, folder)
-    engine.load(committed_in(folder), 0, clock_of())
+    directory = saved / "other"
+    directory.mkdir()
+    save(engine, directory)
+    load(engine, directory)
+    engine.load(committed_in(directory), 0, clock_of())
     engine.release()
     assert open_files() == before

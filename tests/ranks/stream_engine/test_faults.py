@@ -29,9 +29,9 @@ from tests.support.streaming import (
 )
 
 
-def flip(folder, tensor_number, position, bit=0, shard=ODD):
+def flip(directory, tensor_number, position, bit=0, shard=ODD):
     """Flip one bit of a tensor of the first file."""
-    file = folder / shard.files[0].name
+    file = directory / shard.files[0].name
     record = container_of(shard.files[0].tensors).records[tensor_number]
     change(file, record.offset + position, lambda byte: byte ^ 1 << bit)
 
@@ -44,9 +44,9 @@ def change(file, offset, how):
         both.write(bytes([how(old)]))
 
 
-def found_by_both(folder):
-    """Return what both engines find in a folder."""
-    return [load(engine, folder)[2] for engine in (by_torch(ODD), streaming(ODD))]
+def found_by_both(directory):
+    """Return what both engines find in a directory."""
+    return [load(engine, directory)[2] for engine in (by_torch(ODD), streaming(ODD))]
 
 
 @settings(deadline=None, max_examples=25)
@@ -54,12 +54,12 @@ def found_by_both(folder):
 def test_both_engines_locate_any_flipped_bit_alike(tmp_path_factory, right, data, bit):
     number = data.draw(st.integers(0, len(MIDDLE.tensors) - 1))
     position = data.draw(st.integers(0, MIDDLE.tensors[number].bytes - 1))
-    folder = tmp_path_factory.getbasetemp() / "flipped"
-    folder.mkdir(exist_ok=True)
+    directory = tmp_path_factory.getbasetemp() / "flipped"
+    directory.mkdir(exist_ok=True)
     for name, content in right.items():
-        (folder / name).write_bytes(content)
-    flip(folder, number, position, bit)
-    by_torch, by_stream = found_by_both(folder)
+        (directory / name).write_bytes(content)
+    flip(directory, number, position, bit)
+    by_torch, by_stream = found_by_both(directory)
     assert by_torch == by_stream
     (fault,) = by_stream
     assert (fault.kind, fault.file, fault.tensor) == ("flipped", MIDDLE.name, MIDDLE.tensors[number].name)
@@ -149,12 +149,12 @@ def test_no_bit_of_a_file_can_be_wrong_unseen(tmp_path_factory, right, data, bit
     """torch.load looks at few of the bytes around the tensors; the stream engine at all."""
     name = data.draw(st.sampled_from(sorted(right)))
     offset = data.draw(st.integers(0, len(right[name]) - 1))
-    folder = tmp_path_factory.getbasetemp() / "any-bit"
-    folder.mkdir(exist_ok=True)
+    directory = tmp_path_factory.getbasetemp() / "any-bit"
+    directory.mkdir(exist_ok=True)
     for other, content in right.items():
-        (folder / other).write_bytes(content)
-    change(folder / name, offset, lambda byte: byte ^ 1 << bit)
-    _, _, (fault,) = load(streaming(ODD), folder)
+        (directory / other).write_bytes(content)
+    change(directory / name, offset, lambda byte: byte ^ 1 << bit)
+    _, _, (fault,) = load(streaming(ODD), directory)
     assert fault.file == name
     assert fault.kind in ("flipped", "unreadable", "zeros", "foreign")
     if not fault.tensor:
@@ -178,9 +178,9 @@ def test_a_missing_file_is_an_error_that_names_it(saved, capfd):
     assert (failure["phase"], failure["file"], failure["errno"]) == ("open", MIDDLE.name, "ENOENT")
 
 
-def load_with(activity, folder):
+def load_with(activity, directory):
     clock = clock_of(activity)
-    streaming(ODD).load(committed_in(folder, clock), 0, clock)
+    streaming(ODD).load(committed_in(directory, clock), 0, clock)
 
 
 def name_of(descriptor):

@@ -43,7 +43,7 @@ try:
 except MemoryError:
     state_fits = False
 clock = Clock(activity=Activity())
-store = open_store(AreaRef(scheme="", location=asked["folder"], run_id="", opener=""))
+store = open_store(AreaRef(scheme="", location=asked["directory"], run_id="", opener=""))
 ref = CheckpointRef(subject="s", number=1)
 store.prepare("s")
 engine = StreamEngine(shard, Content(7), Activity(), options)
@@ -70,12 +70,12 @@ print(json.dumps({
 """
 
 
-def as_a_rank(shard, folder, *, maximum_bytes=0, front=()):
+def as_a_rank(shard, directory, *, maximum_bytes=0, front=()):
     """Save, load and compare in a process of its own, as a rank does; return what it tells."""
     asked = {
         "shard": to_plain(shard),
         "options": to_plain(EngineOptions()),
-        "folder": str(folder),
+        "directory": str(directory),
         "maximum_bytes": maximum_bytes,
     }
     done = subprocess.run(
@@ -128,10 +128,10 @@ def test_requests_that_signals_interrupt_are_made_again(tmp_path):
     if not strace or subprocess.run([*front, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no strace that may trace")
     inject = [f"inject={call}:error=EINTR:when=2+2" for call in ("pwrite64", "preadv", "preadv2")]
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
+    directory = tmp_path / "checkpoint"
+    directory.mkdir()
     shard = shard_of(0, [("float32", 5 << 20), ("float16", 1)])
-    found = as_a_rank(shard, folder, front=(*front, *(word for i in inject for word in ("-e", i))))
+    found = as_a_rank(shard, directory, front=(*front, *(word for i in inject for word in ("-e", i))))
     assert (found["loaded"], found["checked"], found["faults"]) == (shard.bytes, shard.bytes, 0)
     trace = (tmp_path / "trace").read_text()
     interrupted = [line for line in trace.splitlines() if "EINTR" in line]

@@ -39,11 +39,11 @@ READS = "; files are read without read-ahead (POSIX_FADV_RANDOM)"
 
 @pytest.fixture
 def direct(tmp_path):
-    """A folder whose file system takes direct requests."""
+    """A directory whose file system takes direct requests."""
     try:
         os.close(os.open(tmp_path / "probe", os.O_WRONLY | os.O_CREAT | os.O_DIRECT))
     except OSError as error:
-        pytest.skip(f"the temporary folder takes no direct requests: {error.strerror}")
+        pytest.skip(f"the temporary directory takes no direct requests: {error.strerror}")
     (tmp_path / "probe").unlink()
     return tmp_path
 
@@ -95,12 +95,12 @@ def part_of_read(length):
     return read
 
 
-def comes_and_goes(folder, right, engine=None):
+def comes_and_goes(directory, right, engine=None):
     """Save and load; every byte must be there both ways. Return what the engine says of direct requests."""
     engine = engine or streaming(ODD)
-    save(engine, folder)
-    assert bytes_of(folder) == right
-    assert load(engine, folder) == everything(ODD)
+    save(engine, directory)
+    assert bytes_of(directory) == right
+    assert load(engine, directory) == everything(ODD)
     return engine.facts()["direct"]
 
 

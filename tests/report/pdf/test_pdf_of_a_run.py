@@ -1,4 +1,4 @@
-"""The PDF in a run folder: digests cover it, what is missing is told before, and a failure costs the run nothing."""
+"""The PDF in a run directory: digests cover it, what is missing is told before, and a failure costs the run nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.manifest import MANIFEST
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.report.pdf import check_printer
 from pytest_ckpt.run.close import write_report
 from pytest_ckpt.support.errors import UsageError
@@ -30,35 +30,36 @@ def run_with_pdf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(run_with_pdf: Path, tmp_path: Path) -> Path:
+def directory(run_with_pdf: Path, tmp_path: Path) -> Path:
     return shutil.copytree(run_with_pdf, tmp_path / "run")
 
 
-def outcomes(folder: Path) -> dict[str, str]:
-    return {c.name: c.outcome for c in verify_folder(folder, None)}
+def outcomes(directory: Path) -> dict[str, str]:
+    return {c.name: c.outcome for c in verify_directory(directory, None)}
 
 
-# --- in a run folder -------------------------------------------------------------------------------------------------
+# --- in a run directory
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.thorough
-def test_verify_covers_it(folder: Path) -> None:
-    assert "certificate.pdf" in (folder / MANIFEST).read_text()
-    assert outcomes(folder) == {
+def test_verify_covers_it(directory: Path) -> None:
+    assert "certificate.pdf" in (directory / MANIFEST).read_text()
+    assert outcomes(directory) == {
         "digests": "holds", "verdicts": "holds", "pages": "holds", "signature": "not checked",
     }  # fmt: skip
-    data = bytearray((folder / "certificate.pdf").read_bytes())
+    data = bytearray((directory / "certificate.pdf").read_bytes())
     data[-1] ^= 1
-    (folder / "certificate.pdf").write_bytes(data)
-    (digests, *_) = verify_folder(folder, None)
+    (directory / "certificate.pdf").write_bytes(data)
+    (digests, *_) = verify_directory(directory, None)
     assert (digests.outcome, digests.details) == ("broken", ("changed: certificate.pdf",))
 
 
-def without_weasyprint(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> None:
+def without_weasyprint(monkeypatch: pytest.MonkeyPatch, directory: Path, code: str) -> None:
     """Let every process that is started from now on find this module in the place of WeasyPrint."""
-    folder.mkdir()
-    (folder / "weasyprint.py").write_text(code)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), str(Path(__file__).parents[2])]))
+    directory.mkdir()
+    (directory / "weasyprint.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(directory), str(Path(__file__).parents[2])]))
 
 
 FAILING = {
@@ -70,21 +71,21 @@ FAILING = {
 
 @pytest.mark.parametrize("code", FAILING)
 def test_a_printer_that_fails_or_crashes_costs_the_run_neither_report_nor_digests(
-    code: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    code: str, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / "certificate.pdf").unlink()
+    (directory / "certificate.pdf").unlink()
     without_weasyprint(monkeypatch, tmp_path / "broken", code)
     (tmp_path / "broken" / "weasyprint.py").rename(tmp_path / "broken" / "code.py")
     (tmp_path / "broken" / "weasyprint").mkdir()
     (tmp_path / "broken" / "code.py").rename(tmp_path / "broken" / "weasyprint" / "__init__.py")
     (tmp_path / "broken" / "weasyprint" / "urls.py").write_text("URLFetcher = lambda **_: None\n")
-    document = write_report(json.loads((folder / "report.json").read_text()), folder, pdf=True)
-    assert document.startswith(f"THERE IS NO PDF: {folder / 'certificate.pdf'}: ")
+    document = write_report(json.loads((directory / "report.json").read_text()), directory, pdf=True)
+    assert document.startswith(f"THERE IS NO PDF: {directory / 'certificate.pdf'}: ")
     assert FAILING[code] in document
-    assert {n: o for n, o in outcomes(folder).items() if n != "signature"} == {
+    assert {n: o for n, o in outcomes(directory).items() if n != "signature"} == {
         "digests": "holds", "verdicts": "holds", "pages": "holds"
     }  # fmt: skip
-    assert not list(folder.glob("*.part"))
+    assert not list(directory.glob("*.part"))
 
 
 @pytest.mark.thorough

@@ -58,7 +58,7 @@ SUITES = {
     ),
     "failover": (
         "A component breaks",
-        "Part of a run that is given a command that breaks something and one that mends it. "
+        "Part of a run that is given a command that breaks something and one that repairs it. "
         "[patterns.md](patterns.md#failover) says how it is measured.",
     ),
     "maintenance": (

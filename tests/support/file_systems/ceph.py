@@ -59,7 +59,7 @@ def cephfs(home: Path) -> Iterator[Mounted]:
 
 
 def _configured(home: Path, store: Path) -> Path:
-    """Write the configuration of a cluster whose daemons keep to this folder, its keys and its map of monitors."""
+    """Write the configuration of a cluster whose daemons keep to this directory, its keys and its map of monitors."""
     config, identity, state = home / "ceph.conf", str(uuid.uuid4()), made(home / "state")
     keyring = home / "keyring"
     config.write_text(

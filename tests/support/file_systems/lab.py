@@ -66,7 +66,7 @@ def _observe(name: str, home: Path, task: str, *more: str) -> dict[str, Any]:
 
 
 def left_of(home: Path) -> list[str]:
-    """Return what is left on this host of what was mounted below a folder: mounts, loop devices, processes."""
+    """Return what is left on this host of what was mounted below a directory: mounts, loop devices, processes."""
     mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(home) in line]
     devices = []
     for file in Path("/sys/block").glob("loop*/loop/backing_file"):
@@ -106,7 +106,7 @@ def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
         "gates": document["gates"]["name"],
         "left": left,
         "left_behind": document["left_behind"],
-        "folder": str(target),
+        "directory": str(target),
         "verdicts": [
             {key: v[key] for key in ("id", "subject", "severity", "outcome", "reason", "because", "detail")}
             for v in document["requirements"]
@@ -156,20 +156,20 @@ def _said_of_cold(done: Run, target: Path, subject: str) -> dict[str, Any]:
     cold = done.verdict("COLD", subject)
     return {
         "exit_code": done.code,
-        "folder": str(target),
+        "directory": str(target),
         "cold": {key: cold[key] for key in ("outcome", "reason", "basis", "because")},
         "text": done.text,
     }
 
 
 def _shown(way: str, place: Mounted) -> dict[str, Any]:
-    """Run one reproduction in an empty folder, by its own command line."""
+    """Run one reproduction in an empty directory, by its own command line."""
     # What fills a volume does so on the small one, which one client has.
     small = place.small if way == "filled" else None
-    folder = made((small or place.first) / f"shown-{way}")
-    words = [sys.executable, "-I", str(REPRODUCE), way, str(folder)]
+    directory = made((small or place.first) / f"shown-{way}")
+    words = [sys.executable, "-I", str(REPRODUCE), way, str(directory)]
     if place.second and not small:
-        words.append(str(place.second / folder.name))
+        words.append(str(place.second / directory.name))
     shown: dict[str, Any] = json.loads(run(*words))
     return shown
 
@@ -191,7 +191,7 @@ def _break(_row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
     save = done.verdict("SAVE")
     return {
         "exit_code": done.code,
-        "folder": str(target),
+        "directory": str(target),
         "grade": done.document["grade"],
         "save": {key: save[key] for key in ("outcome", "reason", "because")},
         "running": running,

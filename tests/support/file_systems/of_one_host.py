@@ -78,7 +78,7 @@ def overlay(home: Path) -> Iterator[Mounted]:
 def on_device(
     kind: str, *program: str, options: str = ""
 ) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return what mounts a volume by a FUSE program that is given a device and a folder."""
+    """Return what mounts a volume by a FUSE program that is given a device and a directory."""
 
     @contextlib.contextmanager
     def volume(home: Path, name: str, mebibytes: int) -> Iterator[Path]:

@@ -29,7 +29,7 @@ _SFTP_PORT, _WEBDAV_PORT = 2022, 8080
 
 
 def sshfs(options: str = "") -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return what serves a folder by the sftp server of OpenSSH and mounts it twice.
+    """Return what serves a directory by the sftp server of OpenSSH and mounts it twice.
 
     Over plain TCP: ssh only carries the same bytes, and would encrypt each twice on this host.
     """
@@ -161,7 +161,7 @@ def glusterfs(
 
 
 def rclone(cache: str) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return what serves a folder over WebDAV and mounts it with rclone, with this mode of its cache of files."""
+    """Return what serves a directory over WebDAV and mounts it with rclone, with this mode of its cache of files."""
 
     @contextlib.contextmanager
     def start(home: Path) -> Iterator[Mounted]:

@@ -1,8 +1,8 @@
 """Shows what a file system does, with nothing but the standard library: no line of pytest-ckpt takes part.
 
-``python reproduce.py WHAT FOLDER [FOLDER]`` prints a line of JSON. The second folder is the same one through another
-mount; without it two processes use one mount. It is one file, longer than others here, so that it can be copied to
-wherever the file system is.
+``python reproduce.py WHAT DIRECTORY [DIRECTORY]`` prints a line of JSON. The second directory is the same one through
+another mount; without it two processes use one mount. It is one file, longer than others here, so that it can be copied
+to wherever the file system is.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _REFUSED_IN_A_ROW = 5
 _SECONDS, _MAXIMUM_SECONDS, _BYTES, _TRIALS, _GIVE_UP = 4.0, 30.0, 20_000, 3, 30.0
 
 
-def replaced(folder: str, other: str) -> dict[str, int]:
+def replaced(directory: str, other: str) -> dict[str, int]:
     """One process replaces a file by rename; another opens and reads it. POSIX: the old bytes or the new ones."""
-    path, seen = os.path.join(folder, "file"), os.path.join(other, "file")
+    path, seen = os.path.join(directory, "file"), os.path.join(other, "file")
     _write(path, b"\0" * _BYTES)
     _see(seen)
 
@@ -68,10 +68,10 @@ def replaced(folder: str, other: str) -> dict[str, int]:
     return result()
 
 
-def renamed_folder(folder: str, other: str) -> dict[str, int]:
-    """A folder of files is renamed to and fro; another process lists it. POSIX: no such folder, or all of its files."""
+def renamed_directory(directory: str, other: str) -> dict[str, int]:
+    """A directory of files is renamed to and fro; another process lists it. POSIX: none, or all of its files."""
     names = [f"{number:04d}" for number in range(200)]
-    here, there = os.path.join(folder, "here"), os.path.join(folder, "there")
+    here, there = os.path.join(directory, "here"), os.path.join(directory, "there")
     os.mkdir(here)
     for name in names:
         _write(os.path.join(here, name), b"x")
@@ -95,11 +95,11 @@ def renamed_folder(folder: str, other: str) -> dict[str, int]:
     return result()
 
 
-def attributes(folder: str, other: str) -> dict[str, float]:
+def attributes(directory: str, other: str) -> dict[str, float]:
     """The other client looks at a file's size, this one changes it: how long until the other sees the new size."""
     longest = 0.0
     for trial in range(_TRIALS):
-        path, seen = os.path.join(folder, f"size-{trial}"), os.path.join(other, f"size-{trial}")
+        path, seen = os.path.join(directory, f"size-{trial}"), os.path.join(other, f"size-{trial}")
         _write(path, b"x" * 100)
         _see(seen)
         _write(path, b"y" * 200)
@@ -109,11 +109,11 @@ def attributes(folder: str, other: str) -> dict[str, float]:
     return {"longest seconds": round(longest, 3)}
 
 
-def removed_names(folder: str, other: str) -> dict[str, float]:
+def removed_names(directory: str, other: str) -> dict[str, float]:
     """The other client looks at a name, this one removes it: how long until the other cannot see it any more."""
     longest = 0.0
     for trial in range(_TRIALS):
-        path, seen = os.path.join(folder, f"old-{trial}"), os.path.join(other, f"old-{trial}")
+        path, seen = os.path.join(directory, f"old-{trial}"), os.path.join(other, f"old-{trial}")
         _write(path, b"x")
         _see(seen)
         os.unlink(path)
@@ -123,11 +123,11 @@ def removed_names(folder: str, other: str) -> dict[str, float]:
     return {"longest seconds": round(longest, 3)}
 
 
-def new_names(folder: str, other: str) -> dict[str, float]:
+def new_names(directory: str, other: str) -> dict[str, float]:
     """The other client looks for a name in vain, this one makes it: how long until the other sees it."""
     longest = 0.0
     for trial in range(_TRIALS):
-        path, seen = os.path.join(folder, f"new-{trial}"), os.path.join(other, f"new-{trial}")
+        path, seen = os.path.join(directory, f"new-{trial}"), os.path.join(other, f"new-{trial}")
         assert not os.path.exists(seen)
         _write(path, b"x")
         longest = max(longest, _until(lambda seen=seen: os.path.exists(seen)))
@@ -136,11 +136,11 @@ def new_names(folder: str, other: str) -> dict[str, float]:
     return {"longest seconds": round(longest, 3)}
 
 
-def rewritten(folder: str, other: str) -> dict[str, float]:
+def rewritten(directory: str, other: str) -> dict[str, float]:
     """The other client reads a file; this one writes it anew, syncs and closes; the other opens and reads it again."""
     longest, old = 0.0, 0
     for trial in range(_TRIALS):
-        path, seen = os.path.join(folder, f"data-{trial}"), os.path.join(other, f"data-{trial}")
+        path, seen = os.path.join(directory, f"data-{trial}"), os.path.join(other, f"data-{trial}")
         _write(path, b"x" * 100)
         _see(seen)
         assert _read(seen) == b"x" * 100
@@ -150,11 +150,11 @@ def rewritten(folder: str, other: str) -> dict[str, float]:
     return {"trials": _TRIALS, "old bytes at the first read": old, "longest seconds": round(longest, 3)}
 
 
-def lengthened(folder: str, other: str) -> dict[str, int]:
+def lengthened(directory: str, other: str) -> dict[str, int]:
     """As ``rewritten``, but the file grows, 1.2 s after the other client read it: what its kernel kept it asks anew."""
     cut = 0
     for trial in range(_TRIALS):
-        path, seen = os.path.join(folder, f"long-{trial}"), os.path.join(other, f"long-{trial}")
+        path, seen = os.path.join(directory, f"long-{trial}"), os.path.join(other, f"long-{trial}")
         _write(path, b"x" * 100)
         _see(seen)
         assert _read(seen) == b"x" * 100
@@ -164,12 +164,12 @@ def lengthened(folder: str, other: str) -> dict[str, int]:
     return {"trials": _TRIALS, "cut off at the first read": cut}
 
 
-def created_once(folder: str, other: str) -> dict[str, int]:
+def created_once(directory: str, other: str) -> dict[str, int]:
     """Two processes create one name exclusively, 200 times. POSIX: one wins, the other is told EEXIST."""
     counts: collections.Counter[str] = collections.Counter()
     for trial in range(200):
         ends = [Pipe() for _ in range(2)]
-        for (mine, theirs), place in zip(ends, (folder, other), strict=True):
+        for (mine, theirs), place in zip(ends, (directory, other), strict=True):
             _child(_create, theirs, os.path.join(place, f"once-{trial}"))
             assert mine.recv() == "ready"
         for mine, _ in ends:
@@ -182,9 +182,9 @@ def created_once(folder: str, other: str) -> dict[str, int]:
     return dict(counts)
 
 
-def shared_mapping(folder: str, other: str) -> dict[str, str]:
+def shared_mapping(directory: str, other: str) -> dict[str, str]:
     """A file is mapped for reading and writing, shared, as numpy.memmap(mode="r+") does."""
-    path = os.path.join(folder, "mapped")
+    path = os.path.join(directory, "mapped")
     _write(path, b"\0" * 8192)
     fd = os.open(path, os.O_RDWR)
     try:
@@ -198,21 +198,21 @@ def shared_mapping(folder: str, other: str) -> dict[str, str]:
         os.close(fd)
 
 
-def listed(folder: str, other: str) -> dict[str, int]:
-    """Make 200 files one by one; the other client lists their folder right after each."""
-    os.mkdir(os.path.join(folder, "many"))
+def listed(directory: str, other: str) -> dict[str, int]:
+    """Make 200 files one by one; the other client lists their directory right after each."""
+    os.mkdir(os.path.join(directory, "many"))
     _see(os.path.join(other, "many"))
     missing = 0
     for number in range(200):
-        _write(os.path.join(folder, "many", f"{number}"), b"x")
+        _write(os.path.join(directory, "many", f"{number}"), b"x")
         missing += f"{number}" not in os.listdir(os.path.join(other, "many"))
     end = _until(lambda: len(os.listdir(os.path.join(other, "many"))) == 200)
     return {"files": 200, "not in the next listing": missing, "seconds until all were listed": round(end, 3)}
 
 
-def filled(folder: str, other: str) -> dict[str, str]:
+def filled(directory: str, other: str) -> dict[str, str]:
     """Write to a small volume until it is full. POSIX: ENOSPC."""
-    path = os.path.join(folder, "ballast")
+    path = os.path.join(directory, "ballast")
     fd, found = os.open(path, os.O_WRONLY | os.O_CREAT), "nothing"
     try:
         for number in range(1 << 16):
@@ -229,15 +229,15 @@ def filled(folder: str, other: str) -> dict[str, str]:
     return {"a full volume says": found}
 
 
-def committed(folder: str, other: str) -> dict[str, int]:
-    """Save as jobs do: files into a folder, fsync, a rename of the folder, and read them back after the caches went."""
+def committed(directory: str, other: str) -> dict[str, int]:
+    """Save as jobs do: files into a directory, fsync, a rename of the directory, and read them back without caches."""
     wrong = 0
     for trial in range(5):
-        partial, whole = os.path.join(folder, f"{trial}.partial"), os.path.join(other, f"{trial}")
+        partial, whole = os.path.join(directory, f"{trial}.partial"), os.path.join(other, f"{trial}")
         os.mkdir(partial)
         for number in range(4):
             _write(os.path.join(partial, f"{number}"), bytes([number + 1]) * (1 << 20))
-        os.rename(partial, os.path.join(folder, f"{trial}"))
+        os.rename(partial, os.path.join(directory, f"{trial}"))
         if os.geteuid() == 0:
             _write_word("/proc/sys/vm/drop_caches", "3")
         for number in range(4):
@@ -245,8 +245,8 @@ def committed(folder: str, other: str) -> dict[str, int]:
     return {"files": 20, "with wrong bytes or none": wrong}
 
 
-def folder_made_once(folder: str, other: str) -> dict[str, int]:
-    """Two processes make one folder at the same moment, 1,000 times. POSIX: one makes it, the other is told EEXIST."""
+def directory_made_once(directory: str, other: str) -> dict[str, int]:
+    """Two processes make one directory at the same moment, 1,000 times. POSIX: one makes it, the other gets EEXIST."""
     start, mine, theirs = Barrier(2), *Pipe()
 
     def make(place: str, end: Connection) -> None:
@@ -260,13 +260,13 @@ def folder_made_once(folder: str, other: str) -> dict[str, int]:
                 pass
         end.send(made)
 
-    here, there = _child(make, folder, theirs), _child(make, other, theirs)
+    here, there = _child(make, directory, theirs), _child(make, other, theirs)
     first, second = mine.recv(), mine.recv()
     here.join()
     there.join()
     made = collections.Counter([*first, *second])
     several = sum(count > 1 for count in made.values())
-    return {"folders": 1000, "made by nobody, and there": 1000 - len(made), "made by both": several}
+    return {"directories": 1000, "made by nobody, and there": 1000 - len(made), "made by both": several}
 
 
 def _create(end: Connection, path: str) -> None:
@@ -362,7 +362,7 @@ WAYS = {
     way.__name__: way
     for way in (
         replaced,
-        renamed_folder,
+        renamed_directory,
         attributes,
         removed_names,
         new_names,
@@ -373,7 +373,7 @@ WAYS = {
         listed,
         filled,
         committed,
-        folder_made_once,
+        directory_made_once,
     )
 }
 

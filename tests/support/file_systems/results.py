@@ -20,7 +20,7 @@ _CACHED_SECONDS = 1.0
 # A file that was replaced may be refused as stale, and is then opened again.
 _ALLOWED = {
     "replaced": ("times looked", "ESTALE"),
-    "renamed_folder": ("times looked", "ESTALE"),
+    "renamed_directory": ("times looked", "ESTALE"),
     "created_once": ("winners", "loser was told EEXIST"),
 }
 """What the ways count that is right."""
@@ -102,9 +102,9 @@ def name_of(verdict: Mapping[str, Any]) -> str:
 
 
 def _anywhere(text: str, seen: Mapping[str, Any]) -> str:
-    """Return a sentence without the folder that it was seen in."""
-    mounts = str(seen["folder"]).partition("/mounts/")[0] + "/mounts"
-    return text.replace(str(seen["folder"]), "/mnt").replace(mounts, "/mnt")
+    """Return a sentence without the directory that it was seen in."""
+    mounts = str(seen["directory"]).partition("/mounts/")[0] + "/mounts"
+    return text.replace(str(seen["directory"]), "/mnt").replace(mounts, "/mnt")
 
 
 def is_shown(way: str, counts: Mapping[str, Any]) -> bool:
@@ -119,7 +119,7 @@ def is_shown(way: str, counts: Mapping[str, Any]) -> bool:
         return bool(counts["a full volume says"] not in ("ENOSPC", "EDQUOT"))
     if way == "committed":
         return bool(counts["with wrong bytes or none"])
-    if way == "folder_made_once":
+    if way == "directory_made_once":
         return bool(counts["made by nobody, and there"] or counts["made by both"])
     if way == "listed":
         return bool(counts["not in the next listing"])

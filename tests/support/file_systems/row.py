@@ -19,8 +19,8 @@ class FileSystem:
     that show a failure without our code, by check. ``cures`` names the row that fails without these options,
     ``cured_ways`` the ways that showed it there and show nothing here. ``is_served`` says that it has a server, or a
     client, to take away; ``gates`` are those of its kind, where they follow not from its clients. ``leaves`` says why a
-    folder may stay. ``small_memory_bytes`` is all that a host may have that runs servers, clients and ranks, where it
-    has little.
+    directory may stay. ``small_memory_bytes`` is all that a host may have that runs servers, clients and ranks, where
+    it has little.
     """
 
     name: str

@@ -51,10 +51,10 @@ def glusterd_answers() -> bool:
     return gluster("volume", "list").returncode == 0
 
 
-def made(folder: Path) -> Path:
-    """Make a folder that may be there, with those above it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def made(directory: Path) -> Path:
+    """Make a directory that may be there, with those above it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
 
 
 def until(condition: Callable[[], object], what: str, process: subprocess.Popen[bytes] | None, log: Path) -> None:

@@ -1,4 +1,4 @@
-"""File systems by FUSE that show folders of another one: bindfs, gocryptfs, mergerfs. Theirs lie on ext4."""
+"""File systems by FUSE that show directories of another one: bindfs, gocryptfs, mergerfs. Theirs lie on ext4."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Words = Callable[[Path, Path], tuple[str | Path, ...]]
 
 
 def over_ext4(words: Words) -> Callable[[Path], contextlib.AbstractContextManager[Mounted]]:
-    """Return what mounts a FUSE client on folders of ext4; ``words`` are those of (folder, mount point)."""
+    """Return what mounts a FUSE client on directories of ext4; ``words`` are those of (directory, mount point)."""
 
     @contextlib.contextmanager
     def start(home: Path) -> Iterator[Mounted]:
@@ -32,26 +32,26 @@ def over_ext4(words: Words) -> Callable[[Path], contextlib.AbstractContextManage
 
 def bindfs(*options: str) -> Words:
     """Return the command line of bindfs."""
-    return lambda folder, point: ("bindfs", "-f", *options, folder, point)
+    return lambda directory, point: ("bindfs", "-f", *options, directory, point)
 
 
 def mergerfs(options: str) -> Words:
     """Return the command line of mergerfs, over one branch more than a bind needs."""
 
-    def words(folder: Path, point: Path) -> tuple[str | Path, ...]:
-        branches = ":".join(str(made(folder / name)) for name in ("a", "b"))
+    def words(directory: Path, point: Path) -> tuple[str | Path, ...]:
+        branches = ":".join(str(made(directory / name)) for name in ("a", "b"))
         return ("mergerfs", "-f", "-o", f"allow_other,{options}".rstrip(","), branches, point)
 
     return words
 
 
 def gocryptfs(*options: str) -> Words:
-    """Make an encrypted folder and return the command line that shows it."""
+    """Make an encrypted directory and return the command line that shows it."""
 
-    def words(folder: Path, point: Path) -> tuple[str | Path, ...]:
-        secret = folder.with_name("password")
+    def words(directory: Path, point: Path) -> tuple[str | Path, ...]:
+        secret = directory.with_name("password")
         secret.write_text(_PASSWORD)
-        run("gocryptfs", "-init", "-quiet", "-scryptn", "10", "-passfile", secret, folder)
-        return ("gocryptfs", "-fg", "-quiet", *options, "-passfile", secret, folder, point)
+        run("gocryptfs", "-init", "-quiet", "-scryptn", "10", "-passfile", secret, directory)
+        return ("gocryptfs", "-fg", "-quiet", *options, "-passfile", secret, directory, point)
 
     return words

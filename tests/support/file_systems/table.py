@@ -20,7 +20,7 @@ _BY_PATH_AND_LENGTH = (
 _REPLACED = {"COMMIT.file": _BY_PATH}
 _SHOWS_REPLACED = {"COMMIT.file": "replaced"}
 _FULL = "A full server says EIO, not ENOSPC, which sftp has no word for: a job takes it for a broken disk."
-_EMPTY = "A folder that is being renamed is listed empty: it is opened by one path and listed by another."
+_EMPTY = "A directory that is being renamed is listed empty: it is opened by one path and listed by another."
 _FOUND = (
     "It looks a name up and opens what it found: a file that a rename has just replaced is gone, and is refused with "
     "ENOENT, or ESTALE again and again."
@@ -86,9 +86,9 @@ FILE_SYSTEMS = (
         programs=("fuse2fs", "mkfs.ext4"),
         start=on_device("ext4", "fuse2fs", "-f"),
         fails=_REPLACED,
-        may_fail={"LIVE.calls": "A folder whose files were all removed may be refused its removal, with ENOTEMPTY."},
+        may_fail={"LIVE.calls": "A directory whose files were all removed may be refused its removal, with ENOTEMPTY."},
         shows=_SHOWS_REPLACED,
-        leaves="It may answer EIO when the folder of the checks is removed: the run names what it left.",
+        leaves="It may answer EIO when the directory of the checks is removed: the run names what it left.",
         is_served=True,
     ),
     FileSystem(
@@ -122,10 +122,10 @@ FILE_SYSTEMS = (
             "COMMIT.file": "A reader gets ENOENT, the length of another version, or bytes of two, while it is replaced."
         },
         may_fail={
-            "COMMIT.folder": "A folder that is being renamed is listed without some of its files.",
+            "COMMIT.directory": "A directory that is being renamed is listed without some of its files.",
             "POINTER.overwrite": "A reader may get EIO while it is overwritten: seen in two of ten runs.",
         },
-        shows={"COMMIT.file": "replaced", "COMMIT.folder": "renamed_folder"},
+        shows={"COMMIT.file": "replaced", "COMMIT.directory": "renamed_directory"},
         undecided=_UNSEEN,
         is_served=True,
     ),
@@ -135,8 +135,8 @@ FILE_SYSTEMS = (
         packages=("mergerfs",),
         programs=("mergerfs",),
         start=over_ext4(mergerfs("minfreespace=1M")),
-        fails={"COMMIT.folder": "A folder that is being renamed is listed empty, or without some of its files."},
-        shows={"COMMIT.folder": "renamed_folder"},
+        fails={"COMMIT.directory": "A directory that is being renamed is listed empty, or without some of its files."},
+        shows={"COMMIT.directory": "renamed_directory"},
         undecided=_UNSEEN,
         is_served=True,
     ),
@@ -162,8 +162,8 @@ FILE_SYSTEMS = (
             "COMMIT-FULL.each-phase": _FULL,
         },
         may_fail={
-            "COMMIT.folder": _EMPTY,
-            "COMMIT.folder-second-client": _EMPTY,
+            "COMMIT.directory": _EMPTY,
+            "COMMIT.directory-second-client": _EMPTY,
             "VISIBLE.append": "Bytes appended 1.2 s after the other client read the file are not seen there.",
             "NAMES.many": "Its server is asked several times for each new file: 10,000 take about 10 s, the limit.",
         },
@@ -194,16 +194,16 @@ FILE_SYSTEMS = (
         may_fail={
             "COMMIT.file": _BY_PATH,
             "COMMIT.file-second-client": _BY_PATH,
-            "COMMIT.folder": _EMPTY,
-            "COMMIT.folder-second-client": _EMPTY,
+            "COMMIT.directory": _EMPTY,
+            "COMMIT.directory-second-client": _EMPTY,
             "EXCLUSIVE.create-second-client": "The loser is told EPERM, not EEXIST: sftp has one error for both.",
         },
         shows={
             "ERRORS.full": "filled",
             "FULL.mid-save": "filled",
             "COMMIT-FULL.each-phase": "filled",
-            "COMMIT.folder": "renamed_folder",
-            "COMMIT.folder-second-client": "renamed_folder",
+            "COMMIT.directory": "renamed_directory",
+            "COMMIT.directory-second-client": "renamed_directory",
             "EXCLUSIVE.create-second-client": "created_once",
         },
         undecided=_UNSEEN,
@@ -218,16 +218,16 @@ FILE_SYSTEMS = (
         start=rclone("full"),
         fails={
             "LOAD": "No whole load: see INTEGRITY.",
-            "INTEGRITY": "After a folder was renamed, files that were written and synced in it are empty.",
+            "INTEGRITY": "After a directory was renamed, files that were written and synced in it are empty.",
             "COMMIT.file": "It uploads a file some time after it was closed, by its name of that moment: what is "
             "renamed meanwhile is empty or cut short, bytes of no version.",
-            "DURABLE.rank-killed": "Files that were written, synced and renamed with their folder are cut short.",
+            "DURABLE.rank-killed": "Files that were written, synced and renamed with their directory are cut short.",
         },
         may_fail={"UNLINK.open-reader": "A mapping of a file that was removed ends in SIGBUS."},
         shows={"INTEGRITY": "committed", "COMMIT.file": "replaced", "DURABLE.rank-killed": "committed"},
         undecided=_UNSEEN,
         gates="gateway",
-        leaves="It may answer EIO when the folder of the checks is removed: the run names what it left.",
+        leaves="It may answer EIO when the directory of the checks is removed: the run names what it left.",
         is_served=True,
     ),
     FileSystem(
@@ -277,8 +277,8 @@ FILE_SYSTEMS = (
             "COMMIT.file-second-client": "replaced",
             "VISIBLE.read-after-close": "rewritten",
             "POINTER.overwrite-second-client": "rewritten",
-            "EXCLUSIVE.create-second-client": "folder_made_once",
-            "MKDIR.race-second-client": "folder_made_once",
+            "EXCLUSIVE.create-second-client": "directory_made_once",
+            "MKDIR.race-second-client": "directory_made_once",
         },
         undecided=_UNSEEN,
         is_served=True,
@@ -303,8 +303,8 @@ FILE_SYSTEMS = (
         shows={
             "COMMIT.file": "replaced",
             "COMMIT.file-second-client": "replaced",
-            "EXCLUSIVE.create-second-client": "folder_made_once",
-            "MKDIR.race-second-client": "folder_made_once",
+            "EXCLUSIVE.create-second-client": "directory_made_once",
+            "MKDIR.race-second-client": "directory_made_once",
         },
         cures="GlusterFS",
         cured_ways=("rewritten", "attributes", "removed_names"),

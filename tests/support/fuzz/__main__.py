@@ -19,14 +19,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 
-from tests.support.fuzz.families import Exports, Family, PublishedTrees, Rules, RunFolders, clear
+from tests.support.fuzz.families import Exports, Family, PublishedTrees, Rules, RunDirectories, clear
 from tests.support.fuzz.figures import DescribedFiles, FigureOptions
 from tests.support.fuzz.said_options import InputFiles, OptionValues
 from tests.support.fuzz.sandbox import HANG_SECONDS, Sandbox
 from tests.support.machine import patience
 
 FAMILIES: dict[str, tuple[type[Family], int]] = {
-    "folders": (RunFolders, 16), "published": (PublishedTrees, 12), "rules": (Rules, 5), "exports": (Exports, 5),
+    "directories": (RunDirectories, 16), "published": (PublishedTrees, 12), "rules": (Rules, 5),
+    "exports": (Exports, 5),
     "options": (OptionValues, 20), "inputs": (InputFiles, 16), "figures": (FigureOptions, 13),
     "described": (DescribedFiles, 13),
 }  # fmt: skip
@@ -34,7 +35,7 @@ FAMILIES: dict[str, tuple[type[Family], int]] = {
 
 # Of several attacks side by side, in which a file was made far larger.
 _ROOM_BYTES = 4 << 30
-# What asks for an end: the folder of the attacks is removed before it comes.
+# What asks for an end: the directory of the attacks is removed before it comes.
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A process of ours that says nothing for so long is held in the kernel, where no signal reaches it.
 _SILENT_SECONDS = 3.0 * HANG_SECONDS
@@ -49,7 +50,7 @@ def numbered(cases: int, names: list[str]) -> Iterator[tuple[str, int]]:
 
 
 class Worker:
-    """Makes attempts, each in a folder of its own; ``keep`` leaves these."""
+    """Makes attempts, each in a directory of its own; ``keep`` leaves these."""
 
     def __init__(self, home: Path, keep: bool) -> None:
         self._home, self._keep = home, keep
@@ -65,7 +66,7 @@ class Worker:
             self._families[name].prepare(originals)
 
     def attempt(self, name: str, seed: str, number: int) -> tuple[list[str], list[str]]:
-        """Make one attempt in a folder of its own."""
+        """Make one attempt in a directory of its own."""
         place = Path(tempfile.mkdtemp(prefix="case-", dir=self._home))
         (place / "out").mkdir()
         os.environ["TMPDIR"] = tempfile.tempdir = str(place / "out")
@@ -193,7 +194,7 @@ def run(
 
 
 def _memory() -> str | None:
-    """Return a folder in memory where there is room for attacks: thousands of little folders cost a disk a third."""
+    """Return a directory in memory if there is room for attacks: thousands of directories cost a disk a third."""
     if not os.access("/dev/shm", os.W_OK):
         return None
     found = os.statvfs("/dev/shm")

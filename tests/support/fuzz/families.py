@@ -46,7 +46,7 @@ class Family(ABC):
 
     @abstractmethod
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
-        """Attack once, in an empty folder; return what was done and what did not hold, both in sentences."""
+        """Attack once, in an empty directory; return what was done and what did not hold, both in sentences."""
 
     def command(self, words: Sequence[str], home: Path, codes: Sequence[int], found: list[str]) -> Outcome:
         """Run a command of ours; its output and exit code must be those of one that ended well."""
@@ -81,65 +81,65 @@ def met(document: Mapping[str, Any]) -> set[tuple[str, str]]:
     return {(v["id"], v["subject"]) for v in document["requirements"] if v["outcome"] in ("met", "waived")}
 
 
-class RunFolders(Family):
-    """Folders of runs, given to judge, verify, diff, trend and plan."""
+class RunDirectories(Family):
+    """Directories of runs, given to judge, verify, diff, trend and plan."""
 
-    name = "folders"
+    name = "directories"
 
     def prepare(self, originals: Path) -> None:
         """Make runs: good and bad ones, signed ones, one whose controller was killed."""
         make_runs(originals)
         self.originals = sorted(p for p in originals.iterdir() if p.is_dir() and p.name != "history")
         self.history = originals / "history"
-        self.before, self.digests = {}, {folder.name: digests(folder) for folder in self.originals}
-        for folder in self.originals:
-            outcome = self.sandbox.run(lambda folder=folder: main(["judge", str(folder), "--json"]), ())  # type: ignore[misc]
-            self.before[folder.name] = (outcome.code, json.loads(outcome.out))
+        self.before, self.digests = {}, {directory.name: digests(directory) for directory in self.originals}
+        for directory in self.originals:
+            outcome = self.sandbox.run(lambda directory=directory: main(["judge", str(directory), "--json"]), ())  # type: ignore[misc]
+            self.before[directory.name] = (outcome.code, json.loads(outcome.out))
 
     def changed(self, rng: Random, home: Path) -> tuple[Path, Path, list[str]]:
-        """Copy one of the originals, with a folder outside of it, and change it; return both and what was done."""
+        """Copy one of the originals, with a directory outside of it, and change it; return both and what was done."""
         original = rng.choice(self.originals)
-        folder, outside = home / "run", home / "outside"
-        shutil.copytree(original, folder)
+        directory, outside = home / "run", home / "outside"
+        shutil.copytree(original, directory)
         outside.mkdir()
         (outside / "file").write_text("{}")
-        return original, folder, [original.name, *mutate(rng, folder, outside)]
+        return original, directory, [original.name, *mutate(rng, directory, outside)]
 
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
-        original, folder, done = self.changed(rng, home)
+        original, directory, done = self.changed(rng, home)
         out = home / "out"
         out.mkdir()
         is_remade = rng.random() < 0.5
-        if is_remade and not is_unfinished(folder):
-            remake(folder)
+        if is_remade and not is_unfinished(directory):
+            remake(directory)
             done.append("manifest written anew")
         found: list[str] = []
         way = rng.random()
         if way < 0.5:
-            self._judge(rng, folder, home, original.name, found, is_remade=is_remade)
+            self._judge(rng, directory, home, original.name, found, is_remade=is_remade)
         elif way < 0.75:
-            outcome = self.command(["verify", str(folder), *_json(rng)], home, (0, 1, 4, 8), found)
-            if outcome.code == 0 and not is_remade and digests(folder) != self.digests[original.name]:
-                found.append("verify says that a changed folder is unchanged")
+            outcome = self.command(["verify", str(directory), *_json(rng)], home, (0, 1, 4, 8), found)
+            if outcome.code == 0 and not is_remade and digests(directory) != self.digests[original.name]:
+                found.append("verify says that a changed directory is unchanged")
             if outcome.code == 0 and is_remade:
-                self._judge(rng, folder, home, original.name, found, is_remade=False, words=("--json",))
+                self._judge(rng, directory, home, original.name, found, is_remade=False, words=("--json",))
         elif way < 0.85:
-            pair = [str(folder), str(rng.choice(self.originals))]
+            pair = [str(directory), str(rng.choice(self.originals))]
             rng.shuffle(pair)
             self.command(["diff", *pair, *pages_asked_for(rng, out)], home, (0, 4), found)
         elif way < 0.95:
-            self._trend(rng, folder, home, found)
+            self._trend(rng, directory, home, found)
         else:
             place = rng.choice(["--ckpt-target", "--ckpt-config", "--ckpt-hosts"])
             inside = rng.choice([".", "report.json", "plan.json", "launches", "session.json"])
-            value = f"{'@' if place == '--ckpt-hosts' else ''}{folder / inside}"
+            value = f"{'@' if place == '--ckpt-hosts' else ''}{directory / inside}"
             self.command(["plan", "--cluster=64", f"{place}={value}", *_json(rng)], home, (0, 4), found)
         return done, found
 
     def _judge(
         self,
         rng: Random,
-        folder: Path,
+        directory: Path,
         home: Path,
         name: str,
         found: list[str],
@@ -147,9 +147,9 @@ class RunFolders(Family):
         is_remade: bool,
         words: Sequence[str] = (),
     ) -> None:
-        """Judge a folder; unless its manifest was written anew, nothing may be better than it was."""
+        """Judge a directory; unless its manifest was written anew, nothing may be better than it was."""
         words = words or pages_asked_for(rng, home / "out")
-        outcome = self.command(["judge", str(folder), *words], home, (0, 1, 4, 8), found)
+        outcome = self.command(["judge", str(directory), *words], home, (0, 1, 4, 8), found)
         code, before = self.before[name]
         if outcome.code == 0 and code != 0 and not is_remade:
             found.append(f"judge ended with 0, and with {code} before")
@@ -161,27 +161,27 @@ class RunFolders(Family):
         if outcome.code == 0 and (better := met(document) - met(before)):
             found.append(f"met now: {sorted(better)}")
 
-    def _trend(self, rng: Random, folder: Path, home: Path, found: list[str]) -> None:
+    def _trend(self, rng: Random, directory: Path, home: Path, found: list[str]) -> None:
         history = home / "history"
         shutil.copytree(self.history, history)
         runs = sorted((history / "runs").iterdir())
         place = rng.choice(runs)
         shutil.rmtree(place)
-        folder.rename(place)
+        directory.rename(place)
         if rng.random() < 0.5:
             mutate(rng, history, home / "outside")
         words = ["trend", str(history), *pages_asked_for(rng, home / "out")]
         self.command([*words, "--fail-on-regression=10%"], home, (0, 1, 4), found)
 
 
-def remake(folder: Path) -> None:
-    """Write the manifest as whoever changed a folder would; a signature that does not fit any more goes with it."""
-    manifest = folder / MANIFEST
+def remake(directory: Path) -> None:
+    """Write the manifest as whoever changed a directory would; a signature that does not fit any more goes with it."""
+    manifest = directory / MANIFEST
     if manifest.is_dir() and not manifest.is_symlink():
         return
     manifest.unlink(missing_ok=True)
-    (folder / ATTESTATION).unlink(missing_ok=True) if not (folder / ATTESTATION).is_dir() else None
-    write_manifest(folder)
+    (directory / ATTESTATION).unlink(missing_ok=True) if not (directory / ATTESTATION).is_dir() else None
+    write_manifest(directory)
 
 
 def _json(rng: Random) -> list[str]:
@@ -203,21 +203,21 @@ class PublishedTrees(Family):
         make_published(originals)
         self.originals = sorted(originals.iterdir())
         self.before = {}
-        for folder in self.originals:
-            words = ["judge", str(folder), "--cluster=16000", "--json"]
+        for directory in self.originals:
+            words = ["judge", str(directory), "--cluster=16000", "--json"]
             outcome = self.sandbox.run(lambda words=words: main(words), ())  # type: ignore[misc]
-            self.before[folder.name] = _rows(json.loads(outcome.out))
+            self.before[directory.name] = _rows(json.loads(outcome.out))
 
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
         original = rng.choice(self.originals)
-        folder, outside, out = home / "tree", home / "outside", home / "out"
-        shutil.copytree(original, folder)
+        directory, outside, out = home / "tree", home / "outside", home / "out"
+        shutil.copytree(original, directory)
         outside.mkdir()
         (outside / "file").write_text("{}")
         out.mkdir()
-        done = [original.name, *mutate(rng, folder, outside)]
+        done = [original.name, *mutate(rng, directory, outside)]
         found: list[str] = []
-        words = ["judge", str(folder), "--cluster=16000", *pages_asked_for(rng, out)]
+        words = ["judge", str(directory), "--cluster=16000", *pages_asked_for(rng, out)]
         outcome = self.command(words, home, (1, 4, 8), found)
         if "--json" in words and outcome.out:
             document = json.loads(outcome.out)
@@ -239,19 +239,19 @@ class Rules(PublishedTrees):
 
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
         original = rng.choice(self.originals)
-        folder, outside = home / "tree", home / "outside"
-        shutil.copytree(original, folder)
+        directory, outside = home / "tree", home / "outside"
+        shutil.copytree(original, directory)
         outside.mkdir()
         (outside / "file").write_text("{}")
-        done = [original.name, *mutate(rng, folder, outside)]
+        done = [original.name, *mutate(rng, directory, outside)]
         found: list[str] = []
-        # No file records the file systems of both folders: so no result is shown to keep every rule.
-        self.command(["judge", str(folder), "--rules=mlperf-v3", *_json(rng)], home, (1, 4, 8), found)
+        # No file records the file systems of both directories: so no result is shown to keep every rule.
+        self.command(["judge", str(directory), "--rules=mlperf-v3", *_json(rng)], home, (1, 4, 8), found)
         return done, found
 
 
-class Exports(RunFolders):
-    """Folders of runs, exported in the format of others."""
+class Exports(RunDirectories):
+    """Directories of runs, exported in the format of others."""
 
     name = "exports"
 
@@ -263,13 +263,13 @@ class Exports(RunFolders):
         self.originals = sorted(originals.iterdir())
 
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
-        _, folder, done = self.changed(rng, home)
+        _, directory, done = self.changed(rng, home)
         out = home / "out"
-        if rng.random() < 0.5 and not is_unfinished(folder):
-            remake(folder)
+        if rng.random() < 0.5 and not is_unfinished(directory):
+            remake(directory)
             done.append("manifest written anew")
         found: list[str] = []
-        outcome = self.command(["export", str(folder), "--mlperf", str(out)], home, (0, 4), found)
+        outcome = self.command(["export", str(directory), "--mlperf", str(out)], home, (0, 4), found)
         if outcome.code == 0:
             judged = self.command(["judge", str(out), "--cluster=64", "--json"], home, (1, 4, 8), found)
             if judged.out and "certified" in str(json.loads(judged.out).get("grade")).split("not certified"):
@@ -305,7 +305,7 @@ def python_words(text: str) -> list[str]:
 
 
 def clear(home: Path) -> None:
-    """Remove the folder of an attempt, however deep it is."""
+    """Remove the directory of an attempt, however deep it is."""
     shutil.rmtree(home, ignore_errors=True)
     if home.exists():
         os.system(f"rm -rf -- '{home}'")  # deeper than Python can follow

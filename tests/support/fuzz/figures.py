@@ -1,4 +1,4 @@
-"""What size, simulate, project and show are given: options of their own, folders of runs, and files that describe."""
+"""What size, simulate, project and show are given: own options, directories of runs, and files that describe."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 
-from pytest_ckpt.support.resources import folder as resources
+from pytest_ckpt.support.resources import directory as resources
 from tests.support import made_up_run
 from tests.support.fuzz.families import Family, python_words
 from tests.support.fuzz.mutations import bloated, mutate, other_bytes, other_json, replaced
@@ -34,18 +34,18 @@ _CODES = (0, 4)
 
 
 class FigureOptions(Family):
-    """Options of size, simulate and project; for the last two, folders of runs that were changed."""
+    """Options of size, simulate and project; for the last two, directories of runs that were changed."""
 
     name = "figures"
 
     def prepare(self, originals: Path) -> None:
         """Make runs of 1, 2, 4 and 8 ranks."""
-        self.folders = []
+        self.directories = []
         for ranks in (1, 2, 4, 8):
-            folder = originals / f"ranks-{ranks}"
+            directory = originals / f"ranks-{ranks}"
             options = {"ckpt_ranks": str(ranks)}
-            made_up_run.make_run(folder, save=0.4 / ranks, load=0.2 / ranks, noise=0.01, seed=ranks, options=options)
-            self.folders.append(folder)
+            made_up_run.make_run(directory, save=0.4 / ranks, load=0.2 / ranks, noise=0.01, seed=ranks, options=options)
+            self.directories.append(directory)
 
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
         (home / "out").mkdir()
@@ -55,15 +55,15 @@ class FigureOptions(Family):
         if command == "size":
             words += self._some(rng, home, _SIZE)
         else:
-            folders = rng.sample(self.folders, rng.choice([1, 3, 4]))
+            directories = rng.sample(self.directories, rng.choice([1, 3, 4]))
             if rng.random() < 0.6:
                 changed = home / "run"
-                shutil.copytree(folders[0], changed)
+                shutil.copytree(directories[0], changed)
                 (home / "outside").mkdir()
                 (home / "outside" / "file").write_text("{}")
                 done = mutate(rng, changed, home / "outside")
-                folders[0] = changed
-            words += map(str, folders)
+                directories[0] = changed
+            words += map(str, directories)
             words += ["--clients=128"] if command == "project" else ["--runs=5", "--days=3"]
             # Of what was changed most is seen by options that are right.
             words += self._some(rng, home, _PROJECT if command == "project" else _SIMULATE) if not done else []
@@ -137,13 +137,13 @@ class DescribedFiles(Family):
 
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
         name = rng.choice(sorted(self.texts))
-        folder, outside = home / "files", home / "outside"
-        for place in (folder, outside, home / "out"):
+        directory, outside = home / "files", home / "outside"
+        for place in (directory, outside, home / "out"):
             place.mkdir()
         (outside / "file").write_text(self.texts[name])
-        file = folder / name
+        file = directory / name
         file.write_text(self.texts[name])
-        done = _changed(rng, folder, file, outside)
+        done = _changed(rng, directory, file, outside)
         words = {
             "model.toml": [["plan", "--cluster=64", f"--ckpt-model={file}"], ["size", f"--model={file}"]],
             "config.json": [
@@ -170,14 +170,14 @@ class DescribedFiles(Family):
         return [name, done, *asked], found
 
 
-def _changed(rng: Random, folder: Path, file: Path, outside: Path) -> str:
+def _changed(rng: Random, directory: Path, file: Path, outside: Path) -> str:
     if file.suffix == ".toml":
-        return changed_line(rng, folder, file, outside)
+        return changed_line(rng, directory, file, outside)
     way = rng.random()
     if way < 0.06:
-        return replaced(rng, folder, outside)
+        return replaced(rng, directory, outside)
     if way < 0.08:
-        return bloated(rng, folder, outside)
+        return bloated(rng, directory, outside)
     change = other_bytes if way < 0.25 else lambda rng, data: other_json(rng, data, lines=False)
     data, what = change(rng, file.read_bytes())
     file.write_bytes(data)

@@ -1,7 +1,7 @@
 """What somebody does to files: with a text editor, a hex editor, a shell, a JSON library. Each choice is drawn.
 
-A mutation changes a folder and returns what it did, for whoever reads the failure. What it draws decides everything, so
-that the same seed makes the same folder.
+A mutation changes a directory and returns what it did, for whoever reads the failure. What it draws decides everything,
+so that the same seed makes the same directory.
 """
 
 from __future__ import annotations
@@ -97,12 +97,12 @@ def other_json(rng: Random, data: bytes, *, lines: bool) -> tuple[bytes, str]:
     return text.encode("utf-8", "surrogatepass"), f"line {number}: {what}" if lines else what
 
 
-def edited(rng: Random, folder: Path, _outside: Path) -> str:
+def edited(rng: Random, directory: Path, _outside: Path) -> str:
     """Change what one file holds: often one that holds facts."""
-    name = pick(rng, folder)
+    name = pick(rng, directory)
     if name is None:
         return ""
-    file = folder / name
+    file = directory / name
     data = file.read_bytes()
     if file.suffix in (".json", ".jsonl") and rng.random() < 0.8:
         new, what = other_json(rng, data, lines=file.suffix == ".jsonl")
@@ -112,32 +112,32 @@ def edited(rng: Random, folder: Path, _outside: Path) -> str:
     return f"{name}: {what}"
 
 
-def exchanged(rng: Random, folder: Path, _outside: Path) -> str:
+def exchanged(rng: Random, directory: Path, _outside: Path) -> str:
     """Put what one file holds into another."""
-    one, other = pick(rng, folder), pick(rng, folder)
+    one, other = pick(rng, directory), pick(rng, directory)
     if one is None or other is None:
         return ""
-    data = (folder / one).read_bytes()
+    data = (directory / one).read_bytes()
     if rng.random() < 0.5:
-        (folder / one).write_bytes((folder / other).read_bytes())
-    (folder / other).write_bytes(data)
+        (directory / one).write_bytes((directory / other).read_bytes())
+    (directory / other).write_bytes(data)
     return f"{other} holds what was in {one}"
 
 
-def inside(folder: Path) -> list[Path]:
-    """Return everything below a folder, as far as the kernel takes its path."""
+def inside(directory: Path) -> list[Path]:
+    """Return everything below a directory, as far as the kernel takes its path."""
     found = []
-    for here, folders, files in os.walk(folder):
-        found += [Path(here, name) for name in (*folders, *files) if len(here) + len(name) < _MAXIMUM_PATH]
+    for here, directories, files in os.walk(directory):
+        found += [Path(here, name) for name in (*directories, *files) if len(here) + len(name) < _MAXIMUM_PATH]
     return sorted(found)
 
 
-def pick(rng: Random, folder: Path) -> str | None:
+def pick(rng: Random, directory: Path) -> str | None:
     """Return the name of a regular file; three of four times of one that holds facts."""
-    there = [(p, p.lstat()) for p in inside(folder)]
+    there = [(p, p.lstat()) for p in inside(directory)]
     # What was bloated before is not read again: that would take this process's own memory.
     names = [
-        p.relative_to(folder).as_posix()
+        p.relative_to(directory).as_posix()
         for p, found in there
         if stat.S_ISREG(found.st_mode) and found.st_size <= _MAXIMUM_EDITED
     ]
@@ -150,19 +150,19 @@ def pick(rng: Random, folder: Path) -> str | None:
 # --- the tree of files -----------------------------------------------------------------------------------------------
 
 
-def removed(rng: Random, folder: Path, _outside: Path) -> str:
-    """Take a file or a folder away."""
-    there = inside(folder)
+def removed(rng: Random, directory: Path, _outside: Path) -> str:
+    """Take a file or a directory away."""
+    there = inside(directory)
     if not there:
         return ""
     path = rng.choice(there)
     _clear(path)
-    return f"{path.relative_to(folder)} is gone"
+    return f"{path.relative_to(directory)} is gone"
 
 
-def replaced(rng: Random, folder: Path, outside: Path) -> str:
+def replaced(rng: Random, directory: Path, outside: Path) -> str:
     """Put something that is no file in the place of a file, or beside it."""
-    there = [p for p in inside(folder) if not p.is_symlink()]
+    there = [p for p in inside(directory) if not p.is_symlink()]
     if not there:
         return ""
     path = rng.choice(there)
@@ -171,28 +171,28 @@ def replaced(rng: Random, folder: Path, outside: Path) -> str:
     _clear(path)
     ways: dict[str, Callable[[], object]] = {
         "a link to a file elsewhere": lambda: path.symlink_to(outside / "file"),
-        "a link to a folder elsewhere": lambda: path.symlink_to(outside),
+        "a link to a directory elsewhere": lambda: path.symlink_to(outside),
         "a link to nothing": lambda: path.symlink_to("nothing"),
         "a link to itself": lambda: path.symlink_to(path.name),
         "a link upwards": lambda: path.symlink_to(".."),
         "a link to what has no end": lambda: path.symlink_to("/dev/zero"),
         "a link to what gives nothing": lambda: path.symlink_to("/dev/tty"),
         "a pipe": lambda: os.mkfifo(path),
-        "a folder": lambda: (path / "inside").mkdir(parents=True),
+        "a directory": lambda: (path / "inside").mkdir(parents=True),
         "a socket": lambda: _socket(path),
         "an empty file": path.touch,
     }
     way = rng.choice(sorted(ways))
     ways[way]()
-    return f"{os.fsencode(path.relative_to(folder))!r} is {way}"
+    return f"{os.fsencode(path.relative_to(directory))!r} is {way}"
 
 
-def bloated(rng: Random, folder: Path, _outside: Path) -> str:
+def bloated(rng: Random, directory: Path, _outside: Path) -> str:
     """Make one file far larger: a hole, or values without end."""
-    name = pick(rng, folder)
+    name = pick(rng, directory)
     if name is None:
         return ""
-    with (folder / name).open("r+b") as file:
+    with (directory / name).open("r+b") as file:
         if rng.random() < 0.6:
             size = rng.choice(_LARGE)
             file.truncate(size)
@@ -204,17 +204,17 @@ def bloated(rng: Random, folder: Path, _outside: Path) -> str:
         return f"{name} holds {piece!r} {count:,} times"
 
 
-def many(rng: Random, folder: Path, _outside: Path) -> str:
-    """Add many files, or folders far down."""
+def many(rng: Random, directory: Path, _outside: Path) -> str:
+    """Add many files, or directories far down."""
     if rng.random() < 0.5:
-        place = folder / rng.choice(["measurements", "observations", "launches", "runs", "."])
+        place = directory / rng.choice(["measurements", "observations", "launches", "runs", "."])
         if place.exists() and not place.is_dir():
             return ""
         place.mkdir(exist_ok=True)
         for number in range(300):
             (place / f"{number}.json").write_text("{}")
         return f"300 files in {place.name}"
-    at = os.open(folder, os.O_RDONLY)
+    at = os.open(directory, os.O_RDONLY)
     for _ in range(30):
         try:
             os.mkdir("d" * 200, dir_fd=at)
@@ -224,7 +224,7 @@ def many(rng: Random, folder: Path, _outside: Path) -> str:
         os.close(at)
         at = below
     os.close(at)
-    return "folders 30 deep, with a path longer than the kernel takes"
+    return "directories 30 deep, with a path longer than the kernel takes"
 
 
 def _clear(path: Path) -> None:
@@ -249,11 +249,11 @@ WAYS: tuple[tuple[Mutation, int], ...] = (
 """Each with how often it is drawn."""
 
 
-def mutate(rng: Random, folder: Path, outside: Path) -> list[str]:
-    """Change a folder, most often in one way; return what was done."""
+def mutate(rng: Random, directory: Path, outside: Path) -> list[str]:
+    """Change a directory, most often in one way; return what was done."""
     done = []
     for _ in range(rng.choice([1, 1, 1, 1, 2, 3])):
         (way,) = rng.choices([way for way, _ in WAYS], [weight for _, weight in WAYS])
-        if what := way(rng, folder, outside):
+        if what := way(rng, directory, outside):
             done.append(what)
     return done

@@ -1,4 +1,4 @@
-"""Run folders and published trees as they are before an attack."""
+"""Run directories and published trees as they are before an attack."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SEALED = ("report.json", MANIFEST, "certificate.html", "junit.xml")
 
 
 def make_runs(home: Path) -> None:
-    """Write run folders below ``home``, and a history of four runs."""
+    """Write run directories below ``home``, and a history of four runs."""
     made_up_run.make_run(home / "good")
     made_up_run.make_run(home / "late", save=100.0, load=100.0)
     made_up_run.make_run(home / "unproven", change=unproven)
@@ -74,7 +74,7 @@ def one_late(found: Measurement) -> Measurement:
 
 
 def make_published(home: Path) -> None:
-    """Write results below ``home``: a folder with one, and a tree of several systems."""
+    """Write results below ``home``: a directory with one, and a tree of several systems."""
 
     def one_late(kind: str, number: int, rank: int, late: int = 4) -> float:
         return 400.0 if (number, rank) == (late, 3) else (5.0 if kind == "save" else 4.0) + 0.01 * rank + 0.003 * number

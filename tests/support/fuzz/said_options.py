@@ -75,7 +75,7 @@ class OptionValues(Family):
     _OF_PYTEST = 0.04  # it takes ten times as long as a command
 
     def prepare(self, originals: Path) -> None:
-        """Make a run folder that was late."""
+        """Make a run directory that was late."""
         made_up_run.make_run(originals / "late", save=1e5)
         self.late = originals / "late"
         self.options = [o for o in OPTIONS if o.key not in ("config", "cluster")]
@@ -142,9 +142,9 @@ def _pytest_main(words: list[str]) -> int:
 
 
 def made_places(home: Path) -> None:
-    """Make what values can name: a folder, a pipe, a link to itself, a file with a hole."""
+    """Make what values can name: a directory, a pipe, a link to itself, a file with a hole."""
     (home / "target").mkdir()
-    (home / "folder").mkdir()
+    (home / "directory").mkdir()
     os.mkfifo(home / "pipe")
     (home / "loop").symlink_to("loop")
     with (home / "huge.toml").open("wb") as file:
@@ -164,7 +164,7 @@ def _any_value(rng: Random, home: Path, example: str) -> str:
     if kind == 1:
         return rng.choice([*NUMBERS, "5%", "101%", "1/0", "1/3", "-5%", "1e-400%", "0.0000001%", "9" * 400 + "%"])
     if kind == 2:
-        places = [home / name for name in ("target", "folder", "pipe", "loop", "huge.toml", "nothing")]
+        places = [home / name for name in ("target", "directory", "pipe", "loop", "huge.toml", "nothing")]
         word = str(rng.choice([*places, "/dev/zero", "/dev/full", "/proc/self/mem", "/", "~nosuchuser/x", "~", "."]))
         return rng.choice([word, f"@{word}", f"{word}/below", f"s3://{word}"])
     if kind == 3:
@@ -187,7 +187,7 @@ class InputFiles(Family):
     name = "inputs"
 
     def prepare(self, originals: Path) -> None:
-        """Make a run folder that was late in one save."""
+        """Make a run directory that was late in one save."""
         made_up_run.make_run(originals / "late", save=1e5)
         self.late = originals / "late"
         self.made = originals / "files"
@@ -197,14 +197,14 @@ class InputFiles(Family):
 
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
         name = rng.choice(sorted(_FILES))
-        folder, outside = home / "files", home / "outside"
-        folder.mkdir()
+        directory, outside = home / "files", home / "outside"
+        directory.mkdir()
         outside.mkdir()
         (home / "out").mkdir()
         (outside / "file").write_text(_FILES[name])
-        file = folder / name
+        file = directory / name
         file.write_text(_FILES[name])
-        done = [changed_line(rng, folder, file, outside)]
+        done = [changed_line(rng, directory, file, outside)]
         found: list[str] = []
         outcome = self._give(rng, name, file, home, found)
         words = python_words(outcome)
@@ -256,13 +256,13 @@ class InputFiles(Family):
         return outcome.err
 
 
-def changed_line(rng: Random, folder: Path, file: Path, outside: Path) -> str:
+def changed_line(rng: Random, directory: Path, file: Path, outside: Path) -> str:
     """Change a file, most often a value in a line of it."""
     way = rng.random()
     if way < 0.08:
-        return replaced(rng, folder, outside)
+        return replaced(rng, directory, outside)
     if way < 0.1:
-        return bloated(rng, folder, outside)
+        return bloated(rng, directory, outside)
     if way < 0.35:
         data, what = other_bytes(rng, file.read_bytes())
         file.write_bytes(data)

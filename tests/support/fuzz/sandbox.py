@@ -26,7 +26,7 @@ MEMORY_BYTES = 10**9
 _CODES = (range(9), range(11, 32), range(127, 160), range(0x202A, 0x202F), range(0x2066, 0x206A))
 _STEERS = frozenset(chr(code) for codes in _CODES for code in codes)
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# Events of the interpreter: the positions of the paths that they change, and of the folders that these begin in.
+# Events of the interpreter: the positions of the paths that they change, and of the directories that these begin in.
 _CHANGES = {
     "os.mkdir": ((0, 2),), "os.rmdir": ((0, 1),), "os.remove": ((0, 1),), "os.rename": ((0, 2), (1, 3)),
     "os.link": ((1, 3),), "os.symlink": ((1, 2),), "os.truncate": ((0, None),), "os.chmod": ((0, 2),),
@@ -126,19 +126,19 @@ class Sandbox:
                 self._note("opened to write", path)
         elif event in _CHANGES:
             for position, beginning in _CHANGES[event]:
-                folder = -1 if beginning is None else args[beginning]
-                self._note(event, args[position], folder if isinstance(folder, int) else -1)
+                directory = -1 if beginning is None else args[beginning]
+                self._note(event, args[position], directory if isinstance(directory, int) else -1)
         elif event in _STARTS and not self._may_start and not _looks(event, args):
             self._seen.append(f"{event}: {str(args)[:200]}")
 
-    def _note(self, what: str, path: object, folder: int = -1) -> None:
+    def _note(self, what: str, path: object, directory: int = -1) -> None:
         if isinstance(path, int) or path is None:
             return
         # Not watched meanwhile: to follow a link is to read.
         self._watching = False
-        inside = f"/proc/self/fd/{folder}" if folder >= 0 else "."
+        inside = f"/proc/self/fd/{directory}" if directory >= 0 else "."
         name = Path(inside, os.fsdecode(path))  # type: ignore[arg-type]
-        # What is removed or renamed is a name in a folder; what is opened is where its links lead.
+        # What is removed or renamed is a name in a directory; what is opened is where its links lead.
         is_opened = what.startswith("open")
         place = os.path.realpath(name) if is_opened else str(Path(os.path.realpath(name.parent), name.name))
         self._watching = True

@@ -123,7 +123,7 @@ def _processes_left(done: Done) -> list[str]:
 class BadLuck:
     """What holds with every launcher; a module of tests has a fixture ``done``, and what is its launcher's own.
 
-    Its labels say what it cannot do, and which folders are its own.
+    Its labels say what it cannot do, and which directories are its own.
     """
 
     LUCKS: tuple[Luck, ...] = (
@@ -136,7 +136,7 @@ class BadLuck:
     OF_THE_LAUNCHER: tuple[str, ...] = ()
 
     def litter(self, done: Done) -> list[str]:
-        """Return what the run left in folders that a host has for itself."""
+        """Return what the run left in directories that a host has for itself."""
         return [name for name in done.litter if not name.partition(":")[2].startswith(self.OF_THE_LAUNCHER)]
 
     @pytest.mark.parametrize("luck", ["rank", "daemon"])
@@ -169,7 +169,7 @@ class BadLuck:
     def test_that_controller_was_killed_while_ranks_waited(self, done: Mapping[Luck, Done]) -> None:
         """Ranks that have ended would have been kept with how they did."""
         launches = done[_HELD].run.report / "launches"
-        assert [folder.name for folder in launches.iterdir()] == ["probe"]
+        assert [directory.name for directory in launches.iterdir()] == ["probe"]
         assert (launches / "probe" / "exit.json").exists() is not self.RANKS_WAIT
 
     @pytest.mark.parametrize("luck", ["cut for 5 s", "slow"])
@@ -220,7 +220,7 @@ class BadLuck:
             f"{host} does not say that no process of the run is left there, so it may still write"
         )
         assert _processes_left(done[luck]) == []
-        # The folder lies where the run left it.
+        # The directory lies where the run left it.
         assert done[luck].left
         # What asked the hosts to end what is left has been ended itself, and leaves nothing.
         assert [name for name in self.litter(done[luck]) if name.startswith("h1:")] == []

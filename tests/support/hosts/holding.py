@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 HELD = "held"
-"""The file in the folder of the run that says so."""
+"""The file in the directory of the run that says so."""
 
 
 def pytest_runtestloop() -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 from pytest_ckpt.facts.codec import from_plain
 from tests.support import CHECKOUT
 from tests.support.file_systems.serving import ADDRESS, is_mounted, made, run, until
-from tests.support.hosts.mpich import folder_of_mpich
-from tests.support.hosts.open_mpi_4 import folder_of_open_mpi_4
+from tests.support.hosts.mpich import directory_of_mpich
+from tests.support.hosts.open_mpi_4 import directory_of_open_mpi_4
 from tests.support.hosts.storage import Storage, client_of_fuse
 
 READY = "ready"
-OWN_FOLDERS = ("/tmp", "/dev/shm", "/run")
+OWN_DIRECTORIES = ("/tmp", "/dev/shm", "/run")
 _NETWORKS = Path("/sys/class/net")
 
 
@@ -31,23 +31,23 @@ def address_of(number: int) -> str:
     return f"10.99.0.{100 + number}"
 
 
-def _take_own_folders(keep: tuple[Path, ...]) -> None:
-    """Mount folders that no other host sees over those that programs keep sessions in, but leave what is kept there."""
+def _take_own_directories(keep: tuple[Path, ...]) -> None:
+    """Mount directories that no other host sees over those that programs keep sessions in; their content stays."""
     opened = {path: os.open(path, os.O_PATH) for path in keep}
-    for folder in OWN_FOLDERS:
-        run("mount", "-t", "tmpfs", "-o", "mode=1777", "private", folder)
+    for directory in OWN_DIRECTORIES:
+        run("mount", "-t", "tmpfs", "-o", "mode=1777", "private", directory)
     for path, descriptor in opened.items():
         if path.is_relative_to("/tmp"):
-            # Its name means another folder by now: the kernel is to follow the descriptor.
+            # Its name means another directory by now: the kernel is to follow the descriptor.
             run("mount", "--no-canonicalize", "--rbind", f"/proc/{os.getpid()}/fd/{descriptor}", made(path))
         os.close(descriptor)
     made(Path("/run/sshd"))
 
 
-def _be_another_machine(folder: Path, home: Path, number: int) -> None:
+def _be_another_machine(directory: Path, home: Path, number: int) -> None:
     """Have a name, a boot and a table of names of its own."""
     run("hostname", name_of(number))
-    boot = folder / "boot_id"
+    boot = directory / "boot_id"
     boot.write_text(f"{uuid.uuid4()}\n")
     run("mount", "--bind", boot, "/proc/sys/kernel/random/boot_id")
     run("mount", "--bind", home / "etc_hosts", "/etc/hosts")
@@ -64,9 +64,9 @@ def _devices() -> list[str]:
     return Path("/proc/self/net/dev").read_text().splitlines()
 
 
-def _start(folder: Path, home: Path, number: int, storage: Storage) -> None:
+def _start(directory: Path, home: Path, number: int, storage: Storage) -> None:
     """Start sshd and mount the storage."""
-    keys, config, log = home / "ssh", folder / "sshd_config", folder / "log"
+    keys, config, log = home / "ssh", directory / "sshd_config", directory / "log"
     config.write_text(
         f"Port 22\nListenAddress {address_of(number)}\nHostKey {keys / 'host'}\nPidFile none\nStrictModes no\n"
         f"AuthorizedKeysFile {keys / 'user.pub'}\nUsePAM no\nPermitRootLogin yes\nAcceptEnv *\nMaxStartups 200\n"
@@ -80,7 +80,7 @@ def _start(folder: Path, home: Path, number: int, storage: Storage) -> None:
     subprocess.Popen(["mfsmount", "-f", "-H", ADDRESS, "-o", options, str(point)])
     until(lambda: is_mounted(point) and os.statvfs(point).f_bavail, "the storage is mounted", None, log)
     if number == 1:
-        # What is removed would stay for a day; new folders take it from the one above them.
+        # What is removed would stay for a day; new directories take it from the one above them.
         run("mfssettrashtime", "0", point)
 
 
@@ -88,12 +88,14 @@ def main() -> None:
     """Be the host, until somebody kills it."""
     home, number = Path(sys.argv[1]), int(sys.argv[2])
     storage = from_plain(Storage, json.loads(sys.argv[3]))
-    folder = home / "hosts" / name_of(number)
-    _take_own_folders((CHECKOUT, Path(sys.prefix), home, *filter(None, [folder_of_mpich(), folder_of_open_mpi_4()])))
-    _be_another_machine(folder, home, number)
-    _join_network(number, folder / "log")
-    _start(folder, home, number, storage)
-    (folder / READY).touch()
+    directory = home / "hosts" / name_of(number)
+    _take_own_directories(
+        (CHECKOUT, Path(sys.prefix), home, *filter(None, [directory_of_mpich(), directory_of_open_mpi_4()]))
+    )
+    _be_another_machine(directory, home, number)
+    _join_network(number, directory / "log")
+    _start(directory, home, number, storage)
+    (directory / READY).touch()
     # Orphans end here, as on every host.
     while True:
         os.wait()

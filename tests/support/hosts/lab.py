@@ -27,7 +27,7 @@ from tests.support import CHECKOUT
 from tests.support.file_systems.serving import ADDRESS, made, missing, run
 from tests.support.front_door import Run, opened_door, processes_of
 from tests.support.hosts.holding import HELD
-from tests.support.hosts.host import OWN_FOLDERS, READY, address_of, name_of
+from tests.support.hosts.host import OWN_DIRECTORIES, READY, address_of, name_of
 from tests.support.hosts.mishaps import Mishap, happen, has_saved, is_there
 from tests.support.hosts.secrets_seen import SecretsSeen
 from tests.support.hosts.slurm import slurm as slurm_on
@@ -74,7 +74,7 @@ class Done:
     """What came of a step; ``left`` are names in the target, of any host, and processes of the run that were left.
 
     ``secrets`` is how many secrets of launches there were, ``shown`` the words of processes that had one. ``litter`` is
-    what the step left in folders that a host has for itself, as ``HOST:PATH``.
+    what the step left in directories that a host has for itself, as ``HOST:PATH``.
     """
 
     code: int
@@ -158,8 +158,8 @@ def _environment() -> dict[str, str]:
 @contextlib.contextmanager
 def started_host(home: Path, number: int, storage: str, ahead: float = 0.0) -> Iterator[tuple[str, ...]]:
     """Start a host; give the words that do something on it."""
-    folder = made(home / "hosts" / name_of(number))
-    with (folder / "log").open("wb") as log:
+    directory = made(home / "hosts" / name_of(number))
+    with (directory / "log").open("wb") as log:
         words = [
             "unshare",
             "--net",
@@ -180,7 +180,7 @@ def started_host(home: Path, number: int, storage: str, ahead: float = 0.0) -> I
             stderr=log,
         )
     try:
-        first = plug_in(process, f"v{number}", _BRIDGE, folder / "log", folder / READY)
+        first = plug_in(process, f"v{number}", _BRIDGE, directory / "log", directory / READY)
         yield ("nsenter", "--target", first, "--net", "--mount", "--uts", "--ipc", "--pid")
     finally:
         process.kill()
@@ -188,9 +188,9 @@ def started_host(home: Path, number: int, storage: str, ahead: float = 0.0) -> I
 
 
 def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]], stores: Mapping[str, str]) -> Done:
-    folder = made(home / f"step-{number}")
+    directory = made(home / f"step-{number}")
     # A process that enters another host's mounts is at their root.
-    on_first = [*on_hosts[0], "env", "-C", str(folder)]
+    on_first = [*on_hosts[0], "env", "-C", str(directory)]
     # Whatever a launcher calls ssh finds the other hosts with the keys of the lab.
     environment = {"PATH": f"{home / 'ssh'}:{os.environ['PATH']}", **step.environment}
     if step.words:
@@ -203,20 +203,20 @@ def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]], 
             env=os.environ | environment,
             timeout=patience(_STEP_SECONDS),
         )
-        return Done(code=done.returncode, text=done.stderr + done.stdout, home=str(folder))
+        return Done(code=done.returncode, text=done.stderr + done.stdout, home=str(directory))
     if step.store is not None:
-        return _on_store(step, stores[step.store], folder, on_first, environment)
+        return _on_store(step, stores[step.store], directory, on_first, environment)
     target = home / "array" / f"target-{number}"
     run(*on_first, "mkdir", target)
     for host, line in step.before:
         run(*on_hosts[host - 1], "env", f"TARGET={target}", "sh", "-euc", line)
-    with opened_door(folder) as door:
+    with opened_door(directory) as door:
         stated = () if step.streams else ("--ckpt-nic-rate=10GB/s",)
         started = door.start(
             *step.options, *stated, target=target, environment=environment, around=on_first, python=step.python
         )
         if step.mishaps:
-            at_hand = folder / HELD
+            at_hand = directory / HELD
             started.until(lambda: at_hand.exists() or has_saved(started.report), "the run has saved, or is held")
             for mishap in step.mishaps:
                 happen(mishap, on_hosts, started.process)
@@ -229,15 +229,17 @@ def _do(step: Step, number: int, home: Path, on_hosts: Sequence[Sequence[str]], 
         if (seen.report / "session.json").exists():
             run_id = json.loads((seen.report / "session.json").read_text())["run_id"]
             left += [str(pid) for pid in _left_of(run_id)]
-    return Done(code=seen.code, text=seen.text, home=str(folder), left=tuple(left))
+    return Done(code=seen.code, text=seen.text, home=str(directory), left=tuple(left))
 
 
-def _on_store(step: Step, endpoint: str, folder: Path, on_first: Sequence[str], environment: Mapping[str, str]) -> Done:
+def _on_store(
+    step: Step, endpoint: str, directory: Path, on_first: Sequence[str], environment: Mapping[str, str]
+) -> Done:
     words = (*step.options, f"--ckpt-endpoint={endpoint}")
-    with opened_door(folder) as door:
+    with opened_door(directory) as door:
         seen = door.run(*words, target=TARGET, environment=CREDENTIALS | environment, around=on_first)
     keys, uploads = what_lies_in(endpoint)
-    return Done(code=seen.code, text=seen.text, home=str(folder), left=(*keys, *(key for key, _ in uploads)))
+    return Done(code=seen.code, text=seen.text, home=str(directory), left=(*keys, *(key for key, _ in uploads)))
 
 
 def _left_of(run_id: str) -> list[int]:
@@ -249,17 +251,17 @@ def _left_of(run_id: str) -> list[int]:
 
 
 def _own_files(on_hosts: Sequence[Sequence[str]]) -> set[str]:
-    """Return what lies in the folders that each host has for itself, where programs keep sessions and segments."""
+    """Return what lies in the directories that each host has for itself, where programs keep sessions and segments."""
     return {
         f"{name_of(number)}:{path}"
         for number, on_host in enumerate(on_hosts, 1)
         if is_there(on_host)
-        for path in run(*on_host, "find", *OWN_FOLDERS, "-xdev", "-mindepth", "1", "-print").splitlines()
+        for path in run(*on_host, "find", *OWN_DIRECTORIES, "-xdev", "-mindepth", "1", "-print").splitlines()
     }
 
 
 def _litter(on_hosts: Sequence[Sequence[str]], before: set[str]) -> tuple[str, ...]:
-    """Return what is new in those folders; that of a launch goes a moment after a controller that was killed."""
+    """Return what is new in those directories; that of a launch goes a moment after a controller that was killed."""
     end = time.monotonic() + patience(_END_SECONDS)
     while (
         (litter := _own_files(on_hosts) - before)

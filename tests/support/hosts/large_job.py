@@ -22,8 +22,8 @@ def launched(launcher: Launcher, area_id: str, listener: Callable[[Event], None]
     """Launch ranks on all slots of a launcher's hosts that only look at them; return why that failed."""
     area = AreaRef(scheme="", location="/", run_id=area_id, opener="pytest_ckpt.targets.posix.store:open_store")
     job = Job(processes=sum(host.slots for host in launcher.hosts), area=area, deadline_seconds=30, tasks=())
-    with tempfile.TemporaryDirectory() as folder:
-        launch = Launch(launcher, "large-job", Path(folder) / "launch", Redactor.of({}, ()))
+    with tempfile.TemporaryDirectory() as directory:
+        launch = Launch(launcher, "large-job", Path(directory) / "launch", Redactor.of({}, ()))
         return launch.run(job, listener)
 
 

@@ -11,8 +11,8 @@ import pytest
 _VARIABLE = "PYTEST_CKPT_MPICH"
 
 
-def folder_of_mpich() -> Path | None:
-    """Return the folder of an environment that the variable names: made by venv, with the wheel of mpich alone."""
+def directory_of_mpich() -> Path | None:
+    """Return the directory of an environment that the variable names: made by venv, with the wheel of mpich alone."""
     named = os.environ.get(_VARIABLE)
     return Path(named) if named else None
 
@@ -22,7 +22,7 @@ def python_of_mpich(home: Path) -> Path:
 
     It lies in ``home``: an environment that somebody else made is not changed.
     """
-    given = folder_of_mpich()
+    given = directory_of_mpich()
     if not given or not (given / "bin" / "mpiexec").exists():
         pytest.skip(f"{_VARIABLE} names no environment with the wheel of mpich")
     python = home / "mpich" / "bin" / "python"

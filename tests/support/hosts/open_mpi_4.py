@@ -16,22 +16,22 @@ _VARIABLE = "PYTEST_CKPT_OPEN_MPI_4"
 _LIBRARIES = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/openmpi/lib")
 
 
-def folder_of_open_mpi_4() -> Path | None:
-    """Return the folder that the variable names, in which ``dpkg -x`` unpacked the packages."""
+def directory_of_open_mpi_4() -> Path | None:
+    """Return the directory that the variable names, in which ``dpkg -x`` unpacked the packages."""
     named = os.environ.get(_VARIABLE)
     return Path(named) if named else None
 
 
 def need_open_mpi_4() -> None:
     """Skip where nobody unpacked it."""
-    given = folder_of_open_mpi_4()
+    given = directory_of_open_mpi_4()
     if not given or not (given / "usr" / "bin" / "mpirun").exists():
-        pytest.skip(f"{_VARIABLE} names no folder with Debian's openmpi-bin, unpacked, and usr/bin/mpirun")
+        pytest.skip(f"{_VARIABLE} names no directory with Debian's openmpi-bin, unpacked, and usr/bin/mpirun")
 
 
 def installed() -> str:
     """Return the line of a shell that has it in /usr of a host."""
-    return f"mount -t overlay -o {shlex.quote(f'lowerdir={folder_of_open_mpi_4()}/usr:/usr')} overlay /usr"
+    return f"mount -t overlay -o {shlex.quote(f'lowerdir={directory_of_open_mpi_4()}/usr:/usr')} overlay /usr"
 
 
 def python_without_mpi(home: Path) -> tuple[str, Mapping[str, str]]:

@@ -32,21 +32,21 @@ def need_slurm() -> None:
 @contextlib.contextmanager
 def slurm(home: Path, on_hosts: Sequence[Sequence[str]]) -> Iterator[None]:
     """Start Slurm; whoever is started meanwhile finds it. ``on_hosts`` are words that do something on each host."""
-    folder = made(home / "slurm")
-    config, socket = folder / "slurm.conf", folder / "munge.socket"
-    config.write_text(_configuration(folder, socket, len(on_hosts)))
-    key = folder / "munge.key"
+    directory = made(home / "slurm")
+    config, socket = directory / "slurm.conf", directory / "munge.socket"
+    config.write_text(_configuration(directory, socket, len(on_hosts)))
+    key = directory / "munge.key"
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o400)
     munged = ("munged", "--foreground", "--force", f"--socket={socket}", f"--key-file={key}")
-    munged += (f"--pid-file={folder / 'munge.pid'}", f"--seed-file={folder / 'munge.seed'}")
+    munged += (f"--pid-file={directory / 'munge.pid'}", f"--seed-file={directory / 'munge.seed'}")
     os.environ["SLURM_CONF"] = str(config)
-    with daemon(folder / "munge.log", *munged, ready=socket.is_socket), contextlib.ExitStack() as stack:
-        log = folder / "slurmctld.log"
+    with daemon(directory / "munge.log", *munged, ready=socket.is_socket), contextlib.ExitStack() as stack:
+        log = directory / "slurmctld.log"
         controller = stack.enter_context(daemon(log, *on_hosts[0], "slurmctld", "-D", "-c", ready=lambda: True))
         for number, on_host in enumerate(on_hosts, 1):
             words = (*on_host, "slurmd", "-D", "-N", name_of(number))
-            stack.enter_context(daemon(folder / f"slurmd-{number}.log", *words, ready=lambda: True))
+            stack.enter_context(daemon(directory / f"slurmd-{number}.log", *words, ready=lambda: True))
         until(lambda: _idle(on_hosts[0]) == len(on_hosts), "all nodes of Slurm are idle", controller, log)
         yield
 
@@ -57,7 +57,7 @@ def _idle(on_first: Sequence[str]) -> int:
     return len(re.findall(r"^idle$", done.stdout, re.MULTILINE))
 
 
-def _configuration(folder: Path, socket: Path, hosts: int) -> str:
+def _configuration(directory: Path, socket: Path, hosts: int) -> str:
     """What is not of a whole cluster lies in /run, of which each host has its own."""
     nodes = [
         f"NodeName={name_of(number)} NodeAddr={address_of(number)} CPUs={_SLOTS} State=UNKNOWN"
@@ -75,7 +75,7 @@ def _configuration(folder: Path, socket: Path, hosts: int) -> str:
         "SlurmdParameters=config_overrides",
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_CPU",
-        f"StateSaveLocation={made(folder / 'state')}",
+        f"StateSaveLocation={made(directory / 'state')}",
         "SlurmdSpoolDir=/run/slurmd",
         "SlurmdPidFile=/run/slurmd.pid",
         "SlurmctldPidFile=/run/slurmctld.pid",

@@ -1,4 +1,4 @@
-"""Random deeds that a target and a folder must take alike, and what is to be seen of them."""
+"""Random deeds that a target and a directory must take alike, and what is to be seen of them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 NAMES = ["a", "b", "c", "d", "sub", "sub/a", "sub/b", "sub/deep", "sub/deep/a", "other", "other/b"]
 
 
-def picture(folder: Path) -> dict[str, object]:
-    """Return all that can be told of the files of a folder."""
+def picture(directory: Path) -> dict[str, object]:
+    """Return all that can be told of the files of a directory."""
     found: dict[str, object] = {}
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(directory.rglob("*")):
         seen = path.lstat()
         content: object = None
         if stat.S_ISLNK(seen.st_mode):
@@ -26,12 +26,12 @@ def picture(folder: Path) -> dict[str, object]:
             content = path.read_bytes()
         links = seen.st_nlink if stat.S_ISREG(seen.st_mode) else None
         size = seen.st_size if stat.S_ISREG(seen.st_mode) else None
-        found[str(path.relative_to(folder))] = (oct(seen.st_mode), links, size, content)
+        found[str(path.relative_to(directory))] = (oct(seen.st_mode), links, size, content)
     return found
 
 
 class Deeds:
-    """One random deed, the same on whatever folder it is done to."""
+    """One random deed, the same on whatever directory it is done to."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed

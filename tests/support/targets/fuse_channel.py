@@ -104,7 +104,7 @@ class Channel:
         self.gone = False
         self.takes_interrupts = True
         self.primer_asks, self.refused = threading.Event(), threading.Event()
-        self.peers: list[Channel] = []  # all mounts of the same folder
+        self.peers: list[Channel] = []  # all mounts of the same directory
         self.run, self._nodes = run, nodes
         self._open_flags = open_flags
         self.valid = (int(cache_seconds), int(cache_seconds % 1 * 1e9))
@@ -144,7 +144,7 @@ class Channel:
         self._notify(2, struct.pack("<Qqq", number, 0, 0))
 
     def invalidate_name(self, number: int, name: bytes) -> None:
-        """Have the kernel forget what a name in a folder leads to."""
+        """Have the kernel forget what a name in a directory leads to."""
         self._notify(3, struct.pack("<QII", number, len(name), 0) + name + b"\0")
 
     def _notify(self, code: int, body: bytes) -> None:
@@ -254,7 +254,7 @@ class Channel:
     def remember(self, handle: Handle) -> bytes:
         number = next(self._numbers)
         self.handles[number] = handle
-        flags = 0 if handle.is_folder else OPEN_DIRECT_IO if handle.bypasses_cache else self._open_flags
+        flags = 0 if handle.is_directory else OPEN_DIRECT_IO if handle.bypasses_cache else self._open_flags
         return struct.pack("<QII", number, flags, 0)
 
     def forget(self, number: int, count: int) -> None:

@@ -31,7 +31,7 @@ OPERATIONS = frozenset(
 
 
 def is_file(parent: Node, name: bytes) -> bool:
-    """Return whether a name in a folder is that of a regular file."""
+    """Return whether a name in a directory is that of a regular file."""
     assert parent.fd is not None
     try:
         return stat.S_ISREG(os.stat(name, dir_fd=parent.fd, follow_symlinks=False).st_mode)
@@ -119,7 +119,7 @@ class Faulty:
         self.fs = fs
         self.active: list[Fault] = []
         self.hits: dict[str, int] = {}  # of faults that are off again
-        # The operations that were asked for in each folder of the root, once somebody wants to know.
+        # The operations that were asked for in each directory of the root, once somebody wants to know.
         self.operations: dict[str, set[str]] | None = None
         self._at: dict[str, list[Fault]] = {}
         self._quiet = threading.Condition()

@@ -148,7 +148,7 @@ class LateData(
     fails="VISIBLE.read-after-close VISIBLE.append COMMIT.file-second-client STALE.names STALE.attributes "
     "POINTER.overwrite-second-client",
     says={"VISIBLE.read-after-close": "stale size at the first open"},
-    may="SPARSE.disjoint-writers-second-client UNLINK.second-client PUBLISH.marker PUBLISH.folder PUBLISH.pointer",
+    may="SPARSE.disjoint-writers-second-client UNLINK.second-client PUBLISH.marker PUBLISH.directory PUBLISH.pointer",
 ):
     """What the first client has written is not there for the second one until some time after: the file looks empty."""
 
@@ -180,8 +180,8 @@ class LateData(
 class DataAfterName(
     Fault,
     name="data arrive after their name",
-    fails="PUBLISH.marker PUBLISH.folder PUBLISH.pointer",
-    says={"PUBLISH.folder": "marker visible before its data", "PUBLISH.marker": "marker without its content"},
+    fails="PUBLISH.marker PUBLISH.directory PUBLISH.pointer",
+    says={"PUBLISH.directory": "marker visible before its data", "PUBLISH.marker": "marker without its content"},
     path="PUBLISH.*",
 ):
     """Another client that reads a file soon after it was written gets its first bytes, and zeros for the others."""

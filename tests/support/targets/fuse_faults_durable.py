@@ -19,14 +19,14 @@ class LostFsync(
         self.hit()
 
 
-class LostFsyncOfFolders(
+class LostFsyncOfDirectories(
     Fault,
-    name="fsync of folders is lost",
+    name="fsync of directories is lost",
     fails="DURABLE.power-cut",
     says={"DURABLE.power-cut": "acknowledged name lost in a power cut"},
     may="FULL.mid-save COMMIT-FULL.each-phase",
 ):
-    """fsync makes no name durable, neither that of a folder nor that of a file: a power cut takes them all."""
+    """fsync makes no name durable, neither that of a directory nor that of a file: a power cut takes them all."""
 
     def fsyncdir(self, proceed, call, handle):
         self.hit()

@@ -81,15 +81,15 @@ class RenameShowsAPart(
         return time.monotonic() < self.arriving.get(number, 0)
 
 
-class FolderArrivesInParts(
+class DirectoryArrivesInParts(
     Fault,
-    name="rename of a folder is not atomic",
-    fails="COMMIT.folder COMMIT.folder-second-client",
-    says={"COMMIT.folder": "during a rename"},
-    # A checkpoint is a folder that is renamed when it is whole.
+    name="rename of a directory is not atomic",
+    fails="COMMIT.directory COMMIT.directory-second-client",
+    says={"COMMIT.directory": "during a rename"},
+    # A checkpoint is a directory that is renamed when it is whole.
     may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save COMMIT-FULL.each-phase LIVE.calls",
 ):
-    """After a folder was renamed, its entries appear one after the other."""
+    """After a directory was renamed, its entries appear one after the other."""
 
     seconds = 0.2
 
@@ -116,10 +116,10 @@ class DroppedNames(
     name="names dropped in a listing",
     fails="NAMES.many NAMES.after-change NAMES.second-client",
     says={"NAMES.many": "name missing in a listing"},
-    may="COMMIT.folder COMMIT.folder-second-client",
+    may="COMMIT.directory COMMIT.directory-second-client",
     at_least=60,
 ):
-    """A listing of a folder with many names lacks one of them."""
+    """A listing of a directory with many names lacks one of them."""
 
     at_least = 8
 
@@ -137,10 +137,10 @@ class DuplicatedNames(
     name="names twice in a listing",
     fails="NAMES.many NAMES.after-change NAMES.second-client",
     says={"NAMES.many": "name listed twice"},
-    may="COMMIT.folder COMMIT.folder-second-client",
+    may="COMMIT.directory COMMIT.directory-second-client",
     at_least=60,
 ):
-    """A listing of a folder with many names has one of them twice."""
+    """A listing of a directory with many names has one of them twice."""
 
     at_least = 8
 
@@ -185,8 +185,8 @@ class NotListedAfterCreate(
     name="not listed after create",
     fails="NAMES.many NAMES.after-change",
     says={"NAMES.after-change": "name missing in a listing"},
-    # What lists a folder to compare it, or to remove it, misses the name too.
-    may="NAMES.second-client COMMIT.folder COMMIT.folder-second-client CAPABILITIES.names DURABLE.power-cut "
+    # What lists a directory to compare it, or to remove it, misses the name too.
+    may="NAMES.second-client COMMIT.directory COMMIT.directory-second-client CAPABILITIES.names DURABLE.power-cut "
     "DURABLE.rank-killed ERRORS.full FULL.mid-save COMMIT-FULL.each-phase LIVE.calls STALE.names",
 ):
     """A new name is not listed for a time, though it can be opened."""
@@ -257,7 +257,7 @@ class MkdirIsNotExclusive(
     says={"MKDIR.race": "mkdir with several winners"},
     path="MKDIR.*",
 ):
-    """For a time after a folder was made, other processes do not see it, and mkdir lets them make it too."""
+    """For a time after a directory was made, other processes do not see it, and mkdir lets them make it too."""
 
     def mkdir(self, proceed, call, parent, name, mode):
         try:
@@ -271,12 +271,12 @@ class MkdirIsNotExclusive(
 
 class MkdirIsNotVisible(
     _HiddenFromOthers,
-    name="new folder is not visible",
+    name="new directory is not visible",
     fails="MKDIR.race MKDIR.race-second-client",
-    says={"MKDIR.race": "folder that was just made cannot be used"},
+    says={"MKDIR.race": "directory that was just made cannot be used"},
     path="MKDIR.*",
 ):
-    """For a time after a folder was made, other processes do not find it."""
+    """For a time after a directory was made, other processes do not find it."""
 
     def mkdir(self, proceed, call, parent, name, mode):
         made = proceed(call, parent, name, mode)
@@ -289,7 +289,7 @@ class StaleNames(
     name="stale names",
     fails="STALE.names",
     says={"STALE.names": "limit 1 s"},
-    may="COMMIT.file-second-client COMMIT.folder-second-client VISIBLE.read-after-close UNLINK.second-client "
+    may="COMMIT.file-second-client COMMIT.directory-second-client VISIBLE.read-after-close UNLINK.second-client "
     "MKDIR.race-second-client POINTER.overwrite-second-client",
 ):
     """The second client goes on to find under a name what it has found there before, for a time."""
@@ -331,7 +331,7 @@ class StaleAbsence(
     name="stale negative names",
     fails="STALE.negative-names",
     says={"STALE.negative-names": "s"},
-    may="MKDIR.race-second-client EXCLUSIVE.create-second-client COMMIT.folder-second-client STALE.names",
+    may="MKDIR.race-second-client EXCLUSIVE.create-second-client COMMIT.directory-second-client STALE.names",
 ):
     """The second client goes on not to find a name that it has looked for in vain before, for a time."""
 
@@ -388,9 +388,9 @@ class StaleListing(
     name="stale listing",
     fails="STALE.names",
     says={"STALE.names": "limit 1 s"},
-    may="NAMES.second-client COMMIT.folder-second-client MKDIR.race-second-client",
+    may="NAMES.second-client COMMIT.directory-second-client MKDIR.race-second-client",
 ):
-    """The second client goes on to list the names that a folder had when it first listed it, for a time."""
+    """The second client goes on to list the names that a directory had when it first listed it, for a time."""
 
     client = SECOND
     seconds = 2.5

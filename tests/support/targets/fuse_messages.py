@@ -46,7 +46,7 @@ def packed(known: Attributes) -> bytes:
     )  # fmt: skip
 
 
-def folder_entry(place: int, name: bytes, ino: int, mode: int) -> bytes:
+def directory_entry(place: int, name: bytes, ino: int, mode: int) -> bytes:
     length = 24 + len(name)
     return struct.pack("<QQII", ino, place, len(name), stat.S_IFMT(mode) >> 12) + name + bytes(-length % 8)
 

@@ -1,4 +1,4 @@
-"""Which files of the backing folder the kernel knows: one node for each inode.
+"""Which files of the backing directory the kernel knows: one node for each inode.
 
 An inode is named by its file handle (name_to_handle_at(2)), which holds its generation and so is never given to another
 file, and which costs no descriptor: there may be more files than descriptors. Needs CAP_DAC_READ_SEARCH.
@@ -42,11 +42,11 @@ class Attributes(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """An inode of the backing folder, wherever it is renamed to."""
+    """An inode of the backing directory, wherever it is renamed to."""
 
     id: int
     key: bytes  # its file handle
-    fd: int | None  # of folders, which are few and in which names are looked up
+    fd: int | None  # of directories, which are few and in which names are looked up
     pins: int = 0
     # Of a file whose last name has gone while the kernel still knows it: its inode has to stay.
     alive: int | None = None
@@ -59,12 +59,12 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Handle:
-    """An open file or folder."""
+    """An open file or directory."""
 
     node: Node
     fd: int
     flags: int
-    is_folder: bool = False
+    is_directory: bool = False
     bypasses_cache: bool = False
     listing: list[bytes] | None = None
     closing: list[Any] = field(default_factory=list)
@@ -162,7 +162,7 @@ class Nodes:
             os.close(fd)
 
     def replace(self, node: Node, parent: Node, name: bytes) -> None:
-        """Let the node of a folder that is gone stand for the one of a name."""
+        """Let the node of a directory that is gone stand for the one of a name."""
         key = _handle_of(parent.fd, name)
         fd = self._open(key, _PATH_ONLY)
         with self._lock:
@@ -189,7 +189,7 @@ def _handle_of(at: int | None, name: bytes) -> bytes:
     buffer, mount = ctypes.create_string_buffer(8 + _MAXIMUM_HANDLE_BYTES), ctypes.c_int()
     ctypes.c_uint.from_buffer(buffer).value = _MAXIMUM_HANDLE_BYTES
     if at is None:
-        raise NotADirectoryError(errno.ENOTDIR, "not a folder")
+        raise NotADirectoryError(errno.ENOTDIR, "not a directory")
     if _libc.name_to_handle_at(at, name, buffer, ctypes.byref(mount), 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

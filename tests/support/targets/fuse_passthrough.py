@@ -1,4 +1,4 @@
-"""The honest file system: every call goes to a backing folder, and the volatile layer hears of what is not durable."""
+"""The honest file system: every call goes to a backing directory, and the volatile layer hears what is not durable."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ Listing = list[tuple[bytes, int, int]]
 
 
 class Passthrough:
-    """One backing folder for all mounts. The operations are methods of the names that the protocol's session calls."""
+    """One backing directory for all mounts. The operations are methods with the names that the session calls."""
 
-    def __init__(self, folder: Path) -> None:
-        self.files, attic = folder / "files", folder / "attic"
+    def __init__(self, directory: Path) -> None:
+        self.files, attic = directory / "files", directory / "attic"
         for path in (self.files, attic):
             path.mkdir(parents=True, exist_ok=True)
         self.nodes = Nodes(self.files)
@@ -133,7 +133,7 @@ class Passthrough:
             return os.readlink(b"", dir_fd=int(path.rpartition("/")[2]))
 
     def opendir(self, call: Call, node: Node) -> Handle:
-        return Handle(node, self.nodes.open(node, os.O_RDONLY | os.O_DIRECTORY), 0, is_folder=True)
+        return Handle(node, self.nodes.open(node, os.O_RDONLY | os.O_DIRECTORY), 0, is_directory=True)
 
     def list(self, call: Call, handle: Handle) -> Listing:
         """Return (name, inode number, kind) of all entries."""

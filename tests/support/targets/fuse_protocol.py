@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.support.targets.fuse_channel import MAXIMUM_WRITE_BYTES, PRIMER, Call, Channel
-from tests.support.targets.fuse_messages import CHANGED, REQUEST, WANTED, NoAnswerError, folder_entry, sized
+from tests.support.targets.fuse_messages import CHANGED, REQUEST, WANTED, NoAnswerError, directory_entry, sized
 
 
 class Session(Channel):
@@ -157,7 +157,7 @@ class Session(Channel):
         handle = self.handle(fh)
         if offset == 0 or handle.listing is None:
             found = self.run("list", call, handle)
-            handle.listing = [folder_entry(place, *entry) for place, entry in enumerate(found, 1)]
+            handle.listing = [directory_entry(place, *entry) for place, entry in enumerate(found, 1)]
         full, end = 0, offset
         while end < len(handle.listing) and full + len(handle.listing[end]) <= size:
             full += len(handle.listing[end])

@@ -132,7 +132,7 @@ class Volatile:
     # --- names -------------------------------------------------------------------------------------------------------
 
     def created(self, parent: Node, name: bytes, node: Node, is_new: bool = True) -> None:
-        """Note a new name of a file or folder, which is new itself or, with a link, is not."""
+        """Note a new name of a file or directory, which is new itself or, with a link, is not."""
         if is_new:
             node.born = self._epoch
 
@@ -184,7 +184,7 @@ class Volatile:
 
     def _make_again(self, parent: Node, name: bytes, mode: int, node: Node) -> None:
         os.mkdir(name, stat.S_IMODE(mode), dir_fd=parent.fd)
-        # What happened in the folder earlier is undone in the new one.
+        # What happened in the directory earlier is undone in the new one.
         self._nodes.replace(node, parent, name)
 
     def renamed(self, old: tuple[Node, bytes], new: tuple[Node, bytes], exchange: Callable[[], None] | None) -> None:

@@ -79,12 +79,12 @@ class LoopMount:
 
 @contextlib.contextmanager
 def loop_mount(
-    folder: Path, kind: str = "ext4", mebibytes: int = 512, image: Path | None = None
+    directory: Path, kind: str = "ext4", mebibytes: int = 512, image: Path | None = None
 ) -> Iterator[LoopMount]:
-    """Mount a new file system of a kind at ``folder/loop``; ``image`` says where its bytes lie, a sparse file."""
-    folder.mkdir(exist_ok=True)
-    image = image or folder / "image"
-    point = folder / "loop"
+    """Mount a new file system of a kind at ``directory/loop``; ``image`` says where its bytes lie, a sparse file."""
+    directory.mkdir(exist_ok=True)
+    image = image or directory / "image"
+    point = directory / "loop"
     point.mkdir()
     with image.open("wb") as file:
         file.truncate(mebibytes << 20)
@@ -100,9 +100,9 @@ def loop_mount(
 
 
 @contextlib.contextmanager
-def memory_mount(folder: Path, mebibytes: int) -> Iterator[Path]:
-    """Mount a tmpfs of a size at ``folder/memory``."""
-    point = folder / "memory"
+def memory_mount(directory: Path, mebibytes: int) -> Iterator[Path]:
+    """Mount a tmpfs of a size at ``directory/memory``."""
+    point = directory / "memory"
     point.mkdir()
     _run("mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "memory", str(point))
     try:

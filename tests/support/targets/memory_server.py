@@ -168,7 +168,7 @@ class Server:
         return True
 
     def do_clean(
-        self, _pid: int, where: tuple[str, str], files: dict[str, list[str]], folders: list[str], *, keep: bool
+        self, _pid: int, where: tuple[str, str], files: dict[str, list[str]], directories: list[str], *, keep: bool
     ) -> list[str]:
         """Remove what carries a name that the run may have made, drafts of killed ranks among it."""
         run_id, identity = where
@@ -195,7 +195,7 @@ class Server:
                 if not objects:
                     del kept[ref]
         for name in list(area.small):
-            if name.split("/")[0] in folders:
+            if name.split("/")[0] in directories:
                 del area.small[name]
             else:
                 left.append(name)

@@ -1,4 +1,4 @@
-"""A target that is no folder, for tests: ``memory://NAME``, held by a server of its own (memory_server).
+"""A target that is no directory, for tests: ``memory://NAME``, held by a server of its own (memory_server).
 
 Its parts have a fixed size; it refuses writes at free offsets, shows a checkpoint when it is committed, and declares
 that its clients keep no cache. It is attached through an AreaRef alone, by whatever process.
@@ -124,7 +124,7 @@ class MemoryTarget:
             "name": area.location,
             "where": [area.run_id, *area.identity],
             "files": {subject: sorted(files) for subject, files in names.files.items()},
-            "folders": sorted(names.folders),
+            "directories": sorted(names.directories),
             "keep": keep_area,
         }
         try:
@@ -137,7 +137,7 @@ class MemoryTarget:
 def clean_as_asked(asked: Mapping[str, Any]) -> Any:
     """Do what `MemoryTarget.clean` asks, in its process."""
     where = tuple(asked["where"])
-    return Wire(asked["name"]).ask("clean", where, asked["files"], asked["folders"], keep=asked["keep"])
+    return Wire(asked["name"]).ask("clean", where, asked["files"], asked["directories"], keep=asked["keep"])
 
 
 # --- the side of ranks, checks, readers -------------------------------------------------------------------------------
@@ -235,12 +235,12 @@ class MemoryDraft(DraftWithoutPaths):
         return sink
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Say what the server has acknowledged; there are no folders."""
+        """Say what the server has acknowledged; there are no directories."""
         proof = DurabilityProof(
             files_attempted=len(self._names),
             files_returned=len(self._finished),
-            folders_attempted=0,
-            folders_returned=0,
+            directories_attempted=0,
+            directories_returned=0,
             observed="store",
         )
         return tuple(self._finished), proof

@@ -30,7 +30,7 @@ from tests.support.targets.misbehaving_process import SAY_WHERE
 
 __all__ = ["FAULTS", "Fault", "Target", "misbehaving"]
 
-# Works from any folder and in any environment.
+# Works from any directory and in any environment.
 _COMMAND = ["env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", "tests.support.targets.misbehaving_process"]
 _LIGHT = """
 import socket, sys
@@ -133,8 +133,8 @@ class Target:
         self._ask("record")
 
     def operations(self) -> dict[str, set[str]]:
-        """Return which operations were asked for in each folder of the root since they are noted."""
-        return {folder: set(names) for folder, names in self._ask("operations").items()}
+        """Return which operations were asked for in each directory of the root since they are noted."""
+        return {directory: set(names) for directory, names in self._ask("operations").items()}
 
     def failures(self) -> list[str]:
         """Return the tracebacks of errors that are the target's own and no fault that was asked for."""
@@ -151,7 +151,7 @@ class Target:
 
 @contextlib.contextmanager
 def misbehaving(
-    folder: Path,
+    directory: Path,
     *,
     second: bool = False,
     backing: Path | None = None,
@@ -159,14 +159,14 @@ def misbehaving(
     keep_cache: bool = False,
     cache_seconds: float = 0,
 ) -> Iterator[Target]:
-    """Mount a target at ``folder/mount``, and at ``folder/second``, and take it away again whatever happens.
+    """Mount a target at ``directory/mount``, and at ``directory/second``, and take it away again whatever happens.
 
-    ``backing`` is a folder of our own in which the files come to lie, ``folder/backing`` by default; ``direct_io``
-    bypasses the kernel's page cache, ``keep_cache`` keeps what is in it when a file is opened; ``cache_seconds`` lets
-    the kernel believe names and attributes that long.
+    ``backing`` is a directory of our own in which the files come to lie, ``directory/backing`` by default;
+    ``direct_io`` bypasses the kernel's page cache, ``keep_cache`` keeps what is in it when a file is opened;
+    ``cache_seconds`` lets the kernel believe names and attributes that long.
     """
-    points = [folder / "mount", *([folder / "second"] if second else [])]
-    store = backing or folder / "backing"
+    points = [directory / "mount", *([directory / "second"] if second else [])]
+    store = backing or directory / "backing"
     for path in (*points, store):
         path.mkdir(exist_ok=True)
     settings = ["--cache-seconds", str(cache_seconds), *(["--direct-io"] if direct_io else [])]

@@ -1,6 +1,6 @@
 """The process of a misbehaving target: it serves its mounts until its standard input ends.
 
-``python -m`` this module ``FOLDER MOUNTPOINT [SECOND]``. Needs root and /dev/fuse.
+``python -m`` this module ``DIRECTORY MOUNTPOINT [SECOND]``. Needs root and /dev/fuse.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ SAY_WHERE = signal.SIGUSR2
 
 
 class _Server:
-    """The mounts of one backing folder, and what can be asked of them."""
+    """The mounts of one backing directory, and what can be asked of them."""
 
-    def __init__(self, folder: Path, points: list[Path], open_flags: int, cache_seconds: float) -> None:
-        self._folder, self._points = folder, points
+    def __init__(self, directory: Path, points: list[Path], open_flags: int, cache_seconds: float) -> None:
+        self._directory, self._points = directory, points
         self._open_flags, self._cache_seconds = open_flags, cache_seconds
         self._failures: list[str] = []
         self._lock = threading.Lock()
-        self._mount(Faulty(Passthrough(folder)))
+        self._mount(Faulty(Passthrough(directory)))
 
     def _mount(self, faulty: Faulty) -> None:
         self._faulty = faulty
@@ -81,7 +81,7 @@ class _Server:
         self._faulty.operations = {}
 
     def operations(self) -> dict[str, list[str]]:
-        return {folder: sorted(names) for folder, names in list((self._faulty.operations or {}).items())}
+        return {directory: sorted(names) for directory, names in list((self._faulty.operations or {}).items())}
 
     def release(self) -> None:
         for fault in self._faulty.active:
@@ -105,7 +105,7 @@ class _Server:
         self._unmount()
         self._faulty.fs.cut()
         hits, operations = self._faulty.hits, self._faulty.operations
-        self._mount(Faulty(Passthrough(self._folder)))
+        self._mount(Faulty(Passthrough(self._directory)))
         self._faulty.hits, self._faulty.operations = hits, operations
         for fault in active:
             self.fault(fault.name, fault.parameters)
@@ -171,7 +171,7 @@ def _guard(points: list[Path]) -> Callable[[], None]:
     os._exit(0)
 
 
-def _serve(folder: Path, points: list[Path], open_flags: int, cache_seconds: float) -> None:
+def _serve(directory: Path, points: list[Path], open_flags: int, cache_seconds: float) -> None:
     parent = os.getppid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -193,7 +193,7 @@ def _serve(folder: Path, points: list[Path], open_flags: int, cache_seconds: flo
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{name}")
         listener.listen()
-        server = _Server(folder, points, open_flags, cache_seconds)
+        server = _Server(directory, points, open_flags, cache_seconds)
         try:
             threading.Thread(target=server.listen, args=(listener,), daemon=True).start()
             print(json.dumps(name), flush=True)
@@ -212,12 +212,15 @@ def _main() -> None:
     parser.add_argument(
         "--cache-seconds", type=float, default=0, help="how long the kernel believes names and attributes"
     )
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("directory", type=Path)
     parser.add_argument("mountpoint", type=Path, nargs="+")
     arguments = parser.parse_args()
     flags = (OPEN_DIRECT_IO if arguments.direct_io else 0) | (OPEN_KEEP_CACHE if arguments.keep_cache else 0)
     _serve(
-        arguments.folder.resolve(), [point.resolve() for point in arguments.mountpoint], flags, arguments.cache_seconds
+        arguments.directory.resolve(),
+        [point.resolve() for point in arguments.mountpoint],
+        flags,
+        arguments.cache_seconds,
     )
 
 

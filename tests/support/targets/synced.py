@@ -14,7 +14,7 @@ def write(path: Path, content: bytes, sync: bool = True) -> None:
             os.fsync(file.fileno())
 
 
-def sync_folder(path: Path) -> None:
+def sync_directory(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     os.fsync(fd)
     os.close(fd)

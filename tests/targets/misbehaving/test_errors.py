@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from tests.support.targets.faulty import CONTENT, fails_with, of, write
-from tests.support.targets.synced import sync_folder
+from tests.support.targets.synced import sync_directory
 
 # --- durability ------------------------------------------------------------------------------------------------------
 
 
-def commit(folder: Path) -> None:
+def commit(directory: Path) -> None:
     """Do what careful checkpoint software does."""
-    write(folder / "tmp", CONTENT, sync=True)
-    os.rename(folder / "tmp", folder / "checkpoint")
-    sync_folder(folder)
+    write(directory / "tmp", CONTENT, sync=True)
+    os.rename(directory / "tmp", directory / "checkpoint")
+    sync_directory(directory)
 
 
 @of("fsync of files is lost")
@@ -34,8 +34,8 @@ def test_a_power_cut_takes_fsynced_bytes(faulty, target, fault):
     assert (target.path / "checkpoint").read_bytes() == CONTENT
 
 
-@of("fsync of folders is lost")
-def test_a_power_cut_takes_names_of_fsynced_folders(faulty, target, fault):
+@of("fsync of directories is lost")
+def test_a_power_cut_takes_names_of_fsynced_directories(faulty, target, fault):
     faulty(fault)
     commit(target.path)
     target.power_cut()

@@ -19,8 +19,8 @@ def seen_by_others(program: str, *words: object) -> str:
     return done.stdout.strip() or done.stderr.strip().rpartition("\n")[2]
 
 
-@of("rename of a folder is not atomic")
-def test_a_renamed_folder_fills_up(faulty, target, fault):
+@of("rename of a directory is not atomic")
+def test_a_renamed_directory_fills_up(faulty, target, fault):
     (target.path / "tmp").mkdir()
     for number in range(200):
         (target.path / "tmp" / str(number)).touch()
@@ -84,16 +84,16 @@ def test_two_processes_make_the_same_thing(faulty, target, fault):
     assert "FileExistsError" in seen_by_others(program, target.path / "name")
 
 
-@of("new folder is not visible")
-def test_others_do_not_find_a_new_folder_for_a_time(faulty, target, fault):
+@of("new directory is not visible")
+def test_others_do_not_find_a_new_directory_for_a_time(faulty, target, fault):
     faulty(fault, seconds=1000)
-    (target.path / "folder").mkdir()
-    (target.path / "folder" / "file").touch()
+    (target.path / "directory").mkdir()
+    (target.path / "directory" / "file").touch()
     program = "import os, sys; print(os.listdir(sys.argv[1]))"
-    assert "FileNotFoundError" in seen_by_others(program, target.path / "folder")
-    assert "FileNotFoundError" in seen_by_others(program, target.second / "folder")
+    assert "FileNotFoundError" in seen_by_others(program, target.path / "directory")
+    assert "FileNotFoundError" in seen_by_others(program, target.second / "directory")
     target.clear()
-    assert seen_by_others(program, target.path / "folder") == "['file']"
+    assert seen_by_others(program, target.path / "directory") == "['file']"
 
 
 @of("stale names")

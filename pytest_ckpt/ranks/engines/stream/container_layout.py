@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 ALIGNMENT_BYTES = 4096
 
-_FOLDER = "archive/"
+_DIRECTORY = "archive/"
 # Version 1 of the order of the records, version 3 of the container.
 _FORMAT = (".format_version", b"1")
 _BYTE_ORDER = ("byteorder", b"little")
@@ -167,7 +167,7 @@ class _File:
         return self._add(name, size, None)
 
     def _add(self, name: str, size: int, data: bytes | None) -> int:
-        full, header = (_FOLDER + name).encode(), self.bytes
+        full, header = (_DIRECTORY + name).encode(), self.bytes
         # miniz does not know the stored size yet when it writes the header.
         large = _large_fields(size, 0, header)
         padding = -(header + _LOCAL.size + len(full) + len(large) + 4) % self._alignment

@@ -1,4 +1,4 @@
-"""Folders of runs with things in them that no run makes: each was found by the fuzzers (``tests.support.fuzz``)."""
+"""Directories of runs with things in them that no run makes: each was found by the fuzzers (``tests.support.fuzz``)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pytest
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence import manifest
 from pytest_ckpt.evidence.manifest import MANIFEST, digests, write_manifest
-from pytest_ckpt.evidence.verification import verify_folder
+from pytest_ckpt.evidence.verification import verify_directory
 from tests.support import made_up_run
-from tests.support.deep_folders import make_too_deep
+from tests.support.deep_directories import make_too_deep
 from tests.support.forging import edit, places, put
 
 
 @pytest.fixture(scope="module")
 def late(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("late") / "run"
-    made_up_run.make_run(folder, save=100.0)
-    return folder
+    directory = tmp_path_factory.mktemp("late") / "run"
+    made_up_run.make_run(directory, save=100.0)
+    return directory
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_of_more_bytes_than_any_run_has_the_largest_files_are_not_read(run, caps
     assert "added: launches/1/added-9.log" in output
 
 
-def test_folders_with_a_path_that_the_kernel_does_not_take_are_named(run, capsys):
+def test_directories_with_a_path_that_the_kernel_does_not_take_are_named(run, capsys):
     make_too_deep(run)
     assert main(["verify", str(run)]) == 1
     assert f"added: {'d' * 200}/" in capsys.readouterr().out
@@ -110,7 +110,7 @@ def test_a_failed_rehearsal_that_was_made_better_does_not_pass(run, capsys):
     assert main(["judge", str(run), "--json"]) == 8
     document = json.loads(capsys.readouterr().out)
     assert document["exit_code"] == 8
-    assert any("The folder is not as its run left it" in reason for reason in document["grade_reasons"])
+    assert any("The directory is not as its run left it" in reason for reason in document["grade_reasons"])
 
 
 def test_a_digit_far_behind_the_point_is_found_in_each_number(run):
@@ -124,4 +124,4 @@ def test_a_digit_far_behind_the_point_is_found_in_each_number(run):
         value = value_at(document, place)
         file.write_text(json.dumps(put(json.loads(before), place, math.nextafter(value, math.inf))))
         write_manifest(run)
-        assert any(c.outcome == "broken" for c in verify_folder(run, None)), place
+        assert any(c.outcome == "broken" for c in verify_directory(run, None)), place

@@ -1,4 +1,4 @@
-"""Reads result folders: finds the runs below a folder, and reads each one's files as far as they can be believed."""
+"""Finds the runs below a result directory, and reads the files of each as far as they can be believed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MAXIMUM_RANKS = 16_384
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """Something about one file, or folder, that the reader of the result should know."""
+    """Something about one file, or directory, that the reader of the result should know."""
 
     path: str
     text: str
@@ -41,17 +41,17 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLocation:
-    """Where a run lies: its folder, and who published which system, as far as the tree of folders says so."""
+    """Where a run lies: its directory, and who published which system, as far as the tree of directories says so."""
 
-    folder: Path
+    directory: Path
     submitter: str
     system: str
-    model_folder: str
+    model_directory: str
     division: str = ""
 
     @property
     def is_published_tree(self) -> bool:
-        """Whether the folders have the order of published results."""
+        """Whether the directories have the order of published results."""
         return bool(self.system)
 
 
@@ -67,28 +67,30 @@ class RunFiles:
     is_training: bool = False
 
 
-def find_runs(folder: Path, overlooked: Callable[[Message], None] = lambda _message: None) -> list[Path]:
-    """Return the run folders at and below ``folder``, in the order of their names.
+def find_runs(directory: Path, overlooked: Callable[[Message], None] = lambda _message: None) -> list[Path]:
+    """Return the run directories at and below ``directory``, in the order of their names.
 
-    ``overlooked`` is told of folders that cannot be read, and of links to folders, which are not followed.
+    ``overlooked`` is told of directories that cannot be read, and of links to directories, which are not followed.
     """
     found = []
 
     def closed(error: OSError) -> None:
         overlooked(Message(path=str(error.filename), text=f"it cannot be read: {error.strerror}."))
 
-    for here, folders, files in os.walk(folder, onerror=closed):
-        folders.sort()
+    for here, directories, files in os.walk(directory, onerror=closed):
+        directories.sort()
         statistics = any(map(_STATISTICS.fullmatch, files))
         if statistics or LOG in files or SUMMARY in files or any(map(_METADATA.fullmatch, files)):
             found.append(Path(here))
-        for name in folders:
+        for name in directories:
             if _is_link(Path(here, name)):
-                overlooked(Message(path=str(Path(here, name)), text="it is a link to a folder, and was not followed."))
+                overlooked(
+                    Message(path=str(Path(here, name)), text="it is a link to a directory, and was not followed.")
+                )
         if statistics:
-            folders.clear()
-        elif CONFIGURATION in folders:
-            folders.remove(CONFIGURATION)
+            directories.clear()
+        elif CONFIGURATION in directories:
+            directories.remove(CONFIGURATION)
     return found
 
 
@@ -100,60 +102,62 @@ def _is_link(path: Path) -> bool:
         return False
 
 
-def location_of(folder: Path) -> RunLocation:
+def location_of(directory: Path) -> RunLocation:
     """Say who published which system, from ``SUBMITTER/results/SYSTEM/checkpointing/MODEL/TIME``."""
-    parts = folder.absolute().parts
+    parts = directory.absolute().parts
     for kind in ("checkpointing", "training"):
         if kind in parts[1:-1]:
             at = len(parts) - 2 - parts[-2::-1].index(kind)
             published = at >= 3 and parts[at - 2] == "results"
             return RunLocation(
-                folder=folder,
+                directory=directory,
                 submitter=parts[at - 3] if published else "",
                 system=parts[at - 1] if published else "",
-                model_folder=parts[at + 1],
+                model_directory=parts[at + 1],
                 division=parts[at - 4].lower() if published and at > 4 else "",
             )
-    return RunLocation(folder=folder, submitter="", system="", model_folder=folder.parent.name)
+    return RunLocation(directory=directory, submitter="", system="", model_directory=directory.parent.name)
 
 
-def read_run(folder: Path, on_file: Callable[[], None] = lambda: None) -> RunFiles:
-    """Read one run folder; ``on_file`` is called for every rank's file. Raises OSError for a folder that is gone."""
+def read_run(directory: Path, on_file: Callable[[], None] = lambda: None) -> RunFiles:
+    """Read one run directory; ``on_file`` is called for every rank's file. Raises OSError if the directory is gone."""
     messages: list[Message] = []
-    names = sorted(entry.name for entry in os.scandir(folder) if not entry.is_dir())
-    place = location_of(folder)
-    facts = _facts(folder, names, messages)
+    names = sorted(entry.name for entry in os.scandir(directory) if not entry.is_dir())
+    place = location_of(directory)
+    facts = _facts(directory, names, messages)
     nothing = RunFiles(place=place, facts=facts, ranks={}, rank0_from_log=False, messages=())
     if facts.kind_of_benchmark not in ("", "checkpointing"):
         return replace(nothing, is_training=True)
     ranks: dict[int, RankTimes] = {}
     for name in names:
         if name.endswith(STATISTICS) and not _STATISTICS.fullmatch(name):
-            messages.append(Message(path=str(folder / name), text="left out: DLIO names no rank's file like this."))
+            messages.append(Message(path=str(directory / name), text="left out: DLIO names no rank's file like this."))
     for rank, name in sorted((int(m[1]), m[0]) for m in map(_STATISTICS.fullmatch, names) if m):
         if rank >= _MAXIMUM_RANKS:
-            messages.append(Message(path=str(folder / name), text="left out: no run has so many ranks."))
+            messages.append(Message(path=str(directory / name), text="left out: no run has so many ranks."))
             continue
         on_file()
-        content, fault = read_json(folder / name)
+        content, fault = read_json(directory / name)
         if fault:
-            messages.append(Message(path=str(folder / name), text=fault))
+            messages.append(Message(path=str(directory / name), text=fault))
             continue
         times = rank_times(content)
-        if times.is_training or (not times.timings and not times.faults and place.model_folder and _trains(folder)):
+        if times.is_training or (
+            not times.timings and not times.faults and place.model_directory and _trains(directory)
+        ):
             return replace(nothing, is_training=True)
-        messages += [Message(path=str(folder / name), text=f"{text}.") for text in times.faults]
+        messages += [Message(path=str(directory / name), text=f"{text}.") for text in times.faults]
         if not times.timings and not times.faults:
-            messages.append(Message(path=str(folder / name), text="it holds no operation."))
+            messages.append(Message(path=str(directory / name), text="it holds no operation."))
         if times.timings:
             ranks[rank] = times
     rank0_from_log = False
-    if 0 not in ranks and (folder / LOG).is_file():
-        times = _logged(folder / LOG, messages)
+    if 0 not in ranks and (directory / LOG).is_file():
+        times = _logged(directory / LOG, messages)
         if times.timings:
             ranks[0], rank0_from_log = times, True
-            messages.append(Message(path=str(folder / LOG), text="rank 0's times were read from this log."))
-    messages += [Message(path=str(folder), text=text) for text in facts.contradictions]
+            messages.append(Message(path=str(directory / LOG), text="rank 0's times were read from this log."))
+    messages += [Message(path=str(directory), text=text) for text in facts.contradictions]
     return RunFiles(place=place, facts=facts, ranks=ranks, rank0_from_log=rank0_from_log, messages=tuple(messages))
 
 
@@ -178,18 +182,18 @@ def read_json(path: Path) -> tuple[Any, str]:
         return None, f"it is not JSON, or cut off: {error}."
 
 
-def _facts(folder: Path, names: list[str], messages: list[Message]) -> Facts:
+def _facts(directory: Path, names: list[str], messages: list[Message]) -> Facts:
     def content(name: str) -> Any:
-        found, fault = read_json(folder / name)
+        found, fault = read_json(directory / name)
         if fault:
-            messages.append(Message(path=str(folder / name), text=fault))
+            messages.append(Message(path=str(directory / name), text=fault))
         return found
 
     metadata = next((content(name) for name in names if _METADATA.fullmatch(name)), None)
     return facts_of(
         metadata,
-        _yaml(folder / CONFIGURATION / "config.yaml", messages),
-        _yaml(folder / CONFIGURATION / "overrides.yaml", messages),
+        _yaml(directory / CONFIGURATION / "config.yaml", messages),
+        _yaml(directory / CONFIGURATION / "overrides.yaml", messages),
         content(SUMMARY) if SUMMARY in names else None,
     )
 
@@ -197,7 +201,7 @@ def _facts(folder: Path, names: list[str], messages: list[Message]) -> Facts:
 def _yaml(path: Path, messages: list[Message]) -> Any:
     if not path.is_file():
         return None
-    from ruamel.yaml import YAML  # noqa: PLC0415 - many folders have none
+    from ruamel.yaml import YAML  # noqa: PLC0415 - many directories have none
     from ruamel.yaml.error import YAMLError, YAMLWarning  # noqa: PLC0415
 
     # What is no YAML ends the reader in more ways than its own error: "!!int" without digits by IndexError.
@@ -234,5 +238,5 @@ def _logged(path: Path, messages: list[Message]) -> RankTimes:
         return logged_times(())
 
 
-def _trains(folder: Path) -> bool:
-    return "training" in folder.absolute().parts
+def _trains(directory: Path) -> bool:
+    return "training" in directory.absolute().parts

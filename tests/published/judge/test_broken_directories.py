@@ -35,22 +35,22 @@ BROKEN = {
 
 @pytest.mark.parametrize("content", BROKEN)
 def test_a_broken_file_is_named_and_the_rest_judged(judge, tmp_path, content):
-    folder = MadeRun().write(tmp_path / "run")
+    directory = MadeRun().write(tmp_path / "run")
     data, says = BROKEN[content]
-    (folder / "3_per_epoch_stats.json").write_bytes(data)
-    code, document, _ = judge(folder)
+    (directory / "3_per_epoch_stats.json").write_bytes(data)
+    code, document, _ = judge(directory)
     assert says in texts(document["published"])["3_per_epoch_stats.json"]
     assert (code, document["measurements"][0]["basis"]) == (8, "inferred from rank 0")
     assert figures(document)["save"]["judged_seconds"] == pytest.approx(5.3, abs=0.002)
 
 
 def test_not_a_number_in_one_operation_costs_that_rank_this_operation_alone(judge, tmp_path):
-    folder = MadeRun().write(tmp_path / "run")
-    file = folder / "3_per_epoch_stats.json"
+    directory = MadeRun().write(tmp_path / "run")
+    file = directory / "3_per_epoch_stats.json"
     stats = json.loads(file.read_text())
     stats["1"]["save_ckpt2"]["duration"] = float("nan")
     file.write_text(json.dumps(stats))
-    _, document, _ = judge(folder)
+    _, document, _ = judge(directory)
     assert "save_ckpt2 has no duration above 0 (nan)" in texts(document["published"])["3_per_epoch_stats.json"]
     bases = {(o["kind"], o["index"]): o["basis"] for o in document["measurements"][0]["operations"]}
     assert bases.pop(("save", 2)) == "inferred from rank 0"
@@ -59,61 +59,61 @@ def test_not_a_number_in_one_operation_costs_that_rank_this_operation_alone(judg
 
 @pytest.mark.parametrize("file", ["summary.json", "dlio_config/config.yaml"])
 def test_a_broken_file_beside_the_statistics_is_named(judge, tmp_path, file):
-    folder = MadeRun().write(tmp_path / "run")
-    (folder / file).write_text("{: [")
-    _, document, _ = judge(folder)
+    directory = MadeRun().write(tmp_path / "run")
+    (directory / file).write_text("{: [")
+    _, document, _ = judge(directory)
     assert "it is not" in texts(document["published"])[file]
     assert document["measurements"][0]["basis"] == "all ranks"
 
 
 def test_a_file_of_another_run_is_left_out_and_named(judge, tmp_path):
-    folder = MadeRun().write(tmp_path / "run")
+    directory = MadeRun().write(tmp_path / "run")
     other = MadeRun(started=MadeRun().started + timedelta(hours=3, minutes=7), seconds=steady(8.0, 9.0))
-    (folder / "6_per_epoch_stats.json").write_text(json.dumps(other.stats([6])[6]))
-    _, document, _ = judge(folder)
+    (directory / "6_per_epoch_stats.json").write_text(json.dumps(other.stats([6])[6]))
+    _, document, _ = judge(directory)
     assert "another run" in texts(document["published"])["6_per_epoch_stats.json"]
     assert document["measurements"][0]["basis"] == "inferred from rank 0"
 
 
 def test_a_summary_of_another_run_is_named_and_the_times_are_judged(judge, tmp_path):
-    folder = MadeRun().write(tmp_path / "run")
-    (folder / "summary.json").write_text(json.dumps(MadeRun(seconds=steady(2.0, 2.0)).summary()))
-    _, document, _ = judge(folder)
+    directory = MadeRun().write(tmp_path / "run")
+    (directory / "summary.json").write_text(json.dumps(MadeRun(seconds=steady(2.0, 2.0)).summary()))
+    _, document, _ = judge(directory)
     assert "it is of another run, or was changed" in texts(document["published"])["summary.json"]
     assert figures(document)["save"]["judged_seconds"] == 5.3
 
 
 def test_files_of_two_models_are_not_judged(judge, tmp_path):
-    folder = MadeRun().write(tmp_path / "run")
-    (folder / "summary.json").write_text(json.dumps(MadeRun(model="llama3-70b", processes=64).summary()))
-    code, document, error = judge(folder)
+    directory = MadeRun().write(tmp_path / "run")
+    (directory / "summary.json").write_text(json.dumps(MadeRun(model="llama3-70b", processes=64).summary()))
+    code, document, error = judge(directory)
     assert (code, document) == (4, None)
     assert "the files are of different runs" in error
 
 
-def test_a_folder_that_lost_rank_0_has_no_published_figure_but_a_verdict(judge, tmp_path):
-    folder = MadeRun().write(tmp_path / "run", ranks=[1, 2, 3], parts=("config",))
-    _, document, _ = judge(folder)
+def test_a_directory_that_lost_rank_0_has_no_published_figure_but_a_verdict(judge, tmp_path):
+    directory = MadeRun().write(tmp_path / "run", ranks=[1, 2, 3], parts=("config",))
+    _, document, _ = judge(directory)
     assert figures(document)["save"]["published_seconds"] is None
     assert outcomes(document)["SAVE"] == "met"
     assert any("rank 0's times are missing" in m["text"] for m in document["published"]["messages"])
 
 
 def test_rank_0s_log_serves_where_its_statistics_are_lost(judge, tmp_path):
-    folder = MadeRun().write(tmp_path / "run", ranks=[], parts=("summary", "log"))
-    _, document, _ = judge(folder)
+    directory = MadeRun().write(tmp_path / "run", ranks=[], parts=("summary", "log"))
+    _, document, _ = judge(directory)
     assert document["measurements"][0]["basis"] == "inferred from rank 0"
     assert figures(document)["save"]["judged_seconds"] == pytest.approx(5.3, abs=0.002)
     assert "read from this log" in texts(document["published"])["dlio.log"]
 
 
 def test_a_run_that_was_cut_off_is_not_complete(judge, tmp_path):
-    folder = MadeRun().write(tmp_path / "run")
-    for file in folder.glob("*_per_epoch_stats.json"):
+    directory = MadeRun().write(tmp_path / "run")
+    for file in directory.glob("*_per_epoch_stats.json"):
         stats = json.loads(file.read_text())
         del stats["1"]["load_ckpt9"], stats["1"]["load_ckpt10"]
         file.write_text(json.dumps(stats))
-    code, document, _ = judge(folder)
+    code, document, _ = judge(directory)
     assert code == 8
     assert (outcomes(document)["SAVE"], outcomes(document)["LOAD"]) == ("met", "not run")
     assert because(document, "LOAD") == "Only 8 of 10 loads were measured."
@@ -126,22 +126,22 @@ def test_a_summary_alone_cannot_be_judged(judge, tmp_path):
 
 
 def test_training_runs_are_no_results_of_this_workload(judge, tmp_path):
-    folder = tmp_path / "training" / "unet3d" / "run" / "20260301_120000"
-    folder.mkdir(parents=True)
+    directory = tmp_path / "training" / "unet3d" / "run" / "20260301_120000"
+    directory.mkdir(parents=True)
     epoch = {"start": "2026-03-01T12:00:00.000001", "block1": {"start": "2026-03-01T12:00:01", "duration": "7.10"}}
-    (folder / "0_per_epoch_stats.json").write_text(json.dumps({"1": epoch}))
+    (directory / "0_per_epoch_stats.json").write_text(json.dumps({"1": epoch}))
     code, _, error = judge(tmp_path)
     assert code == 4
     assert "Passed over: 1 run of another benchmark, such as training" in error
 
 
 def test_a_file_that_cannot_be_read_is_named(judge, tmp_path):
-    folder = MadeRun().write(tmp_path / "run")
-    (folder / "2_per_epoch_stats.json").unlink()
-    (folder / "2_per_epoch_stats.json").symlink_to("nowhere")
-    (folder / "3_per_epoch_stats.json").unlink()
-    os.mkfifo(folder / "3_per_epoch_stats.json")
-    found = texts(judge(folder)[1]["published"])
+    directory = MadeRun().write(tmp_path / "run")
+    (directory / "2_per_epoch_stats.json").unlink()
+    (directory / "2_per_epoch_stats.json").symlink_to("nowhere")
+    (directory / "3_per_epoch_stats.json").unlink()
+    os.mkfifo(directory / "3_per_epoch_stats.json")
+    found = texts(judge(directory)[1]["published"])
     assert "cannot be read" in found["2_per_epoch_stats.json"]
     assert found["3_per_epoch_stats.json"] == "it is no file."
 

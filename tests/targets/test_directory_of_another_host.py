@@ -1,4 +1,4 @@
-"""A folder that another host has just made, and that this client still remembers not to be there."""
+"""A directory that another host has just made, and that this client still remembers not to be there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytest_ckpt.targets.posix import checkpoint
 
 @pytest.fixture
 def forgets_after(monkeypatch):
-    """Return a function that lets a folder be looked up in vain so many times; the folder is there all the time."""
+    """Return a function that hides a directory from so many lookups; the directory is there all the time."""
     lstat, asked = Path.lstat, []
 
     def make(count):
@@ -29,24 +29,24 @@ def forgets_after(monkeypatch):
 
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_it_is_asked_for_until_the_client_sees_it(tmp_path, forgets_after, count):
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
+    directory = tmp_path / "checkpoint"
+    directory.mkdir()
     asked = forgets_after(count)
-    checkpoint.make_folder(folder)
+    checkpoint.make_directory(directory)
     assert len(asked) == count + 1
 
 
 def test_a_client_that_does_not_see_it_in_time_fails(tmp_path, forgets_after, monkeypatch):
-    folder = tmp_path / "checkpoint"
-    folder.mkdir()
+    directory = tmp_path / "checkpoint"
+    directory.mkdir()
     forgets_after(1_000_000)
     monkeypatch.setattr(checkpoint, "SEEN_WITHIN_SECONDS", 0.0)
     with pytest.raises(FileNotFoundError):
-        checkpoint.make_folder(folder)
+        checkpoint.make_directory(directory)
 
 
-def test_a_link_in_its_place_is_not_a_folder(tmp_path):
+def test_a_link_in_its_place_is_not_a_directory(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "checkpoint").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FileExistsError):
-        checkpoint.make_folder(tmp_path / "checkpoint")
+        checkpoint.make_directory(tmp_path / "checkpoint")

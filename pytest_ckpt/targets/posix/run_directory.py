@@ -1,4 +1,4 @@
-"""The folder of a run on a mounted file system: created, identified on each host, and removed with care."""
+"""The directory of a run on a mounted file system: created, identified on each host, and removed with care."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 
-# Whose folders keep their number for as long as they are there, on every client: others may give them a new one.
+# Whose directories keep their number for as long as they are there, on every client: others may give them a new one.
 _KEEP_NUMBERS = frozenset(
     ("btrfs", "ceph", "ext2", "ext3", "ext4", "f2fs", "gpfs", "lustre", "nfs", "nfs4", "xfs", "zfs")
 )
@@ -52,12 +52,12 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DirectoryIdentity:
-    """The mount that a folder is on, and the folder's number on it; 0 where clients may give it another one.
+    """The mount that a directory is on, and the directory's number on it; 0 where clients may give it another one.
 
-    ``is_there``: the folder is, on whatever mount. ``covered`` names mounts inside it: a run makes none.
+    ``is_there``: the directory is, on whatever mount. ``covered`` names mounts inside it: a run makes none.
     """
 
-    folder: str
+    directory: str
     mount_point: str
     file_system: str
     source: str
@@ -67,7 +67,7 @@ class DirectoryIdentity:
 
     def describe(self) -> str:
         """Say it in words."""
-        where = f"{self.folder} on {self.mount_point} ({self.file_system} of {self.source})"
+        where = f"{self.directory} on {self.mount_point} ({self.file_system} of {self.source})"
         where += f", number {self.number}" if self.number else ""
         return where + "".join(f", with {mount} mounted in it" for mount in self.covered)
 
@@ -78,42 +78,43 @@ class DirectoryIdentity:
         return self.mount_point, self.file_system, source
 
     def is_same(self, other: DirectoryIdentity) -> bool:
-        """Whether both are one folder: on one mount, with the same mounts inside, and one number if both have it."""
+        """Whether both are one directory: on one mount, with the same mounts inside, and one number if both have it."""
         is_known = self.number and other.number
         is_other = bool(is_known) and self.number != other.number
         return (self._mount, self.covered) == (other._mount, other.covered) and not is_other
 
 
-def standing_of(folder: Path) -> DirectoryIdentity:
-    """Return where a folder stands, whether it is there or not."""
+def standing_of(directory: Path) -> DirectoryIdentity:
+    """Return where a directory stands, whether it is there or not."""
     mounts = all_mounts()
-    mount = mount_among(mounts, folder)
+    mount = mount_among(mounts, directory)
     try:
-        number, is_there = folder.stat().st_ino, True
+        number, is_there = directory.stat().st_ino, True
     except OSError:
         number, is_there = 0, False
     return DirectoryIdentity(
-        folder=str(folder),
+        directory=str(directory),
         mount_point=mount.mount_point,
         file_system=mount.file_system,
         source=_image_below(mount) or mount.source,
         number=number if mount.file_system in _KEEP_NUMBERS else 0,
         is_there=is_there,
-        covered=tuple(_mounts_in(folder, mounts)),
+        covered=tuple(_mounts_in(directory, mounts)),
     )
 
 
-def _mounts_in(folder: Path, mounts: Iterable[Mount]) -> Iterator[str]:
-    """Yield the mounts inside a folder, each with what is mounted there."""
+def _mounts_in(directory: Path, mounts: Iterable[Mount]) -> Iterator[str]:
+    """Yield the mounts inside a directory, each with what is mounted there."""
     for mount in mounts:
-        if mount.mount_point.startswith(f"{folder}/"):
+        if mount.mount_point.startswith(f"{directory}/"):
             yield f"{mount.mount_point} ({mount.file_system} of {mount.source})"
 
 
 def _image_below(mount: Mount) -> str:
     """Return the file that the loop device of a mount reads and writes; empty for another device.
 
-    A copy of that file has the same folders with the same numbers, and the loop device has another number each time.
+    A copy of that file has the same directories with the same numbers, and the loop device has another number each
+    time.
     """
     if not mount.source.startswith(_LOOP):
         return ""
@@ -121,19 +122,20 @@ def _image_below(mount: Mount) -> str:
 
 
 def is_of_area(standing: DirectoryIdentity, area: AreaRef) -> bool:
-    """Whether a folder is the one that was made for a run, as far as its number and its mount tell."""
+    """Whether a directory is the one that was made for a run, as far as its number and its mount tell."""
     made = area.identity[1] if len(area.identity) > 1 else ""
     return not standing.number or not made or str(standing.number) == made
 
 
 def describe_change(before: DirectoryIdentity, now: DirectoryIdentity) -> str:
-    """Return what has taken the place of a folder, for an error; empty if it stands where it stood.
+    """Return what has taken the place of a directory, for an error; empty if it stands where it stood.
 
-    A folder that is gone was not replaced, be it that its mount is gone: that is told by the calls of whoever needs it.
+    A directory that is gone was not replaced, be it that its mount is gone: that is told by the calls of whoever needs
+    it.
     """
     if not now.is_there or now.is_same(before):
         return ""
-    return f"the run's folder was {before.describe()}; now it is {now.describe()}"
+    return f"the run's directory was {before.describe()}; now it is {now.describe()}"
 
 
 def sign_of(run_id: str, what: str) -> Marker:
@@ -143,42 +145,42 @@ def sign_of(run_id: str, what: str) -> Marker:
 
 
 class PosixAreaView:
-    """The folder of an area, as this host sees it."""
+    """The directory of an area, as this host sees it."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
 
     @property
-    def is_folder(self) -> bool:
-        """Whether there is a folder at all."""
-        return self._folder.is_dir()
+    def is_directory(self) -> bool:
+        """Whether there is a directory at all."""
+        return self._directory.is_dir()
 
     @property
     def mount(self) -> HostMount:
-        """The mount that the folder is on; the folder is touched first, for an automounter."""
+        """The mount that the directory is on; the directory is touched first, for an automounter."""
         with contextlib.suppress(OSError):
-            os.statvfs(self._folder)
-        mount = mount_of(self._folder.resolve())
+            os.statvfs(self._directory)
+        mount = mount_of(self._directory.resolve())
         return HostMount(kind=mount.file_system, source=mount.source, options=mount.options)
 
     @property
     def storage(self) -> StorageStack:
-        """What lies below the folder, and why the count of cached pages misses a cache there."""
-        return seen_storage(self._folder)
+        """What lies below the directory, and why the count of cached pages misses a cache there."""
+        return seen_storage(self._directory)
 
     @property
     def free_bytes(self) -> int:
-        """The space that is free for this process; 0 where there is no folder."""
+        """The space that is free for this process; 0 where there is no directory."""
         try:
-            space = os.statvfs(self._folder)
+            space = os.statvfs(self._directory)
         except OSError:
             return 0
         return space.f_bavail * space.f_frsize
 
     @property
     def device(self) -> str:
-        """The device of the folder's file system as the kernel numbers it, ``major:minor``. Raises OSError."""
-        return device_number(self._folder.stat())
+        """The device of the directory's file system as the kernel numbers it, ``major:minor``. Raises OSError."""
+        return device_number(self._directory.stat())
 
     @contextlib.contextmanager
     def shown(self, sign: Marker) -> Iterator[str]:
@@ -187,17 +189,17 @@ class PosixAreaView:
             yield self._why_not_made(sign)
         finally:
             with contextlib.suppress(OSError):
-                (self._folder / sign.name).unlink(missing_ok=True)
+                (self._directory / sign.name).unlink(missing_ok=True)
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
         """Look for a file that another host made, for so long; return what was there instead, empty if it is found.
 
         On a file system that only this host can see nothing will appear: there one look is enough.
         """
-        end = 0.0 if mount_of(self._folder.resolve()).is_local else time.monotonic() + seconds
+        end = 0.0 if mount_of(self._directory.resolve()).is_local else time.monotonic() + seconds
         while True:
             try:
-                if (self._folder / sign.name).read_text(errors="replace") == sign.word:
+                if (self._directory / sign.name).read_text(errors="replace") == sign.word:
                     return ""
                 seen = "another text in it"
             except OSError as error:
@@ -208,7 +210,7 @@ class PosixAreaView:
 
     def _why_not_made(self, sign: Marker) -> str:
         try:
-            with (self._folder / sign.name).open("x") as file:
+            with (self._directory / sign.name).open("x") as file:
                 file.write(sign.word)
                 file.flush()
                 os.fsync(file.fileno())
@@ -222,14 +224,14 @@ OPENER = "pytest_ckpt.targets.posix.store:open_store"
 _MAXIMUM_WORD = 4096
 _CANARY = re.compile(f"canary-{OWN_NAME}")  # made by ranks, and by the controller to see whether a target lives
 
-REMOVE = "pytest_ckpt.targets.posix.run_folder:remove_as_asked"
+REMOVE = "pytest_ckpt.targets.posix.run_directory:remove_as_asked"
 
 _NO_FILE = "."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRunEntry:
-    """A folder of an earlier run, or a file by which its hosts were to know the target; its controller is gone.
+    """A directory of an earlier run, or a file by which its hosts were to know the target; its controller is gone.
 
     Where ``elsewhere`` names the host of that, nobody here can see whether it is.
     """
@@ -247,14 +249,14 @@ def place_on_this_host(facts: TargetFacts) -> Path | None:
     return watched(facts.location, lambda: Path(facts.location).resolve())
 
 
-def folder_of(area: AreaRef) -> Path:
-    """Return the folder that an area of this scheme is."""
+def directory_of(area: AreaRef) -> Path:
+    """Return the directory that an area of this scheme is."""
     return Path(area.location)
 
 
-def keep_a_file(folder: Path) -> None:
-    """Write a file in a run's folder, fsync and read it, and remove it. Raises OSError where the storage refuses."""
-    file = folder / f"canary-{own_name()}"
+def keep_a_file(directory: Path) -> None:
+    """Write a file in a run's directory, fsync and read it, and remove it. Raises OSError where the storage refuses."""
+    file = directory / f"canary-{own_name()}"
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -287,8 +289,8 @@ def find_leftovers(target: Path) -> list[EarlierRunEntry]:
     return found
 
 
-class RunFolder:
-    """The folder of one run on the target."""
+class RunDirectory:
+    """The directory of one run on the target."""
 
     def __init__(self, target: Path, run_id: str) -> None:
         self.path = target.resolve() / f"{PREFIX}{run_id}"
@@ -296,7 +298,7 @@ class RunFolder:
         self.identity: tuple[int, ...] = ()
 
     def create(self, word: str = "") -> tuple[int, ...]:
-        """Make the folder, say in it whose it is, and return its identity.
+        """Make the directory, say in it whose it is, and return its identity.
 
         ``word`` is that of the process that owns it, by default this one's. Raises UsageError when the target does not
         let it.
@@ -311,30 +313,30 @@ class RunFolder:
         except OSError as error:
             remove(self.path, self.identity, ())
             raise UsageError(
-                f"No folder can be made on the target: {self.path}: {error.strerror}.",
+                f"No directory can be made on the target: {self.path}: {error.strerror}.",
                 "Make the target writable and give it space.",
             ) from error
 
 
 def owner_word(run_id: str) -> str:
-    """Return what a run's folder says of this process, which owns it."""
+    """Return what a run's directory says of this process, which owns it."""
     return json.dumps(owner_of(run_id)) + "\n"
 
 
 def remove_begun(path: Path) -> None:
-    """Remove a run's folder that was just begun, whether it is there or not."""
+    """Remove a run's directory that was just begun, whether it is there or not."""
     with contextlib.suppress(OSError):
         seen = path.stat()
         remove(path, (seen.st_dev, seen.st_ino), ())
 
 
-def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_folder: bool = False) -> list[str]:
-    """Remove a run's folder with what the run made in it, and return what was left, one sentence each.
+def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_directory: bool = False) -> list[str]:
+    """Remove a run's directory with what the run made in it, and return what was left, one sentence each.
 
-    ``identity`` is (device, inode) of the folder that was made; where one of both is another since, the run's word in
-    it counts. ``names`` are the paths below it, with ``/``, of
-    every file the run may have made; one that ends in ``/`` is a folder in which the run made everything. With
-    ``keep_folder`` the folder itself stays, and says whose it is.
+    ``identity`` is (device, inode) of the directory that was made; where one of both is another since, the run's word
+    in it counts. ``names`` are the paths below it, with ``/``, of every file the run may have made; one that ends in
+    ``/`` is a directory in which the run made everything. With ``keep_directory`` the directory itself stays, and says
+    whose it is.
     """
     if not identity:
         return []
@@ -347,63 +349,63 @@ def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_
         return [f"{path} was not removed: {error.strerror}"]
     try:
         seen = os.fstat(top)
-        # File systems by FUSE number a folder anew once the kernel has forgotten it; device and the word in it stay.
+        # File systems by FUSE number a directory anew once the kernel has forgotten it; device and the word in it stay.
         # A file system that was mounted again, after a power cut, may have another device; number and word stay.
         device, inode = identity
         alike = (seen.st_dev == device) + (seen.st_ino == inode)
         if not alike or (alike == 1 and not _says_it_is_of(top, path.name.removeprefix(PREFIX))):
-            return [f"{path} was not removed: it is no longer the folder that this run made"]
-        left = _clear(top, "", frozenset(names) | (frozenset() if keep_folder else {OWNER}))
+            return [f"{path} was not removed: it is no longer the directory that this run made"]
+        left = _clear(top, "", frozenset(names) | (frozenset() if keep_directory else {OWNER}))
     finally:
         os.close(top)
-    if not keep_folder and not left:
+    if not keep_directory and not left:
         try:
             path.rmdir()
         except FileNotFoundError:
             return []
         except OSError as error:
             return [f"{path} was not removed: {error.strerror}"]
-    return [f"{path / name} was not removed: {why}" for name, why in left if not (keep_folder and name == OWNER)]
+    return [f"{path / name} was not removed: {why}" for name, why in left if not (keep_directory and name == OWNER)]
 
 
-def _is_on(folder: Path, device: int) -> bool:
-    """Whether a folder is still on the file system that it was on: a client that has ended takes its mount along."""
+def _is_on(directory: Path, device: int) -> bool:
+    """Whether a directory is still on the file system that it was on: a client that has ended takes its mount along."""
     try:
-        return folder.stat().st_dev == device
+        return directory.stat().st_dev == device
     except OSError:
         return False
 
 
-def _says_it_is_of(folder: int, run_id: str) -> bool:
-    """Whether an open folder holds the word of a run's controller that it is that run's."""
+def _says_it_is_of(directory: int, run_id: str) -> bool:
+    """Whether an open directory holds the word of a run's controller that it is that run's."""
     try:
-        with open(OWNER, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)) as file:
+        with open(OWNER, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, dir_fd=directory)) as file:
             return bool(json.load(file)["run"] == run_id)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
-def _clear(folder: int, prefix: str, names: frozenset[str]) -> list[tuple[str, str]]:
-    """Remove known files and empty folders below an open folder; return (path, reason) of what stays."""
+def _clear(directory: int, prefix: str, names: frozenset[str]) -> list[tuple[str, str]]:
+    """Remove known files and empty directories below an open directory; return (path, reason) of what stays."""
     left = []
-    for name in os.listdir(folder):
+    for name in os.listdir(directory):
         path = prefix + name
         try:
-            mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+            mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
             if stat.S_ISDIR(mode) and path + "/" in names:
                 # Through descriptors and without following links, as all here.
-                shutil.rmtree(name, dir_fd=folder)
+                shutil.rmtree(name, dir_fd=directory)
             elif stat.S_ISDIR(mode) and any(known.startswith(path + "/") for known in names):
-                below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+                below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
                 try:
                     inside = _clear(below, path + "/", names)
                 finally:
                     os.close(below)
                 left += inside
                 if not inside:
-                    os.rmdir(name, dir_fd=folder)
+                    os.rmdir(name, dir_fd=directory)
             elif stat.S_ISREG(mode) and (path in names or _CANARY.fullmatch(name)):
-                os.unlink(name, dir_fd=folder)
+                os.unlink(name, dir_fd=directory)
             else:
                 left.append((path, "this run did not make it"))
         except OSError as error:
@@ -412,44 +414,46 @@ def _clear(folder: int, prefix: str, names: frozenset[str]) -> list[tuple[str, s
 
 
 def remove_in_time(
-    folder: Path, identity: Sequence[int], names: Names, seconds: float, *, keep_folder: bool = False
+    directory: Path, identity: Sequence[int], names: Names, seconds: float, *, keep_directory: bool = False
 ) -> list[str]:
-    """Remove a run's folder from another process, so that a target that does not answer cannot hold this one.
+    """Remove a run's directory from another process, so that a target that does not answer cannot hold this one.
 
-    Return what was left, one sentence each. With ``keep_folder`` only what is in it is removed.
+    Return what was left, one sentence each. With ``keep_directory`` only what is in it is removed.
     """
     asked = {
-        "folder": str(folder),
+        "directory": str(directory),
         "identity": list(identity),
         "checkpoints": {subject: sorted(files) for subject, files in names.files.items()},
         "beside": {subject: sorted(files) for subject, files in names.beside.items()},
-        "folders": sorted(names.folders),
-        "keep_folder": keep_folder,
+        "directories": sorted(names.directories),
+        "keep_directory": keep_directory,
     }
     try:
         left: list[str] = call_in_time(REMOVE, asked, seconds)
     except NoAnswerError:
-        return [f"{folder} stays: the target did not answer for {seconds:g} s"]
+        return [f"{directory} stays: the target did not answer for {seconds:g} s"]
     except RefusedError:
-        return [f"{folder} was not removed"]
+        return [f"{directory} was not removed"]
     return left
 
 
 def remove_as_asked(asked: Mapping[str, Any]) -> list[str]:
     """Do what `remove_in_time` asks, in its process."""
-    folder = Path(asked["folder"])
-    names = {f"{name}/" for name in asked["folders"]}
+    directory = Path(asked["directory"])
+    names = {f"{name}/" for name in asked["directories"]}
     names |= {f"{subject}/{file}" for subject, files in asked["beside"].items() for file in files}
     for subject, files in asked["checkpoints"].items():
-        names |= {f"{subject}/{checkpoint}/{file}" for checkpoint in _checkpoints(folder / subject) for file in files}
-        # An empty folder of a subject has no file that would name it.
+        names |= {
+            f"{subject}/{checkpoint}/{file}" for checkpoint in _checkpoints(directory / subject) for file in files
+        }
+        # An empty directory of a subject has no file that would name it.
         names.add(f"{subject}/{_NO_FILE}")
-    return remove(folder, asked["identity"], names, keep_folder=asked["keep_folder"])
+    return remove(directory, asked["identity"], names, keep_directory=asked["keep_directory"])
 
 
-def _checkpoints(folder: Path) -> Iterator[str]:
+def _checkpoints(directory: Path) -> Iterator[str]:
     """Yield what the names of a subject's checkpoints are; nothing is followed or opened to find out."""
     entries: Iterable[str] = ()
     with contextlib.suppress(OSError):
-        entries = [entry.name for entry in folder.iterdir()]
+        entries = [entry.name for entry in directory.iterdir()]
     yield from filter(is_of_a_checkpoint, entries)

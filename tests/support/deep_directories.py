@@ -1,4 +1,4 @@
-"""Folders in folders, so deep that the kernel takes no path to the last of them."""
+"""Directories in directories, so deep that the kernel takes no path to the last of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 _COUNT, _NAME = 25, "d" * 200
 
 
-def make_too_deep(folder: Path) -> None:
-    """Make them below a folder."""
-    at = os.open(folder, os.O_RDONLY)
+def make_too_deep(directory: Path) -> None:
+    """Make them below a directory."""
+    at = os.open(directory, os.O_RDONLY)
     for _ in range(_COUNT):
         os.mkdir(_NAME, dir_fd=at)
         below = os.open(_NAME, os.O_RDONLY, dir_fd=at)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from pytest_ckpt.cli import main as cli
-from tests.support.deep_folders import make_too_deep
+from tests.support.deep_directories import make_too_deep
 from tests.support.made_results import MadeRun, published
 
 
@@ -19,8 +19,8 @@ def test_links_are_named_and_not_followed(judge, tmp_path):
     (tmp_path / "results" / "again").symlink_to(tmp_path / "results" / "run")
     document, messages = judge(tmp_path)
     assert len(document["measurements"][0]["operations"]) == 20
-    assert "results/loop: it is a link to a folder, and was not followed" in messages
-    assert "results/again: it is a link to a folder, and was not followed" in messages
+    assert "results/loop: it is a link to a directory, and was not followed" in messages
+    assert "results/again: it is a link to a directory, and was not followed" in messages
 
 
 HOSTILE = "a\x1b[2Jb\nc\u202ed"
@@ -64,52 +64,52 @@ def test_names_that_are_no_text_are_printed_all_the_same(tmp_path, capsysbinary)
     ],
 )
 def test_any_configuration_ends_in_a_judgement(judge, tmp_path, content):
-    folder = MadeRun().write(tmp_path / "run", ranks=[0], parts=("summary",))
-    (folder / "dlio_config").mkdir()
-    (folder / "dlio_config" / "config.yaml").write_bytes(content)
-    document, _ = judge(folder)
+    directory = MadeRun().write(tmp_path / "run", ranks=[0], parts=("summary",))
+    (directory / "dlio_config").mkdir()
+    (directory / "dlio_config" / "config.yaml").write_bytes(content)
+    document, _ = judge(directory)
     assert document["grade"] == "rehearsal"
 
 
 def test_pauses_that_were_drawn_leave_only_rank_0s_times(judge, tmp_path):
-    folder = MadeRun().write(tmp_path / "run", ranks=[0], parts=("summary",))
-    (folder / "dlio_config").mkdir()
-    (folder / "dlio_config" / "config.yaml").write_text(
+    directory = MadeRun().write(tmp_path / "run", ranks=[0], parts=("summary",))
+    (directory / "dlio_config").mkdir()
+    (directory / "dlio_config" / "config.yaml").write_text(
         "workload: {checkpoint: {time_between_checkpoints: {type: normal, mean: 5, stdev: 1}}}\n"
     )
-    document, messages = judge(folder)
+    document, messages = judge(directory)
     assert document["measurements"][0]["basis"] == "rank 0 only"
     assert "every pause was drawn at random" in messages
 
 
 @pytest.mark.parametrize("inside", ["checkpointing/checkpointing", "results/a/checkpointing/checkpointing", "training"])
-def test_folders_of_any_names_are_no_trap(judge, tmp_path, inside):
-    folder = MadeRun().write(tmp_path / inside)
-    document, _ = judge(folder)
+def test_directories_of_any_names_are_no_trap(judge, tmp_path, inside):
+    directory = MadeRun().write(tmp_path / inside)
+    document, _ = judge(directory)
     assert document["measurements"][0]["basis"] == "all ranks"
     document, _ = judge(tmp_path)
     assert document["measurements"][0]["basis"] == "all ranks"
 
 
 def test_ranks_beyond_any_run_are_not_read(judge, tmp_path):
-    folder = MadeRun().write(tmp_path / "run")
-    (folder / "9999999_per_epoch_stats.json").write_text("{")
-    document, messages = judge(folder)
+    directory = MadeRun().write(tmp_path / "run")
+    (directory / "9999999_per_epoch_stats.json").write_text("{")
+    document, messages = judge(directory)
     assert document["measurements"][0]["basis"] == "all ranks"
     assert "9999999_per_epoch_stats.json: left out: no run has so many ranks" in messages
 
 
 def test_a_file_that_is_far_too_large_is_not_read(judge, tmp_path):
-    folder = MadeRun().write(tmp_path / "run", ranks=range(1, 8))
+    directory = MadeRun().write(tmp_path / "run", ranks=range(1, 8))
     for name in ("0_per_epoch_stats.json", "dlio_config/config.yaml", "dlio.log"):
-        with (folder / name).open("wb") as file:
+        with (directory / name).open("wb") as file:
             file.truncate(1 << 40)
-    document, messages = judge(folder)
+    document, messages = judge(directory)
     assert document["measurements"][0]["basis"] == "inferred from rank 0"
     assert messages.count("far too large for what it should be") == 3
 
 
-def test_a_folder_that_cannot_be_read_is_named(tmp_path, judge):
+def test_a_directory_that_cannot_be_read_is_named(tmp_path, judge):
     """By any user: its path is longer than the kernel takes."""
     MadeRun().write(tmp_path / "run")
     make_too_deep(tmp_path)
@@ -143,9 +143,9 @@ def test_names_that_the_terminal_cannot_show_are_escaped(tmp_path):
     ],
 )
 def test_what_would_take_minutes_or_gigabytes_is_not_read(judge, tmp_path, name, content, says):
-    folder = MadeRun().write(tmp_path / "run")
-    (folder / name).write_bytes(content)
-    document, messages = judge(folder)
+    directory = MadeRun().write(tmp_path / "run")
+    (directory / name).write_bytes(content)
+    document, messages = judge(directory)
     assert document["grade"] != "certified"
     assert f"{name}: " in messages
     assert says in messages
@@ -155,7 +155,7 @@ def test_what_would_take_minutes_or_gigabytes_is_not_read(judge, tmp_path, name,
     "content", ["a: !!int\n", "? [?a]\n: b..\n<<: {q: 1}\n", "%YAML 1.25\n---\na: 1\n", "a: {\n", "a: 1\na: 2\n"]
 )
 def test_a_configuration_that_is_no_yaml_is_one_message(judge, tmp_path, content):
-    folder = MadeRun().write(tmp_path / "run")
-    (folder / "dlio_config" / "config.yaml").write_text(content)
-    _, messages = judge(folder)
+    directory = MadeRun().write(tmp_path / "run")
+    (directory / "dlio_config" / "config.yaml").write_text(content)
+    _, messages = judge(directory)
     assert "config.yaml: it is not YAML: " in messages

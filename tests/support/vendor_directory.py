@@ -1,4 +1,4 @@
-"""The vendor's folder that the documentation shows, as tests use it."""
+"""The vendor's directory that the documentation shows, as tests use it."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ SUITE = "the suite of ACME"
 
 
 def put_example(home: Path) -> Path:
-    """Copy the folder, under a name with spaces."""
+    """Copy the directory, under a name with spaces."""
     return Path(shutil.copytree(EXAMPLE, home / SUITE, ignore=shutil.ignore_patterns("__pycache__")))
