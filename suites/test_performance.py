@@ -252,18 +252,22 @@ def test_saves_are_made_durable(durability: Durability, measurement: Measurement
     # Without directories a name is as durable as what it names.
     has_directories = "rename" in durability.commit_methods or durability.directories > 0
     counts = (
-        ("files", durability.files_synced, durability.files),
-        *((("directories", durability.directories_synced, durability.directories),) if has_directories else ()),
-        ("commits", durability.commits, durability.saves),
+        ("file", "files", durability.files_synced, durability.files),
+        *(
+            (("directory", "directories", durability.directories_synced, durability.directories),)
+            if has_directories
+            else ()
+        ),
+        ("commit", "commits", durability.commits, durability.saves),
     )
-    detail = tuple(f"{format_count(done)} of {counted(of, name[:-1])}" for name, done, of in counts)
-    short = next(((n, d, of) for n, d, of in counts if d != of or of == 0), None)
+    detail = tuple(f"{format_count(done)} of {counted(of, one, many)}" for one, many, done, of in counts)
+    short = next((row for row in counts if row[2] != row[3] or row[3] == 0), None)
     if short:
-        name, done, of = short
-        because = f"Of {counted(of, name[:-1])} only {counted(done, 'was', 'were')} made durable: " + (
+        one, many, done, of = short
+        because = f"Of {counted(of, one, many)} only {counted(done, 'was', 'were')} made durable: " + (
             "a power cut may take acknowledged checkpoints."
         )
-        return measured_as("not durable", float(done), float(of), name, because, detail)
+        return measured_as("not durable", float(done), float(of), many, because, detail)
     files = counted(durability.files, "file") if durability.files == 1 else f"all {durability.files:,} files"
     text = " or ".join(durability.acknowledged)
     return Decision(
@@ -273,7 +277,7 @@ def test_saves_are_made_durable(durability: Durability, measurement: Measurement
         limit=float(durability.files),
         unit="files",
         because=(
-            f"fsync returned for {files} and {counted(durability.directories, 'directory')}"
+            f"fsync returned for {files} and {counted(durability.directories, 'directory', 'directories')}"
             if has_directories
             else f"The store acknowledged {files}{f' by {text}' if text else ''}"
         )

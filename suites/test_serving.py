@@ -46,7 +46,7 @@ def test_serving_replicas_load_a_model_in_time(
             return wrong
     cold = [load for load in serving.loads if not load.is_warm]
     for load in cold:
-        which = f"the load {_WAYS[load.way]}"
+        which = f"the load {_WAYS[load.io_mode]}"
         if unproven := not_cold(which, load.resident_bytes, load.mapped_bytes, detail, measurement.cache):
             return unproven
     slowest = max(cold, key=lambda load: load.seconds)
@@ -56,7 +56,7 @@ def test_serving_replicas_load_a_model_in_time(
     rate = format_rate(serving.bytes * serving.replicas / slowest.seconds) if slowest.seconds else "no time"
     took, allowed = compared(slowest.seconds, limit)
     because = (
-        f"Slowest cold load of the weights ({_WAYS[slowest.way]}): {took}, {rate} for "
+        f"Slowest cold load of the weights ({_WAYS[slowest.io_mode]}): {took}, {rate} for "
         f"{counted(serving.replicas, 'replica')}; limit {allowed}.{_again(serving, slowest)}"
     )
     return measured_as("over limit" if slowest.seconds > limit else "met", slowest.seconds, limit, "s", because, detail)
@@ -114,8 +114,8 @@ def _described(found: Serving) -> tuple[str, ...]:
         "every file, one thread a rank"
     ]
     for cold in (load for load in found.loads if not load.is_warm):
-        line = f"{_WAYS[cold.way]}: cold {format_seconds(cold.seconds)}, rank {cold.slowest_rank} last"
-        for warm in (load for load in found.loads if load.is_warm and load.way == cold.way):
+        line = f"{_WAYS[cold.io_mode]}: cold {format_seconds(cold.seconds)}, rank {cold.slowest_rank} last"
+        for warm in (load for load in found.loads if load.is_warm and load.io_mode == cold.io_mode):
             line += f"; again at once {format_seconds(warm.seconds)}"
         lines.append(line)
     return tuple(lines)
@@ -123,7 +123,7 @@ def _described(found: Serving) -> tuple[str, ...]:
 
 def _again(found: Serving, cold: WeightsLoad) -> str:
     """Say what caches made of the load that followed at once."""
-    warm = next((load for load in found.loads if load.is_warm and load.way == cold.way), None)
+    warm = next((load for load in found.loads if load.is_warm and load.io_mode == cold.io_mode), None)
     if warm is None or not cold.seconds:
         return ""
     return f" Again at once, warm: {format_seconds(warm.seconds)} ({warm.seconds / cold.seconds:.2f} x)."

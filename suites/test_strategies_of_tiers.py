@@ -114,7 +114,10 @@ def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
     with caches dropped, and never a mixture of two. Every byte is compared.
     """
     detail = tuple(_describe_restores(tiers))
-    for when, restore in (("newest one whole in the local tier", tiers.whole), ("newest one torn", tiers.torn)):
+    for when, restore in (
+        ("newest one complete in the local tier", tiers.complete),
+        ("newest one incomplete", tiers.incomplete),
+    ):
         if not restore.is_right:
             because = (
                 f"With the {when}, checkpoint {restore.expected} of the {_place(restore.expected_tier)} was expected, "
@@ -123,7 +126,7 @@ def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
             return lost(because, detail)
         if decided := wrong_bytes(restore.integrity, detail) or missing_bytes(restore.integrity, detail):
             return decided
-    compared = sum(r.integrity.bytes_checked for r in (tiers.whole, tiers.torn) if r.integrity)
+    compared = sum(r.integrity.bytes_checked for r in (tiers.complete, tiers.incomplete) if r.integrity)
     because = (
         "The newest checkpoint came from the local tier; when the files of one rank were gone there, the newest whole "
         f"one came from the target. {counted(compared, 'byte')} compared, none wrong."
@@ -234,7 +237,7 @@ def _describe_beside(found: Tiers) -> Iterator[str]:
 
 
 def _describe_restores(found: Tiers) -> Iterator[str]:
-    for when, restore in (("whole", found.whole), ("torn", found.torn)):
+    for when, restore in (("complete", found.complete), ("incomplete", found.incomplete)):
         took = f" in {format_seconds(restore.seconds)}" if restore.integrity else ""
         yield f"newest one of the local tier {when}: {_taken(restore)}{took}"
 

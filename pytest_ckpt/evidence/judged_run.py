@@ -122,7 +122,7 @@ def judged_run(
     names = tuple(report["catalogue_names"])
     catalogue = known_to(offered(extended(extras), target.capabilities), names)
     found = command_line.get("ckpt_gate_table")
-    gates = load_gates(found, target.gate_kind, catalogue) if found else fitting(Gates, report["gates"])
+    gates = load_gates(found, target.gate_kind, catalogue) if found else fitting(Gates, report["gate_table"])
     later = {check.name: "off" for check in CHECKS if check.name not in names}
     asked = dataclasses.replace(gates, kinds=gates.kinds | later)
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, asked, catalogue))

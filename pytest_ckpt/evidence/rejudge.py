@@ -113,7 +113,7 @@ def altered_tables(report: ReadDocument) -> tuple[str, ...]:
     checks.
     """
     shipped = {built_in(word).name: word for word in BUILT_IN}
-    gates = report["gates"]
+    gates = report["gate_table"]
     kind = report["environment"]["target"]["gate_kind"]
     defaults = sorted((s["option"], s["default"]) for s in report["settings"])
     are_ours = {

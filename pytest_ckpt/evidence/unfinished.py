@@ -53,7 +53,7 @@ def begun_report(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[st
         },
         "checkpoints": plan["checkpoints"],
         "settings": session["settings"],
-        "gates": session["gates"],
+        "gate_table": session["gate_table"],
         "waivers": session["waivers"],
         "catalogue": session["extras"],
         "catalogue_names": session["catalogue_names"],

@@ -206,7 +206,7 @@ class Scaling:
     integrity: Integrity
 
 
-WayOfReading = Literal["reads", "mmap"]
+IoMode = Literal["reads", "mmap"]
 """Through a file object, or from a mapping of the file; both through the page cache, as serving engines load."""
 
 
@@ -218,7 +218,7 @@ class WeightsLoad:
     were in the page caches of readers before it, None where nothing shows that.
     """
 
-    way: WayOfReading
+    io_mode: IoMode
     is_warm: bool
     seconds: NotNegative
     slowest_rank: Count

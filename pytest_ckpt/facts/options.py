@@ -279,7 +279,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="remove_snapshot", group="checks", metavar="COMMAND", parse="read_command",
            example="/usr/local/sbin/unmount-and-delete",
            roles=("plan", "disclosed"), field="remove_snapshot_command",
-           help="command that removes a snapshot of --ckpt-snapshot; its last argument is the directory; run after each "
+           help="command that removes a snapshot of --ckpt-snapshot (last argument: its directory); run after each "
            "one, also when the run ends early"),
     Option(key="resume", group="evidence", default="off", parse="read_switch", example="on", roles=(), is_flag=True,
            help="continue the run of --ckpt-report after a crash, a kill or a reboot, or with more suites: complete "

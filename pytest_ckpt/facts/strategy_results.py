@@ -193,7 +193,7 @@ class NodeLoss:
 class Tiers:
     """Saves of ``bytes`` to the local tier, alone and beside a drain, in turns; seconds of these, and of the drains.
 
-    Then two restores: ``whole``, when the newest checkpoint is in the local tier alone, and ``torn``, when the files of
+    Then two restores: ``complete``, when the newest checkpoint is in the local tier alone, and ``incomplete``, when the files of
     one rank are missing there. ``node_loss`` is None where the ranks are on one host.
     """
 
@@ -201,6 +201,6 @@ class Tiers:
     undisturbed_seconds: tuple[NotNegative, ...]
     during_drain_seconds: tuple[NotNegative, ...]
     drain_seconds: tuple[NotNegative, ...]
-    whole: TierRestore
-    torn: TierRestore
+    complete: TierRestore
+    incomplete: TierRestore
     node_loss: NodeLoss | None = None

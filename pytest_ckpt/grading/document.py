@@ -97,7 +97,7 @@ def make_document(
         "requirements": judgement.verdicts,
         "catalogue": [row(r) for r in asked_requirements(settings, gates, catalogue)],
         "catalogue_names": catalogue_names,
-        "gates": gates,
+        "gate_table": gates,
         "waivers": waivers,
         "measurements": measurements,
         "observations": observations,

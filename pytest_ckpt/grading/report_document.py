@@ -231,7 +231,7 @@ class Report(TypedDict):
     requirements: list[Verdict]
     catalogue: list[CatalogueRow]
     catalogue_names: list[Text]
-    gates: Gates
+    gate_table: Gates
     waivers: list[Waiver]
     measurements: list[Measurement]
     observations: list[Observation]

@@ -95,7 +95,7 @@ class RunContext(LaunchContext):
                 "spec": self.spec,
                 "launcher": self.launcher,
                 "environment": self.environment,
-                "gates": self.gates,
+                "gate_table": self.gates,
                 "waivers": self.waivers,
                 "second_client": self.second_client,
                 "extras": self.extras,

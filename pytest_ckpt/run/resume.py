@@ -155,7 +155,7 @@ def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
             suites=tuple(session["all_suites"]),
             origins=tuple(fitting(Origin, o) for o in session["settings"]),
         )
-        target, gates = fitting(TargetFacts, session["environment"]["target"]), fitting(Gates, session["gates"])
+        target, gates = fitting(TargetFacts, session["environment"]["target"]), fitting(Gates, session["gate_table"])
         report = read_file(directory / REPORT) if (directory / MANIFEST).exists() else None
         has_gaps = report is None or (
             report["exit_code"] in (2, 3) or any(v["reason"] == "no test" for v in report["requirements"])

@@ -116,7 +116,7 @@ def test_a_run_without_a_report_is_incomplete_though_all_of_it_was_measured(run_
     assert found.returncode == after["exit_code"] == 8
     assert after["grade"] == "incomplete"
     assert verdicts(after) == verdicts(before)
-    same = ("cluster", "checkpoints", "measurements", "environment", "gates", "waivers", "catalogue", "system")
+    same = ("cluster", "checkpoints", "measurements", "environment", "gate_table", "waivers", "catalogue", "system")
     assert {name: after[name] for name in same} == {name: before[name] for name in same}
     left = Path(before["environment"]["target"]["location"]) / f"pytest-ckpt-{before['run']['id']}"
     assert f"rm -r -- '{left}'" in after["left_behind"][0]

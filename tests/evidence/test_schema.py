@@ -94,7 +94,7 @@ def test_every_field_is_required_at_any_depth_also_one_that_is_renamed(document:
         (("requirements", 0, "outcome"), "passed"),
         (("requirements", 0, "severity"), "optional"),
         (("requirements", 0, "measured"), "12 s"),
-        (("gates", "kinds"), {"SAVE": "sometimes"}),
+        (("gate_table", "kinds"), {"SAVE": "sometimes"}),
         (("measurements", 0, "basis"), "guessed"),
         (("measurements", 0, "mode"), "half"),
         (("measurements", 0, "operations", 0, "kind"), "write"),

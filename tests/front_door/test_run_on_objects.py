@@ -86,12 +86,12 @@ def test_a_server_that_others_wrote_is_saved_to_and_loaded_from_and_nothing_is_l
         run = started(door, f"--ckpt-endpoint={endpoint}", of=IN_PARTS).finish()
         assert run.code == 8, f"its gates ask for patterns of contention\n{run.text}"
         assert set(run.outcomes(subject(run)).values()) == {"met"}
-        assert run.document["gates"]["name"] == "object-local"
+        assert run.document["gate_table"]["name"] == "object-local"
         assert what_lies_in(endpoint) == ([], [])
 
 
 def test_it_certifies_nothing_and_says_why(run: Run) -> None:
-    assert run.document["gates"]["name"] == "object-local"
+    assert run.document["gate_table"]["name"] == "object-local"
     assert run.document["grade"] == "rehearsal"
     assert any("are for a store on this host" in reason for reason in run.document["grade_reasons"])
     assert "ckpt obstacle: The gates 'object-local' are for a store on this host" in run.text

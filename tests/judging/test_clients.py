@@ -93,7 +93,7 @@ def test_a_demand_that_is_met_changes_nothing(judged):
     code, document, _ = judged("client.cores >= 64", "client.memory_gib >= 1024")
     assert code == 0
     assert not any("The gates demand" in reason for reason in document["grade_reasons"])
-    assert document["gates"]["clients"] == ["client.cores >= 64", "client.memory_gib >= 1024"]
+    assert document["gate_table"]["clients"] == ["client.cores >= 64", "client.memory_gib >= 1024"]
 
 
 @pytest.mark.parametrize(

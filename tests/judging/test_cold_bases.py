@@ -54,7 +54,8 @@ CASES = {
     "all is fast, and nobody else reads": (canaries(FAST, FAST, FAST), "unknown", "--ckpt-second-mount"),
     "all is slow, and nobody else reads": (canaries(SLOW, SLOW, SLOW), "unknown", "--ckpt-second-mount"),
     "read again it is faster, dropped or not": (canaries(SLOW, FAST, FAST), "unknown", "told apart"),
-    "this host caches below": (canaries(SLOW, SLOW, SLOW, SLOW, cache_growth_bytes=600 << 20), "unknown", "below the target"),
+    "this host caches below": (
+        canaries(SLOW, SLOW, SLOW, SLOW, cache_growth_bytes=600 << 20), "unknown", "below the target"),
     "the other host is slow by itself": (
         canaries(FAST, FAST, FAST, SLOW, client_own_seconds=(SLOW,) * 10), "unknown", "told apart"),
     "the other host is fast with its own": (

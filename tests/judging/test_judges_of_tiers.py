@@ -61,16 +61,16 @@ def test_what_fails_in_the_local_tier_is_none_of_the_target():
 def test_another_checkpoint_than_the_newest_whole_one_fails():
     assert judged("TIER-ORDER", tiered()).outcome == "met"
     for found in (
-        two_tiers(whole=restored("local", 169, tier="target", number=168)),
-        two_tiers(torn=restored("target", 168, tier="local", number=169)),
-        two_tiers(torn=restored("target", 168, tier="", number=0)),
+        two_tiers(complete=restored("local", 169, tier="target", number=168)),
+        two_tiers(incomplete=restored("target", 168, tier="local", number=169)),
+        two_tiers(incomplete=restored("target", 168, tier="", number=0)),
     ):
         verdict = judged("TIER-ORDER", tiered(found=found))
         assert (verdict.outcome, verdict.reason) == ("failed", "missing bytes")
 
 
 def test_wrong_and_missing_bytes_of_either_restore_fail():
-    for tier, number, place in (("local", 169, "whole"), ("target", 168, "torn")):
+    for tier, number, place in (("local", 169, "complete"), ("target", 168, "incomplete")):
         wrong = two_tiers(**{place: restored(tier, number, fault_count=1, faults=(FAULT,))})
         assert judged("TIER-ORDER", tiered(found=wrong)).reason == "wrong bytes"
         short = two_tiers(**{place: restored(tier, number, checked=1)})

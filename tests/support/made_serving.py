@@ -13,7 +13,7 @@ def loaded(way, seconds, *, is_warm=False, resident=0, checked=None, fault_count
     """Return one load of the weights by all replicas."""
     expected = WEIGHTS * REPLICAS
     return WeightsLoad(
-        way=way,
+        io_mode=way,
         is_warm=is_warm,
         seconds=seconds,
         slowest_rank=5,

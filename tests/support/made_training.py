@@ -161,7 +161,7 @@ def restored(expected_tier, expected, *, tier=None, number=None, checked=FULL, f
     )
 
 
-WHOLE, TORN = restored("local", 169), restored("target", 168)
+COMPLETE, INCOMPLETE = restored("local", 169), restored("target", 168)
 
 
 def host_lost(*, seconds=2.0, missing=0, checked=FULL, fault_count=0, faults=()):
@@ -181,15 +181,17 @@ def host_lost(*, seconds=2.0, missing=0, checked=FULL, fault_count=0, faults=())
     )
 
 
-def two_tiers(*, alone=(1.0, 1.1, 1.0), beside=(1.05, 1.1, 1.0), whole=WHOLE, torn=TORN, node_loss=None):
+def two_tiers(
+    *, alone=(1.0, 1.1, 1.0), beside=(1.05, 1.1, 1.0), complete=COMPLETE, incomplete=INCOMPLETE, node_loss=None
+):
     """Return saves to a local tier and restores from both."""
     return Tiers(
         bytes=FULL,
         undisturbed_seconds=alone,
         during_drain_seconds=beside,
         drain_seconds=(9.0,) * 3,
-        whole=whole,
-        torn=torn,
+        complete=complete,
+        incomplete=incomplete,
         node_loss=node_loss,
     )
 

@@ -171,7 +171,7 @@ def _session(document: dict[str, Any]) -> dict[str, Any]:
         "extras": [],
         **{
             name: document[name]
-            for name in ("environment", "gates", "waivers", "settings", "system", "catalogue_names")
+            for name in ("environment", "gate_table", "waivers", "settings", "system", "catalogue_names")
         },
     }
 

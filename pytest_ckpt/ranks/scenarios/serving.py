@@ -22,7 +22,7 @@ from pytest_ckpt.sizing.reading import weights_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_ckpt.facts.measurement import WayOfReading
+    from pytest_ckpt.facts.measurement import IoMode
     from pytest_ckpt.ranks.content import Bytes
     from pytest_ckpt.ranks.operations import Operations
     from pytest_ckpt.ranks.process.activity import Activity
@@ -60,7 +60,7 @@ class ServingScenario:
         """Write the weights, load them in each way, rewrite them, compare the copy, and remove both."""
         do, number = self.do, self.task.operations + PATTERNS["serving"].first
         do.save(self._saving(self._engine(number, "reads")), number, role="serving", at=do.one("serving", "save", 1))
-        ways: tuple[WayOfReading, ...] = ("reads", "mmap") if "paths" in self.store.capabilities else ("reads",)
+        ways: tuple[IoMode, ...] = ("reads", "mmap") if "paths" in self.store.capabilities else ("reads",)
         loads: list[WeightsLoad] = []
         for way in ways:
             engine = self._engine(number, way)
@@ -80,9 +80,7 @@ class ServingScenario:
         for each in (number, number + 1):
             do.delete(each)
 
-    def _load(
-        self, engine: WeightsEngine, number: int, way: WayOfReading, index: int, *, is_warm: bool
-    ) -> list[WeightsLoad]:
+    def _load(self, engine: WeightsEngine, number: int, way: IoMode, index: int, *, is_warm: bool) -> list[WeightsLoad]:
         """Load the weights; rank 0 returns what came of it."""
         do, names = self.do, self.weights.names
         if not is_warm:
@@ -125,7 +123,7 @@ class ServingScenario:
         )
         do.send(PatternMeasured(subject=do.subject, name="consolidation", found=found))
 
-    def _engine(self, number: int, way: WayOfReading) -> WeightsEngine:
+    def _engine(self, number: int, way: IoMode) -> WeightsEngine:
         return WeightsEngine(self.weights, self.group.rank, self.content, number, way)
 
     def _saving(self, engine: WeightsEngine) -> SyncStrategy:
@@ -138,7 +136,7 @@ class WeightsEngine:
     A page that cannot be read of a mapped file ends the process, as it ends a serving engine.
     """
 
-    def __init__(self, weights: Weights, rank: int, content: Content, number: int, way: WayOfReading) -> None:
+    def __init__(self, weights: Weights, rank: int, content: Content, number: int, way: IoMode) -> None:
         self._weights, self._rank, self._content, self._number, self._way = weights, rank, content, number, way
         self._windows = [
             (file, first, min(first + _WINDOW_BYTES, stop))

@@ -102,8 +102,8 @@ class TierScenario:
             undisturbed_seconds=tuple(self._seconds[False]),
             during_drain_seconds=tuple(self._seconds[True]),
             drain_seconds=tuple(self._drained),
-            whole=whole,
-            torn=torn,
+            complete=whole,
+            incomplete=torn,
             node_loss=node_loss,
         )
         self.do.send(PatternMeasured(subject=task.subject, name="tiers", found=found))

@@ -103,7 +103,7 @@ def _run(row: FileSystem, place: Mounted, home: Path) -> dict[str, Any]:
         "exit_code": done.code,
         "grade": document["grade"],
         "kind": document["environment"]["target"]["kind"],
-        "gates": document["gates"]["name"],
+        "gates": document["gate_table"]["name"],
         "left": left,
         "left_behind": document["left_behind"],
         "directory": str(target),
