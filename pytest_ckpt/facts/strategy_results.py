@@ -193,8 +193,8 @@ class NodeLoss:
 class Tiers:
     """Saves of ``bytes`` to the local tier, alone and beside a drain, in turns; seconds of these, and of the drains.
 
-    Then two restores: ``complete``, when the newest checkpoint is in the local tier alone, and ``incomplete``, when the files of
-    one rank are missing there. ``node_loss`` is None where the ranks are on one host.
+    Then two restores: ``complete``, when the newest checkpoint is in the local tier alone, and ``incomplete``, when
+    the files of one rank are missing there. ``node_loss`` is None where the ranks are on one host.
     """
 
     bytes: Count

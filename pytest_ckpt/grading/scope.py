@@ -48,7 +48,7 @@ class Scope:
     engines: tuple[str, ...]
     strategies: tuple[str, ...]
     hosts: Count
-    gates: str
+    gate_table: str
     up_to: str | None
     text: str
 
@@ -75,7 +75,7 @@ def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterabl
         engines=tuple(dict.fromkeys(engines[str(c.subject)] for c in planned)),
         strategies=tuple(dict.fromkeys(c.subject.strategy for c in planned)),
         hosts=len(hosts) or 1,
-        gates=gates.name,
+        gate_table=gates.name,
         up_to=settings.certify_up_to.name if settings.certify_up_to else None,
         text=", ".join(
             (
