@@ -91,7 +91,7 @@ class ServingScenario:
             return []
         do.step("serving", index, loaded.operation.seconds)
         load = WeightsLoad(
-            way=way,
+            io_mode=way,
             is_warm=is_warm,
             seconds=loaded.operation.seconds,
             slowest_rank=loaded.operation.slowest_rank or 0,
