@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.analysis.acceptance import CONFIDENCE, SHARE, least_share, tolerance
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
-from pytest_ckpt.support.units import compared, counted, format_count, format_rate, format_ratio, format_seconds
+from pytest_ckpt.support.units import (
+    compared,
+    counted,
+    format_count,
+    format_percent,
+    format_rate,
+    format_ratio,
+    format_seconds,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_ckpt.facts.measurement import Operation
     from pytest_ckpt.judging.given import Operations
+
+HOW_SURE = "how sure: "
+"""How the lines of a verdict's detail begin that say what its operations show of all others."""
 
 _TOLD_STALL = 0.01
 
@@ -59,6 +74,7 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
             f"{format_seconds(_stalled(slowest))} of it reads waited until bytes that had arrived were compared."
         )
         return not_decided("client too slow", because, detail)
+    detail += tuple(HOW_SURE + sentence for sentence in _how_sure(done, limit, is_held_up=len(over) > len(blamed)))
     if blamed:
         slowest = max(blamed, key=lambda o: o.seconds)
         worst = slowest.seconds
@@ -70,6 +86,33 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
         return measured_as("over limit", worst, limit, "s", because, detail)
     because = f"Slowest of {counted(planned, kind)}: {took}; limit {allowed}.{_share(slowest)}"
     return measured_as("met", worst, limit, "s", because, detail)
+
+
+def _how_sure(done: Operations, limit: float, *, is_held_up: bool) -> Iterator[str]:
+    """Say what these operations show of all others.
+
+    Nothing is said of a share where the client held up an operation that is over the limit: it is neither a hit nor a
+    miss of the storage. Nothing is estimated of times that are bounds themselves, or of different amounts of data.
+    """
+    kinds, operations = f"{done.kind}s", done.all
+    is_exact = all(o.at_least_seconds is None for o in operations)
+    met = sum(o.seconds <= limit for o in operations)
+    confidence = format_percent(CONFIDENCE)
+    if met and not is_held_up and (is_exact or met == len(operations)):
+        # Rounded down: never more than was shown.
+        least = math.floor(least_share(len(operations), met) * 1000) / 1000
+        yield (
+            f"{met} of {counted(len(operations), done.kind)} within the limit: {confidence} confident that at least "
+            f"{format_percent(least)} of {kinds} are, if {kinds} are independent."
+        )
+    is_alike = len({o.bytes for o in operations}) == 1
+    found = tolerance([o.seconds for o in operations]) if is_exact and is_alike else None
+    if found:
+        yield (
+            f"Estimate: {confidence} confident that {format_percent(SHARE)} of {kinds} take at most "
+            f"{format_seconds(found.seconds)}, if their times are log-normal (correlation of the probability plot: "
+            f"{found.fit:.3f})."
+        )
 
 
 def _stalled(operation: Operation) -> float:

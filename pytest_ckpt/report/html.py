@@ -94,6 +94,8 @@ def render(document: dict[str, Any]) -> str:
         heat_levels=certificate_charts.heat_legend(),
         plugins=view.plugins_by_id(document),
         open_points=front.open_points(document),
+        how_sure=view.how_sure(document),
+        unread_copies=view.unread_copies(document),
         matrix=front.matrix(document),
         maximum_columns=front.MAXIMUM_COLUMNS,
         between=charts.BETWEEN,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pytest_ckpt.grading.grading import EXIT_INCOMPLETE
 from pytest_ckpt.judging.clients import GATES_DEMAND
+from pytest_ckpt.judging.speed import HOW_SURE
 from pytest_ckpt.report.quantity import moment_text
 from pytest_ckpt.support.units import counted
 
@@ -159,6 +160,33 @@ def plugins_by_id(document: Document) -> dict[str, str]:
 def next_steps(document: Document) -> dict[str, str]:
     """Return what to do first where a requirement failed, by requirement."""
     return {row["id"]: row["next_step"] for row in document.get("catalogue") or [] if row.get("next_step")}
+
+
+def how_sure(document: Document) -> list[str]:
+    """Return what the saves and loads show of all others, as the details of SAVE and LOAD say it."""
+    return [
+        f"{verdict['subject']}: {line.removeprefix(HOW_SURE)}"
+        for verdict in document.get("requirements") or []
+        if verdict["id"] in ("SAVE", "LOAD")
+        for line in verdict["detail"].splitlines()
+        if line.startswith(HOW_SURE)
+    ]
+
+
+def unread_copies(document: Document) -> list[str]:
+    """Return, of checkpoints that were loaded, that a load is of one copy, and how many a restart of the cluster reads.
+
+    Nothing is said of a checkpoint of which the cluster holds one copy.
+    """
+    found = (
+        (s.name, (s.checkpoint.get("demand") or {}).get("copies") or 1) for s in subjects(document) if s.load.seconds
+    )
+    return [
+        f"{name}: loads are of one copy. A restart of {counted(document['cluster']['accelerators'], 'accelerator')} "
+        f"reads up to {counted(copies, 'copy', 'copies')}."
+        for name, copies in found
+        if copies > 1
+    ]
 
 
 def cure(verdict: Document) -> str:

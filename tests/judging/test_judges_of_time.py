@@ -8,6 +8,7 @@ import math
 import pytest
 
 from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.judging.speed import HOW_SURE
 from tests.support.limits_of_judges import ALL, CLOSE
 from tests.support.made_measurement import (
     FULL,
@@ -17,11 +18,28 @@ from tests.support.made_measurement import (
     failed_in,
     judged,
     measurement,
+    operation,
     outcome,
 )
 
 pytestmark = pytest.mark.covers(requirements=("SAVE", "LOAD"))
 TIMES = [("SAVE", "saves", LIMITS.save_limit_seconds), ("LOAD", "loads", LIMITS.load_limit_seconds)]
+
+
+def of_seconds(kind, seconds, **changes):
+    """Return a measurement whose operations took these seconds."""
+    operations = [
+        dataclasses.replace(operation(of, n, s), **(changes if of == kind[:-1] else {}))
+        for of in ("save", "load")
+        for n, s in enumerate(seconds, 1)
+    ]
+    return measurement(operations=operations, operations_planned=len(seconds))
+
+
+def how_sure(requirement, kind, seconds, **changes):
+    """Return what the verdict says of all other operations."""
+    lines = judged(requirement, of_seconds(kind, seconds, **changes)).detail.splitlines()
+    return [line.removeprefix(HOW_SURE) for line in lines if line.startswith(HOW_SURE)]
 
 
 @pytest.mark.parametrize(("requirement", "kind", "limit"), TIMES)
@@ -47,6 +65,33 @@ class TestTime:
         for seconds in (1.0, 2 * limit):
             verdict = judged(requirement, measurement(**{kind: (seconds,) * 3}))
             assert LIMITS.reason(f"{kind[:-1]}_limit_seconds") in verdict.detail
+
+    def test_the_detail_says_what_the_operations_show_of_all_others(self, requirement, kind, limit):
+        seconds = [limit * share for share in (0.5, 0.6, 0.7, 0.8, 0.9, 0.55, 0.65, 0.75, 0.85, 0.95)]
+        all_met = how_sure(requirement, kind, seconds)
+        assert all_met[0].startswith(f"10 of 10 {kind} within the limit: 95 % confident that at least 74.1 % of")
+        assert all_met[1].startswith(f"Estimate: 95 % confident that 99 % of {kind} take at most ")
+        one_missed = how_sure(requirement, kind, [*seconds[:-1], 1.1 * limit])
+        assert one_missed[0].startswith(f"9 of 10 {kind} within the limit: 95 % confident that at least 60.5 % of")
+        assert not how_sure(requirement, kind, [1.1 * limit] * 10), "no time met, and no spread: nothing is shown"
+
+    def test_of_times_that_are_bounds_or_held_up_by_the_client_it_says_less(self, requirement, kind, limit):
+        seconds = [limit * share for share in (0.5, 0.6, 0.7, 0.8, 0.9)]
+        (share,) = how_sure(requirement, kind, seconds, at_least_seconds=0.1)
+        assert share.startswith("5 of 5")
+        late = [1.1 * limit, 3.0 * limit, *seconds]
+        (estimate,) = how_sure(requirement, kind, late, stalled_seconds=0.2 * limit)
+        assert estimate.startswith("Estimate")
+
+    def test_of_different_amounts_of_data_no_time_is_estimated(self, requirement, kind, limit):
+        made = of_seconds(kind, [limit * share for share in (0.5, 0.6, 0.7, 0.8, 0.9)])
+        sizes = (FULL, *(FULL // 2,) * 4)
+        operations = tuple(
+            dataclasses.replace(o, bytes=sizes[o.index - 1], checkpoint=o.index) for o in made.operations
+        )
+        deltas = dataclasses.replace(made, operations=operations, save_bytes=sizes, load_bytes=sizes)
+        lines = judged(requirement, deltas).detail.splitlines()
+        assert [line.split()[2] for line in lines if line.startswith(HOW_SURE)] == ["5"]
 
     @pytest.mark.parametrize("scale", [1 / 1000, 1 / 100, 1 / 2])
     def test_at_reduced_scale_the_bandwidth_is_judged(self, requirement, kind, limit, scale):

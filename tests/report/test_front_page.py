@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ckpt.facts.verdict import REASONS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.report import front
+from pytest_ckpt.report import front, view
 from pytest_ckpt.report.html import render
 from tests.support import browser, made_up_run, report_pages
 
@@ -68,6 +68,24 @@ def test_each_failure_of_a_certificate_links_to_what_helps_with_it_and_stands_th
     assert points
     assert all('">What helps</a>' in point for point in points)
     assert 'id="helps"' not in render(report_pages.DOCUMENTS["certified"]())
+
+
+def test_the_first_page_says_what_saves_and_loads_show_of_others_and_that_a_load_is_of_one_copy():
+    made = report_pages.DOCUMENTS["certified"]()
+    one = made["requirements"][0] | {"id": "SAVE", "detail": "mean 1 s\nhow sure: 10 of 10 saves <are>\nthe end"}
+    others = [v for v in made["requirements"] if v["id"] not in ("SAVE", "LOAD")]
+    page = render(made | {"requirements": [one, *others]})
+    part = page.partition('id="how-sure"')[2].partition("</ul>")[0]
+    assert f"<li>{one['subject']}: 10 of 10 saves &lt;are&gt;</li>" in part
+    assert "mean 1 s" not in part
+    assert "the end" not in part
+    copies = {subject.name: subject.checkpoint["demand"]["copies"] for subject in view.subjects(made)}
+    assert max(copies.values()) > 1
+    for subject in view.subjects(made):
+        told = f"{subject.name}: loads are of one copy. A restart of {made['cluster']['accelerators']:,} accelerators"
+        assert (told in part) == (copies[subject.name] > 1)
+    alone = [c | {"demand": c["demand"] | {"copies": 1}} for c in made["checkpoints"]]
+    assert 'id="how-sure"' not in render(made | {"requirements": others, "checkpoints": alone})
 
 
 def test_failures_come_first_each_with_its_step_and_what_asks_for_the_same_stands_together():

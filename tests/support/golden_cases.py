@@ -38,6 +38,10 @@ def timed(kind, limit):
         "met": measurement(),
         "too slow at a thousandth of the size": measurement(size=FULL // 1000),
         "one is too slow": measurement(**done | {f"{kind}s": (1.0, 2.0, 1.5 * limit)}),
+        "ten that differ": measurement(
+            operations=[operation(of, n, 1 + n / 10) for of in ("save", "load") for n in range(1, 11)],
+            operations_planned=10,
+        ),
         "one moved fewer bytes": measurement(
             operations=[operation("save", n, 1.0, size=FULL - (n == 2 and kind == "save")) for n in (1, 2, 3)]
             + [operation("load", n, 1.0, size=FULL - (n == 2 and kind == "load")) for n in (1, 2, 3)]

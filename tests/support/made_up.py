@@ -130,6 +130,7 @@ def document(
                     "nodes": writers // 8,
                     "per_writer_bytes_per_second": per_save / writers,
                     "per_node_bytes_per_second": per_save / (writers // 8),
+                    "copies": 6,
                     "restore_all_bytes_per_second": per_save * 6,
                 },
                 "not_run": reason,

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
-import math
 import os
 import random
 import shlex
@@ -23,6 +22,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from pytest_ckpt.analysis.acceptance import largest_share, trials_for
 from pytest_ckpt.conformance.content import random_bytes, read_file
 from pytest_ckpt.conformance.context import NotRun
 from pytest_ckpt.conformance.posix.checkpoints import (
@@ -295,19 +295,9 @@ class Evidence:
         )
 
 
-def largest_share(trials: int) -> float:
-    """Return the largest share of losses that ``trials`` without one leave possible, with 95 % confidence.
-
-    With a larger share s, no loss in k trials has a probability of (1 - s)^k, which is then below 5 %.
-    """
-    return 1.0 - math.pow(0.05, 1 / trials)
-
-
-# The number of cuts after which at most 5 % of cuts may lose something.
-CUTS_FOR_FIVE_PERCENT = 59
-
-
 _SAVES_OF_A_CUT = 3
+# Of cuts that may lose something: how many cuts would show that is told.
+_SHARES_OF_LOSSES = (0.05, 0.01)
 _TELL_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 # An array may check its disks before it answers again.
@@ -369,8 +359,9 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         reported.look(directory, calls)
     if not losses:
         bound = f"with 95 % confidence at most {format_percent(largest_share(cuts))} of power cuts lose anything"
-        if cuts < CUTS_FOR_FIVE_PERCENT:
-            bound += f" ({CUTS_FOR_FIVE_PERCENT} cuts would show 5 %)"
+        more = ((trials_for(1 - share), share) for share in _SHARES_OF_LOSSES)
+        if would := [f"{needed} cuts would show {format_percent(share)}" for needed, share in more if cuts < needed]:
+            bound += f" ({', '.join(would)})"
         findings.facts["power cuts"] = f"{cuts}, {counted(witness.count, 'acknowledged file')}, none lost: {bound}"
     findings.facts |= {EVIDENCE_OF_CUTS: evidence.describe()} | reported.facts()
 

@@ -1,0 +1,69 @@
+"""Bounds of acceptance sampling, against published tables and against their own definition."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ckpt.analysis.acceptance import k_factor, largest_share, least_share, tolerance, trials_for
+
+
+@pytest.mark.parametrize(
+    ("trials", "met", "share"),
+    [(10, 10, 0.7411), (3, 3, 0.3684), (59, 59, 0.9505), (10, 9, 0.6058), (20, 18, 0.7174), (10, 1, 0.0051), (7, 0, 0)],
+)
+def test_shares_are_those_of_published_tables(trials, met, share):
+    assert least_share(trials, met) == pytest.approx(share, abs=0.00006)
+
+
+@given(st.integers(1, 300), st.data())
+def test_the_least_share_is_where_such_a_result_has_a_probability_of_five_percent(trials, data):
+    met = data.draw(st.integers(1, trials))
+    share = least_share(trials, met)
+    probability = sum(math.comb(trials, i) * share**i * (1 - share) ** (trials - i) for i in range(met, trials + 1))
+    assert probability == pytest.approx(0.05, rel=1e-6)
+    assert least_share(trials, met - 1) < share < met / trials or met == trials
+
+
+@pytest.mark.parametrize(("trials", "met"), [(0, 0), (3, 4), (3, -1)])
+def test_counts_that_cannot_be_are_refused(trials, met):
+    with pytest.raises(ValueError, match="trials"):
+        least_share(trials, met)
+
+
+def test_trials_without_a_miss():
+    assert [trials_for(share) for share in (0.95, 0.99)] == [59, 299]
+    assert largest_share(3) == pytest.approx(0.6316, abs=0.00005)
+    assert largest_share(298) > 0.01 > largest_share(299)
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "confidence", "k"),
+    [(5, 0.95, 0.95, 4.203), (5, 0.99, 0.95, 5.741), (10, 0.95, 0.95, 2.911), (10, 0.99, 0.95, 3.981),
+     (10, 0.90, 0.90, 2.066), (20, 0.99, 0.95, 3.295), (50, 0.95, 0.95, 2.065)],
+)  # fmt: skip
+def test_k_factors_are_those_of_published_tables(count, share, confidence, k):
+    assert k_factor(count, share, confidence) == pytest.approx(k, abs=0.0015)
+
+
+def test_the_bound_holds_as_often_as_it_says_where_times_are_log_normal():
+    """The bound covers the true 99 % quantile, exp(z), in 95 % of 2,000 draws of ten; 3 standard deviations: 1.5 %."""
+    draw = random.Random(1)
+    true = math.exp(2.3263478740408408)
+    held = sum(tolerance([draw.lognormvariate(0, 1) for _ in range(10)]).seconds >= true for _ in range(2_000))
+    assert held / 2_000 == pytest.approx(0.95, abs=0.015)
+
+
+def test_the_fit_tells_log_normal_times_from_one_outlier():
+    steady = [math.exp(0.1 * z) for z in (-1.5, -1.0, -0.6, -0.3, -0.1, 0.1, 0.3, 0.6, 1.0, 1.5)]
+    assert tolerance(steady).fit > 0.99
+    assert tolerance([*steady[:-1], 50.0]).fit < 0.7
+
+
+@pytest.mark.parametrize("seconds", [[1.0, 2.0, 3.0, 4.0], [1.0] * 10, [0.0, 1.0, 2.0, 3.0, 4.0]])
+def test_no_bound_where_times_show_none(seconds):
+    assert tolerance(seconds) is None
