@@ -196,6 +196,8 @@ def _of_operation(operation: Operation, measurement: Measurement) -> Iterator[st
         yield f"its phase {beyond[0]} is longer than the whole"
     if (operation.stalled_seconds or 0.0) > seconds:
         yield f"it took {seconds:.9g} s, and its reads waited for {operation.stalled_seconds:.9g} s"
+    if (operation.starved_seconds or 0.0) > seconds:
+        yield f"it took {seconds:.9g} s, and a rank waited for a CPU for {operation.starved_seconds:.9g} s"
     if operation.resident_bytes and operation.resident_bytes > (operation.mapped_bytes or 0):
         yield f"{operation.resident_bytes:,} of {operation.mapped_bytes or 0:,} bytes were in a cache"
 

@@ -40,7 +40,9 @@ class Operation:
     None: not measured.
 
     A load would have ended ``stalled_seconds`` sooner, at most, if none of its reads had waited for the client to
-    compare what had arrived. None: not measured.
+    compare what had arrived. None: not measured. In ``starved_seconds`` the ranks waited for a CPU, as far as the
+    slowest rank's time rests on it: the longest wait of one thread of a rank counts, also if the storage was busy for
+    another thread meanwhile. None: the kernel does not count it, or other work ran in the same ranks.
     """
 
     kind: OperationKind
@@ -60,6 +62,7 @@ class Operation:
     staged_seconds: NotNegative | None = None
     stored_seconds: NotNegative | None = None
     stalled_seconds: NotNegative | None = None
+    starved_seconds: NotNegative | None = None
 
     @property
     def bytes_per_second(self) -> float:

@@ -28,6 +28,7 @@ HOW_SURE = "how sure: "
 """How the lines of a verdict's detail begin that say what its operations show of all others."""
 
 _TOLD_STALL = 0.01
+_TOLD_STARVED = 0.1
 
 
 def within(done: Operations, full_limit: float, reason: str) -> Decision:
@@ -66,7 +67,8 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
         return Decision(outcome="failed", reason="missing bytes", because=because, limit=limit, unit="s", detail=detail)
     took, allowed = compared(worst, limit)
     over = [o for o in operations if o.seconds > limit]
-    # What a client that compares too slowly has taken is not the storage's.
+    # What a client that compares too slowly has taken is not the storage's. Waits for a CPU are told and excuse
+    # nothing: while one thread waits for a CPU, the storage may be busy for another.
     blamed = [o for o in over if o.seconds - _stalled(o) > limit]
     if over and not blamed:
         because = (
@@ -119,11 +121,18 @@ def _stalled(operation: Operation) -> float:
     return operation.stalled_seconds or 0.0
 
 
+def _starved(operation: Operation) -> float:
+    return operation.starved_seconds or 0.0
+
+
 def _share(operation: Operation) -> str:
-    """Say how long reads waited for the client, where that is a share that matters."""
-    if _stalled(operation) < _TOLD_STALL * operation.seconds:
-        return ""
-    return f" For {format_seconds(_stalled(operation))} of it reads waited for the client to compare."
+    """Say how long an operation waited for the client, where that is a share that matters."""
+    told = ""
+    if _stalled(operation) >= _TOLD_STALL * operation.seconds:
+        told += f" For {format_seconds(_stalled(operation))} of it reads waited for the client to compare."
+    if _starved(operation) >= _TOLD_STARVED * operation.seconds:
+        told += f" For {format_seconds(_starved(operation))} of it a rank waited for a CPU."
+    return told
 
 
 def _where(operation: Operation) -> str:

@@ -20,6 +20,7 @@ from pytest_ckpt.ranks.across_hosts import AcrossHosts
 from pytest_ckpt.ranks.checkpoints import Checkpoints
 from pytest_ckpt.ranks.client_proof import ClockWatch
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader, expect
+from pytest_ckpt.ranks.process.processor_wait import ProcessorWait
 from pytest_ckpt.ranks.strategies.protocol import leads
 from pytest_ckpt.support.errors import ReplacedError
 
@@ -51,7 +52,7 @@ class RankOperation:
     ``committed_seconds`` run from the barrier until the checkpoint was committed. ``returned_seconds`` and
     ``staged_seconds`` of a save run from the barrier until the job could go on, and change its state. ``resident`` are
     the resident and all bytes of the files, before a load. In ``stalled_seconds``, at most, a load waited for its own
-    comparison, not for the storage.
+    comparison, not for the storage. In ``starved_seconds`` a thread was ready to run and had no CPU.
     """
 
     seconds: float
@@ -63,6 +64,7 @@ class RankOperation:
     staged_seconds: float | None = None
     resident: tuple[int, int] | None = None
     stalled_seconds: float = 0.0
+    starved_seconds: float | None = None
 
 
 def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[RankOperation]) -> Operation:
@@ -81,6 +83,7 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ra
         phases |= {"coordination": seconds - commit - rank_seconds[slowest], "commit": commit}
     known = [o.resident for o in ranks if o.resident is not None]
     whole = len(known) == len(ranks)
+    starved = [o.starved_seconds for o in ranks]
     return Operation(
         kind=kind,
         index=index,
@@ -97,6 +100,10 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ra
         staged_seconds=_last(o.staged_seconds for o in ranks),
         stored_seconds=rank_seconds[slowest] if kind == "save" else None,
         stalled_seconds=seconds - max(o.seconds - o.stalled_seconds for o in ranks) if kind == "load" else None,
+        starved_seconds=None
+        if None in starved
+        else rank_seconds[slowest]
+        - max(s - min(s, waited or 0.0) for s, waited in zip(rank_seconds, starved, strict=True)),
     )
 
 
@@ -211,6 +218,8 @@ class Operations(Checkpoints):
         beside = BackgroundThread(meanwhile) if meanwhile else None
         self._start(at, tell=counted or tell)
         self.clock_watch.begin()
+        wait = ProcessorWait()
+        wait.begin()
         start = time.perf_counter()
         if beside:
             beside.start()
@@ -220,6 +229,7 @@ class Operations(Checkpoints):
         with self._activity.wait():
             saved = pending.wait()
         self.span, timing = (start, time.perf_counter()), saved.timing
+        wait.end()
         self.clock_watch.end(f"save {checkpoint}")
         if counted:
             self._stays()
@@ -234,6 +244,10 @@ class Operations(Checkpoints):
             committed_seconds=timing.committed_seconds or 0.0,
             returned_seconds=timing.returned_seconds,
             staged_seconds=timing.staged_seconds,
+            # Threads of other work hold up no save when they wait for a CPU; nor do waits once the bytes were stored.
+            starved_seconds=None
+            if training or meanwhile
+            else wait.seconds(beyond=self.span[1] - start - (timing.stored_seconds or 0.0)),
         )
         if counted:
             self._saved.append(saved)
@@ -269,13 +283,16 @@ class Operations(Checkpoints):
         committed = self._open(checkpoint, clock)
         seconds, loaded_bytes = 0.0, 0
         checks: list[Comparison] = []
+        wait = ProcessorWait()
         self.clock_watch.begin()
         for step in range(steps):
             self._start(at, tell=counted and step == 0)
+            wait.begin()
             start = time.perf_counter()
             left_out = clock.left_out_seconds
             loaded_bytes += engine.load(committed, step, clock)
             seconds += time.perf_counter() - start - (clock.left_out_seconds - left_out)
+            wait.end()
             # Nobody compares a whole step while somebody still reads: that would leave the storage to fewer ranks.
             self._group.wait()
             with self.stage("verify", at.at("verify")):
@@ -289,6 +306,7 @@ class Operations(Checkpoints):
             bytes=loaded_bytes,
             resident=resident,
             stalled_seconds=clock.stalled_seconds,
+            starved_seconds=wait.seconds(beyond=clock.left_out_seconds),
         )
         operation = self._finish("load", number, checkpoint, own, counted=counted)
         counts = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks))

@@ -255,3 +255,20 @@ def _read(path: Path) -> str:
         return path.read_text(errors="replace").strip()
     except (OSError, ValueError):
         return ""
+
+
+def run_queue_waits(tasks: Path = Path("/proc/self/task")) -> dict[str, int] | None:
+    """Return for how many nanoseconds each thread of this process was ready to run and had no CPU, by its id.
+
+    The second figure of ``schedstat`` (kernel documentation, sched-stats). None: not a single thread's is told.
+    """
+    found = {}
+    try:
+        for task in tasks.iterdir():
+            try:
+                found[task.name] = int((task / "schedstat").read_text("ascii").split()[1])
+            except (OSError, ValueError, IndexError):
+                continue
+    except OSError:
+        return None
+    return found or None

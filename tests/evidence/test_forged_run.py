@@ -248,6 +248,7 @@ IMPOSSIBLE = {
     "a rank less": (lambda m: m["operations"][0]["rank_seconds"].pop(), "save 1: times of 1 of 2 ranks"),
     "another slowest": (lambda m: m["operations"][0].update(slowest_rank=9), "save 1: rank 9 is named as the slowest"),
     "another rank 0": (lambda m: m["operations"][0].update(rank0_seconds=1.0), "save 1: rank 0 took 1.0 s in one"),
+    "a long wait": (lambda m: m["operations"][0].update(starved_seconds=1e6), "a rank waited for a CPU for 1000000"),
     "a long phase": (lambda m: m["operations"][0]["phases"].update(write=1e6), "save 1: its phase write is longer"),
     "more resident than there is": (
         lambda m: m["operations"][3].update(mapped_bytes=1, resident_bytes=2), "load 1: 2 of 1 bytes were in a cache"),

@@ -289,6 +289,19 @@ def test_a_miss_that_the_comparison_does_not_explain_fails():
     assert "of it reads waited for the client to compare." in verdict.because
 
 
+@pytest.mark.parametrize("kind", ["save", "load"])
+@pytest.mark.parametrize(("took", "outcome"), [(0.9, "met"), (1.5, "failed")])
+@pytest.mark.parametrize(("share", "is_told"), [(0.09, False), (0.11, True), (1.0, True)])
+def test_waits_for_a_cpu_are_told_and_decide_nothing(kind, took, outcome, share, is_told):
+    seconds = took * judged(kind.upper(), measurement()).limit
+    slow = dataclasses.replace(operation(kind, 2, seconds), starved_seconds=share * seconds)
+    of = measurement()
+    of = dataclasses.replace(of, operations=tuple(slow if (o.kind, o.index) == (kind, 2) else o for o in of.operations))
+    verdict = judged(kind.upper(), of)
+    assert verdict.outcome == outcome
+    assert ("of it a rank waited for a CPU." in verdict.because) == is_told
+
+
 def test_of_loads_beyond_the_limit_the_one_that_is_the_storages_is_named():
     of = stalled(3.0, 2.5)
     limit = judged("LOAD", measurement()).limit

@@ -73,6 +73,29 @@ def test_a_load_was_stalled_for_as_long_as_it_would_have_ended_sooner(stalls, st
     assert combine("save", 1, 1, ranks).stalled_seconds is None
 
 
+@pytest.mark.parametrize(
+    ("waits", "starved"),
+    [
+        ((0.0, 0.0), 0.0),
+        ((0.0, 1.5), 1.0),
+        ((0.5, 0.5), 0.5),
+        ((2.0, 0.0), 0.0),
+        ((9.0, 9.0), 3.0),
+        ((None, 1.0), None),
+    ],
+    ids=["none", "the other rank is the slowest then", "both", "the faster rank", "all of it", "unknown"],
+)
+@pytest.mark.parametrize("kind", ["save", "load"])
+def test_waits_for_a_cpu_count_as_far_as_the_slowest_ranks_time_rests_on_them(kind, waits, starved):
+    ranks = [own(2.0, starved_seconds=waits[0]), own(3.0, starved_seconds=waits[1])]
+    assert combine(kind, 1, 1, ranks).starved_seconds == pytest.approx(starved)
+
+
+def test_waits_for_a_cpu_take_nothing_from_the_commit():
+    ranks = [own(2.0, starved_seconds=2.0, commit_seconds=5.0, committed_seconds=7.0)]
+    assert combine("save", 1, 1, ranks).starved_seconds == pytest.approx(2.0)
+
+
 @given(ranks=saves())
 def test_a_save_ends_with_the_commit_and_not_before(ranks):
     save = combine("save", 3, 3, ranks)

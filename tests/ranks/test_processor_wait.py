@@ -1,0 +1,112 @@
+"""The time that a rank was ready to run and had no CPU: the kernel's count, of the thread that waited longest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.ranks.process import processor_wait
+from pytest_ckpt.ranks.process.processor_wait import ProcessorWait
+from pytest_ckpt.support.host_state import run_queue_waits
+
+SECOND = 1_000_000_000
+
+ONE_CPU = """
+import os, sys, time
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+from pytest_ckpt.ranks.process.processor_wait import ProcessorWait
+"""
+
+BUSY = "end = time.process_time() + 0.2\nwhile time.process_time() < end: pass\n"
+
+
+@pytest.fixture
+def read_from(monkeypatch):
+    """Return what puts a directory in the place of this process's own threads."""
+    return lambda directory: monkeypatch.setattr(processor_wait, "run_queue_waits", lambda: run_queue_waits(directory))
+
+
+def threads(directory, **waited):
+    for name, nanoseconds in waited.items():
+        (directory / name).mkdir(exist_ok=True)
+        (directory / name / "schedstat").write_text(f"5 {nanoseconds} 7\n")
+
+
+def test_the_longest_wait_of_one_thread_counts(tmp_path, read_from):
+    read_from(tmp_path)
+    threads(tmp_path, a=1 * SECOND, b=5 * SECOND)
+    wait = ProcessorWait()
+    wait.begin()
+    threads(tmp_path, a=3 * SECOND, b=6 * SECOND, c=1 * SECOND)
+    wait.end()
+    assert wait.seconds(beyond=0.0) == pytest.approx(2.0)
+    assert wait.seconds(beyond=0.5) == pytest.approx(1.5)
+    assert wait.seconds(beyond=9.0) == 0.0
+
+
+def test_waits_between_two_steps_do_not_count(tmp_path, read_from):
+    read_from(tmp_path)
+    wait = ProcessorWait()
+    for before, after in ((0, 1), (8, 9)):
+        threads(tmp_path, a=before * SECOND)
+        wait.begin()
+        threads(tmp_path, a=after * SECOND)
+        wait.end()
+    assert wait.seconds(beyond=0.0) == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("directory", ["nowhere", "."], ids=["no directory", "no thread tells"])
+def test_where_the_kernel_does_not_count_nothing_is_known(tmp_path, directory, read_from):
+    read_from(tmp_path / directory)
+    wait = ProcessorWait()
+    wait.begin()
+    wait.end()
+    assert wait.seconds(beyond=0.0) is None
+
+
+def waited(body, beside):
+    """Return what a process measures that runs ``body`` on one CPU, beside so many busy processes on the same."""
+    counted = ONE_CPU + f"wait = ProcessorWait()\nwait.begin()\n{body}wait.end()\nprint(wait.seconds(beyond=0.0))\n"
+    endless = ONE_CPU + "print(flush=True)\nwhile True: pass\n"
+    busy = [subprocess.Popen([sys.executable, "-c", endless], stdout=subprocess.PIPE) for _ in range(beside)]
+    try:
+        for process in busy:
+            process.stdout.readline()
+        out = subprocess.run([sys.executable, "-c", counted], check=True, capture_output=True, text=True, timeout=60)
+    finally:
+        for process in busy:
+            process.kill()
+            process.communicate()
+    return float(out.stdout)
+
+
+needs_count = pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="this kernel does not count waits for CPUs"
+)
+
+
+@needs_count
+def test_a_process_beside_busy_ones_has_waited():
+    # Two others take two thirds of the CPU, so 0.2 s of work wait for 0.4 s; a quarter of that is shown in any case.
+    assert waited(BUSY, beside=2) > 0.1
+
+
+@needs_count
+def test_time_asleep_or_in_input_is_no_wait_for_a_cpu():
+    read, write = os.pipe()
+    before = ProcessorWait()
+    before.begin()
+    start = time.perf_counter()
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.5)"], stdout=write)
+    os.close(write)
+    assert os.read(read, 1) == b""
+    elapsed = time.perf_counter() - start
+    os.close(read)
+    child.wait()
+    before.end()
+    assert before.seconds(beyond=0.0) < elapsed / 2
