@@ -111,7 +111,7 @@ class SinkAtOffsets:
                 # A direct request is a whole number of blocks.
                 os.ftruncate(descriptor, self._size)
             with self._phases.phase("fsync", self._name):
-                os.fsync(descriptor)
+                self._file.sync()
                 self._finished(entry)
         finally:
             # Some file systems report a failed write only here.
@@ -121,7 +121,7 @@ class SinkAtOffsets:
     def abort(self) -> None:
         """Close it."""
         with self._phases.phase("close", self._name):
-            os.close(self._file.descriptor)
+            self._file.close()
 
 
 class SinkInOrder(io.FileIO):
@@ -436,7 +436,7 @@ class SourceAtOffsets:
     def close(self) -> None:
         """Close it."""
         with self._phases.phase("close", self._name):
-            os.close(self._file.descriptor)
+            self._file.close()
 
 
 class FreshSource(SourceAtOffsets):

@@ -6,8 +6,9 @@ import errno
 import fcntl
 import mmap
 import os
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pytest_ckpt.support.own_names import own_name
@@ -24,45 +25,102 @@ something else is not hidden: what is then done without direct I/O meets it agai
 """
 
 
+_LARGEST_BLOCK_BYTES = 64 << 10
+"""No known file system requires a larger alignment: a request at multiples of it that is refused is refused for another
+reason."""
+
+
 @dataclass(slots=True)
 class DirectSupport:
-    """Whether a target takes direct requests. What it ``refused`` once is not tried again with other files."""
+    """How many bytes of a target were moved by direct requests, and why the others were not.
+
+    ``refused`` is the last reason; a reason of one file does not decide for other files. Requests at multiples of
+    ``refused_block_bytes`` or less are too small for the target and are not tried again.
+    """
 
     refused: str = ""
+    refused_block_bytes: int = 0
+    direct_bytes: int = 0
+    buffered_bytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def moved(self, count: int, *, direct: bool) -> None:
+        """Count the bytes of a request; called by several threads."""
+        with self._lock:
+            if direct:
+                self.direct_bytes += count
+            else:
+                self.buffered_bytes += count
+
+    def refuse_block(self, block_bytes: int) -> None:
+        """Record that the target refused a request at multiples of ``block_bytes``; called by several threads."""
+        with self._lock:
+            self.refused_block_bytes = max(self.refused_block_bytes, block_bytes)
 
     @property
     def words(self) -> str:
         """The way of requests, for the report."""
         if not self.refused:
             return "O_DIRECT, around the client's page cache"
-        return f"no: {self.refused}; files are read without read-ahead (POSIX_FADV_RANDOM)"
+        if not self.direct_bytes:
+            return f"no: {self.refused}; files are read without read-ahead (POSIX_FADV_RANDOM)"
+        total = self.direct_bytes + self.buffered_bytes
+        return (
+            f"O_DIRECT for {self.direct_bytes:,} of {total:,} bytes; the others through the client's page cache, "
+            f"read without read-ahead (POSIX_FADV_RANDOM): {self.refused}"
+        )
 
 
 class DirectFile:
-    """A file that is open: direct, or not since the target refused it."""
+    """A file that is open for direct requests.
+
+    A request that the target refuses for its alignment is made through the page cache, and only that request: the rest
+    of the file stays direct. If the target refuses another request, or the open, the whole file is not direct.
+    """
 
     def __init__(self, path: Path, flags: int, way: DirectSupport, phases: Phases) -> None:
         self._path, self._flags = path, flags & ~(os.O_CREAT | os.O_EXCL | os.O_TRUNC)
         self._way = way
         self._phases = phases
-        self.direct = not way.refused
-        if self.direct:
-            try:
-                self.descriptor = os.open(path, flags | os.O_DIRECT, 0o600)
-                return
-            except OSError as error:
-                if error.errno not in NOT_OFFERED:
-                    raise
-                way.refused = f"the target refuses O_DIRECT: {error.strerror}"
-                self.direct = False
-                # Some file systems have made the file before they refuse.
-                flags &= ~os.O_EXCL
-        self.descriptor = self._open_buffered(flags)
+        self._lock = threading.Lock()
+        # Where single requests go that are too small for the target.
+        self._beside: int | None = None
+        self._is_direct = True
+        # Set before the descriptor changes: a request of another thread may then already pass through the cache.
+        self._leaves = False
+        try:
+            self.descriptor = os.open(path, flags | os.O_DIRECT, 0o600)
+        except OSError as error:
+            if error.errno not in NOT_OFFERED:
+                raise
+            way.refused = f"the target refuses O_DIRECT: {error.strerror}"
+            self._is_direct = False
+            # Some file systems have made the file before they refuse.
+            self.descriptor = self._open_buffered(flags & ~os.O_EXCL)
+
+    @property
+    def direct(self) -> bool:
+        """Whether every request so far was direct."""
+        return self._is_direct and self._beside is None
 
     @property
     def way(self) -> str:
         """How requests pass the client's page cache."""
         return self._way.words
+
+    def sync(self) -> None:
+        """Fsync the file, by each descriptor that it was written by: a server in user space may know them apart."""
+        os.fsync(self.descriptor)
+        if self._beside is not None:
+            os.fsync(self._beside)
+
+    def close(self) -> None:
+        """Close it. Raises what either close reports."""
+        try:
+            os.close(self.descriptor)
+        finally:
+            if self._beside is not None:
+                os.close(self._beside)
 
     def transfer(
         self,
@@ -79,21 +137,31 @@ class DirectFile:
         ``is_end`` is asked for that where a read cannot tell.
         """
         view, done = memoryview(data).cast("B"), 0
+        block = _block_of(offset | view.nbytes)
+        fits = block > self._way.refused_block_bytes
         while done < wanted:
             # Another thread's request may leave the direct way while this one is refused.
-            was_direct = self.direct
+            was_direct = self._is_direct and fits
             try:
-                step = call(self.descriptor, view[done:], offset + done)
+                descriptor = self.descriptor if fits or not self._is_direct else self._descriptor_beside()
+                step = call(descriptor, view[done:], offset + done)
             except OSError as error:
                 if error.errno not in NOT_OFFERED or not was_direct:
                     raise
-                self._leave_direct(f"the target refuses a direct request: {error.strerror}")
+                why = f"the target refuses a direct request: {error.strerror}"
+                if error.errno == errno.EINVAL and block < _LARGEST_BLOCK_BYTES:
+                    self._way.refuse_block(block)
+                    self._way.refused = why
+                    fits = False
+                else:
+                    self._leave_direct(why)
                 continue
             if not step:
                 break
             done += step
             self._phases.moved(step)
-            if done % BLOCK_BYTES and self.direct and done < wanted:
+            self._way.moved(step, direct=was_direct and not self._leaves)
+            if done % BLOCK_BYTES and was_direct and done < wanted:
                 if is_end and self._ends_at(offset + done, is_end):
                     break
                 # The rest is no longer aligned.
@@ -117,13 +185,20 @@ class DirectFile:
 
     def _leave_direct(self, why: str) -> None:
         self._way.refused = why
+        self._leaves = True
         # Opened anew and not told by fcntl: a file system in user space may itself have opened the file directly.
         again = self._open_buffered(self._flags)
         try:
             os.dup2(again, self.descriptor, inheritable=False)
         finally:
             os.close(again)
-        self.direct = False
+        self._is_direct = False
+
+    def _descriptor_beside(self) -> int:
+        with self._lock:
+            if self._beside is None:
+                self._beside = self._open_buffered(self._flags)
+            return self._beside
 
     def _open_buffered(self, flags: int) -> int:
         """Open through the page cache; requests are as large as they would be direct, no more is read ahead of them."""
@@ -131,6 +206,12 @@ class DirectFile:
         if flags & os.O_ACCMODE == os.O_RDONLY:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         return descriptor
+
+
+def _block_of(number: int) -> int:
+    """Return the largest power of two, at most the largest block, that divides an offset and a length."""
+    number |= _LARGEST_BLOCK_BYTES
+    return number & -number
 
 
 def try_direct(directory: str) -> None:
