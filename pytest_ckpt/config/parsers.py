@@ -6,12 +6,12 @@ The rows of `facts.options` name these functions.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import urllib.parse
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from pytest_ckpt.config.host_lists import expand_hosts, line_of_file, split_hosts
 from pytest_ckpt.config.models import is_file, read_parallelism
 from pytest_ckpt.facts.compression import CODECS
 from pytest_ckpt.facts.file_rules import PACES
@@ -30,8 +30,6 @@ _MINIMUM_STEP_SECONDS, _MAXIMUM_STEP_SECONDS = 0.01, 60.0
 _MINIMUM_CHANGED = 0.01
 _MAXIMUM_SECONDS = 30 * 86_400.0
 _MAXIMUM_NAME, _MAXIMUM_PATH = 255, 4095
-# As many as there can be processes, and no other script's digits.
-_SLOTS = re.compile(r"0*[1-9][0-9]{0,4}", re.ASCII)
 _RAREST = 1e-9  # failures a day
 # What the content of a checkpoint can tell apart (ranks.content), and beyond any cluster.
 _MAXIMUM_PROCESSES, _MAXIMUM_OPERATIONS, _MAXIMUM, _MAXIMUM_DEPTH, _MAXIMUM_CUTS = (
@@ -306,18 +304,13 @@ def read_hosts(value: str) -> tuple[HostSlots, ...]:
             lines = read_user_text(Path(value[1:])).splitlines()
         except OSError as error:
             raise ValueError(f"the host file cannot be read: {error.strerror}") from None
-        words = [line.split("#")[0].strip().replace(" slots=", ":") for line in lines]
+        words = [host for host in map(line_of_file, lines) if host]
     else:
-        words = value.split(",")
-    hosts = []
-    for word in filter(None, (w.strip() for w in words)):
-        name, _, slots = word.partition(":")
-        if not name or not _SLOTS.fullmatch(slots or "1"):
-            raise ValueError(f"'{word}' is not host:slots, such as node1:8")
-        hosts.append(HostSlots(name=name, slots=int(slots or "1")))
+        words = split_hosts(value)
+    hosts = expand_hosts(words)
     if not hosts:
         raise ValueError("at least one host:slots is expected")
-    return tuple(hosts)
+    return hosts
 
 
 def read_failures(value: str) -> str:

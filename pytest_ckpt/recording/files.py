@@ -26,11 +26,13 @@ NAMES = frozenset(
     {"rename", "renameat", "renameat2", "link", "linkat", "unlink", "unlinkat", "mkdir", "mkdirat", "rmdir"}
 )
 OPENS = frozenset({"open", "openat", "creat"})
-OTHERS = frozenset({"lseek", "close", "ftruncate", "fallocate", "dup", "dup2", "dup3"})
+OTHERS = frozenset({"lseek", "close", "ftruncate", "fallocate", "dup", "dup2", "dup3", "fcntl", "syncfs"})
 CALLS = WRITES | COPIES | READS | FLUSHES | NAMES | OPENS | OTHERS
 """What a recording asks strace for, beside the calls that begin processes."""
 
 _READ_ONLY = re.compile(r"O_RDONLY")
+
+_SYNCHRONOUS = re.compile(r"\bO_D?SYNC\b")
 
 _MAKES_DIRECTORY = frozenset({"mkdir", "mkdirat"})
 _REMOVES = frozenset({"unlink", "unlinkat", "rmdir"})
@@ -131,14 +133,21 @@ class JobFiles:
             self.sizes[number] = 0
         if "O_DIRECT" in flags:
             self.omitted["opens with O_DIRECT, replayed without"] += 1
+        if _SYNCHRONOUS.search(flags) and name != "open to read":
+            self.omitted["opens with O_SYNC or O_DSYNC, replayed without"] += 1
         self._open[key] = _Open(file=number, appends="O_APPEND" in flags)
         self._act(call, name, number)
 
     def _on_descriptor(self, call: TracedCall) -> None:
         number, path = call.descriptor()
         key = (self.process(call.thread), number)
-        if call.name.startswith("dup"):
-            if key in self._open:
+        if call.name == "syncfs":
+            if self._is_below(path):
+                self.omitted["flushes of the whole file system (syncfs), not replayed"] += 1
+            return
+        if call.name.startswith("dup") or call.name == "fcntl":
+            # Python's os.dup is an fcntl; other commands than F_DUPFD and F_DUPFD_CLOEXEC make no descriptor.
+            if key in self._open and (call.name != "fcntl" or "F_DUPFD" in call.arguments):
                 # Both names are one place in the file.
                 self._open[key[0], call.returned] = self._open[key]
             return

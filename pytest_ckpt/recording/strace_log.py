@@ -25,7 +25,8 @@ _PATH = re.compile(r'(?:(?:AT_FDCWD|\d+)<((?:[^>\\]|\\.)*)>, )?"((?:[^"\\]|\\.)*
 BIRTHS = frozenset(("clone", "clone3", "fork", "vfork"))
 """Calls that make a process or a thread, and return its number."""
 
-_DESCRIPTORS = frozenset(("open", "openat", "creat", "dup", "dup2", "dup3"))
+_OPENS = frozenset(("open", "openat", "creat"))
+_DESCRIPTORS = _OPENS | {"dup", "dup2", "dup3", "fcntl"}
 
 MOVES = frozenset(("chdir", "fchdir"))
 """Calls that change the directory of a process."""
@@ -138,6 +139,8 @@ def read_log(lines: Iterable[str]) -> list[TracedCall]:
             continue
         call = TracedCall(thread=thread, began=began, ended=at, name=match[3], arguments=match[4],
                           returned=int(match[5], 0), path=unescape(match[6] or ""))  # fmt: skip
+        if call.name in _OPENS and match[6] is None:
+            raise ValueError(f"line {number} names no path of its descriptor: the log was made without -y")
         calls.append(replace(call, directory=directories.after(call)))
     if still := set(last) - ended:
         raise ValueError(f"{len(still)} of {len(last)} threads had not ended: the log was cut")

@@ -89,6 +89,26 @@ def test_the_job_runs_the_ranks_with_srun_and_leaves_its_report(cluster):
     assert not list((cluster.home / "target").iterdir())
 
 
+@pytest.mark.parametrize(
+    ("tasks", "slots"),
+    [("8", "8 8 8"), ("8(x3)", "8 8 8"), ("8,4(x2)", "8 4 4"), ("8(x2),4", "8 8 4"), ("8,4", "8 4 unknown")],
+)
+def test_each_node_of_a_job_has_its_own_slots(cluster, tasks, slots):
+    cluster.add("scontrol", "printf 'n1\\nn2\\nn3\\n'\n")
+    cluster.add("pytest", "exit 0\n")
+    bin_directory = str(cluster.programs)
+    code, found = cluster.run(
+        "bash slurm.sbatch",
+        CKPT_BIN=bin_directory,
+        SLURM_JOB_ID="1",
+        SLURM_JOB_NODELIST="n[1-3]",
+        SLURM_TASKS_PER_NODE=tasks,
+    )
+    assert code == 0, found
+    lines = (cluster.home / "hosts-1").read_text().splitlines()
+    assert lines == [f"n{number} slots={each}" for number, each in enumerate(slots.split(), start=1)]
+
+
 def test_without_its_hosts_the_job_says_what_is_missing_and_writes_nothing(cluster):
     code, found = cluster.run(
         "bash slurm.sbatch", CKPT_BIN=str(cluster.programs), SLURM_JOB_ID="4711", SLURM_JOB_NODELIST="nobody",

@@ -164,3 +164,33 @@ def test_a_rank_that_writes_by_its_children_alone_is_one_where_its_sibling_does_
     lines = [f"{process} {number}.0 {call}" for number, (process, call) in enumerate(calls, 1)]
     pattern = pattern_of(read_log(lines), "/d", "made by hand", "a test")
     assert [file.rank for file in pattern.files] == ranks
+
+
+@pytest.mark.parametrize("command", ["F_DUPFD_CLOEXEC", "F_DUPFD"])
+def test_a_descriptor_made_by_fcntl_is_one_place_in_the_file(command):
+    pattern = recorded(
+        (7, opened(DATA, "O_WRONLY|O_CREAT|O_TRUNC", 3)),
+        (7, written(DATA, 100)),
+        (7, f"fcntl(3<{DATA}>, F_SETFL, O_WRONLY) = 0"),
+        (7, f"fcntl(3<{DATA}>, {command}, 0) = 4<{DATA}>"),
+        (7, f"lseek(3<{DATA}>, 40, SEEK_SET) = 40"),
+        (7, f'write(4<{DATA}>, ""..., 10) = 10'),
+        (7, f"close(4<{DATA}>) = 0"),
+        (7, f"close(3<{DATA}>) = 0"),
+    )
+    assert [(step.offset, step.bytes) for step in pattern.steps if step.call == "write"] == [(0, 100), (40, 10)]
+
+
+def test_other_ways_to_make_files_durable_are_counted_as_left_out():
+    calls = [(7, opened(DATA, "O_WRONLY|O_CREAT|O_TRUNC|O_DSYNC", 3)), (7, written(DATA, 100))]
+    calls += [(7, opened(OTHER, "O_WRONLY|O_CREAT|O_TRUNC|O_SYNC", 4)), (7, "syncfs(4</d/other>) = 0")]
+    calls += [(7, "syncfs(9</elsewhere>) = 0"), (7, f"close(4<{OTHER}>) = 0"), (7, f"close(3<{DATA}>) = 0")]
+    assert recorded(*calls).omitted == {
+        "opens with O_SYNC or O_DSYNC, replayed without": 2,
+        "flushes of the whole file system (syncfs), not replayed": 1,
+    }
+
+
+def test_a_log_without_paths_of_descriptors_is_refused_for_that():
+    with pytest.raises(ValueError, match="line 1 names no path of its descriptor: the log was made without -y"):
+        read_log(['7 1.0 openat(AT_FDCWD, "/d/data", O_WRONLY|O_CREAT, 0666) = 3', "7 2.0 +++ exited with 0 +++"])
