@@ -100,6 +100,7 @@ MATRICES = {
     f"{_FRONT_DOOR}objects_bad_luck.py::test_a_store_that_cannot_be_used_is_refused": 4,
     f"{_FRONT_DOOR}objects_bad_luck.py::test_what_goes_wrong_in_the_middle_has_a_clear_end": 4,
     f"{_FRONT_DOOR}packaging.py::test_a_vendor_s_suite_runs_beside_ours_however_they_are_installed": 3,
+    f"{_FRONT_DOOR}run_on_model_arrays.py::test_a_model_array_gets_the_verdict_that_its_truth_deserves": 5,
     f"{_FRONT_DOOR}run_on_objects.py::test_a_store_that_cannot_be_used_is_refused_with_a_remedy": 4,
     f"{_FRONT_DOOR}run_on_objects.py::test_what_does_not_fit_is_refused_before_anything_is_written": 4,
     f"{_INTERRUPTED}::test_a_signal_at_any_stage_leaves_a_report_that_can_be_judged_or_nothing": 7,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import threading
 import time
@@ -17,8 +18,16 @@ class SlowFile(Fault, name="slow file"):
     """Each read and write of the files whose path matches takes some time longer."""
 
     seconds = 0.05
+    # Standard deviation of the logarithm of the time, whose median is ``seconds`` then.
+    sigma = 0.0
+    writes_only = False
+
+    def begin(self):
+        self.random = random.Random(1)
 
     def read(self, proceed, call, handle, offset, size):
+        if self.writes_only:
+            return proceed(call, handle, offset, size)
         return self._later(proceed, call, handle, offset, size)
 
     def write(self, proceed, call, handle, offset, data):
@@ -26,8 +35,23 @@ class SlowFile(Fault, name="slow file"):
 
     def _later(self, proceed, *arguments):
         self.hit()
-        self.pause(self.seconds)
+        with self.lock:
+            factor = self.random.lognormvariate(0, self.sigma)
+        self.pause(self.seconds * factor)
         return proceed(*arguments)
+
+
+class SlowMetadata(Fault, name="slow metadata"):
+    """Each operation on a name takes 5 ms longer, or another time; data go as fast as ever."""
+
+    seconds = 0.005
+
+    def _later(self, proceed, *arguments, **named):
+        self.hit()
+        self.pause(self.seconds)
+        return proceed(*arguments, **named)
+
+    lookup = open = create = mkdir = unlink = rmdir = rename = _later
 
 
 class Trickle(Fault, name="writes trickle"):
@@ -50,6 +74,8 @@ class _Rated(Fault):
     """A device that moves so many bytes in a second, one after the other."""
 
     bytes_per_second = 50e6
+    # Taken at once after a rest: a token bucket, or a write-back cache that drains at the rate.
+    burst_bytes = 0
 
     def begin(self):
         self.free_at: dict[int, float] = {}
@@ -58,7 +84,8 @@ class _Rated(Fault):
         """Wait as the device, one of many, would need for some bytes behind all that came to it before."""
         with self.lock:
             now = time.monotonic()
-            self.free_at[device] = max(self.free_at.get(device, now), now) + count / self.bytes_per_second
+            full = now - self.burst_bytes / self.bytes_per_second
+            self.free_at[device] = max(self.free_at.get(device, full), full) + count / self.bytes_per_second
             self.hits += count > 0
             wait = self.free_at[device] - now
         self.pause(wait)
@@ -68,10 +95,14 @@ class Slow(_Rated, name="slow"):
     """Everything that is read or written goes at 50 MB/s, or another rate, in sum; or each file at that rate."""
 
     is_by_file = False
+    # Each rank at the rate: a cap of each client, where a rank is a client.
+    is_by_rank = False
+    reads_are_slow = True
 
     def read(self, proceed, call, handle, offset, size):
         data = proceed(call, handle, offset, size)
-        self.carry(len(data), self._device_of(handle))
+        if self.reads_are_slow:
+            self.carry(len(data), self._device_of(handle))
         return data
 
     def write(self, proceed, call, handle, offset, data):
@@ -79,6 +110,9 @@ class Slow(_Rated, name="slow"):
         return proceed(call, handle, offset, data)
 
     def _device_of(self, handle):
+        if self.is_by_rank:
+            rank = re.search(r"rank_(\d+)", os.readlink(f"/proc/self/fd/{handle.fd}"))
+            return int(rank[1]) if rank else -1
         return handle.node.id if self.is_by_file else 0
 
 

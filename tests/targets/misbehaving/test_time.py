@@ -50,6 +50,48 @@ def test_files_that_have_a_device_each_take_as_long_as_one(faulty, target, fault
     assert 1.0 <= seconds < 8 * 1.0
 
 
+@of("slow")
+def test_each_rank_has_the_rate_and_reads_may_be_fast(faulty, target, fault):
+    faulty(fault, bytes_per_second=4e6, is_by_rank=True, reads_are_slow=False)
+    paths = [target.path / f"rank_{number}_model" for number in range(4)]
+    with ThreadPoolExecutor(len(paths)) as pool:
+        seconds = seconds_of(lambda: list(pool.map(lambda path: write(path, bytes(4 * MIB)), paths)))
+    # One after the other they would take 4 s.
+    assert 1.0 <= seconds < 4 * 1.0
+    count = target.hits(fault)
+    assert paths[0].read_bytes() == bytes(4 * MIB)
+    assert target.hits(fault) == count
+
+
+@of("slow")
+def test_a_burst_is_taken_at_once_and_what_follows_at_the_rate(faulty, target, fault):
+    faulty(fault, bytes_per_second=1e6, burst_bytes=4 * MIB)
+    # At the rate alone, 4.2 s.
+    first = seconds_of(lambda: write(target.path / "first", bytes(4 * MIB)))
+    assert first < 4.0
+    # What came back in the meantime is less than what is written now takes.
+    assert first + seconds_of(lambda: write(target.path / "second", bytes(2 * MIB))) >= 2.0
+
+
+@of("slow metadata")
+def test_operations_on_names_are_slow_and_data_are_not(faulty, target, fault):
+    with (target.path / "file").open("wb", buffering=0) as file:
+        faulty(fault, seconds=0.2)
+        file.write(CONTENT)
+        assert target.hits(fault) == 0
+        assert seconds_of((target.path / "directory").mkdir) >= 0.2
+
+
+@of("slow file")
+def test_times_are_log_normal_and_reads_may_be_left_out(faulty, target, fault):
+    faulty(fault, seconds=0.05, sigma=0.5, writes_only=True)
+    # 40 draws with one seed: a sum far above half of 40 medians.
+    assert seconds_of(lambda: [write(target.path / "file", b"x") for _ in range(40)]) >= 1.0
+    count = target.hits(fault)
+    assert (target.path / "file").read_bytes() == b"x"
+    assert target.hits(fault) == count == 40
+
+
 @of("writes trickle")
 def test_a_write_takes_little_and_a_while(faulty, target, fault):
     faulty(fault, bytes_per_second=20e3)

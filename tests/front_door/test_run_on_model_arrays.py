@@ -1,0 +1,92 @@
+"""Runs on model arrays whose truth is known: a bad array must fail, and a good array must pass."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.docs_pages import model_arrays_page
+from tests.support.front_door import FrontDoor, Run, opened_door
+from tests.support.machine import Mounts, need_fuse
+from tests.support.model_arrays import ARRAYS, CLUSTER, NEEDED_BYTES_PER_SECOND, REPEATS, Array, record, recorded
+from tests.support.own_model import FILE, SMALL
+from tests.support.targets.misbehaving import misbehaving
+
+
+@contextmanager
+def target_of(array: Array, directory: Path, mount: Mounts) -> Iterator[tuple[Path, list[str]]]:
+    """Give the mounted array and the options that only it needs."""
+    # In memory below FUSE: other work on a disk would add to the time that the array needs by design.
+    memory = mount("tmpfs", 1 << 10)
+    if array.is_memory:
+        yield mount("ext4", 900, below=memory), []
+        return
+    need_fuse()
+    with misbehaving(directory, backing=memory, keep_cache=True) as target:
+        target.fault(array.fault, **array.parameters)
+        cut = shlex.join(target.power_cut_command)
+        yield target.path, [f"--ckpt-power-cut={cut}"] if array.cuts_power else []
+        assert target.hits(array.fault), "the fault did nothing, so the array is not what its truth says"
+
+
+def run_on(array: Array, door: FrontDoor, mount: Mounts) -> Run:
+    (door.home / FILE).write_text(SMALL.replace("data = 2", f"data = {array.ranks}"))
+    directory = door.home / "array"
+    directory.mkdir()
+    options = [f"--ckpt-model=./{FILE}", f"--ckpt-ranks={array.ranks}", f"--cluster={CLUSTER}"]
+    if array.cuts_power:
+        options += ["--ckpt-gate-table=posix-local", "--ckpt-suite=conformance", "-k", "DURABLE"]
+    with target_of(array, directory, mount) as (path, more):
+        return door.run(*options, *more, target=path)
+
+
+def seen_by(run: Run, array: Array) -> dict[str, str]:
+    """Return the outcome of each row that the array's table names."""
+    verdicts = run.document["requirements"]
+    return {
+        name: next(
+            v["outcome"]
+            for v in verdicts
+            if v["id"] == name.partition(".")[0] and name.partition(".")[2] in ("", v["subject"])
+        )
+        for name in array.expected
+    }
+
+
+@pytest.mark.thorough
+@pytest.mark.alone
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: array.name)
+def test_a_model_array_gets_the_verdict_that_its_truth_deserves(
+    array: Array, make_home: Callable[[str], Path], mount: Mounts
+) -> None:
+    for _ in range(int(os.environ.get(REPEATS, "1"))):
+        with opened_door(make_home("array")) as door:
+            run = run_on(array, door, mount)
+        seen = seen_by(run, array)
+        page = (run.report / "certificate.html").read_text()
+        says = array.says if array.says in page else ""
+        record(array, seen, run.code, says=says)
+        assert seen == array.expected, run.text
+        assert run.code == int("failed" in array.expected.values()), run.text
+        assert says == array.says, run.text
+
+
+def test_the_needed_rate_of_the_table_is_the_planned_one(door: FrontDoor) -> None:
+    (door.home / FILE).write_text(SMALL)
+    run = door.run(f"--ckpt-model=./{FILE}", "--ckpt-ranks=2", f"--cluster={CLUSTER}", "--ckpt-operations=1")
+    (planned,) = run.document["checkpoints"]
+    limit = run.verdict("SAVE", f"{planned['model']}-full")["limit"]
+    assert planned["bytes"] / limit == pytest.approx(NEEDED_BYTES_PER_SECOND, rel=0.01)
+
+
+def test_the_page_shows_what_was_recorded_and_every_array_has_the_verdict_that_it_deserves() -> None:
+    page = model_arrays_page.PAGE.read_text()
+    assert page == model_arrays_page.with_results(page), "run: python -m tests.support.docs_pages.model_arrays_page"
+    assert {name: (row["seen"], row["says"]) for name, row in recorded().items()} == {
+        array.name: (array.expected, array.says) for array in ARRAYS
+    }

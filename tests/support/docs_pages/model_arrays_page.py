@@ -1,0 +1,46 @@
+"""Writes the table of docs/model_arrays.md from the arrays and what runs saw of them: ``python -m`` this module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.support import CHECKOUT
+from tests.support.model_arrays import ARRAYS, Array, recorded
+
+PAGE = CHECKOUT / "docs" / "model_arrays.md"
+BEGIN, END = "<!-- from the tests: begin -->\n", "<!-- from the tests: end -->\n"
+
+
+def with_results(page: str) -> str:
+    """Return the page with a new table between its marks."""
+    before, rest = page.split(BEGIN)
+    _, after = rest.split(END)
+    seen = recorded()
+    lines = ["| array | truth | good | expected | seen | date |", "|---|---|---|---|---|---|"]
+    lines += [_row(array, seen.get(array.name, {})) for array in ARRAYS]
+    return before + BEGIN + "\n".join(lines) + "\n" + END + after
+
+
+def _row(array: Array, found: Mapping[str, object]) -> str:
+    seen = found.get("seen")
+    shown = _outcomes(seen, str(found["says"])) if isinstance(seen, dict) else "not run"
+    cells = [
+        array.name,
+        array.truth,
+        "yes" if array.is_good else "no",
+        _outcomes(array.expected, array.says),
+        shown,
+        str(found.get("date", "")),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _outcomes(outcomes: Mapping[str, str], says: str) -> str:
+    """List the rows that are not met, then the words of the certificate."""
+    others = [f"{name} {outcome}" for name, outcome in outcomes.items() if outcome != "met"]
+    text = ", ".join(others) or "all met"
+    return f'{text}; certificate: "{says}"' if says else text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_results(PAGE.read_text()))
