@@ -68,7 +68,7 @@ def test_what_is_wrong_in_the_description_is_named(tmp_path, text, why):
     assert raised.value.remedy
 
 
-@pytest.mark.parametrize("omitted", NEEDED)
+@pytest.mark.parametrize("left_out", NEEDED)
 def test_a_run_that_requires_a_description_names_what_it_does_not_tell(tmp_path, left_out):
     file = tmp_path / "system.toml"
     table, name = left_out.split(".")

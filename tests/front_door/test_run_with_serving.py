@@ -21,7 +21,7 @@ def test_replicas_load_weights_and_one_client_rewrites_them(door: FrontDoor) -> 
     patterns = run.measurement(subject)["patterns"]
     found = patterns["serving"]
     assert (found["replicas"], found["readers"]) == (2, 2)
-    assert [(load["way"], load["is_warm"]) for load in found["loads"]] == [
+    assert [(load["io_mode"], load["is_warm"]) for load in found["loads"]] == [
         ("reads", False),
         ("reads", True),
         ("mmap", False),

@@ -94,11 +94,11 @@ def test_the_job_goes_on_when_the_local_tier_has_it_and_the_target_has_it_later(
 def test_restores_take_the_newest_whole_checkpoint(honest: tuple[Run, Path]) -> None:
     run, _ = honest
     tiers = run.measurement()["patterns"]["tiers"]
-    assert (tiers["whole"]["tier"], tiers["torn"]["tier"]) == ("local", "target")
-    assert tiers["torn"]["number"] == tiers["whole"]["number"] - 1
-    for restore in (tiers["whole"], tiers["torn"]):
+    assert (tiers["complete"]["tier"], tiers["incomplete"]["tier"]) == ("local", "target")
+    assert tiers["incomplete"]["number"] == tiers["complete"]["number"] - 1
+    for restore in (tiers["complete"], tiers["incomplete"]):
         assert restore["integrity"]["bytes_checked"] == restore["integrity"]["bytes_expected"] == tiers["bytes"]
-    assert [len(tiers[f"{name}_seconds"]) for name in ("alone", "beside", "drain")] == [3, 3, 3]
+    assert [len(tiers[f"{name}_seconds"]) for name in ("undisturbed", "during_drain", "drain")] == [3, 3, 3]
 
 
 def test_its_evidence_verifies(honest: tuple[Run, Path]) -> None:

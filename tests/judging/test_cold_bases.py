@@ -27,8 +27,8 @@ SLOW, FAST = 0.5, 0.1
 
 def canaries(saved, again, dropped, elsewhere=None, count=10, behind=None, **more):
     """Return timed reads, each kind a little uneven; ``behind`` is that of a cache where nothing is said."""
-    kinds = {"saved": saved, "again": again, "dropped": dropped, "elsewhere": elsewhere}
-    kinds["behind"] = behind or min(again, dropped)
+    kinds = {"first_read": saved, "reread": again, "dropped_read": dropped, "other_client": elsewhere}
+    kinds["dropped_reread"] = behind or min(again, dropped)
     parts = {
         name: tuple(seconds * (1 + 0.01 * (n % 3)) for n in range(count)) for name, seconds in kinds.items() if seconds
     }

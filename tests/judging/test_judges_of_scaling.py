@@ -69,7 +69,7 @@ def test_what_says_nothing_of_the_storage_is_no_figure(found, decided, reason) -
 
 def test_where_the_kernel_counts_nothing_timed_reads_that_show_the_drop_stand_in() -> None:
     saturated = {"saves": SATURATED, "loads": SATURATED, "resident": None}
-    reads = {"saved": 0.5, "again": 0.1, "dropped": 0.5, "behind": 0.1}
+    reads = {"first_read": 0.5, "reread": 0.1, "dropped_read": 0.5, "dropped_reread": 0.1}
     timed = CanaryReads(host="n1", bytes=64 << 20, **{f"{name}_seconds": (s,) * 10 for name, s in reads.items()})
     none = CanaryReads(host="n2", bytes=64 << 20, not_read_reason="the checkpoints are small")
     unknown = CacheFacts(required=True, readings=(), policy="auto", method="command", probe="", resident_fraction=None,

@@ -119,7 +119,7 @@ def test_an_fsync_of_a_directory_that_raises_is_no_save(tmp_path, activity, of_d
     assert len(called) == which + 1
 
 
-@pytest.mark.parametrize("omitted", ["the checkpoint's", "the one above"])
+@pytest.mark.parametrize("left_out", ["the checkpoint's", "the one above"])
 def test_an_fsync_of_a_directory_that_is_left_out_fails(tmp_path, activity, monkeypatch, left_out):
     sync = DirectorySyncs.sync
 
