@@ -21,7 +21,7 @@ from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.strict_json import parse
 from pytest_ckpt.support.user_files import parse_toml, read_user_bytes, user_path
 
-MODEL, UP_TO = "--ckpt-model", "--ckpt-certify-up-to"
+MODEL = "--ckpt-model"
 
 # As many as there can be processes.
 _MAXIMUM_RANKS = 16_384
@@ -108,25 +108,12 @@ class Models:
         Raises UsageError for a word that names none and for a file that cannot be read.
         """
         words = list(dict.fromkeys(words))
-        found = [self._one(word, MODEL) for word in words if self._kept(word) or is_file(word)]
+        found = [self._one(word) for word in words if self._kept(word) or is_file(word)]
         ours = [name for name in MODELS if name in words or "all" in words]
         return (*(MODELS[name] for name in ours), *{model.name: model for model in found}.values())
 
-    def choose_one(self, word: str, among: Iterable[Model]) -> Model:
-        """Return the model that a certificate is to reach; a file must be one of those that are saved."""
-        model = self._one(word, UP_TO) if self._kept(word) or is_file(word) else MODELS[word]
-        if not model.own:
-            return model
-        saved = next((other for other in among if other.name == model.name), None)
-        if saved is None:
-            raise UsageError(
-                f"{UP_TO} {word}: this run does not save it, so nothing can be said of it.",
-                f"Name it in {MODEL} too.",
-            )
-        return saved
-
-    def _one(self, word: str, option: str) -> Model:
-        return self._kept(word) or read_model(word, option, self.parallelism)
+    def _one(self, word: str) -> Model:
+        return self._kept(word) or read_model(word, MODEL, self.parallelism)
 
     def _kept(self, word: str) -> Model | None:
         """Return what a run kept, by what was said of it; by the name of its file, where no other has it."""

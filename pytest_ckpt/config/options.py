@@ -94,7 +94,6 @@ def resolve(
         )
     models = Models(parallelism=values["parallel"], kept=kept or {})
     values["model"] = models.choose(values["model"])
-    values["certify_up_to"] = values["certify_up_to"] and models.choose_one(values["certify_up_to"], values["model"])
     names = [strategy.name for strategy in values["strategy"]]
     values["engine"] = with_pattern(
         values["engine"], values["replay_file"], names, values["replay_timing"], values["io_timeout"]

@@ -146,10 +146,6 @@ OPTIONS: tuple[Option, ...] = (
            help="gate table that sets which requirements are mandatory, and their limits: posix-shared, serving, "
            "posix-local, gateway, object, object-local, speed-only, or a TOML file that extends one of them; auto: by "
            "the kind of the target"),
-    Option(key="certify_up_to", group="cluster and limits", metavar="MODEL", parse="read_model", example="llama3-70b",
-           roles=("limit", "plan", "disclosed"),
-           help="largest model that the certificate is for, where it is smaller than the gate table asks; the headline "
-           "then says so; a file is one of --ckpt-model"),
     Option(key="waivers", group="cluster and limits", metavar="FILE", parse="read_path", example="waivers.toml",
            roles=("disclosed",),
            help="a TOML file of waivers, each with requirement, subject, reason and expiry date; a run with a waived "

@@ -106,7 +106,6 @@ class Settings:
     near_full: bool
     suites: tuple[str, ...]
     gate_table: str
-    certify_up_to: Model | None
     waivers: str | None
     second_mount: str | None
     client_cache_bytes: int | None

@@ -78,7 +78,7 @@ def judge_run(
             complete.append(verdict or not_run(requirement, subject, reason, because, gates))
     complete = in_order(waive(complete, waivers, day), plan)
     rehearsals = rehearsal_reasons(plan, settings, gates, measurements, clients or {})
-    unheld = unheld_model(plan, settings, gates)
+    unheld = unheld_model(plan, gates)
     return conclude(complete, gates, measurements, rehearsals, expired(waivers, day), unheld, catalogue, clients)
 
 

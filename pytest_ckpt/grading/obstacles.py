@@ -197,7 +197,7 @@ def obstacles(
         for c in plan.checkpoints
         if c.not_run
     ]
-    if unheld := unheld_model(plan, settings, gates):
+    if unheld := unheld_model(plan, gates):
         found.append(Obstacle(grade="incomplete", text=unheld.text, remedy=unheld.remedy))
     if cache_sight == "blind" and asks_cold(settings, gates, catalogue) and not _has_other_proof(settings):
         found.append(_BLIND)

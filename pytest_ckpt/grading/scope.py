@@ -40,7 +40,7 @@ class ScopedCheckpoint:
 class Scope:
     """What was judged: the cluster, the checkpoints that could run, smallest first, and how they were saved.
 
-    ``up_to`` is the model that the run asked to certify up to, None where the gates decide it. ``text`` is a sentence.
+    ``text`` is a sentence.
     """
 
     accelerators: Count
@@ -49,7 +49,6 @@ class Scope:
     strategies: tuple[str, ...]
     hosts: Count
     gate_table: str
-    up_to: str | None
     text: str
 
 
@@ -76,17 +75,11 @@ def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterabl
         strategies=tuple(dict.fromkeys(c.subject.strategy for c in planned)),
         hosts=len(hosts) or 1,
         gate_table=gates.name,
-        up_to=settings.certify_up_to.name if settings.certify_up_to else None,
-        text=", ".join(
-            (
-                _sentence(planned, engines, is_up_to=settings.certify_up_to is not None),
-                *unusual_inputs(plan.limits),
-            )
-        ),
+        text=", ".join((_sentence(planned, engines), *unusual_inputs(plan.limits))),
     )
 
 
-def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str], *, is_up_to: bool) -> str:
+def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str]) -> str:
     if not planned:
         return "no checkpoint was saved"
     largest = planned[-1].layout
@@ -96,15 +89,13 @@ def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str], 
     elif largest.mode == "open":
         size += f", spread over {counted(largest.processes, 'rank')}"
     one = len({c.layout.name for c in planned}) == 1
-    many = "of" if one and not is_up_to else "up to"
-    only = " only" if is_up_to or one else ""
     how = ", ".join(
         (
             named("engine", "engines", (engines[str(c.subject)] for c in planned)),
             named("strategy", "strategies", (c.subject.strategy for c in planned)),
         )
     )
-    return f"checkpoints {many} {largest.model.label}{only} ({size}), {how}"
+    return f"checkpoints {f'of {largest.model.label} only' if one else f'up to {largest.model.label}'} ({size}), {how}"
 
 
 def named(one: str, many: str, names: Iterable[str]) -> str:
@@ -122,23 +113,20 @@ class ScaleShortfall:
     remedy: str
 
 
-def unheld_model(plan: Plan, settings: Settings, gates: Gates) -> ScaleShortfall | None:
-    """Return what keeps the checkpoints of a run from the size that a certificate must hold; None where nothing."""
-    wanted = settings.certify_up_to or (MODELS[gates.up_to] if gates.up_to else None)
-    if not wanted:
+def unheld_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
+    """Return what keeps the checkpoints of a run from the size that a gate table demands; None where nothing."""
+    if not gates.up_to:
         return None
+    wanted = MODELS[gates.up_to]
     held = [c for c in plan.runnable if not c.rehearsal]
     if any(_holds(c, wanted) for c in held):
         return None
     largest = max((c.layout.model for c in held), key=lambda model: model.parameters, default=None)
-    who = "--ckpt-certify-up-to asks" if settings.certify_up_to else f"The gates '{gates.name}' ask"
     has = f"the largest that this run saves as it must is {largest.label}" if largest else "this run saves none"
-    ways = [] if any(_holds(c, wanted) for c in plan.checkpoints) else [f"--ckpt-model={wanted.word}"]
-    if largest:
-        ways.append(f"--ckpt-certify-up-to={largest.word} for a certificate up to that model only")
+    is_asked = any(_holds(c, wanted) for c in plan.checkpoints)
     return ScaleShortfall(
-        text=f"{who} for checkpoints of {wanted.label} or a larger model, and {has}.",
-        remedy=", or ".join(ways) or "more ranks: --ckpt-hosts",
+        text=f"The gate table '{gates.name}' demands checkpoints of {wanted.label} or a larger model, and {has}.",
+        remedy="more ranks: --ckpt-hosts" if is_asked else f"--ckpt-model={wanted.word}",
     )
 
 

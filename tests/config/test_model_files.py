@@ -190,18 +190,10 @@ def test_what_is_said_beside_a_file_stands_above_it(chosen) -> None:
 def test_files_stand_beside_models_of_the_workload(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("small.toml").write_text(SMALL + PARALLEL)
-    of = resolve({"ckpt_model": "./small.toml,llama3-70b,llama3-8b", "ckpt_certify_up_to": "small.toml"}, {})
+    of = resolve({"ckpt_model": "./small.toml,llama3-70b,llama3-8b"}, {})
     assert [m.name for m in of.models][:2] == ["llama3-8b", "llama3-70b"]
-    assert of.certify_up_to
-    assert of.certify_up_to.digest == of.models[2].digest
+    assert of.models[2].name.startswith("small.toml-")
     assert [m.name for m in resolve({"ckpt_model": "all,./small.toml"}, {}).models][: len(MODELS)] == list(MODELS)
-
-
-def test_a_certificate_cannot_reach_a_model_that_is_not_saved(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("small.toml").write_text(SMALL + PARALLEL)
-    with pytest.raises(UsageError, match="does not save it"):
-        resolve({"ckpt_model": "llama3-8b", "ckpt_certify_up_to": "./small.toml"}, {})
 
 
 def test_what_a_run_kept_needs_no_file(chosen) -> None:

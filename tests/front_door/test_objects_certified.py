@@ -38,7 +38,7 @@ def run_of(home: Path, *options: str, store: str) -> Done:
     storage = Storage(is_fuse=True, stores=(store,))
     need_hosts(storage)
     model = home / FILE
-    words = (f"--ckpt-model={model}", f"--ckpt-certify-up-to={model}", "--ckpt-ranks=2", "--cluster=16",
+    words = (f"--ckpt-model={model}", "--ckpt-ranks=2", "--cluster=16",
              "--ckpt-gate-table=object")  # fmt: skip
     (done,) = on_hosts(home, 2, Step(options=(*words, *options), store=store), storage=storage)
     return done

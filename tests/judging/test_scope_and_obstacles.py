@@ -57,10 +57,6 @@ def all_met(plan: Plan, settings: Settings, gates: Gates) -> Judgement:
             "checkpoints up to llama3-70b (122 GB, the share of 8 of its 64 ranks), engine torch, strategy sync",
         ),
         (
-            "llama3-8b", {"ckpt_certify_up_to": "llama3-8b"},
-            "checkpoints up to llama3-8b only (112 GB), engine torch, strategy sync",
-        ),
-        (
             "llama3-8b", {"ckpt_mode": "open", "ckpt_ranks": "2"},
             "checkpoints of llama3-8b only (112 GB, spread over 2 ranks), engine torch, strategy sync",
         ),
@@ -84,24 +80,17 @@ def test_a_run_of_smaller_models_than_the_gates_ask_is_incomplete() -> None:
     assert (judgement.grade, judgement.exit_code) == ("incomplete", 8)
     (reason,) = judgement.reasons
     assert "--ckpt-model=llama3-405b" in reason
-    assert "--ckpt-certify-up-to=llama3-8b" in reason
 
 
-def test_a_run_that_asks_for_less_is_certified_for_that() -> None:
-    run = run_of("llama3-8b", gates=UP_TO_405B, ckpt_certify_up_to="llama3-8b")
-    assert all_met(*run).grade == "certified"
-    assert "up to llama3-8b only" in scope_of(*run).text
-
-
-def test_a_run_that_asks_for_more_than_it_saves_is_incomplete() -> None:
-    run = run_of("llama3-8b", ckpt_certify_up_to="llama3-70b")
-    assert all_met(*run).grade == "incomplete"
+def obstacle(model, **asked):
+    plan, _, gates = run_of(model, **asked)
+    return unheld_model(plan, gates)
 
 
 def test_the_share_of_one_node_is_no_checkpoint_of_shared_storage() -> None:
     shared = {"kind": "nfs4", "gates": UP_TO_405B, "ckpt_mode": "subset"}
-    assert unheld_model(*run_of("llama3-405b", **shared))
-    assert not unheld_model(*run_of("llama3-405b", gates=UP_TO_405B))
+    assert obstacle("llama3-405b", **shared)
+    assert not obstacle("llama3-405b", gates=UP_TO_405B)
 
 
 def test_a_rehearsal_may_use_the_models_that_it_likes() -> None:
@@ -301,13 +290,7 @@ def test_a_user_s_model_is_named_by_file_size_and_digest(tmp_path) -> None:
 def test_a_user_s_model_holds_the_place_of_a_smaller_one_in_bytes_too(tmp_path, layers, precision, is_held) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(OWN + f"layers = {layers}\nkey_value_heads = 8\n" + precision + PARALLEL)
-    run = run_of(str(file), ckpt_ranks="32", gates=UP_TO_405B)
-    assert (unheld_model(*run) is None) is is_held
-    if not is_held:
-        found = unheld_model(*run)
-        assert found
-        assert f"--ckpt-certify-up-to={file}" in found.remedy
-        assert unheld_model(*run_of(str(file), ckpt_ranks="32", gates=UP_TO_405B, ckpt_certify_up_to=str(file))) is None
+    assert (obstacle(str(file), ckpt_ranks="32", gates=UP_TO_405B) is None) is is_held
 
 
 def test_a_user_s_model_of_few_ranks_has_no_subset(tmp_path) -> None:

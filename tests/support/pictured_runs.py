@@ -193,12 +193,10 @@ def run(
 def _shared(processes: int, models: str) -> dict[str, str | None]:
     """Return the options of a whole run on shared storage."""
     hosts = max(1, processes // _HOST_RANKS)
-    largest = models.rpartition(",")[2]
     return {
         "ckpt_target": "/mnt/made-up",
         "ckpt_cluster": "16000",
         "ckpt_model": models,
-        "ckpt_certify_up_to": largest if largest in ("llama3-8b", "llama3-70b") else None,
         "ckpt_hosts": ",".join(f"node{n + 1:03}:{_HOST_RANKS}" for n in range(hosts)),
         "ckpt_engine": "stream",
         "ckpt_power_cut": "/usr/local/bin/cut-power",
