@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.gate_tables import GATE_TABLES
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, known_names
 from pytest_ckpt.grading.completeness import chosen_suites
-from pytest_ckpt.judging.gates import BUILT_IN, Gates, beside_own_table, read_gates
+from pytest_ckpt.judging.gates import Gates, beside_own_table, read_gates
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, read_waivers
 from pytest_ckpt.support import resources
@@ -77,7 +78,7 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
             "this one.",
             f"Name an endpoint on another host, or take {_NEAR}, {_OF_ANY}, or a table that extends one of them.",
         )
-    if gate_kind not in BUILT_IN:
+    if gate_kind not in GATE_TABLES:
         return gates
     # What is asked only where it is given gates alike, "required" and "where given".
     asked = {name: known for name, known in known_names(catalogue).items() if not _is_given_first(name, catalogue)}
@@ -91,13 +92,13 @@ def _is_given_first(name: str, catalogue: Mapping[str, Requirement]) -> bool:
 def _named_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement]) -> Gates:
     if word == "auto":
         return built_in(gate_kind)
-    if word in BUILT_IN:
+    if word in GATE_TABLES:
         return built_in(word)
     path = user_path(word, "--ckpt-gate-table")
     if path.suffix != ".toml":
         raise UsageError(
-            f"--ckpt-gate-table {word}: there is no such table{nearest(word, BUILT_IN)}.",
-            f"Known are {', '.join(BUILT_IN)}; a table of your own is a file that ends in .toml.",
+            f"--ckpt-gate-table {word}: there is no such table{nearest(word, GATE_TABLES)}.",
+            f"Known are {', '.join(GATE_TABLES)}; a table of your own is a file that ends in .toml.",
         )
     try:
         return read_gates(read_user_text(path), known_names(catalogue), built_in)

@@ -21,10 +21,10 @@ from pytest_ckpt.evidence.run_files import (
 )
 from pytest_ckpt.evidence.unfinished import as_incomplete, begun_report, is_unfinished
 from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.gate_tables import GATE_TABLES
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.grading.catalogue import CATALOGUE_NAMES
 from pytest_ckpt.grading.grading import EXIT_INCOMPLETE
-from pytest_ckpt.judging.gates import BUILT_IN
 from pytest_ckpt.support.errors import UsageError
 
 SECTIONS_LEFT_OUT = "what plugins wrote about the run's own verdicts is not repeated here"
@@ -112,7 +112,7 @@ def altered_tables(report: ReadDocument) -> tuple[str, ...]:
     They are the gates under the name of a table that ships, the defaults of options, and the list of requirements and
     checks.
     """
-    shipped = {built_in(word).name: word for word in BUILT_IN}
+    shipped = {built_in(word).name: word for word in GATE_TABLES}
     gates = report["gate_table"]
     kind = report["environment"]["target"]["gate_kind"]
     defaults = sorted((s["option"], s["default"]) for s in report["settings"])

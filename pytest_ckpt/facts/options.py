@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from pytest_ckpt.facts.engines import BUILT_IN, DEFAULT
 from pytest_ckpt.facts.file_rules import PACES
+from pytest_ckpt.facts.gate_tables import GATE_TABLES
 from pytest_ckpt.facts.strategies import STRATEGIES
 
 Group = Literal["target", "cluster and limits", "workload", "checks", "evidence", "advanced"]
@@ -143,9 +144,8 @@ OPTIONS: tuple[Option, ...] = (
            "or one of each; from there on more clients need not get more (requirement SCALING)"),
     Option(key="gate_table", group="cluster and limits", metavar="NAME", default="auto", parse="read_path",
            example="posix-shared", roles=("limit", "disclosed"),
-           help="gate table that sets which requirements are mandatory, and their limits: posix-shared, serving, "
-           "posix-local, gateway, object, object-local, speed-only, or a TOML file that extends one of them; auto: by "
-           "the kind of the target"),
+           help=f"gate table that sets which requirements are mandatory, and their limits: {', '.join(GATE_TABLES)}, "
+           "or a TOML file that extends one of them; auto: by the kind of the target"),
     Option(key="waivers", group="cluster and limits", metavar="FILE", parse="read_path", example="waivers.toml",
            roles=("disclosed",),
            help="a TOML file of waivers, each with requirement, subject, reason and expiry date; a run with a waived "

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.facts.gate_tables import GATE_TABLES, Place
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.failure import Failure, Phase
 
-Place = Literal["local", "shared", "objects"]
-"""A file system of one host, one that several share (network, FUSE), or an object store."""
-
-_PLACES: Mapping[str, Place] = {
-    "posix-local": "local", "posix-shared": "shared", "serving": "shared", "gateway": "shared",
-    "object": "objects", "object-local": "objects",
-}  # fmt: skip
 _READS: frozenset[Phase] = frozenset({"read", "residency probe", "fadvise"})
 
 
@@ -139,7 +133,7 @@ def next_of(errno: str, table: str, *, reads: bool) -> str:
 
     ``table`` is the gate table of the run: it tells the kind of the target.
     """
-    place = _PLACES.get(table, "shared")
+    place = GATE_TABLES.get(table) or "shared"
     found = (
         step.text
         for step in NEXT_STEPS

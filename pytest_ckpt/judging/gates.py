@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, get_args
 
 from pytest_ckpt.facts.bounds import Bounds
+from pytest_ckpt.facts.gate_tables import GATE_TABLES
 from pytest_ckpt.facts.proofs import COLD_BASES
 from pytest_ckpt.judging.clients import read_demand
 from pytest_ckpt.sizing.architectures import MODELS
@@ -23,7 +24,6 @@ GateKind = Literal["required", "where given", "advisory", "advisory where given"
 
 _OneKind = Annotated[str, Bounds(pattern=f"^({'|'.join(get_args(GateKind))})$")]
 
-BUILT_IN = ("posix-shared", "serving", "posix-local", "gateway", "object", "object-local", "speed-only")
 _STRENGTH: Mapping[str, int] = {kind: strength for strength, kind in enumerate(reversed(get_args(GateKind)))}
 _KEYS = ("gate", "limit")
 
@@ -118,9 +118,9 @@ def read_gates(text: str, defaults: Mapping[str, GateDefault], base: Callable[[s
                      lacks=str(table.get("lacks", "")), remedy=str(table.get("remedy", "")),
                      cold_bases=bases or tuple(COLD_BASES), clients=clients)  # fmt: skip
     extends = str(table.get("extends", ""))
-    if extends not in BUILT_IN:
-        raise ValueError(f'it must extend one of {", ".join(BUILT_IN)}, such as extends = "posix-shared"')
-    if shipped := next((word for word in BUILT_IN if _begins_like(name, word)), None):
+    if extends not in GATE_TABLES:
+        raise ValueError(f'it must extend one of {", ".join(GATE_TABLES)}, such as extends = "posix-shared"')
+    if shipped := next((word for word in GATE_TABLES if _begins_like(name, word)), None):
         raise ValueError(
             f"its name, {name}, begins with that of a table that ships ({shipped}), and a reader would take it for "
             "that one: give it a name of its own"

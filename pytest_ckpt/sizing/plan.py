@@ -13,6 +13,7 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.compression import THREAD_BYTES
 from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.file_rules import FileRule
+from pytest_ckpt.facts.gate_tables import GATE_TABLES
 from pytest_ckpt.facts.strategies import StrategySpec
 from pytest_ckpt.facts.strategy_results import DrainRule
 from pytest_ckpt.sizing.architectures import CHECKPOINT_SIZES
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import RankLayout
 
 SCHEMA = "pytest-ckpt/plan/1"
-
-SHARED_GATES = ("posix-shared", "serving", "gateway")
-"""The built-in gate tables for storage that all hosts of a cluster use."""
 
 _FILE_OVERHEAD_BYTES = 64 << 10
 """A container's header, directory and pickle, and what file systems round up to."""
@@ -297,7 +295,7 @@ def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> s
     """Say why the storage serves all hosts of the cluster, and a share of a checkpoint means nothing; else empty."""
     if target and target.is_local is False:
         return f"the target is {target.description}"
-    if settings.gate_table != "auto" and (table or settings.gate_table) in SHARED_GATES:
+    if settings.gate_table != "auto" and GATE_TABLES.get(table or settings.gate_table) == "shared":
         return f"--ckpt-gate-table={settings.gate_table} is for storage that several hosts share"
     if settings.has_several_hosts:
         return "several hosts take part"

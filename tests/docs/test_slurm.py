@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.judging.gates import BUILT_IN
+from pytest_ckpt.facts.gate_tables import GATE_TABLES
 from tests.support.doc_examples import Commands
 from tests.support.doc_pages import DOCS
 
@@ -126,5 +126,5 @@ def test_the_file_asks_slurm_for_whole_nodes():
 
 def test_the_terms_of_an_acceptance_are_options_that_can_certify():
     settings = resolve({"ckpt_config": str(RECIPES / "acceptance.toml")}, {})
-    assert settings.gate_table in BUILT_IN
+    assert settings.gate_table in GATE_TABLES
     assert (settings.profile, settings.scale, settings.operations) == ("acceptance", 1.0, 10)

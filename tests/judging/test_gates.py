@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.config.gate_files import built_in, load_gates
 from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.gate_tables import GATE_TABLES
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, known_names
-from pytest_ckpt.judging.gates import BUILT_IN, GateKind
+from pytest_ckpt.judging.gates import GateKind
 from pytest_ckpt.judging.verdicts import severity_of
 from pytest_ckpt.support.errors import UsageError
 from tests.support.made_target import mounted
@@ -31,7 +32,7 @@ REPORTED_OF_STORES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BUILT_IN)
+@pytest.mark.parametrize("name", GATE_TABLES)
 def test_every_table_that_ships_can_be_read_and_says_what_it_is_for(name):
     gates = built_in(name)
     assert gates.name == name

@@ -9,10 +9,11 @@ import pytest
 
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.gate_tables import GATE_TABLES
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.facts.targets import MOUNTED
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, known_names
-from pytest_ckpt.judging.gates import BUILT_IN, GateDefault, Gates
+from pytest_ckpt.judging.gates import GateDefault, Gates
 from pytest_ckpt.judging.reasons import REASONS, Derived, Published, Reason, ReliedOn, is_own_limit, reason_of
 from pytest_ckpt.judging.verdicts import decide_observed
 from pytest_ckpt.sizing.plan import plan_run
@@ -42,7 +43,7 @@ def _offered(table: str) -> dict[str, GateDefault]:
     return {n: row for n, row in known_names().items() if REQUIREMENTS[n.partition(".")[0]].needs <= offered}
 
 
-@pytest.mark.parametrize("table", BUILT_IN)
+@pytest.mark.parametrize("table", GATE_TABLES)
 def test_every_mandatory_row_has_a_reason(table: str) -> None:
     assert without_reason(built_in(table), _offered(table)) == []
 

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.checks import CHECKS, Check
+from pytest_ckpt.facts.gate_tables import GATE_TABLES
 from pytest_ckpt.facts.targets import MOUNTED, Capability
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.gates import BUILT_IN
 from pytest_ckpt.judging.reasons import REASONS
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.sizing.limits import cluster_limits
@@ -25,7 +25,7 @@ _OF_STORES: frozenset[Capability] = frozenset(("objects", "parts of S3"))
 # What targets of a table can be asked for; of the others, those are mounted file systems.
 _OFFERED = {"object": _OF_STORES, "object-local": _OF_STORES, "speed-only": MOUNTED | _OF_STORES}
 _WHERE_GIVEN = {"required": "where given", "advisory": "advisory where given"}
-GATES = {name: built_in(name) for name in BUILT_IN}
+GATES = {name: built_in(name) for name in GATE_TABLES}
 
 _OF_16000 = cluster_limits(16_000, failures=parse_failure_model("llama3"))
 _SAVE, _LOAD = format_seconds(_OF_16000.save_limit_seconds), format_seconds(_OF_16000.load_limit_seconds)
@@ -84,8 +84,8 @@ def with_catalogue(page: str) -> str:
 
 def from_the_catalogue() -> str:
     """Return which table of gates asks for what, and every requirement by suite."""
-    head = f"| requirement | {' | '.join(BUILT_IN)} |"
-    lines = ["## Which table of gates asks for what", "", head, "|---" * (len(BUILT_IN) + 1) + "|"]
+    head = f"| requirement | {' | '.join(GATE_TABLES)} |"
+    lines = ["## Which table of gates asks for what", "", head, "|---" * (len(GATE_TABLES) + 1) + "|"]
     for requirement in REQUIREMENTS.values():
         lines += [f"| {name} | {' | '.join(kinds)} |" for name, kinds in _rows(requirement)]
     for suite, (title, text) in SUITES.items():
