@@ -118,6 +118,7 @@ def test_the_commands_of_a_page_do_what_it_says(page, make_home):
         ("llama3-8b-full   +92 %   842*\n", "llama3-8b-full -3.1 % 8,842*\n", False),
         ("load  482 ms  111 ms 4.33 x limit  1.01 GB/s\n", "load  200 ms  111 ms  -79 %  1.01 GB/s\n", False),
         ("save 1, most of it in write on rank 7.\n", "save 2, most of it in fsync on rank 4.\n", False),
+        ("most of it on rank 7. …\n", "most of it on rank 4.\n", False),
         ("not run: A of B: it\n  was not chosen\n", "not run: A of\n  B: it was not chosen\n", False),
         ("=== summary ===\n", "=========== summary ==========\n", False),
         ("verdicts  holds  41 verdicts follow\n", "verdicts  holds  39 verdicts follow\n", False),

@@ -21,8 +21,8 @@ _QUANTITY = re.compile(rf"(?<![\w.-])[-+]?\d+(?:,\d+)*(?:\.\d+)*(?:[eE][-+]?\d+)
 _MULTIPLE = re.compile(r"# x limit\b")
 # So is where the slowest rank spent its time.
 _SLOWEST_PHASE = re.compile(r"(most of it in )[^,.]+?( on rank)")
-# What was not met; the lines that follow its first are indented by two blanks.
-_SENTENCE = re.compile(r"(advisory )?(failed|not run|waived): ")
+# What was not met, and what a start measured; the lines that follow its first are indented by two blanks.
+_SENTENCE = re.compile(r"(advisory )?(failed|not run|waived): |Start \d+, ")
 _RULE = re.compile(r"([=_-])\1{2,}")
 _BARS = re.compile("[▁▂▃▄▅▆▇█]+")
 _BLANKS = re.compile(r"[ \t]+")
@@ -98,17 +98,17 @@ def follow(found: list[Block], commands: Commands) -> Iterator[str]:
 def resembles(shown: str, printed: str, *, exactly: bool) -> bool:
     """Whether a text that was printed is the one that a page shows.
 
-    … within a line stands for anything in it, a line of nothing else for any lines. Where it need not be exact, a
-    figure with its unit is as good as any other but a count of verdicts, checks or requirements, and so is any number
-    of blanks, a margin told as a share or as a multiple of the limit, and the phase that took longest; and a sentence
-    on what was not met may be broken into lines elsewhere.
+    … within a line stands for anything in it or nothing; a line of nothing else for any lines. Where it need not be
+    exact, a figure with its unit is as good as any other but a count of verdicts, checks or requirements, and so is any
+    number of blanks, a margin told as a share or as a multiple of the limit, and the phase that took longest; and a
+    sentence on what was not met may be broken into lines elsewhere.
     """
     pattern = []
     for line in _lines(shown, exactly=exactly):
         if line.strip() == _ANYTHING:
             pattern.append(r"(?:.*\n)*?")
         else:
-            pattern.append(".*".join(map(re.escape, line.split(_ANYTHING))) + r"\n")
+            pattern.append(".*".join(map(re.escape, re.split(f" ?{_ANYTHING}", line))) + r"\n")
     return re.fullmatch("".join(pattern), "".join(f"{line}\n" for line in _lines(printed, exactly=exactly))) is not None
 
 
