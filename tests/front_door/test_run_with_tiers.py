@@ -111,7 +111,7 @@ def test_a_drained_checkpoint_that_the_target_does_not_show_fails(door: FrontDoo
     run = door.run(*THREE, TIERED, f"--ckpt-local-tier={tier}", environment=environment)
     assert run.code == 1, run.text
     assert (of(run)["TIER-ORDER"], of(run)["DRAIN"]) == ("failed", "met")
-    assert run.measurement()["patterns"]["tiers"]["torn"]["tier"] == ""
+    assert run.measurement()["patterns"]["tiers"]["incomplete"]["tier"] == ""
 
 
 @pytest.mark.thorough
@@ -134,7 +134,7 @@ def test_a_local_tier_that_shows_what_was_deleted_fails(door: FrontDoor, tier: P
     run = door.run(*THREE, TIERED, f"--ckpt-local-tier={tier}", environment=environment)
     assert run.code == 1, run.text
     assert run.verdict("TIER-ORDER")["reason"] == "missing bytes"
-    assert run.measurement()["patterns"]["tiers"]["torn"]["tier"] == "local"
+    assert run.measurement()["patterns"]["tiers"]["incomplete"]["tier"] == "local"
     assert list(tier.iterdir()) == []
 
 
