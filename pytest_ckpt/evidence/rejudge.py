@@ -117,7 +117,7 @@ def altered_tables(report: ReadDocument) -> tuple[str, ...]:
     kind = report["environment"]["target"]["gate_kind"]
     defaults = sorted((s["option"], s["default"]) for s in report["settings"])
     are_ours = {
-        "gates": gates["name"] not in shipped or gates == to_plain(load_gates(shipped[gates["name"]], kind)),
+        "gate_table": gates["name"] not in shipped or gates == to_plain(load_gates(shipped[gates["name"]], kind)),
         "settings": defaults == sorted((option.flag, option.default) for option in OPTIONS),
         "catalogue_names": tuple(report["catalogue_names"]) == CATALOGUE_NAMES,
     }

@@ -140,7 +140,7 @@ FORGERIES = {
     "a longer limit": (
         REPORT, lambda r: r["cluster"].update(save_limit_seconds=1e6), f"differs: cluster of {REPORT}"),
     "an exit code of a run that passed": (REPORT, lambda r: r.update(exit_code=0), f"differs: exit_code of {REPORT}"),
-    "milder gates under the name of a table that ships": (REPORT, milder, f"differs: gates of {REPORT}"),
+    "milder gates under the name of a table that ships": (REPORT, milder, f"differs: gate_table of {REPORT}"),
     "a requirement that the version did not have": (
         REPORT, lambda r: r["catalogue_names"].remove("SAVE"), f"differs: catalogue_names of {REPORT}"),
     "a row of the catalogue less": (REPORT, lambda r: r["catalogue"].pop(), f"differs: catalogue of {REPORT}"),
