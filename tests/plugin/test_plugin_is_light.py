@@ -12,7 +12,7 @@ HEAVY = ("torch", "msgspec", "mpi4py", "jinja2", "numpy", "psutil", "pytest_ckpt
 # All that an unrelated run may load of ours: literals and declarations; no dataclass, no table of another room.
 OURS = {"pytest_ckpt", "pytest_ckpt.plugin", "pytest_ckpt.plugin.session_hooks", "pytest_ckpt.plugin.hookspecs",
         "pytest_ckpt.plugin.stash", "pytest_ckpt.facts", "pytest_ckpt.facts.engines", "pytest_ckpt.facts.file_rules",
-        "pytest_ckpt.facts.options", "pytest_ckpt.facts.strategies"}  # fmt: skip
+        "pytest_ckpt.facts.gate_tables", "pytest_ckpt.facts.options", "pytest_ckpt.facts.strategies"}  # fmt: skip
 
 CONFTEST = """
 import sys
