@@ -94,7 +94,7 @@ def test_a_conftest_that_alters_the_gates_is_noticed_and_certifies_nothing(door)
     run = door.run(*TINY[:-1], "--ckpt-cluster=5000000", "--ckpt-suite=performance")
     assert run.verdict("SAVE")["outcome"] == "failed"
     assert run.code != 0
-    assert "The tables of the run are not those of this version (gates" in reasons(run)
+    assert "The tables of the run are not those of this version (gate_table)" in reasons(run)
 
 
 @pytest.mark.parametrize("spread", [(), ("-n", "1")], ids=["alone", "xdist"])
