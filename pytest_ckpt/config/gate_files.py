@@ -51,7 +51,8 @@ def load_waivers(path: str | None, known: Mapping[str, Collection[str]]) -> tupl
 
 def built_in(name: str) -> Gates:
     """Return a table that ships with the package."""
-    return read_gates((resources.directory("templates") / "gates" / f"{name}.toml").read_text(), known_names())
+    text = (resources.directory("templates") / "gates" / f"{name}.toml").read_text()
+    return read_gates(text, known_names(), built_in, ships=True)
 
 
 def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> Gates:

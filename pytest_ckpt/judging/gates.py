@@ -89,11 +89,14 @@ _TOP_KEYS = (
 )  # fmt: skip
 
 
-def read_gates(text: str, defaults: Mapping[str, GateDefault], base: Callable[[str], Gates] | None = None) -> Gates:
+def read_gates(
+    text: str, defaults: Mapping[str, GateDefault], base: Callable[[str], Gates], *, ships: bool = False
+) -> Gates:
     """Return the table that a TOML text describes. Raises ValueError with a sentence that says what is wrong.
 
     ``defaults`` goes from every known name (``ID`` and ``ID.subject``) to what the catalogue has of it; ``base``
-    returns a table that ships, for texts that extend one.
+    returns a table that ships, which the text extends. A table that ``ships`` itself need not extend one, and may ask
+    for less than the one it extends: it is for another kind of storage.
     """
     table = parse_toml(text)
     _known(table, _TOP_KEYS, "key")
@@ -112,12 +115,14 @@ def read_gates(text: str, defaults: Mapping[str, GateDefault], base: Callable[[s
     up_to = _model(table.get("up_to"))
     bases = _bases(table.get("cold_bases"))
     clients = _demands(table.get("clients", []))
-    if base is None:
-        certifies = bool(table.get("certifies", True))
-        return Gates(name=name, text=words, kinds=kinds, limits=limits, certifies=certifies, up_to=up_to,
-                     lacks=str(table.get("lacks", "")), remedy=str(table.get("remedy", "")),
-                     cold_bases=bases or tuple(COLD_BASES), clients=clients)  # fmt: skip
     extends = str(table.get("extends", ""))
+    if ships:
+        below = base(extends) if extends else Gates(name=name, text=words)
+        return replace(below, name=name, text=words, kinds=below.kinds | _spread(kinds, below.kinds),
+                       limits=below.limits | limits, certifies=bool(table.get("certifies", below.certifies)),
+                       up_to=up_to, lacks=str(table.get("lacks", below.lacks)),
+                       remedy=str(table.get("remedy", below.remedy)), cold_bases=bases or below.cold_bases,
+                       clients=tuple(dict.fromkeys((*below.clients, *clients))))  # fmt: skip
     if extends not in GATE_TABLES:
         raise ValueError(f'it must extend one of {", ".join(GATE_TABLES)}, such as extends = "posix-shared"')
     if shipped := next((word for word in GATE_TABLES if _begins_like(name, word)), None):

@@ -100,11 +100,17 @@ def test_a_limit_of_this_program_is_reported_and_decides_only_if_the_operator_se
     assert (verdict.outcome, verdict.severity) == ("failed", "required")
 
 
-def test_serving_is_shared_storage_and_publish() -> None:
-    """The table repeats that of shared storage: a shipped table begins from no other."""
+def test_a_shipped_table_that_extends_another_adds_its_rows_and_is_itself_no_relaxation() -> None:
     shared, serving = built_in("posix-shared"), built_in("serving")
     assert serving.kinds == shared.kinds | {"PUBLISH": "required"}
     assert (serving.limits, serving.cold_bases, serving.certifies) == (shared.limits, shared.cold_bases, True)
+    remote, near = built_in("object"), built_in("object-local")
+    assert near.kinds == remote.kinds | {name: "advisory" for name in _of_suite("contention")}
+    assert (near.certifies, near.relaxed, near.extends, near.table) == (False, (), "", "object-local")
+
+
+def _of_suite(suite: str) -> list[str]:
+    return [name for name, known in known_names().items() if known.suite == suite]
 
 
 def test_a_plan_by_the_table_for_serving_is_one_of_shared_storage() -> None:
