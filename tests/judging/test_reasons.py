@@ -105,7 +105,7 @@ def test_a_shipped_table_that_extends_another_adds_its_rows_and_is_itself_no_rel
     assert serving.kinds == shared.kinds | {"PUBLISH": "required"}
     assert (serving.limits, serving.cold_bases, serving.certifies) == (shared.limits, shared.cold_bases, True)
     remote, near = built_in("object"), built_in("object-local")
-    assert near.kinds == remote.kinds | {name: "advisory" for name in _of_suite("contention")}
+    assert near.kinds == remote.kinds | dict.fromkeys(_of_suite("contention"), "advisory")
     assert (near.certifies, near.relaxed, near.extends, near.table) == (False, (), "", "object-local")
 
 
