@@ -236,6 +236,10 @@ FILE_SYSTEMS = (
         packages=("moosefs-master", "moosefs-chunkserver", "moosefs-client"),
         programs=("mfsmaster", "mfschunkserver", "mfsmount"),
         start=moosefs,
+        may_fail={
+            "POINTER.overwrite-second-client": "On a busy machine a reader on the other client got an older pointer "
+            "after a newer one: step 65 after step 68, once in 20,000 overwrites.",
+        },
         undecided=_UNSEEN,
         is_served=True,
         # Its master (336 MB) and its chunk server (139 MB) take nearly all of 512 MiB: the kernel kills the master.

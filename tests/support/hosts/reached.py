@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from tests.support.file_systems.table import FILE_SYSTEMS
 from tests.support.hosts.lab import Done, Step
 from tests.support.hosts.last_words import WORDS
+
+# What the hosts of the labs share.
+(_MOOSEFS,) = (row for row in FILE_SYSTEMS if row.name == "MooseFS")
 
 
 def assert_that_a_large_job_came(done: Done) -> None:
@@ -21,7 +25,8 @@ def assert_that_a_second_client_listed(done: Done) -> None:
     assert run.document["environment"]["second_client"] == "host h3", run.text
     found = {o["subject"]: (o["anomalies"], o["not_run"]) for o in run.document["observations"]}
     assert any("second" in name for name in found), found
-    assert {name: of for name, of in found.items() if "second" in name and of != ([], "")} == {}
+    wrong = {name for name, of in found.items() if "second" in name and of != ([], "")}
+    assert wrong <= {name.partition(".")[2] for name in _MOOSEFS.may_fail}, {name: found[name] for name in wrong}
     assert (done.left, done.shown) == ((), ())
 
 
