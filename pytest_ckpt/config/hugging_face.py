@@ -4,16 +4,29 @@ Field names and defaults are those of the classes of configurations in transform
 sizes (biases, norms, experts) stands in its modeling file there; a row here for each.
 
 A new family needs a public model with its published count in tests/config/test_model_files.py and docs/own_models.md.
+
+A count that is wrong without a word is worse than none. So no family is suggested in place of one that is not known,
+and a field that adds parameters is refused if its family does not count it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from pytest_ckpt.support.errors import nearest
-
 Said = Mapping[str, Any]
+
+# Fields that add parameters: experts, low-rank and linear attention, state-space layers, parts that are not text.
+_ADDS_PARAMETERS = re.compile(
+    r"experts|moe|lora_rank|mlp_only|sparse_step|dense_replace|shared_expert|linear_|mamba|ssm_|conv_|hybrid"
+    r"|layer_types|layers_block_type|index_|nextn|(text|vision|audio|encoder|llm)_config|qk_norm"
+)
+# How tokens reach experts and what training adds to the loss: no parameters.
+_ADDS_NONE = re.compile(r"(^|_)(coef|loss|logits|jitter|capacity|dropout|scaling_factor|freeze|eps|act)($|_)")
+# Multi-token prediction is trained beside the model and is no part of the published counts.
+_BESIDE = frozenset(("num_nextn_predict_layers",))
+_KINDS_OF_ATTENTION = frozenset(("full_attention", "sliding_attention", "chunked_attention"))
 
 # Newer configurations name them as ``dtype``.
 _PRECISIONS = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16"}
@@ -36,10 +49,9 @@ def from_config(given: Said) -> dict[str, Any]:
     kind = given.get("model_type")
     if not isinstance(kind, str) or kind not in _FAMILIES:
         raise ValueError(
-            f"model_type is {kind!r:.60}{nearest(str(kind), _FAMILIES)}; known are {', '.join(_FAMILIES)}. Describe "
-            "another one in a TOML file"
+            f"model_type is {kind!r:.60}; known are {', '.join(_FAMILIES)}. Describe another one in a TOML file"
         )
-    family = _FAMILIES[kind]
+    given, family = _Reading(given), _FAMILIES[kind]
     names = _NAMES | family.names
     fields: dict[str, Any] = {ours: given[theirs] for ours, theirs in names.items() if given.get(theirs) is not None}
     fields |= dict(family.always)
@@ -51,9 +63,39 @@ def from_config(given: Said) -> dict[str, Any]:
         raise ValueError(f"torch_dtype is {precision!r:.40}; known are {', '.join(_PRECISIONS)}")
     fields |= {"tied_embeddings": tied, "weights": precision}
     try:
-        return fields | family.more(given)
+        found = fields | family.more(given)
     except (KeyError, TypeError) as error:
         raise ValueError(f"the fields of a {kind} are expected: {error} is missing or no number") from None
+    if uncounted := [name for name in given if _adds_parameters(name, given[name]) and name not in given.read]:
+        raise ValueError(
+            f"{', '.join(uncounted)} {'adds' if len(uncounted) == 1 else 'add'} parameters that are not counted for "
+            f"the family {kind}. Describe the model in a TOML file"
+        )
+    return found
+
+
+class _Reading(Mapping[str, Any]):
+    """A configuration that remembers which of its fields were ``read``."""
+
+    def __init__(self, said: Said) -> None:
+        self._said, self.read = said, set(_BESIDE)
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._said[name]
+        self.read.add(name)
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._said)
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+
+def _adds_parameters(name: str, value: Any) -> bool:
+    if not value or not _ADDS_PARAMETERS.search(name) or _ADDS_NONE.search(name):
+        return False
+    return not (name == "layer_types" and isinstance(value, list) and set(map(str, value)) <= _KINDS_OF_ATTENTION)
 
 
 _NAMES = {
@@ -116,6 +158,31 @@ def _deepseek(given: Said) -> dict[str, Any]:
     }
 
 
+def _glm4_experts(given: Said) -> dict[str, Any]:
+    return {
+        "biases": ["qkv"] if given.get("attention_bias") else [],
+        "query_key_norm": 2 * _head(given) if given.get("use_qk_norm") else 0,
+        "experts": given["n_routed_experts"],
+        "active_experts": given["num_experts_per_tok"],
+        "shared_experts": given.get("n_shared_experts") or 0,
+        "expert_feed_forward": given["moe_intermediate_size"],
+        "dense_layers": given["first_k_dense_replace"],
+        "router_bias": True,
+    }
+
+
+def _gpt_oss(given: Said) -> dict[str, Any]:
+    # A sink of each head (64 a layer) is left out: a millionth.
+    return {
+        "biases": _ALL_BIASES,
+        "experts": given["num_local_experts"],
+        "active_experts": given.get("num_experts_per_tok") or given["experts_per_token"],
+        "expert_feed_forward": given["intermediate_size"],
+        "feed_forward": 0,
+        "router_bias": True,
+    }
+
+
 def _falcon(given: Said) -> dict[str, Any]:
     if not given.get("parallel_attn", True) or given.get("alibi"):
         raise ValueError("a Falcon without parallel attention or with alibi is not known: describe it in a TOML file")
@@ -141,6 +208,8 @@ _FAMILIES: Mapping[str, _Family] = {
     "mixtral": _Family(more=_mixtral),
     "deepseek_v2": _Family(more=_deepseek),
     "deepseek_v3": _Family(more=_deepseek),
+    "glm4_moe": _Family(more=_glm4_experts),
+    "gpt_oss": _Family(more=_gpt_oss),
     "gemma": _Family(tied=True),
     "gemma2": _Family(always={"norms": 4}, tied=True),
     "phi3": _Family(),
