@@ -51,7 +51,7 @@ def from_config(given: Said) -> dict[str, Any]:
         raise ValueError(
             f"model_type is {kind!r:.60}; known are {', '.join(_FAMILIES)}. Describe another one in a TOML file"
         )
-    given, family = _Reading(given), _FAMILIES[kind]
+    said, given, family = given, _Reading(given), _FAMILIES[kind]
     names = _NAMES | family.names
     fields: dict[str, Any] = {ours: given[theirs] for ours, theirs in names.items() if given.get(theirs) is not None}
     fields |= dict(family.always)
@@ -66,7 +66,7 @@ def from_config(given: Said) -> dict[str, Any]:
         found = fields | family.more(given)
     except (KeyError, TypeError) as error:
         raise ValueError(f"the fields of a {kind} are expected: {error} is missing or no number") from None
-    if uncounted := [name for name in given if _adds_parameters(name, given[name]) and name not in given.read]:
+    if uncounted := [name for name in said if name not in given.read and _adds_parameters(name, said[name])]:
         raise ValueError(
             f"{', '.join(uncounted)} {'adds' if len(uncounted) == 1 else 'add'} parameters that are not counted for "
             f"the family {kind}. Describe the model in a TOML file"

@@ -304,7 +304,7 @@ def test_a_field_that_adds_parameters_is_counted_or_refused(chosen, family: str,
 
 def test_fields_that_add_no_parameters_are_passed_over(chosen) -> None:
     more = {"router_aux_loss_coef": 0.02, "layer_types": ["full_attention", "sliding_attention"],
-            "norm_topk_prob": True, "max_window_layers": 28, "moe_dropout": 0.1, "hidden_act": "silu", "use_cache": True}  # fmt: skip
+            "norm_topk_prob": True, "max_window_layers": 28, "moe_dropout": 0.1, "hidden_act": "silu"}  # fmt: skip
     for name in ("Qwen2.5-7B", "Mixtral-8x7B"):
         config = PUBLIC[name].config
         plain = chosen("public.json", json.dumps(config), "dp=8,zero=3")
