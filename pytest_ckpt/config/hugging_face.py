@@ -23,7 +23,7 @@ _ADDS_PARAMETERS = re.compile(
     r"|layer_types|layers_block_type|index_|nextn|(text|vision|audio|encoder|llm)_config|qk_norm"
 )
 # How tokens reach experts and what training adds to the loss: no parameters.
-_ADDS_NONE = re.compile(r"(^|_)(coef|loss|logits|jitter|capacity|dropout|scaling_factor|freeze|eps|act)($|_)")
+_ADDS_NONE = re.compile(r"(^|_)(coef|loss|logits|jitter|capacity|dropout|scaling_factor|freeze|eps|act|tok|token)($|_)")
 # Multi-token prediction is trained beside the model and is no part of the published counts.
 _BESIDE = frozenset(("num_nextn_predict_layers",))
 _KINDS_OF_ATTENTION = frozenset(("full_attention", "sliding_attention", "chunked_attention"))
