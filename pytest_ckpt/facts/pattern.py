@@ -34,19 +34,26 @@ _MAXIMUM_TEXT = 200
 
 Call = Literal[
     "create", "create new", "truncate and open", "open", "open to read", "write", "read", "allocate", "set size",
-    "fsync", "fdatasync", "close", "rename", "unlink", "fsync directory",
+    "fsync", "fdatasync", "close", "rename", "unlink", "fsync directory", "syncfs",
 ]  # fmt: skip
+OF_DIRECTORY: frozenset[str] = frozenset({"fsync directory", "syncfs"})
+"""Calls that have no file: they flush a directory, or the file system that it is on."""
+Synchronous = Literal["", "O_DSYNC", "O_SYNC"]
 OPENS: frozenset[str] = frozenset({"create", "create new", "truncate and open", "open", "open to read"})
 ON_OPEN: frozenset[str] = frozenset({"write", "read", "allocate", "set size", "fsync", "fdatasync", "close"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PatternFile:
-    """One file of rank ``rank``, which made it. ``kept``: it is there when the save ends."""
+    """One file of rank ``rank``, which made it. ``kept``: it is there when the save ends.
+
+    ``synchronous`` is the flag with which the job opened it to write: each write is durable when it returns.
+    """
 
     rank: int
     bytes: int
     kept: bool = True
+    synchronous: Synchronous = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,13 +111,19 @@ class Pattern:
         return {who: pause for who, pause in found.items() if pause}
 
     def unsynced(self) -> list[int]:
-        """Return the files that stay and have no fsync behind their last change."""
+        """Return the files that stay and that nothing flushes after their last change.
+
+        ``syncfs`` flushes the files of its rank: in a replay, other ranks may be on other hosts.
+        """
         found: set[int] = set()
         for step in self.steps:
             if step.call in {"write", "set size", "allocate"}:
-                found.add(step.file)
+                if step.call != "write" or not self.files[step.file].synchronous:
+                    found.add(step.file)
             elif step.call in {"fsync", "fdatasync"}:
                 found.discard(step.file)
+            elif step.call == "syncfs":
+                found = {number for number in found if self.files[number].rank != step.rank}
         return [number for number in sorted(found) if self.files[number].kept]
 
     def to_text(self) -> str:
@@ -149,18 +162,22 @@ def read_pattern(text: str) -> Pattern:
     return pattern
 
 
+# The last value of a row, which a file may leave out.
+_OPTIONAL = frozenset({"pause_us", "synchronous"})
+
+
 def _rows(records: list[dict[str, Any]]) -> str:
-    """Return rows of values; of steps without a pause, those of versions that knew none."""
+    """Return rows of values, without the last value if it is the default."""
     return ",\n  ".join(
-        json.dumps([value for name, value in record.items() if value or name != "pause_us"]) for record in records
+        json.dumps([value for name, value in record.items() if value or name not in _OPTIONAL]) for record in records
     )
 
 
 def _row(kind: type[Any], row: Any) -> dict[str, Any]:
     names = list(kind.__dataclass_fields__)
-    least = len(names) - ("pause_us" in names)
+    least = len(names) - 1
     if not isinstance(row, list) or not least <= len(row) <= len(names):
-        raise ValueError(f"a row has {least} values ({', '.join(names[:least])}), and one of a step may have pause_us")
+        raise ValueError(f"a row has {least} values ({', '.join(names[:least])}), and may have {names[-1]}")
     return dict(zip(names, row, strict=False))
 
 
@@ -176,6 +193,10 @@ def _check(pattern: Pattern) -> None:
     numbers = [pattern.read_bytes, *pattern.omitted.values()]
     for file in pattern.files:
         numbers += (file.rank, file.bytes)
+        if file.synchronous not in get_args(Synchronous):
+            raise ValueError(
+                f"{file.synchronous!r:.40} is no flag of a synchronous file: O_DSYNC or O_SYNC is expected"
+            )
     for step in pattern.steps:
         numbers += (step.phase, step.rank, step.lane, step.file + 1, step.offset, step.bytes, step.count, step.pause_us)
     if any(type(n) is not int or not 0 <= n <= MAXIMUM_FILE_BYTES for n in numbers):
@@ -208,7 +229,7 @@ def _check_steps(pattern: Pattern) -> None:
         phase_of[who] = step.phase
         if step.count > 1 and not (step.call in {"write", "read"} and step.bytes):
             raise ValueError("only writes and reads of some bytes come in runs")
-        if step.call == "fsync directory":
+        if step.call in OF_DIRECTORY:
             continue
         if not 0 <= step.file < len(pattern.files):
             raise ValueError("a step is on a file that is not there")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.pattern import FORM, OPENS, Pattern, PatternFile, Step, is_small, read_pattern
+from pytest_ckpt.facts.pattern import FORM, OF_DIRECTORY, OPENS, Pattern, PatternFile, Step, is_small, read_pattern
 from pytest_ckpt.recording.files import FileCall, JobFiles
 from pytest_ckpt.recording.strace_log import Threads
 from pytest_ckpt.support.errors import UsageError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.recording.strace_log import TracedCall
 
 _CHANGES = frozenset({"create", "create new", "truncate and open", "write", "set size", "allocate", "rename", "unlink"})
-_FLUSHES = frozenset({"fsync", "fdatasync", "fsync directory"})
+_FLUSHES = frozenset({"fsync", "fdatasync"}) | OF_DIRECTORY
 _CREATES = frozenset({"create", "create new"})
 _MICROSECONDS = 1_000_000
 # What strace itself takes for a call is of this order.
@@ -95,6 +95,7 @@ def pattern_of(
                 rank=ranks[written_by[old][0]],
                 bytes=files.sizes[old] if files.kept[old] else _reach(save, old),
                 kept=files.kept[old],
+                synchronous=files.synchronous[old],
             )
             for old in numbers
         ),

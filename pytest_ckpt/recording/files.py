@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.support.errors import UsageError
 
 if TYPE_CHECKING:
-    from pytest_ckpt.facts.pattern import Call, Pattern
+    from pytest_ckpt.facts.pattern import Call, Pattern, Synchronous
     from pytest_ckpt.recording.strace_log import TracedCall
 
 WRITES = frozenset({"write", "pwrite64", "writev", "pwritev", "pwritev2"})
@@ -65,7 +65,7 @@ class _Open:
 class JobFiles:
     """Takes calls in their order; what they came to stands in its fields.
 
-    ``sizes`` and ``kept`` are by number. ``other_reads`` counts bytes by the size of the reads, on files that were not
+    ``sizes``, ``kept`` and ``synchronous`` are by number. ``other_reads`` counts bytes by the size of the reads, on files that were not
     made in the recording. ``omitted`` counts calls that a pattern does not hold,
     ``moved_in`` renames of what was written elsewhere.
     """
@@ -75,6 +75,7 @@ class JobFiles:
     acts: list[FileCall] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     kept: list[bool] = field(default_factory=list)
+    synchronous: list[Synchronous] = field(default_factory=list)
     omitted: Counter[str] = field(default_factory=Counter)
     moved_in: int = 0
     other_reads: Counter[int] = field(default_factory=Counter)
@@ -120,6 +121,7 @@ class JobFiles:
             self.numbers[path] = len(self.sizes)
             self.sizes.append(0)
             self.kept.append(True)
+            self.synchronous.append("")
         number = self.numbers[path]
         truncates = call.name == "creat" or "O_TRUNC" in flags
         name: Call = "open"
@@ -133,8 +135,8 @@ class JobFiles:
             self.sizes[number] = 0
         if "O_DIRECT" in flags:
             self.omitted["opens with O_DIRECT, replayed without"] += 1
-        if _SYNCHRONOUS.search(flags) and name != "open to read":
-            self.omitted["opens with O_SYNC or O_DSYNC, replayed without"] += 1
+        if (found := _SYNCHRONOUS.search(flags)) and name != "open to read":
+            self.synchronous[number] = "O_SYNC" if found[0] == "O_SYNC" else "O_DSYNC"
         self._open[key] = _Open(file=number, appends="O_APPEND" in flags)
         self._act(call, name, number)
 
@@ -143,7 +145,7 @@ class JobFiles:
         key = (self.process(call.thread), number)
         if call.name == "syncfs":
             if self._is_below(path):
-                self.omitted["flushes of the whole file system (syncfs), not replayed"] += 1
+                self._act(call, "syncfs", -1)
             return
         if call.name.startswith("dup") or call.name == "fcntl":
             # Python's os.dup is an fcntl; other commands than F_DUPFD and F_DUPFD_CLOEXEC make no descriptor.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -95,10 +96,14 @@ def _commit(pattern: Pattern) -> Iterator[str]:
 def _durability(pattern: Pattern) -> Iterator[str]:
     kept, never = [file for file in pattern.files if file.kept], pattern.unsynced()
     directories = sum(step.call == "fsync directory" for step in pattern.steps)
-    files = "every file is fsynced behind its last write"
+    files = "every file is flushed after its last write"
     if never:
-        files = f"{len(never)} of {counted(len(kept), 'file')} not fsynced behind the last write"
-    yield f"durability: {files}, {counted(directories, 'fsync')} of directories"
+        files = f"{len(never)} of {counted(len(kept), 'file')} not flushed after the last write"
+    whole = sum(step.call == "syncfs" for step in pattern.steps)
+    flags = Counter(file.synchronous for file in kept if file.synchronous)
+    opened = "".join(f", {counted(count, 'file')} opened with {flag}" for flag, count in sorted(flags.items()))
+    of_all = f", {counted(whole, 'flush', 'flushes')} of the file system by syncfs" if whole else ""
+    yield f"durability: {files}{opened}, {counted(directories, 'fsync')} of directories{of_all}"
 
 
 def _load(pattern: Pattern) -> Iterator[str]:

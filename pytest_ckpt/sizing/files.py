@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_ckpt.facts.file_rules import FileRule
-    from pytest_ckpt.facts.pattern import Pattern
+    from pytest_ckpt.facts.pattern import Pattern, Synchronous
     from pytest_ckpt.sizing.models import Layout, RankLayout
 
 CONTENT = "content"
@@ -167,6 +167,7 @@ class ReplayedFile(NamedTuple):
     """File ``number`` of a pattern as a rank writes it: its last name, bytes then and now, how often it is renamed.
 
     ``passing`` are the names that it has before the last rename, in turn, or for good where it does not stay.
+    ``synchronous`` is the flag with which it is opened to be written.
     """
 
     number: int
@@ -177,6 +178,7 @@ class ReplayedFile(NamedTuple):
     bytes: int
     is_small: bool
     kept: bool
+    synchronous: Synchronous
 
     def name_before(self, renames: int) -> str:
         """Return its name while so many renames of it are still to come."""
@@ -211,6 +213,7 @@ def replayed_files(text: str, rank: int, rank_bytes: int) -> tuple[ReplayedFile,
             bytes=sizes.get(number, _other_bytes(pattern, number, rank_bytes, total)),
             is_small=number not in sizes,
             kept=pattern.files[number].kept,
+            synchronous=pattern.files[number].synchronous,
         )
         for place, number in enumerate(own)
     )

@@ -43,6 +43,8 @@ def test_what_a_thread_pauses_is_added_up() -> None:
         (changed(steps=[[0, 0, 0, "create", 0, 0, 0, 1], [0, 0, 0, "write", 0, 0, 100_000, 9]]), "beyond the end"),
         (changed(steps=[[0, 9, 0, "create", 0, 0, 0, 1]]), "rank or lane"),
         (changed(steps=[[0, 0, 0, "fsync directory", -1, 0, 0, 10**12]]), "come in runs"),
+        (changed(steps=[[0, 0, 0, "syncfs", -1, 0, 0, 10**12]]), "come in runs"),
+        (changed(files=[[0, 100_000, True, "O_TRUNC"]]), "no flag of a synchronous file"),
         (changed(steps=[[0, 0, 0]]), "a row has 8 values"),
         (changed(steps=[[0, 0, 0, "create", 0, 0, 0, 1, 10**13]]), "pauses for more than an hour"),
         ("[" * 5000, "too deep"),

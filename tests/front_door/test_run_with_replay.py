@@ -83,7 +83,9 @@ def test_the_certificate_names_the_pattern_and_what_the_job_leaves_out(replayed:
     assert listed.startswith("engine replay replays job.pattern.json (digest ")
     assert listed in (replayed.report / "certificate.html").read_text()
     facts = replayed.measurement(OWN)["engine_facts"]
-    assert facts["the job itself"] == "2 of 4 files without fsync after the last write, 1 fsyncs of directories"
+    assert facts["the job itself"] == (
+        "2 of 4 files not flushed after the last write, 1 fsyncs of directories, 0 flushes of the file system by syncfs"
+    )
     assert facts["load"].startswith("each rank its own files, in reads of 100,000 bytes")
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from pytest_ckpt.facts.pattern import Pattern
+from pytest_ckpt.facts.pattern import Pattern, read_pattern
 from pytest_ckpt.recording.build import pattern_of
 from pytest_ckpt.recording.strace_log import read_log
+from pytest_ckpt.report.pattern import pattern_lines
 
 DATA, OTHER = "/d/data", "/d/other"
 
@@ -181,14 +182,28 @@ def test_a_descriptor_made_by_fcntl_is_one_place_in_the_file(command):
     assert [(step.offset, step.bytes) for step in pattern.steps if step.call == "write"] == [(0, 100), (40, 10)]
 
 
-def test_other_ways_to_make_files_durable_are_counted_as_left_out():
+def test_files_that_are_opened_synchronously_and_flushes_of_the_file_system_are_recorded():
     calls = [(7, opened(DATA, "O_WRONLY|O_CREAT|O_TRUNC|O_DSYNC", 3)), (7, written(DATA, 100))]
     calls += [(7, opened(OTHER, "O_WRONLY|O_CREAT|O_TRUNC|O_SYNC", 4)), (7, "syncfs(4</d/other>) = 0")]
     calls += [(7, "syncfs(9</elsewhere>) = 0"), (7, f"close(4<{OTHER}>) = 0"), (7, f"close(3<{DATA}>) = 0")]
-    assert recorded(*calls).omitted == {
-        "opens with O_SYNC or O_DSYNC, replayed without": 2,
-        "flushes of the whole file system (syncfs), not replayed": 1,
-    }
+    pattern = recorded(*calls)
+    assert (pattern.omitted, pattern.unsynced()) == ({}, [])
+    assert {file.synchronous for file in pattern.files} == {"O_DSYNC"}
+    (line,) = (line for line in pattern_lines(pattern) if line.startswith("durability"))
+    assert line == (
+        "durability: every file is flushed after its last write, 1 file opened with O_DSYNC, 0 fsyncs of directories"
+    )
+
+
+def test_a_flush_of_the_file_system_flushes_every_file_of_its_rank():
+    calls = [(7, opened(DATA, "O_WRONLY|O_CREAT|O_TRUNC", 3)), (7, written(DATA, 100)), (7, f"close(3<{DATA}>) = 0")]
+    calls += [(7, opened(OTHER, "O_WRONLY|O_CREAT|O_TRUNC|O_SYNC", 4)), (7, written(OTHER, 50, 4))]
+    without = recorded(*calls)
+    assert [without.files[number].bytes for number in without.unsynced()] == [100]
+    pattern = recorded(*calls, (7, "syncfs(5</d>) = 0"), (7, "syncfs(9</elsewhere>) = 0"))
+    assert (of(pattern).count("syncfs"), pattern.unsynced(), pattern.omitted) == (1, [], {})
+    assert sorted(file.synchronous for file in pattern.files) == ["", "O_SYNC"]
+    assert read_pattern(pattern.to_text()) == pattern
 
 
 def test_a_log_without_paths_of_descriptors_is_refused_for_that():

@@ -76,7 +76,7 @@ def test_show_says_it_in_words(recorded: tuple[str, str], tmp_path: Path, capsys
         "  file 0 (2.86 MiB): create, 3 writes of 1,000,000 bytes, fsync, close",
         "  waits for all ranks, then",
         "commit: rank 0 renames a file when all others have ended",
-        "durability: 1 of 4 files not fsynced behind the last write, 0 fsyncs of directories",
+        "durability: 1 of 4 files not flushed after the last write, 0 fsyncs of directories",
         "load: none recorded",
         "pauses: none recorded",
     ):

@@ -75,12 +75,13 @@ class ReplayEngine:
         read = "the size that the job read by" if self._pattern.read_bytes else "no load was recorded"
         unsynced, kept = len(self._pattern.unsynced()), sum(file.kept for file in self._pattern.files)
         directories = sum(step.call == "fsync directory" for step in self._pattern.steps)
+        whole = sum(step.call == "syncfs" for step in self._pattern.steps)
         pauses = self._pattern.pauses_us() if self._has_pauses else {}
         pause = max(pauses.values(), default=0) / _MICROSECONDS
         told = {"pauses": f"as recorded, {pause:.3f} s of a thread at most, within every save"} if pause else {}
         return told | {
-            "the job itself": f"{unsynced} of {kept} files without fsync after the last write, {directories} fsyncs of "
-            "directories",
+            "the job itself": f"{unsynced} of {kept} files not flushed after the last write, {directories} fsyncs of "
+            f"directories, {whole} flushes of the file system by syncfs",
             "save": f"the calls of {ranks} recorded ranks on {self._group.size}{others}; places and lengths scaled",
             "load": f"each rank its own files, in reads of {self._pattern.read_bytes or _READ_BYTES:,} bytes ({read})",
             "added": f"fsync of each file once more and of the directory, in every save: {added * 1000:.1f} ms at most",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from pytest_ckpt.facts.across_hosts import SEEN_WITHIN_SECONDS
-from pytest_ckpt.facts.pattern import Step
+from pytest_ckpt.facts.pattern import Step, Synchronous
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.sizing.files import ReplayedFile
 from pytest_ckpt.targets.posix.direct_io import BLOCK_BYTES, NOT_OFFERED, DirectFile, DirectSupport
@@ -33,6 +33,7 @@ _OPEN_FLAGS = {
     "open": os.O_RDWR,
     "open to read": os.O_RDONLY,
 }
+_SYNCHRONOUS: Mapping[Synchronous, int] = {"": 0, "O_DSYNC": os.O_DSYNC, "O_SYNC": os.O_SYNC}
 
 _POLL_SECONDS = 0.001
 
@@ -176,6 +177,16 @@ def _allocate(descriptor: int, size: int) -> None:
             raise OSError(number, os.strerror(number))
 
 
+def _sync_file_system(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if _libc.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(directory))
+    finally:
+        os.close(descriptor)
+
+
 class PosixCalls:
     """The files of one save in ``directory``; ``data`` is what each is to hold, by its number.
 
@@ -209,6 +220,8 @@ class PosixCalls:
         """Make the calls of a step."""
         if step.call == "fsync directory":
             sync_directory(self._directory)
+        elif step.call == "syncfs":
+            _sync_file_system(self._directory)
         else:
             self._make[step.call](step, self._files[step.file])
 
@@ -224,8 +237,8 @@ class PosixCalls:
     def _top(self, step: Step) -> int:
         return (self._open[step.file] or self._to_read[step.file])[-1]
 
-    def _begin(self, step: Step, _: ReplayedFile) -> None:
-        flags = _OPEN_FLAGS[step.call] | os.O_CLOEXEC | os.O_NOFOLLOW
+    def _begin(self, step: Step, file: ReplayedFile) -> None:
+        flags = _OPEN_FLAGS[step.call] | _SYNCHRONOUS[file.synchronous] | os.O_CLOEXEC | os.O_NOFOLLOW
         opened = self._to_read if step.call == "open to read" else self._open
         opened[step.file].append(os.open(self._path(step.file), flags, 0o644))
 
