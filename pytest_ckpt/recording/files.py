@@ -65,9 +65,9 @@ class _Open:
 class JobFiles:
     """Takes calls in their order; what they came to stands in its fields.
 
-    ``sizes``, ``kept`` and ``synchronous`` are by number. ``other_reads`` counts bytes by the size of the reads, on files that were not
-    made in the recording. ``omitted`` counts calls that a pattern does not hold,
-    ``moved_in`` renames of what was written elsewhere.
+    ``sizes``, ``kept`` and ``synchronous`` are by number. ``other_reads`` counts bytes by the size of the reads, on
+    files that were not made in the recording. ``omitted`` counts calls that a pattern does not hold, ``moved_in``
+    renames of what was written elsewhere.
     """
 
     under: str

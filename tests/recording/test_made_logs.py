@@ -182,16 +182,17 @@ def test_a_descriptor_made_by_fcntl_is_one_place_in_the_file(command):
     assert [(step.offset, step.bytes) for step in pattern.steps if step.call == "write"] == [(0, 100), (40, 10)]
 
 
-def test_files_that_are_opened_synchronously_and_flushes_of_the_file_system_are_recorded():
+def test_files_that_are_opened_synchronously_are_recorded_as_such():
     calls = [(7, opened(DATA, "O_WRONLY|O_CREAT|O_TRUNC|O_DSYNC", 3)), (7, written(DATA, 100))]
-    calls += [(7, opened(OTHER, "O_WRONLY|O_CREAT|O_TRUNC|O_SYNC", 4)), (7, "syncfs(4</d/other>) = 0")]
-    calls += [(7, "syncfs(9</elsewhere>) = 0"), (7, f"close(4<{OTHER}>) = 0"), (7, f"close(3<{DATA}>) = 0")]
+    calls += [(7, opened(OTHER, "O_WRONLY|O_CREAT|O_TRUNC|O_SYNC", 4))]
+    calls += [(7, written(OTHER, 50, 4)), (7, f"close(4<{OTHER}>) = 0"), (7, f"close(3<{DATA}>) = 0")]
     pattern = recorded(*calls)
     assert (pattern.omitted, pattern.unsynced()) == ({}, [])
-    assert {file.synchronous for file in pattern.files} == {"O_DSYNC"}
+    assert {file.bytes: file.synchronous for file in pattern.files} == {100: "O_DSYNC", 50: "O_SYNC"}
     (line,) = (line for line in pattern_lines(pattern) if line.startswith("durability"))
     assert line == (
-        "durability: every file is flushed after its last write, 1 file opened with O_DSYNC, 0 fsyncs of directories"
+        "durability: every file is flushed after its last write, 1 file opened with O_DSYNC, 1 file opened with O_SYNC, "
+        "0 fsyncs of directories"
     )
 
 
