@@ -191,8 +191,8 @@ def test_files_that_are_opened_synchronously_are_recorded_as_such():
     assert {file.bytes: file.synchronous for file in pattern.files} == {100: "O_DSYNC", 50: "O_SYNC"}
     (line,) = (line for line in pattern_lines(pattern) if line.startswith("durability"))
     assert line == (
-        "durability: every file is flushed after its last write, 1 file opened with O_DSYNC, 1 file opened with O_SYNC, "
-        "0 fsyncs of directories"
+        "durability: every file is flushed after its last write, 1 file opened with O_DSYNC, "
+        "1 file opened with O_SYNC, 0 fsyncs of directories"
     )
 
 
