@@ -1,8 +1,8 @@
-"""Runs the commands that change the storage, in a process that outlives the one that asked.
+"""Runs the commands that change the storage, in a process that outlives the controller.
 
-``python -m pytest_ckpt.launching.command_keeper`` reads its commands and the name of one a line, and writes what came
-of each as a line of JSON. When nobody asks any more, also because the run was killed, it repairs what is broken and
-removes a snapshot that is there. Every line goes to a log, too, which tells what happened after the end of the run.
+``python -m pytest_ckpt.launching.command_keeper`` reads its commands first, then the name of one command per line. It
+writes the result of each command as a line of JSON. When its input ends, also because the run was killed, it repairs
+the storage and removes an existing snapshot. It writes every line to a log too, which covers the time after the run.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ LONGEST_UPGRADE_SECONDS = 6 * 3600.0
 
 
 def run_command(command: Command, words: str, limit_seconds: float, *more: str) -> CommandRun:
-    """Run a command without a shell, with ``more`` words at its end.
+    """Run a command without a shell, with the words of ``more`` appended.
 
-    One that does not end in ``limit_seconds`` is killed with all that it started; an upgrade goes on, and is given up.
-    What it leaves running when it ends, such as a server that it started again, goes on.
+    A command that exceeds ``limit_seconds`` is killed with its child processes. An upgrade is not killed, but no longer
+    waited for. A process that the command leaves running, such as a restarted server, is not ended.
     """
     began = time.monotonic()
-    # Files, not pipes: who leaves a server behind would keep a pipe open for as long as that runs.
+    # Files instead of pipes: a server that the command leaves running would keep a pipe open.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         try:
             process = subprocess.Popen(
@@ -85,13 +85,13 @@ def _tail(file: IO[bytes], maximum: int) -> str:
 
 
 class CommandKeeper:
-    """The process, as the controller has it. ``close`` returns when all is repaired or removed, or cannot be.
+    """The process as seen by the controller. ``close`` returns when everything is repaired or removed, or cannot be.
 
-    Where that process is gone, each command that it was asked for, and what it owes, ends as one that did not run well.
+    If the process has ended, each requested command, and each command that it owes, has the result "did not run well".
     """
 
     def __init__(self, commands: Mapping[Command, str], limit_seconds: float, log: Path) -> None:
-        # A session of its own, without the mark of the run: Ctrl-C and the end of the run leave it to repair.
+        # A new session without the mark of the run, so that Ctrl-C and the end of the run do not interrupt a repair.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pytest_ckpt.launching.command_keeper", str(log), str(limit_seconds)],
             cwd=PACKAGE_HOME,
@@ -114,9 +114,9 @@ class CommandKeeper:
         self._say(command)
 
     def ended(self, data: bytes) -> list[CommandRun]:
-        """Return what came of the commands of which the process told in ``data``, which was read from it.
+        """Return the results of the commands that ``data``, read from the process, reports.
 
-        No data are the end of that process: it runs nothing any more.
+        Empty data mean that the process has ended.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         runs = [from_plain(CommandRun, json.loads(line)) for line in lines]
@@ -127,7 +127,7 @@ class CommandKeeper:
         return runs if data else runs + self._never_ended()
 
     def close(self) -> list[CommandRun]:
-        """Have done what must be, wait for it, and return what came of commands that nobody was told of yet."""
+        """Run the owed command, wait for it, and return the results that were not yet reported."""
         with contextlib.suppress(OSError):
             assert self._process.stdin
             self._process.stdin.close()
@@ -143,14 +143,14 @@ class CommandKeeper:
         return left
 
     def waits_for(self) -> str:
-        """Return which commands run, and since when; empty where none does."""
+        """Return the running command and its start time; empty if no command runs."""
         now = time.monotonic()
         return "; ".join(
             f"the {command} command: {format_seconds(round(now - at))}" for command, at in self._asked.items()
         )
 
     def _read_all(self) -> bytes:
-        """Return all that the process tells until it ends."""
+        """Return everything that the process writes until it ends."""
         data = b""
         while True:
             if not select.select([self.descriptor], [], [], waits.LOOK_SECONDS)[0]:
@@ -162,7 +162,7 @@ class CommandKeeper:
             data += piece
 
     def _never_ended(self) -> list[CommandRun]:
-        """Return what came of commands that were asked for when the process has ended: nobody knows."""
+        """Return the results of commands that were requested before the process ended: their outcome is unknown."""
         now, output = time.monotonic(), f"{self._death()}, and what it had started may go on"
         runs = [
             CommandRun(command=command, seconds=now - at, exit_code=None, output=output)
@@ -178,14 +178,14 @@ class CommandKeeper:
 
     def _say(self, line: str) -> None:
         assert self._process.stdin
-        # One that is gone hears nothing; the end of what it tells says so.
+        # A write to an ended process fails; the end of its output reports that.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
 
 
 class _Served:
-    """The commands of one launch, in the process that runs them. ``owed`` is the one that must still be run."""
+    """The commands of one launch, in the process that runs them. ``owed`` is the command that must still run."""
 
     def __init__(self, commands: Mapping[str, str], limit_seconds: float, log: Path) -> None:
         self._commands, self._limit, self._log = commands, limit_seconds, log
@@ -196,7 +196,7 @@ class _Served:
         self.owed: Command | None = None
 
     def run(self, command: Command) -> None:
-        """Run a command and tell what came of it; an upgrade goes on meanwhile."""
+        """Run a command and report its result; an upgrade runs in the background."""
         if command == "upgrade":
             self._began = time.monotonic()
             self._upgrade = threading.Thread(target=self._run, args=(command,), daemon=True)
@@ -205,7 +205,7 @@ class _Served:
             self._run(command)
 
     def finish(self) -> None:
-        """Run what is owed; say so where an upgrade goes on."""
+        """Run the owed command; report an upgrade that is still running."""
         if self.owed:
             self._run(self.owed)
         if self._upgrade and self._upgrade.is_alive():
@@ -219,7 +219,7 @@ class _Served:
         run = run_command(command, self._commands[command], limit, *([self._clone] if command == "remove" else []))
         if command == "snapshot":
             self._clone = run.output if run.is_good else ""
-        # Also a break command that fails may have broken something; a snapshot that nobody can name cannot be removed.
+        # A fault command that fails may have changed something too; a snapshot without a name cannot be removed.
         self.owed = _OWED.get(command) if command != "snapshot" or self._clone else None
         self._tell(run)
 
@@ -232,7 +232,7 @@ class _Served:
 
 
 def main() -> int:
-    """Serve until nobody asks any more, then run what is owed."""
+    """Serve until the input ends, then run the owed command."""
     log, limit = Path(sys.argv[1]), float(sys.argv[2])
     served = _Served(json.loads(sys.stdin.readline() or "{}"), limit, log)
     for line in sys.stdin:

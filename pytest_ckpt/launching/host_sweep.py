@@ -32,7 +32,7 @@ _DAEMONS = ("prted", "prterun", "mpiexec", "mpirun")
 
 
 def main() -> int:
-    """End them, and say which stay."""
+    """End the processes, and print which ones remain."""
     run_id = os.environ[MARK].removesuffix(SWEEP)
     of_a_rank = len(sys.argv) > 1
     launch = os.environ.get(LAUNCH, "") if of_a_rank else ""

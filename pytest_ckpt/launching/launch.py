@@ -54,20 +54,20 @@ _TICK_SECONDS = 0.25
 _TRIES = 3
 # One that is silent takes the deadline each time. Over hosts a firewall may be why, or the queue of a scheduler.
 _SILENT_TRIES_ON_THIS_HOST = 2
-# More than any launcher says of how it ended.
+# Longer than the last words of any launcher.
 _MAXIMUM_SAID = 10_000
 _LEAVE_SECONDS = 10.0
 
 
 def bytes_of_log(processes: int) -> int:
-    """Return how many bytes the log of one of so many processes may have: 64 MiB all together where they are few."""
+    """Return the maximum bytes of one log among ``count`` processes: 64 MiB for all of them if they are few."""
     return max(_MINIMUM_BYTES, min(_MAXIMUM_BYTES, _ALL_BYTES // (processes + 1)))
 
 
 class BoundedLog:
-    """Appends lines to a file of at most so many bytes; beyond them lines in the middle are left out, and counted.
+    """Appends lines to a file of limited size; if it is full, lines in the middle are left out and counted.
 
-    Lines are held until `flush`: ranks by the thousand tell a little each, many times a second.
+    Lines are buffered until `flush`: thousands of ranks write short lines many times a second.
     """
 
     def __init__(self, file: Path, maximum_bytes: int) -> None:
@@ -86,7 +86,7 @@ class BoundedLog:
         self._held.append(line + "\n")
 
     def flush(self) -> None:
-        """Bring the lines that are held into the file."""
+        """Write the buffered lines to the file."""
         if not self._held:
             return
         with self._file.open("a", encoding="utf-8", errors="backslashreplace") as log:
@@ -100,7 +100,7 @@ class BoundedLog:
         """Keep a quarter of the bytes from either end, so that it is long until the next time."""
         lines = self._file.read_text(encoding="utf-8").splitlines(keepends=True)
         if self._left_out:
-            # The sentence of the last time stands behind the beginning, which is the same again.
+            # The sentence of the last flush follows the beginning, which has not changed.
             lines.pop(len(_first(lines, self._maximum // 4)))
         head = _first(lines, self._maximum // 4)
         tail = _first(lines[:0:-1], self._maximum // 4)[::-1]
@@ -129,7 +129,7 @@ class KeptLogs:
         return self._logs[name]
 
     def flush(self) -> None:
-        """Bring the lines that are held into the files."""
+        """Write the buffered lines to the files."""
         for log in self._logs.values():
             log.flush()
 
@@ -152,7 +152,7 @@ def _first(lines: list[str], maximum_bytes: int) -> list[str]:
 
 
 def keep_command(directory: Path, redactor: Redactor, command: list[str], environment: Mapping[str, str]) -> None:
-    """Keep the command and what was set for it; the rest of the environment may hold secrets."""
+    """Keep the command and the variables set for it; the rest of the environment may contain secrets."""
     (directory / "command").write_text(shlex.join(redactor.plain(command)) + "\n")
     added = sorted(k for k, v in environment.items() if os.environ.get(k) != v)
     removed = sorted(k for k in os.environ if k not in environment)
@@ -162,7 +162,7 @@ def keep_command(directory: Path, redactor: Redactor, command: list[str], enviro
 
 @dataclass(kw_only=True, slots=True)
 class StartedRanks:
-    """What `started` made. ``numbers`` says which rank a connection is of, ``waiting`` which wait for another job."""
+    """What `started` made. ``numbers`` maps a connection to its rank; ``waiting`` are those without a job."""
 
     process: subprocess.Popen[bytes]
     callers: Listener
@@ -175,9 +175,9 @@ class StartedRanks:
     _lines: dict[int, bytes] = field(default_factory=dict)
 
     def read(self, stream: int) -> list[str]:
-        """Return the whole lines that have arrived on an output of the launcher.
+        """Return the complete lines that have arrived on an output of the launcher.
 
-        At its end it is none any more, and what it said last is a line even without an end.
+        At the end of the output, an unfinished last line counts as a line.
         """
         try:
             data = os.read(stream, _READ_BYTES)
@@ -213,7 +213,7 @@ def listener_of(launcher: Launcher, processes: int) -> Listener:
 def started(
     command: list[str], environment: dict[str, str], callers: Listener, scratch: ScratchDirectory | None
 ) -> StartedRanks:
-    """Start a launcher; what it starts calls back ``callers``. Its directory ``scratch``, if any, goes with it."""
+    """Start a launcher whose processes call back ``callers``. Its directory ``scratch``, if any, is removed with it."""
     process = subprocess.Popen(
         tied_to_this_process(command),
         stdin=subprocess.DEVNULL,
@@ -235,9 +235,9 @@ def started(
 
 
 class Launch:
-    """Starts the ranks of a job and reports what they tell. ``directory`` is created and keeps the evidence.
+    """Starts the ranks of a job and forwards their reports. ``directory`` is created and keeps the evidence.
 
-    Ranks of a job that is followed stay, and take the next job that is run with as many.
+    If another job follows, the ranks stay and take the next job with the same number of ranks.
     """
 
     def __init__(self, launcher: Launcher, run_id: str, directory: Path, redactor: Redactor) -> None:
@@ -264,14 +264,14 @@ class Launch:
         say: Callable[[str], None] = lambda text: None,
         checkpoints: Sequence[PlannedCheckpoint] = (),
     ) -> Failure | None:
-        """Run the job to its end. Return None when all of it was done, else why it ended.
+        """Run the job to its end. Return None if all of it was done, else the reason why it ended.
 
         ``checkpoints`` are those that the job measures: an operation that takes many times its limit is ended.
 
-        ``listener`` hears every event of rank 0, ``tick`` is called several times a second. A launcher that ends before
-        any rank has reported is tried again, twice at most; one that is silent until the deadline, once, where all is
-        on this host; and ranks that waited and do not go on are started again. ``say`` is told of it, and the
-        launcher's log. A KeyboardInterrupt is let through when no rank is left.
+        ``listener`` receives every event of rank 0; ``tick`` is called several times a second. A launcher that ends
+        before any rank has reported is started again, at most twice. A launcher that is silent until the deadline is
+        started again once, if all ranks are on this host. Waiting ranks that do not continue are started again. ``say``
+        and the launcher's log receive a notice of each. A KeyboardInterrupt passes through when no rank is left.
         """
         if not self._logs:
             self._logs = KeptLogs(self._directory, job.processes)
@@ -299,7 +299,7 @@ class Launch:
         return silent if watch.is_silent else _TRIES
 
     def answer(self, word: Any) -> None:
-        """Tell rank 0 something while it works; a rank that is gone hears nothing."""
+        """Send a message to rank 0 while it works; if the rank has ended, do nothing."""
         if self._ranks and self._ranks.rank_0:
             self._ranks.rank_0.send(word)
 
@@ -312,7 +312,7 @@ class Launch:
             self._logs.are_now_in(directory)
 
     def end(self) -> None:
-        """End ranks that wait: they are asked to, then made to. Nothing happens where none do."""
+        """End waiting ranks: by a message first, then by a signal. Without waiting ranks, do nothing."""
         ranks = self._ranks
         if ranks is None:
             return
@@ -425,14 +425,14 @@ class Launch:
                     waits.look()
                     if hung := watch.hung():
                         return hung
-            # What ranks told before they ended may still be on its way through this host.
+            # Messages that ranks sent before they ended may still be in this host's buffers.
             while self._hear(ranks, job, watch, listener):
                 pass
         ranks.waiting.clear()
         return watch.ended(ranks.process.wait(), "\n".join(self._launcher_says))
 
     def _hear(self, ranks: StartedRanks, job: Job, watch: RankWatchdog, listener: OnEvent) -> bool:
-        """Take in what ranks have told on their connections; return whether there was anything."""
+        """Read the messages that have arrived on the connections of ranks; return whether there were any."""
         words = ranks.callers.take()
         for rank, word in words:
             if word == END:
@@ -449,7 +449,7 @@ class Launch:
                 try:
                     event = event_from_plain(word)
                 except ValueError as error:
-                    # Another version of this package: what it cannot say is missed, and decides.
+                    # Another version of this package: the messages that it does not know are missing, and that decides.
                     self._log("launcher", self._redactor.text(f"a rank told something that is not known: {error}"))
                     continue
                 if isinstance(event, Hello) and event.rank is not None:

@@ -80,7 +80,7 @@ class LaunchContext:
         return self.area
 
     def end_left_over(self) -> str:
-        """End what is left of the run, on all its hosts; return why something of it may still write, empty: nothing."""
+        """End the remaining processes of the run on all its hosts; return why one may still write, or nothing."""
         if stuck := end_marked(self.run_id):
             pids = ", ".join(map(str, stuck))
             return f"processes {pids} are blocked in the kernel and may still write"
@@ -114,7 +114,7 @@ class LaunchContext:
 
 @functools.cache
 def _vocabulary() -> frozenset[str]:
-    """Return the words of our own tables, and those that a value in a run's files may be; none of a run's own plan."""
+    """Return the words of our own tables that a value in a run's files may have, without the words of the plan."""
     kinds = (Measurement, Observation, Verdict, Environment)
     found = {word for kind in kinds for word in _literals(kind, set())}
     found |= {engine.name for engine in BUILT_IN} | {strategy.name for strategy in STRATEGIES} | set(SUITES)

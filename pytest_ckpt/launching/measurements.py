@@ -36,11 +36,11 @@ from pytest_ckpt.support import waits
 from pytest_ckpt.targets.posix.second_mount import through_second_mount
 
 HOOKS_LOG = "hooks.log"
-"""In the directory of a launch: what the author of a plugin needs to know of a hook that failed."""
+"""In the directory of a launch: for the author of a plugin, the details of a hook that failed."""
 
 
 class Measurements:
-    """Hands out the measurements of one run, from the files in its directory; makes those that are not there yet."""
+    """Returns the measurements of one run from the files in its directory; makes those that do not exist yet."""
 
     def __init__(
         self, context: LaunchContext, observer: Observer, hooks: LaunchHooks, waiting: Launch | None = None
@@ -54,13 +54,13 @@ class Measurements:
         self._wanted = {c.subject for c in context.plan.runnable}
 
     def want(self, subjects: set[Subject]) -> None:
-        """Limit what is measured to the subjects that will be asked for."""
+        """Restrict the measurements to the subjects that will be requested."""
         self._wanted &= subjects
 
     def measurement(self, subject: Subject | str) -> Measurement:
-        """Return the facts about a subject that can run; launch the ranks when nobody has measured it yet.
+        """Return the facts about a subject that can run; start the ranks if it is not measured yet.
 
-        One launch serves every wanted subject with the same number of ranks that is not there yet.
+        One launch measures every wanted subject with the same number of ranks that is not measured yet.
         """
         subject = Subject.from_text(subject) if isinstance(subject, str) else subject
         with self._lock():
@@ -78,10 +78,10 @@ class Measurements:
         return self._read(subject)
 
     def with_own_launch(self, subject: Subject | str, name: Pattern) -> Measurement:
-        """Return the facts about a subject, with what was seen when commands changed the storage.
+        """Return the facts about a subject, with the results of the patterns in which commands change the storage.
 
-        That is measured after everything else, what breaks something last: what the storage rebuilds then would slow
-        any other measurement.
+        These patterns are measured last, those with a fault at the very end: a rebuild of the storage would slow any
+        other measurement.
         """
         subject = Subject.from_text(subject) if isinstance(subject, str) else subject
         for planned in self._context.plan.runnable:
@@ -105,7 +105,7 @@ class Measurements:
             directory = f"launches/{self._launches() + 1}"
             launch = LaunchWithCommands(row, self._context, planned, directory, self._observer)
             try:
-                # Nothing of this subject is made anew: what is to be kept stays.
+                # This start measures nothing of the subject again, so its kept files stay.
                 if broke := self._tidy(()) or self._hook(directory, lambda: self._hooks.before((str(subject),))):
                     launch.end(broke)
                 else:
@@ -126,9 +126,9 @@ class Measurements:
         return len(list((self._context.directory / "launches").glob("[0-9]*")))
 
     def _tidy(self, planned: Sequence[PlannedCheckpoint]) -> Failure | None:
-        """End and remove what a launch before left that did not come to its end: its space and names are needed.
+        """End and remove the remains of an earlier, interrupted launch: its space and names are needed.
 
-        Return why no launch may follow: one beside ranks that still write would measure them, too.
+        Return why no launch may follow: a launch while older ranks still write would measure those ranks too.
         """
         if not self._launches():
             return None
@@ -183,7 +183,7 @@ class Measurements:
                 self._show(subjects, launch_name)
 
     def _launch(self, job: Job, directory: Path) -> Launch:
-        """Return what runs a job: the ranks that wait, where they are as many, or a launch of its own."""
+        """Return the runner of a job: the waiting ranks if their number fits, or a new launch."""
         launch, self._waiting = self._waiting, None
         if launch and launch.waiting == job.processes:
             launch.move_to(directory)
@@ -237,7 +237,7 @@ class Measurements:
         return lambda subject: self._context.directory / launch_name / f"{subject.slug}.json"
 
     def _file(self, subject: Subject) -> Path:
-        """Return the file that this start writes: beside that of an earlier start where patterns are added."""
+        """Return the file that this start writes: one next to that of an earlier start if patterns are added."""
         if str(subject) in self._context.lacking:
             return directory_of_start(self._context.directory, self._context.start) / ADDED / f"{subject.slug}.json"
         return self._kept(subject)
@@ -249,7 +249,7 @@ class Measurements:
         return whole_measurement(self._kept(subject), self._others(ADDED, subject))
 
     def others(self, subject: Subject) -> list[OtherMeasurement]:
-        """Return what was measured of a subject beside the measurement that is judged."""
+        """Return the other measurements of a subject, which are not judged."""
         return [*self._others(BROKEN_OFF, subject), *self._others(ADDED, subject)]
 
     def _others(self, kind: str, subject: Subject) -> list[OtherMeasurement]:
@@ -275,12 +275,12 @@ def others_of(directory: Path, starts: int, kind: str, subject: Subject) -> list
 
 
 def whole_measurement(file: Path, added: Iterable[OtherMeasurement]) -> Measurement:
-    """Return the measurement that a file holds, with the patterns that later starts added."""
+    """Return the measurement in a file, with the patterns that later starts added."""
     return functools.reduce(with_patterns_of, (other.measurement for other in added), read_measurement(file))
 
 
 def read_measurement(file: Path) -> Measurement:
-    """Return the measurement that a file holds."""
+    """Return the measurement in a file."""
     return from_plain(Measurement, json.loads(file.read_text()))
 
 

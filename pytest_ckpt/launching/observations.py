@@ -1,6 +1,6 @@
 """Runs each check of a target's behaviour once: the first caller starts its process, the others read its file.
 
-A check that never ends is left behind.
+A check that never ends is abandoned.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ if TYPE_CHECKING:
 _TICK_SECONDS = 0.25
 _START_SECONDS = 60.0
 _READ_BYTES = 1 << 16
-# What a broken check is told by: the end of what it said.
+# How a failed check is described: by the end of its output.
 _LAST_WORDS = 1500
 _NOBODY = Redactor()
 
-# What a target answers that has died: each call, until somebody repairs it.
+# Errors of a target that has died: every call gets one of them until the target is repaired.
 _ENDS = frozenset(
     ("EHOSTDOWN", "EIO", "ENODEV", "ENOENT", "ENOTCONN", "ENXIO", "EREMOTEIO", "EROFS", "ESHUTDOWN", "ESTALE")
 )
@@ -103,14 +103,13 @@ def run_check(
     run_id: str = "",
     redactor: Redactor = _NOBODY,
 ) -> Observation:
-    """Make one check and return what it saw; a check that breaks or never ends gives an observation that says so.
+    """Make one check and return its observation; a check that fails or never ends returns an observation that says so.
 
-    ``directory`` lies on the target, ``second_directory`` is what the second client calls it. ``within`` names the
-    run's own directory below these and ``small_directory``, where the check works; ``reproduce`` leaves it out, since
-    it goes with the run. A check that makes no call for ``deadline_seconds`` is reported as blocked within ten seconds
-    more, and killed; if the kernel does not let go of it, it is left and named. All that the check says is kept in
-    ``log_directory``; ``tell`` hears each (call, path) that it is about to make. ``run_id`` marks its processes as a
-    run's.
+    ``directory`` is on the target, ``second_directory`` is its path on the second client. The check works in
+    ``within``, the run's own directory below these, and in ``small_directory``; ``reproduce`` leaves it out, because it
+    is removed with the run. A check without a call for ``deadline_seconds`` is reported as blocked within ten more
+    seconds, and killed; if the kernel does not release it, it is abandoned and named. ``log_directory`` keeps the
+    check's output; ``tell`` receives each (call, path) before it is made. ``run_id`` marks its processes as a run's.
     """
     options = _options(
         second_command=second_command,
@@ -217,7 +216,7 @@ def _made(
     if blocked and stuck:
         blocked = dataclasses.replace(blocked, stack=f"{blocked.stack}\n{blocked_sentence(stuck)}")
     if blocked:
-        # A check may have told what it saw and hang in removing its directory.
+        # A check may have reported its result and hang while it removes its directory.
         seen = dataclasses.replace(listener.observation() or seen, blocked=blocked)
     else:
         seen = listener.observation() or dataclasses.replace(seen, not_run=halted or listener.how_it_broke())
@@ -225,7 +224,7 @@ def _made(
 
 
 class _Listener:
-    """What a check has said so far: the call it is about to make, its result, and everything else."""
+    """The output of a check so far: the call that it is about to make, its result, and everything else."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: TextIO, tell: Tell | None, redactor: Redactor) -> None:
         assert process.stdout
@@ -248,20 +247,20 @@ class _Listener:
             for stream in self._streams:
                 os.set_blocking(stream.fileno(), False)
                 selector.register(stream, selectors.EVENT_READ)
-            # Not until the pipes are closed: what the check has started may hold them.
+            # Not until the pipes are closed: child processes of the check may keep them open.
             while self._process.poll() is None:
                 for key, _ in selector.select(_TICK_SECONDS):
                     if self._read(key.fileobj is self._process.stdout, key.fd) == b"":
                         selector.unregister(key.fileobj)
                 waits.look()
-                # A busy host takes its time to start a process, which says nothing of the target.
+                # On a busy host a process starts late; that says nothing about the target.
                 allowed = deadline_seconds if self._has_called else max(deadline_seconds, _START_SECONDS)
                 if time.monotonic() - self._moved > allowed:
                     return True
         return False
 
     def blocked(self, deadline_seconds: float) -> BlockedCall:
-        """Return the call of a check that does not go on, with what the kernel says of each of its tasks."""
+        """Return the call in which a check is blocked, with the kernel's state of each of its tasks."""
         silent = format_seconds(time.monotonic() - self._moved)
         return BlockedCall(
             message=f"no progress for {silent} (--ckpt-io-timeout {format_seconds(deadline_seconds)})",
@@ -272,7 +271,7 @@ class _Listener:
         )
 
     def halted(self) -> str:
-        """Say that a process of a check that does not go on was stopped; empty if none was."""
+        """Report that a process of a blocked check was stopped by a signal; empty if none was."""
         if (stopped := stopped_among(processes_of_session(self._process.pid))) is None:
             return ""
         return (
@@ -281,7 +280,7 @@ class _Listener:
         )
 
     def waits_for(self) -> str:
-        """Return which call the check is in, and since when; empty where it has made none."""
+        """Return the current call of the check and its start; empty before the first call."""
         if not self._has_called:
             return ""
         of = f" of {self._path}" if self._path else ""
@@ -295,7 +294,7 @@ class _Listener:
             return None
 
     def how_it_broke(self) -> str:
-        """Return how the check's process ended without having said what it saw."""
+        """Return how the check's process ended without reporting a result."""
         code = self._process.returncode
         text = "\n".join(self._says).strip()[-_LAST_WORDS:]
         # The last line of a traceback is the error; the lines above it show where.
@@ -314,7 +313,7 @@ class _Listener:
             stream.close()
 
     def _read(self, is_result: bool, descriptor: int) -> bytes | None:
-        """Take in and return what has arrived: None when nothing has, nothing at the end."""
+        """Read and return the output that has arrived: None if there is no new output, empty at the end."""
         try:
             data = os.read(descriptor, _READ_BYTES)
         except BlockingIOError:
@@ -368,7 +367,7 @@ def _environment(run_id: str) -> dict[str, str]:
 
 
 class Observations:
-    """Hands out the observations of one run, from the files in its directory; makes those that are not there yet."""
+    """Returns the observations of one run from the files in its directory; makes those that do not exist yet."""
 
     def __init__(self, context: LaunchContext, observer: Observer | None = None) -> None:
         self._context = context
@@ -376,9 +375,10 @@ class Observations:
         self._standing: DirectoryIdentity | None = None
 
     def observation(self, check: Check) -> Observation:
-        """Return what a check saw; make it when nobody has yet."""
+        """Return the observation of a check; make the check if it was not made yet."""
         file = self._context.directory / "observations" / f"{check.name}.json"
-        # What takes the target or its space from others, and what is timed, runs alone; the rest beside each other.
+        # Checks that take the target or its space from others, and timed checks, run one at a time; others run in
+        # parallel.
         with self._lock(alone=check.needs in ("power cut", "small directory") or check.is_timed), self._claimed(check):
             if is_made_here := not file.exists():
                 self._observer.checking(check.name)
@@ -406,7 +406,7 @@ class Observations:
         write_atomically(file, json.dumps(self._context.redactor.plain(to_plain(seen)), indent=1) + "\n")
 
     def _silent_since(self) -> str | None:
-        """Return the check that the target did not answer, if it still does not answer; None where it does."""
+        """Return the check that the target did not answer, if the target still does not answer; otherwise None."""
         blocked = self._logs / _BLOCKED
         area = self._context.own_area
         if not blocked.exists() or "paths" not in self._context.target.capabilities:
@@ -420,14 +420,14 @@ class Observations:
         return None
 
     def _lost(self, second: SecondClient) -> str:
-        """Return why a second mount shows nothing any more; a client on another host says so itself."""
+        """Return why a second mount shows no files any more; a client on another host reports this itself."""
         return "" if second.command else lost_area(Path(second.directory), self._context.own_area)
 
     def _once(self, check: Check, seen: Observation) -> Observation:
-        """Return what a check saw; where an earlier one met the end of the target, only that.
+        """Return the observation of a check; if an earlier check met the end of the target, only that.
 
-        Of a target that has died one check tells, the first that met it. The others could not be made. One error is
-        no end: a full volume may answer EIO as well, and then takes files again.
+        If a target has died, only the first check that met it reports the cause; the others could not be made. A single
+        error does not mean that the target has died: a full volume may answer EIO too, and accept files again later.
         """
         if seen.errno not in _ENDS or not self._has_ended(check):
             return seen
@@ -488,7 +488,7 @@ class Observations:
         return Observation(requirement=check.requirement, subject=check.subject, not_run=because, errno=_GONE)
 
     def _replaced(self) -> str:
-        """Return what has taken the place of the run's directory, in words; empty where nothing seems to have."""
+        """Return what has replaced the run's directory, as a sentence; empty if it seems unchanged."""
         area = self._context.own_area
         try:
             with answers_within(min(_SILENT_SECONDS, self._context.settings.io_timeout_seconds)):
@@ -555,5 +555,5 @@ class Observations:
 
 
 def read_observation(file: Path) -> Observation:
-    """Return the observation that a file holds."""
+    """Return the observation in a file."""
     return from_plain(Observation, json.loads(file.read_text()))

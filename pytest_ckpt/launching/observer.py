@@ -10,7 +10,7 @@ from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 
 class Observer:
-    """What else wants to hear of a run; this one does nothing with it."""
+    """Base class of observers of a run; ignores every call."""
 
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:
         """Say what a launch is about to measure."""
@@ -43,7 +43,7 @@ class HookFailed(Exception):  # noqa: N818 - not an error of ours
 
 
 class LaunchHooks:
-    """What is called before ranks are started and with each measurement that they made; this one does nothing."""
+    """Called before ranks are started and with each measurement that they made; ignores every call."""
 
     @property
     def is_active(self) -> bool:

@@ -1,9 +1,10 @@
-"""The other hosts of a run: ssh reaches them before it, and no process of it is left there after a launch that failed.
+"""The other hosts of a run: whether ssh reaches them before it, and whether a failed launch left processes on them.
 
-A launcher waits minutes for a host that ssh does not reach, and names none or the first. All are tried at the same
-time. Only what ssh itself says counts: a host that answers, and is slow to log anybody in, is left to the launcher.
+A launcher waits minutes for a host that ssh does not reach, and then names no host or the first one. Here all hosts
+are tried in parallel. Only messages of ssh itself count: a host that answers but is slow at login is left to the
+launcher.
 
-Nothing may be removed, or measured, while ranks on other hosts may write.
+While ranks on other hosts may write, nothing may be removed or measured.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ REACH_SECONDS = 10.0
 _TRIES = 3
 # ssh's own exit code, which no command of ours on the other host ends with.
 _SSH_FAILED = 255
-# Within a job of these a launcher may start ranks by the scheduler, where nobody may use ssh.
+# Within a job of these schedulers a launcher may start ranks through the scheduler, on hosts that refuse ssh.
 _SCHEDULERS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_JOB_ID")
 
-# A host that is busy takes its time to start what is asked of it.
+# A busy host starts a command late.
 _SHORTEST_SECONDS, _LONGEST_SECONDS = 30.0, 90.0
 
 
 def unreached_by_ssh(launcher: Launcher, run_id: str, seconds: float = REACH_SECONDS) -> dict[str, str]:
-    """Return why ssh does not reach hosts of the launcher, by their names; empty where it does, or where none is used.
+    """Return why ssh does not reach hosts of the launcher, by host name; empty if it does, or if ssh is not used.
 
-    A host that never answers is named after ``seconds``; one that refuses is asked again, three times in all.
+    A host that never answers is reported after ``seconds``; one that refuses is tried again, three times in all.
     """
     environment = launcher.environment(run_id, scratch="")
     shell = _ssh_of(launcher, environment)
@@ -61,7 +62,7 @@ def unreached_by_ssh(launcher: Launcher, run_id: str, seconds: float = REACH_SEC
 
 
 def _ssh_of(launcher: Launcher, environment: Mapping[str, str]) -> list[str]:
-    """Return the words of ssh that the launcher uses; none where it uses something else, or may."""
+    """Return the ssh command that the launcher uses; empty if it uses, or may use, something else."""
     says_another = any("launcher" in word or "plm" in word or "ssh" in word for word in launcher.template[1:])
     if not launcher.is_mpiexec or says_another or any(name in os.environ for name in _SCHEDULERS):
         return []
@@ -71,7 +72,7 @@ def _ssh_of(launcher: Launcher, environment: Mapping[str, str]) -> list[str]:
 
 
 def _asked(shell: list[str], hosts: Iterable[str], environment: Mapping[str, str], seconds: float) -> dict[str, str]:
-    """Ask each host for nothing; return what ssh says of those that it did not reach."""
+    """Run an empty command on each host; return ssh's messages for the hosts that it did not reach."""
     options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(seconds))}"]
     asked: dict[str, subprocess.Popen[str]] = {}
     with contextlib.suppress(OSError):  # there is no ssh: the launcher says so itself
@@ -114,9 +115,9 @@ def _is_here(host: str) -> bool:
 
 
 def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
-    """Return how long a host may take to say that nothing of the run is left there: as a rank that does not move.
+    """Return how long a host may take to confirm that no process of the run is left: as long as a rank may be silent.
 
-    A scheduler that has lost a host lets others wait, too: what it starts has the longest time.
+    A scheduler that has lost a host delays the others too, so a scheduler has the longest time.
     """
     if not launcher.is_mpiexec:
         return _LONGEST_SECONDS
@@ -124,9 +125,9 @@ def sweep_seconds(launcher: Launcher, deadline_seconds: float) -> float:
 
 
 def ended_badly(run_directory: Path) -> bool:
-    """Whether a launch of the run did not end by itself: then ranks of it may go on where nobody sees them.
+    """Whether a launch of the run did not end by itself: its ranks may then still run on other hosts.
 
-    A launcher that has lost a host may say that all went well: Open MPI does.
+    A launcher that has lost a host may report success: Open MPI does.
     """
     for launch in (run_directory / "launches").glob("[0-9]*"):
         try:
@@ -139,9 +140,9 @@ def ended_badly(run_directory: Path) -> bool:
 
 
 def end_on_other_hosts(launcher: Launcher, hosts: Sequence[str], run_id: str, seconds: float) -> str:
-    """End the run's processes on these hosts; return why some may go on, empty where every host says that none does."""
+    """End the run's processes on these hosts; return why some may still run, empty if every host confirms their end."""
     processes = {}
-    # One that does not end is killed, and removes nothing itself.
+    # A process that does not end is killed; it removes no files itself.
     scratch = ScratchDirectory() if launcher.needs_scratch else None
     for host in hosts:
         there = dataclasses.replace(launcher, hosts=(HostSlots(name=host, slots=1),))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.steps import Steps
 
 _GIB = 1 << 30
-# Saves of hours are told of once a minute.
+# Progress of saves that take hours is printed once a minute.
 _ENDURANCE_LINE_SECONDS = 60.0
 _TICK_SECONDS = 0.2
 
@@ -80,10 +80,10 @@ class Row:
 
 
 def seconds_left(rows: Sequence[Row], spent_seconds: float) -> float | None:
-    """Return how long the rest of the steps takes; None where nothing tells it, or nothing is left.
+    """Return how long the remaining steps take; None if it is unknown, or no step remains.
 
-    ``spent_seconds`` went by so far. What the storage decides goes on at the pace of what is over; what the clock
-    decides takes its time.
+    ``spent_seconds`` have passed so far. Steps whose time depends on the storage are projected at the pace of the
+    finished ones; steps with a fixed time take that time.
     """
     done = sum(row.bytes_done for row in rows)
     if not done or all(row.done >= row.count for row in rows):
@@ -118,7 +118,7 @@ class WorkSeconds:
     since: float | None = None
 
     def begin(self) -> None:
-        """Note the first step of a launch: starting the ranks says nothing about what is left."""
+        """Note the first step of a launch: the time to start the ranks does not predict the remaining time."""
         self.since = time.monotonic() if self.since is None else self.since
 
     def end(self) -> None:
@@ -142,8 +142,8 @@ class Progress:
     """Counts every step of a run, over all its launches and checks, and writes lines.
 
     ``steps`` are those of all subjects that will be measured, ``checks`` the number of checks of behaviour. ``write``
-    takes text with its own line ends, ``fresh_line`` ends a line that others began; ``live`` says that a line may be
-    written over. What cannot be measured, and what is lost with a launch that ends early, leaves the total.
+    takes text with its own line ends, ``fresh_line`` ends a line of another writer; if ``live``, a line may be
+    overwritten. Steps that cannot be measured, or that are lost when a launch ends early, are taken off the total.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class Progress:
         self._show("")
 
     def printed(self, text: str) -> None:
-        """Show a sentence on a line of its own."""
+        """Show a sentence on a separate line."""
         self._line(text)
 
     def checking(self, name: str) -> None:
@@ -215,7 +215,7 @@ class Progress:
         self._now(f"check {name}")
 
     def checked(self, name: str, seconds: float) -> None:
-        """Show that a check of behaviour is over; its outcome may be written behind it."""
+        """Show that a check of behaviour is over; its outcome may follow on the same line."""
         self._checks_done += 1
         self._checks = max(self._checks, self._checks_done)
         self._line(f"[{self.done}/{self.total}] check {name}: {format_seconds(seconds)} ", end="")
@@ -230,7 +230,7 @@ class Progress:
         self._show(f"{place}{self._doing}, {seconds}{self._left()}")
 
     def end(self) -> None:
-        """End a launch: what it did not come to is no longer to come, unless another launch begins with it."""
+        """End a launch: its missing steps are taken off the total, unless another launch begins with them."""
         launched = self._launched
         self._drop(launched.begun - launched.ended if launched.begun else launched.subjects)
         self._spent.end()
@@ -260,7 +260,7 @@ class Progress:
         self._line(f"{event.subject} endurance save {event.index}: {format_seconds(event.step_seconds)}{self._left()}")
 
     def _pattern(self, event: PatternMeasured) -> None:
-        # Training is no step: it goes on beside saves that are.
+        # Training is not a step: it runs while saves, which are steps, run.
         row = None if event.name == "training" else self._rows.get((event.subject, event.name))
         if row is None:
             return
@@ -274,7 +274,7 @@ class Progress:
             self._line(f"{self._place()} {row.steps.label(1)}: {counted(saves, 'save')}{self._left()}")
 
     def _of_own_launch(self, row: Row, found: Failover | Snapshots | Upgrade) -> None:
-        """Show another trial; a launch of its own, after all others, told again with every one."""
+        """Show another attempt; each attempt of a launch after all others is shown."""
         if isinstance(found, Upgrade):
             done = list(found.operations[-1:])
         elif isinstance(found, Snapshots):
@@ -302,7 +302,7 @@ class Progress:
         return f"[{self.done}/{self.total}]"
 
     def _left(self) -> str:
-        """Say how long the rest takes, once anything tells it; checks of behaviour tell nothing of each other."""
+        """Show the remaining time, once it is known; checks of behaviour do not predict each other."""
         rows = list(self._rows.values())
         seconds = seconds_left(rows, self._spent.seconds)
         if seconds is None:

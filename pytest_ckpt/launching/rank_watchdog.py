@@ -1,9 +1,9 @@
 """Watches every rank during a launch: names ranks that failed, made no progress or are too slow, with their operation.
 
-A storage that gives a few kilobytes now and then is never without progress, so the deadline never ends what it does. An
-operation of a rank may take 50 deadlines (4 h by default) or ten times its limit, whichever is longer. A fifth of that
-is waited for; a rank that would take longer than the whole, at the pace that it has had since its operation began, is
-ended then. So storage that misses its limit a hundred times is still measured, and no operation goes on for ever.
+A storage that returns a few kilobytes now and then always makes progress, so the deadline never ends its operations.
+Therefore an operation of a rank may take 50 deadlines (4 h by default) or ten times its limit, whichever is longer.
+After a fifth of that time, a rank is ended if it would exceed the whole time at the pace of its operation so far. So
+storage that misses its limit a hundredfold is still measured, and no operation runs for ever.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _KILLED = (
     ),
     re.compile(r"BAD TERMINATION.*?RANK (?P<rank>\d+).*?EXIT CODE: (?P<signal>\d+)", re.DOTALL),
 )
-# Slurm tells of every task that ended, those that it ended itself because of another one among them; and of a job that
-# was cancelled, whose tasks are asked to end.
+# Slurm reports every task that ended, including those that it ended itself because another one had ended; and a
+# cancelled job, whose tasks get a signal.
 _TASK = re.compile(r"error: (?P<host>\S+): task (?P<rank>\d+): (?P<signal>(?!Exited)[A-Z]\w+)")
 _CANCELLED = re.compile(r"CANCELLED AT \S+( DUE TO TIME LIMIT)?|Force Terminated job")
 _ASKED_TO_END = "Terminated"
@@ -53,9 +53,9 @@ _START_SECONDS = 60.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Allowance:
-    """What the saves, or the loads, of a subject may take, and the bytes of each rank's own files.
+    """The time that the saves, or the loads, of a subject may take, and the bytes of each rank's own files.
 
-    A load in a pattern may move other files than a rank's own: then its pace is that of its own.
+    A load in a pattern may read other files than a rank's own; its pace is then computed from the rank's own.
     """
 
     seconds: float
@@ -63,7 +63,7 @@ class Allowance:
     rank_bytes: tuple[int, ...]
 
     def exceeded_by(self, rank: int, moved: int, seconds: float) -> str:
-        """Say that a rank which moved so many bytes in so many seconds takes too long; empty where it does not."""
+        """Return a sentence if a rank that moved so many bytes in so many seconds takes too long, else nothing."""
         # Without any progress, the deadline decides.
         if not moved or seconds < self.seconds * _WAITED_SHARE:
             return ""
@@ -100,9 +100,9 @@ def allowances_of(checkpoints: Iterable[PlannedCheckpoint], deadline_seconds: fl
 
 @dataclass(slots=True)
 class Pace:
-    """What one piece of work of a rank did in its present operation: bytes moved, and seconds on its clock.
+    """One piece of work of a rank in its present operation: bytes moved, and seconds on its clock.
 
-    Waiting for other ranks is no part of them, nor what comes between two steps of a load.
+    Time spent waiting for other ranks, and between two steps of a load, is not included.
     """
 
     operation: OperationRef | None = None
@@ -110,7 +110,7 @@ class Pace:
     seconds: float = 0.0
 
     def take(self, before: Beat | None, now: Beat, seconds: float) -> None:
-        """Take in what was told now, so many seconds after what was told before."""
+        """Add the present report, made so many seconds after the previous one."""
         operation = now.operation.at("operation") if now.operation else None
         if operation != self.operation:
             self.operation, self.moved, self.seconds = operation, 0, 0.0
@@ -119,7 +119,7 @@ class Pace:
             self.moved += now.progress[0] - before.progress[0]
 
     def exceeds(self, allowances: Allowances, rank: int) -> str:
-        """Say that the operation takes too long, and by what; empty where it does not."""
+        """Return a sentence if the operation takes too long, with the reason; empty if it does not."""
         at = self.operation
         allowed = allowances.get((at.subject, at.action)) if at else None
         return allowed.exceeded_by(rank, self.moved, self.seconds) if allowed else ""
@@ -127,9 +127,9 @@ class Pace:
 
 @dataclass(slots=True)
 class _Lane:
-    """One piece of work of a rank: what it last told, when that was, and when something was new in it.
+    """One piece of work of a rank: its last report, when it arrived, and when a report last contained something new.
 
-    ``began`` is when it told first of the operation that it is in.
+    ``began`` is the time of the first report of the present operation.
     """
 
     last_event: float
@@ -140,7 +140,7 @@ class _Lane:
 
     @property
     def since(self) -> float:
-        """When it last showed that it goes on."""
+        """When it last showed progress."""
         return min(self.last_event, self.moved)
 
 
@@ -152,14 +152,14 @@ class _RankState:
 
     @property
     def slowest(self) -> _Lane:
-        """The lane that has shown nothing for the longest time."""
+        """The lane that has shown no progress for the longest time."""
         return min(self.lanes.values(), key=lambda lane: lane.since)
 
 
 class RankWatchdog:
-    """Follows the ranks of one launch. ``deadline_seconds`` is how long a rank may be silent or not move.
+    """Follows the ranks of one launch. ``deadline_seconds`` is how long a rank may be silent or make no progress.
 
-    ``allowances`` say how long an operation may go on that moves.
+    ``allowances`` limit the time of an operation that makes progress.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class RankWatchdog:
         self.is_silent = False
 
     def take(self, event: Hello | Beat | Failed) -> None:
-        """Take in an event that a rank told of itself."""
+        """Take in an event that a rank reported about itself."""
         now = time.monotonic()
         if isinstance(event, Failed):
             self._failures.append(
@@ -213,11 +213,11 @@ class RankWatchdog:
         lane.doing = event
 
     def confirm(self, rank: object) -> None:
-        """Take in that all that a rank had to say has arrived; ``rank`` is anything that tells it from the others."""
+        """Note that all messages of a rank have arrived; ``rank`` is any value that identifies it."""
         self._confirmed.add(rank)
 
     def gone(self, rank: int, ended: float) -> None:
-        """Take in when a rank's connection ended: of ranks that end before they have told all, one was first."""
+        """Note when a rank's connection ended: of the ranks that end before their last message, one was first."""
         self._gone.append((ended, rank))
 
     def hung(self) -> Failure | None:
@@ -233,7 +233,7 @@ class RankWatchdog:
                 kind="launch",
                 message=f"{len(missing)} of {counted(self._processes, 'rank')} had not started after "
                 f"{format_seconds(allowed)}",
-                # Where none has started, none of them is to blame.
+                # If no rank has started, no rank is to blame.
                 rank=missing[0] if self._ranks else None,
             )
         late = [
@@ -248,7 +248,7 @@ class RankWatchdog:
         others = f", and {counted(len(late) - 1, 'other rank')}" if len(late) > 1 else ""
         waited = f"for {format_seconds(now - since)} (--ckpt-io-timeout {format_seconds(self._deadline)})"
         if state.slowest.doing is None:
-            # It has asked the storage for nothing yet: whatever hangs, that does not.
+            # It has sent no request to the storage yet: whatever hangs, the storage does not.
             message = f"no job has reached it {waited}: its network or MPI hangs"
             return Failure(kind="launch", message=message + others, rank=number, host=state.host)
         is_silent = now - state.slowest.last_event > self._deadline
@@ -260,9 +260,9 @@ class RankWatchdog:
         return _where(state.slowest, failure)
 
     def waits_for(self) -> str:
-        """Return a sentence on what the launch waits for: ranks that start, or the one that shows nothing for longest.
+        """Return a sentence on the rank that the launch waits for: a starting one, or the longest without progress.
 
-        Whether a rank stands still shows when it reports the same again; until then its last report is told.
+        Two equal reports show that a rank makes no progress; until the second one, the sentence quotes the first.
         """
         now = time.monotonic()
         if missing := self._processes - len(self._ranks):
@@ -287,7 +287,7 @@ class RankWatchdog:
         return f"{begins}{format_seconds(round(now - lane.began))}; {who} was {last} {reported} ago"
 
     def _too_slow(self) -> Failure | None:
-        """Return the failure of a rank that moves, but would go on for too long."""
+        """Return the failure of a rank that makes progress, but would take too long."""
         for number, state in self._ranks.items():
             for lane in state.lanes.values():
                 if message := lane.pace.exceeds(self._allowances, number):
@@ -295,7 +295,7 @@ class RankWatchdog:
         return None
 
     def may_be_tried_again(self, failure: Failure) -> bool:
-        """Whether a launch that has ended did nothing: no rank has said a word, and all that was started is gone."""
+        """Whether an ended launch did no work: no rank has sent a message, and all started processes have ended."""
         nothing_told = failure.rank is None and not self._ranks and not self._failures
         return failure.kind == "launch" and nothing_told and not failure.stack
 
@@ -305,7 +305,7 @@ class RankWatchdog:
         if self._failures:
             first = self._failures[0]
             if lost_host and not first.errno and first.host != lost_host.host:
-                # Ranks of other hosts notice first, and tell of a connection that is none of theirs.
+                # Ranks of other hosts notice first, and report the end of another rank's connection.
                 return lost_host
             others = len({f.rank for f in self._failures}) - 1
             message = f"{first.message} (and {counted(others, 'other rank')})" if others else first.message
@@ -328,14 +328,14 @@ class RankWatchdog:
             return self._of_task(task, launcher_says)
         says = launcher_says.strip()[-1000:] or "it said nothing"
         started = len(self._ranks) == self._processes
-        # Where the launcher itself was killed, its ranks end with it, and none of them is to blame.
+        # If the launcher itself was killed, its ranks end with it, and no rank is to blame.
         if started and self._gone and exit_code >= 0:
             return self._of_first_gone("the process ended without a word, before those of other ranks")
         how = f"exit code {exit_code}" if exit_code >= 0 else f"the launcher was killed by signal {-exit_code}"
         return Failure(kind="killed" if started else "launch", message=f"{how}: {says}")
 
     def _of_task(self, first: re.Match[str], launcher_says: str) -> Failure:
-        """Return the failure of the task that ended first, as Slurm tells of them, or of the job that was cancelled."""
+        """Return the failure of the task that ended first, as Slurm reports it, or of the job that was cancelled."""
         cancelled = _CANCELLED.search(launcher_says)
         if cancelled and first["signal"] == _ASKED_TO_END:
             why = "at its time limit" if cancelled[1] else "from outside"
@@ -354,7 +354,7 @@ class RankWatchdog:
         return _where(state.slowest if state.lanes else None, failure)
 
     def _first_gone(self) -> int:
-        """Return the rank whose connection ended before those of others, in whatever order that was noticed."""
+        """Return the rank whose connection ended first, in whatever order the ends were noticed."""
         return min(self._gone)[1]
 
     def _of_first_gone(self, message: str) -> Failure:
@@ -381,7 +381,7 @@ class RankWatchdog:
 
 
 def _where(lane: _Lane | None, failure: Failure) -> Failure:
-    """Return a failure with what its rank last said that it was doing in a lane."""
+    """Return a failure with the rank's last report of its work in a lane."""
     doing = lane.doing if lane else None
     if doing is None:
         return failure

@@ -30,7 +30,7 @@ from pytest_ckpt.support.redaction import Redactor
 
 
 class Recorder:
-    """Writes down what a launch tells: every event, and a measurement as soon as it is whole."""
+    """Writes the reports of a launch to files: every event, and a measurement as soon as it is complete."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Recorder:
         self._began = self._since = self._measuring_since = time.monotonic()
         self._stages: dict[str, float] = {}
         self._told: SubjectEvents | None = None
-        # Also of a launch that ends before a rank tells anything: no measurement may lack its log.
+        # Also for a launch that ends before the first report: every measurement needs its log.
         events.touch()
 
     def spent(self, stage: str, seconds: float) -> None:
@@ -84,10 +84,10 @@ class Recorder:
         self._observer.take(event)
 
     def close(self, failure: Failure | None) -> None:
-        """Write what is known of the measurement that did not end.
+        """Write the known part of the measurement that did not end.
 
-        A launch that measured nothing fails them all, even if it ended well: it would do so again. One that ended
-        between two subjects leaves the rest for another.
+        A launch that measured no subject fails them all, even if it ended well: a second one would do the same. A
+        launch that ended between two subjects leaves the others for a next launch.
         """
         unfinished = [s for s in self._planned if not self._file_of(s).exists()]
         if failure is None:
@@ -162,13 +162,13 @@ def measurement_of(
 
 
 def write_atomically(file: Path, text: str) -> None:
-    """Write a file so that a reader finds all of it or none."""
+    """Write a file so that a reader finds either all of it or no file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         partial.write_text(text)
         partial.replace(file)
     except OSError:
-        # Where there is no space, it holds some.
+        # Without free space the temporary file may be incomplete.
         partial.unlink(missing_ok=True)
         raise

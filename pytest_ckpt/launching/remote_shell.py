@@ -1,10 +1,10 @@
-"""A remote shell that has sh run what Open MPI's launcher asks of another host: ``python remote_shell.py HOST WORD…``.
+"""A remote shell that runs the commands of Open MPI's launcher with sh: ``python remote_shell.py HOST WORD…``.
 
-The launcher writes its commands for a login shell like the user's own here, or for one that it asks for beforehand
-(seen with Open MPI 5.0.11). Here it is told sh, and the command is handed over as one quoted word, which shells of all
-kinds hand on to sh: so hosts may have any, each another one. It also hands the places of its own programs over as they
-are, so that a space ends them: they are quoted. The environment names those places, and the shell that the user has:
-this program becomes it.
+The launcher writes its commands for a login shell like the user's shell here, or for the shell that it detects first
+(observed with Open MPI 5.0.11). This program reports sh, and passes the command as one quoted word, which every shell
+forwards to sh, so each host may have a different shell. The launcher also passes the paths of its own programs
+unquoted, so that a space splits them; this program quotes them. The environment contains these paths and the user's
+shell command, which this program executes in its place.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _PYTHON, _PROGRAM = "PYTEST_CKPT_PYTHON", "PYTEST_CKPT_REMOTE_SHELL"
 _PLACES, _SHELL = "PYTEST_CKPT_SPACED", "PYTEST_CKPT_SHELL"
 SSH = "ssh"
 _ASKED, _ANSWER = "echo $SHELL", "/bin/sh"
-# The launcher splits its agent at spaces, and at nothing else: what holds a space comes from the environment.
+# The launcher splits its agent at spaces only, so words that contain a space come through the environment.
 _OURS = f'sh -c exec\t"${_PYTHON}"\t-I\t-S\t"${_PROGRAM}"\t"$0"\t"$@"'
 
 
 def spaced(program: str) -> list[str]:
-    """Return the places of an installation that hold a space, by one of its programs; longer ones first."""
+    """Return the paths of an installation that contain a space, found from one of its programs; longer ones first."""
     directories = {str(path.parent.parent) for path in (Path(program), Path(program).resolve())}
     return sorted(
         (directory for directory in directories if re.search(r"\s", directory)),
@@ -40,7 +40,7 @@ def asking_for_sh(places: Sequence[str], environment: Mapping[str, str]) -> dict
     return {
         AGENT: _OURS,
         "PRTE_MCA_plm_ssh_assume_same_shell": "0",
-        # Other hosts would start hosts themselves, and know nothing of this.
+        # Otherwise other hosts would start hosts themselves, without this shell.
         "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
         _PYTHON: sys.executable,
         _PROGRAM: __file__,

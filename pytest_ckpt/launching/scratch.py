@@ -20,22 +20,22 @@ from pathlib import Path
 from pytest_ckpt.support.die_with_parent import die_with_parent
 from pytest_ckpt.support.resources import PACKAGE_HOME
 
-# The number of the controller follows, for whoever looks there, and a dot: versions of this package that know no lock
-# put a dash there, and neither they nor this one remove what the other keeps.
+# The number of the controller and a dot follow. Versions of this package without locks put a dash there; neither kind
+# of version removes the directories of the other.
 _BEGINS = "ckpt-"
 _MEMORY = Path("/dev/shm")
 _POLL_SECONDS = 0.05
-# A launcher that has lost its controller is told to end; one that does not is killed.
+# A launcher without a controller is asked to end; one that does not is killed.
 _LAUNCHER_SECONDS = 3.0
 # Ranks that are just being killed may still make a segment.
 _REMOVE_SECONDS = 10.0
 
 
 class ScratchDirectory:
-    """A directory for the launcher's sockets and segments, made now; those that nobody lived to remove are removed.
+    """A new directory for the launcher's sockets and segments; abandoned directories of earlier runs are removed.
 
-    Whoever keeps it holds a lock on it, which ends with the last process that does: the number of a process in its name
-    says nothing where processes have numbers of their own, as in containers that share this memory.
+    Its owner holds a lock on it until its last process ends. A process number in the name would not do: containers that
+    share this memory number their processes separately.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class ScratchDirectory:
             self.descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             with contextlib.suppress(OSError):
                 _lock(self.descriptor)
-            # Before it was locked, somebody else may have found and removed it.
+            # Before it was locked, another process may have found and removed it.
             if Path(self.path).exists():
                 break
             os.close(self.descriptor)
@@ -62,7 +62,7 @@ class ScratchDirectory:
 
 
 def _remove_unless_kept(directory: Path) -> None:
-    """Remove a directory of this user's that no process holds a lock on; not one whose file system knows no locks."""
+    """Remove a directory of this user that no process has locked; keep it if its file system does not support locks."""
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
@@ -74,7 +74,7 @@ def _remove_unless_kept(directory: Path) -> None:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock a directory for as long as it is open. Raises OSError where somebody else does, or none can be had."""
+    """Lock a directory until it is closed. Raises OSError if it is locked, or locks are not supported."""
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -84,7 +84,7 @@ class ScratchKeeper:
     def __init__(self, directory: ScratchDirectory, launcher: int) -> None:
         self._directory = directory
         words = [sys.executable, "-S", "-m", __name__, str(os.getpid()), str(launcher), directory.path]
-        # A session of its own, without the mark of the run: Ctrl-C and what ends the run's processes leave it.
+        # A new session without the mark of the run, so that Ctrl-C and the end of the run's processes do not reach it.
         self._process = subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
@@ -105,7 +105,7 @@ class ScratchKeeper:
 
 
 def _began(process: int) -> str:
-    """Return when a process began, which tells it from another one of its number; empty for one that has ended."""
+    """Return when a process began, to tell it from a later one of the same number; empty if it has ended."""
     with contextlib.suppress(OSError):
         state, *more = Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()
         return more[18] if state != "Z" else ""
@@ -113,7 +113,7 @@ def _began(process: int) -> str:
 
 
 def main() -> int:
-    """Wait for the end of the controller, see to that of the launcher, and remove the directory."""
+    """Wait for the end of the controller, end the launcher, and remove the directory."""
     controller, launcher, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     die_with_parent(signal.SIGTERM)

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecondClient:
-    """``directory`` is what it calls the target; ``command`` starts its agent, empty for this host.
+    """``directory`` is the target's path on it; ``command`` starts its agent, empty for this host.
 
-    It calls back at one of ``ports``, if given. ``unlike`` is why it says nothing of the target; empty if it does.
+    It calls back at one of ``ports``, if given. ``unlike`` says why it proves nothing about the target; empty if it
+    does.
     """
 
     directory: str
@@ -40,9 +41,9 @@ class SecondClient:
 def find_second_client(
     settings: Settings, target: TargetFacts, area: AreaRef, launcher: Launcher
 ) -> SecondClient | None:
-    """Return the second client of the checks that the settings name, None where they name none.
+    """Return the second client of the checks that the settings name; None if they name none.
 
-    A second mount must show the run's area, and not through the same caches. Raises UsageError.
+    A second mount must show the run's area through caches that are separate from the first's. Raises UsageError.
     """
     if "paths" not in target.capabilities:
         return None
@@ -58,7 +59,7 @@ def find_second_client(
     if len(names) < 2:
         return None
     command = agent_on(names[1], launcher, area.run_id)
-    # Where it does not answer, the checks that need it say why.
+    # If it does not answer, the checks that need it give the reason.
     if is_elsewhere(command, launcher.ports) is False:
         raise UsageError(
             f"The second client, {names[1]} of --ckpt-hosts, was started on this host, whose caches it would share.",
@@ -78,9 +79,9 @@ def agent_on(host: str, launcher: Launcher, run_id: str) -> tuple[str, ...]:
 
 
 def is_elsewhere(command: Sequence[str], ports: tuple[int, int] | None = None) -> bool | None:
-    """Return whether an agent is on another kernel: a launcher that was not told where to start may start it here.
+    """Return whether an agent is on another kernel: a launcher without a host in its command may start it here.
 
-    It calls back at one of ``ports``, if given. None where it does not answer.
+    It calls back at one of ``ports``, if given. None if it does not answer.
     """
     client = Client(command, ports=ports)
     try:

@@ -1,6 +1,6 @@
-"""A launch of ranks in which the controller runs commands that change the storage, and what they owe whatever happens.
+"""A launch of ranks during which the controller runs commands that change the storage, and repairs it in any case.
 
-Each measures one pattern of one subject, after all that is measured with nothing changed.
+Each launch measures one pattern of one subject, after all measurements on unchanged storage.
 
 A new one needs a row of `OWN_LAUNCHES` in addition to its row of `sizing.patterns`, and, if one of its commands must
 follow another, an entry in `launching.command_keeper`.
@@ -40,9 +40,9 @@ Found = Failover | Upgrade | Snapshots
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class OwnLaunch:
-    """One row: a pattern that a launch of its own measures. ``fields`` of what is found hold the commands' words.
+    """One row: a pattern that has its own launch. ``fields`` of the finding contain the commands' words.
 
-    ``after`` is the field for the command that ran, or ended, when the ranks were gone.
+    ``after`` is the field for the command that ran, or ended, after the ranks.
     """
 
     name: Pattern
@@ -106,7 +106,7 @@ class LaunchWithCommands:
         self._began = time.monotonic()
 
     def run(self) -> None:
-        """Fill ``found``, which the run's events tell too. A KeyboardInterrupt comes when all is done that must be."""
+        """Fill ``found`` also from the run's events. A KeyboardInterrupt waits for all owed commands."""
         context, settings = self._context, self._context.settings
         self._began = time.monotonic()
         task = dataclasses.replace(
@@ -160,7 +160,7 @@ class LaunchWithCommands:
             self._keeper.ask(event.command)
             return
         if isinstance(event, PatternMeasured) and isinstance(event.found, Found):
-            # Ranks are told of no command: what they would print could hold a secret.
+            # Ranks do not receive the commands: their output could then contain a secret.
             self.found = dataclasses.replace(event.found, **self._words)  # type: ignore[arg-type]
             event = dataclasses.replace(event, found=self.found)
         self._keep(event)
