@@ -27,7 +27,7 @@ _CONFIGURATION = "plan.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signature:
-    """One signature of an envelope. ``keyid`` is a hint that nothing protects."""
+    """One signature of an envelope. ``keyid`` is a hint that is not protected."""
 
     keyid: str
     sig: bytes
@@ -35,7 +35,7 @@ class Signature:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Envelope:
-    """What a DSSE envelope holds, decoded."""
+    """The decoded content of a DSSE envelope."""
 
     payload: bytes
     payload_type: str
@@ -45,8 +45,9 @@ class Envelope:
 def statement(document: Mapping[str, Any], sha256: Mapping[str, str]) -> bytes:
     """Return the serialised in-toto statement about a report; ``sha256`` are digests of files of its directory.
 
-    PASSED is only what is certified; a rehearsal that met everything is WARNED; all else, also what is incomplete,
-    is FAILED, so that a policy that looks at ``result`` alone is never too kind. What did not run is in no list.
+    Only a certified run is PASSED. A rehearsal that met every requirement is WARNED. Every other run, also an
+    incomplete one, is FAILED, so that a policy that reads only ``result`` is never too generous. Requirements that were
+    not run are in no list.
     """
     named = [(f"{v['id']} {v['subject']}", v["outcome"], v["severity"]) for v in document["requirements"]]
     predicate = {
@@ -76,7 +77,7 @@ def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
 
 
 def envelope_bytes(envelope: Envelope) -> bytes:
-    """Return an envelope as the file holds it."""
+    """Return an envelope in the form of its file."""
     plain = {
         "payload": base64.b64encode(envelope.payload).decode(),
         "payloadType": envelope.payload_type,
@@ -86,7 +87,7 @@ def envelope_bytes(envelope: Envelope) -> bytes:
 
 
 def read_envelope(data: bytes) -> Envelope:
-    """Return what an envelope holds. Raises ValueError that says what is wrong with it."""
+    """Return the content of an envelope. Raises ValueError with the reason if it is invalid."""
     try:
         plain = parse(data)
         return Envelope(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.sha256"
 ATTESTATION = "attestation.dsse.json"
-# The manifest cannot hold its own digest, and the attestation holds the manifest's.
+# The manifest cannot contain its own digest, and the attestation contains the manifest's.
 _NOT_LISTED = frozenset({MANIFEST, ATTESTATION})
 # No run writes such a file, or so much; who puts it there, holes of a terabyte, cannot have them read for hours.
 _MAXIMUM_BYTES, _MAXIMUM_BYTES_IN_ALL = 256 << 20, 2 << 30
@@ -38,12 +38,12 @@ class Comparison:
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing differs."""
+        """Whether there is no difference."""
         return not (self.changed or self.added or self.removed or self.ill_formed)
 
 
 def report_text(document: Mapping[str, Any]) -> str:
-    """Return a report as ``report.json`` holds it."""
+    """Return the text of ``report.json`` for a report."""
     return json.dumps(document, indent=1) + "\n"
 
 
@@ -61,9 +61,9 @@ def write_manifest(directory: Path) -> None:
 def digests(directory: Path) -> dict[str, str]:
     """Return {path below the directory: SHA-256} of every file that a manifest lists.
 
-    What has no digest is listed with an empty one: what is neither a file nor a directory (a link, a pipe), what cannot
-    be read, what has more than 256 MiB, and, with a slash at its end, a directory in which there is nothing. Of more
-    than 2 GiB the largest files have none.
+    These entries have an empty digest: an entry that is neither a file nor a directory (a link, a pipe), a file that
+    cannot be read, a file larger than 256 MiB, and an empty directory, whose path ends with a slash. If all files
+    together exceed 2 GiB, the largest files have an empty digest too.
     """
     found: dict[str, str] = {}
     sizes: list[tuple[float, str, Path]] = []
@@ -95,7 +95,7 @@ def _is_link(path: Path) -> bool:
     try:
         return path.is_symlink()
     except OSError:
-        # Its path is longer than the kernel takes: walking into it fails in the same way, and is told.
+        # Its path is longer than the kernel allows: walking into it fails in the same way, and is reported.
         return False
 
 
@@ -114,7 +114,7 @@ def is_as_listed(directory: Path, name: str) -> bool:
 
 
 def compare(directory: Path) -> Comparison:
-    """Compare a directory with its manifest. Raises OSError when there is none that can be read."""
+    """Compare a directory with its manifest. Raises OSError if there is no readable manifest."""
     text = _manifest_of(directory)
     there = digests(directory)
     listed: dict[str, str] = {}
@@ -143,13 +143,13 @@ def _manifest_of(directory: Path) -> str:
 
 
 def _line(name: str, digest: str) -> str:
-    # As sha256sum does it: a name that would not fit a line is escaped, and the line says so.
+    # As in sha256sum: a name with a line break is escaped, and its line is marked.
     escaped = "".join(_ESCAPES.get(c, c) for c in name)
     return f"{'' if escaped == name else chr(92)}{digest}  {escaped}\n"
 
 
 def _read_line(line: str) -> tuple[str, str]:
-    """Return name and digest of a line; what is no digest becomes one that no line can have."""
+    """Return the name and digest of a line; an invalid digest becomes one that no line can have."""
     plain = line.removeprefix("\\")
     digest, _, name = plain.partition("  ")
     if len(digest) != 64 or set(digest) - set("0123456789abcdef") or not name:
@@ -161,7 +161,7 @@ def _read_line(line: str) -> tuple[str, str]:
 
 
 def _size(path: Path) -> float:
-    """Return the bytes of a file, endlessly many for what is none or cannot be looked at."""
+    """Return the bytes of a file; infinitely many if it is not a file or cannot be read."""
     try:
         found = path.lstat()
     except OSError:

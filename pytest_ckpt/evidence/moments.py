@@ -1,4 +1,4 @@
-"""When the operations of a run ended, as rank 0 told it."""
+"""When the operations of a run ended, as rank 0 reported it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pytest_ckpt.support.strict_json import parse, read_lines
 
 
 def ends_of(directory: Path, measurement: Measurement) -> tuple[float, ...]:
-    """Return the seconds since its launch began at which each operation of a measurement had ended, in their order.
+    """Return when each operation of a measurement had ended, in seconds since its launch began, in their order.
 
-    Empty where ``events.jsonl`` does not tell of just these operations.
+    Empty if ``events.jsonl`` does not contain exactly these operations.
     """
     listed: list[tuple[Operation, float]] = []
     wanted = list(measurement.operations)

@@ -11,7 +11,7 @@ Outcome = Literal["holds", "broken", "not checked"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examination:
-    """One thing that was looked at; ``details`` name each place where it does not hold."""
+    """One comparison; ``details`` name each place where it failed."""
 
     name: Examined
     outcome: Outcome

@@ -40,14 +40,14 @@ def judge_directory(
     foresees: bool = True,
     report: ReadDocument | None = None,
 ) -> Document:
-    """Return the report of a run directory, judged again; ``command_line`` holds the limits that were given.
+    """Return the report of a run directory, judged again; ``command_line`` contains the given limits.
 
-    With the limits of the run the verdicts are those of the run. Plugins are not there to judge again: with the limits
-    of the run their verdicts are kept and said to be, with others they are "not run", and neither certifies.
-    ``as_recorded`` keeps them word for word, for whoever compares. Without ``foresees`` there is no forecast, which is
-    simulated, and so no numpy is needed. ``report`` is the report of the directory, if the caller has read it
-    already. A run whose controller was killed is judged from what there is, and is "incomplete". Raises
-    UsageError when the directory holds no run, and when a file in it is none that a run leaves.
+    With the limits of the run, the verdicts are those of the run. Plugins are not available: with the limits of the run
+    their verdicts are kept and marked as kept, with other limits they are "not run", and neither certifies. With
+    ``as_recorded`` their verdicts are kept unchanged, for a comparison. Without ``foresees`` there is no forecast; it
+    is simulated, and needs numpy. ``report`` is the report of the directory, if the caller has read it already. A run
+    whose controller was killed is judged from its files, and is "incomplete". Raises UsageError if the directory
+    contains no run, or a file in it is not a file of a run.
     """
     unfinished = is_unfinished(directory)
     found = read_file(directory / SESSION) if unfinished else report or read_report(directory)
@@ -59,9 +59,9 @@ def judge_directory(
 
 @contextlib.contextmanager
 def odd_facts_named(directory: Path) -> Iterator[None]:
-    """Turn what odd facts of a directory lead to into a UsageError.
+    """Turn the errors that implausible facts of a directory cause into a UsageError.
 
-    They have the right form and yet are none: a median over nothing, a division by zero, a part that lacks.
+    Such facts have the right form, but lead to a median of an empty list, a division by zero, or a missing part.
     """
     try:
         yield
@@ -75,9 +75,9 @@ def odd_facts_named(directory: Path) -> Iterator[None]:
 def judge_sealed_directory(
     directory: Path, command_line: Mapping[str, str | None], *, foresees: bool = True
 ) -> Document:
-    """Return the report of a run directory, judged again; what was changed since its run is named, and cannot pass.
+    """Return the report of a run directory, judged again; changed files are named, and the run cannot pass then.
 
-    Only files that are judged are looked at. Raises UsageError as `judge_directory` does.
+    Only files that are judged are compared. Raises UsageError as `judge_directory` does.
     """
     document = judge_directory(directory, command_line, foresees=foresees)
     if is_unfinished(directory) or not (changed := changes_of_facts(directory)):
@@ -86,7 +86,7 @@ def judge_sealed_directory(
 
 
 def without_trust(document: Document, reasons: Sequence[str]) -> Document:
-    """Return a report that rests on what was changed: it certifies nothing, and does not pass."""
+    """Return a report that rests on changed files: it certifies no system, and does not pass."""
     document["grade_reasons"] += reasons
     if document["grade"] == "certified":
         document["grade"] = "incomplete"
@@ -107,10 +107,9 @@ def changes_of_facts(directory: Path) -> list[str]:
 
 
 def altered_tables(report: ReadDocument) -> tuple[str, ...]:
-    """Return which tables of a report of this version are not those of this version.
+    """Return which tables of a report of this version differ from the tables of this version.
 
-    They are the gates under the name of a table that ships, the defaults of options, and the list of requirements and
-    checks.
+    They are the rows of the shipped gate table, the defaults of options, and the list of requirements and checks.
     """
     shipped = {built_in(word).name: word for word in GATE_TABLES}
     gates = report["gate_table"]

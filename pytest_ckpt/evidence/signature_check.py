@@ -1,4 +1,4 @@
-"""Whether the signed statement of a run directory fits what the directory holds."""
+"""Whether the signed statement of a run directory matches the directory."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SIGN_OPTION = "--ckpt-sign"
 
 
 def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
-    """Check the envelope's form, what it states, and with ``keys`` that the owner of one of them signed it."""
+    """Check the envelope's form, its statement, and with ``keys`` that the owner of one of them signed it."""
     file = directory / ATTESTATION
     if file.is_symlink():
-        # A manifest does not list it, so nothing else would tell.
+        # A manifest does not list it, so this is the only place that can report it.
         description = f"{ATTESTATION} is a link"
         return Examination(
             name="signature", outcome="broken", description=description, details=(f"changed: {ATTESTATION}",)
@@ -67,7 +67,7 @@ def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Seq
 
 
 def unsigned(report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
-    """Return what is found of a directory without a signature: broken where it had one, or one is expected."""
+    """Return the finding for a directory without a signature: broken if it had one, or if one is expected."""
     was_signed = report is not None and any(
         s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()
     )
@@ -84,7 +84,7 @@ def unsigned(report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Exa
 
 
 def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
-    """Name the files whose digests are not those that were signed."""
+    """Name the files whose digests differ from the signed ones."""
     try:
         signed = {s["name"]: s["digest"]["sha256"] for s in parse(payload)["subject"]}
     except (ValueError, KeyError, TypeError):

@@ -25,10 +25,10 @@ class KnownKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signer:
-    """Who signed some directories, or a key that signed none of them.
+    """The signer of some directories, or a key that signed none.
 
-    ``key`` is the file of a known key, empty for a stranger; ``key_id`` the SHA-256 of the key (of a stranger by the
-    word of the envelope, which nothing protects); ``signed`` names the directories.
+    ``key`` is the file of a known key, empty for an unknown one; ``key_id`` is the SHA-256 of the key (for an unknown
+    key, as the envelope claims, which is not protected); ``signed`` names the directories.
     """
 
     key_id: str
@@ -37,9 +37,9 @@ class Signer:
 
 
 def signers(places: Mapping[str, Path], keys: Sequence[KnownKey]) -> tuple[Signer, ...]:
-    """Return the signers of directories, by the name that each directory has here: known keys first, in their order.
+    """Return the signers of directories, by the names of the directories: known keys first, in their order.
 
-    What they signed may not be what the directory holds: that is another check's.
+    Whether the signed content matches the directory is a separate check.
     """
     from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415 - of a library that may lack
 

@@ -1,9 +1,9 @@
 """The files that the starts of a run leave in its directory, and the starts as the report lists them.
 
-``starts/1/`` holds what the first start leaves when a second one begins: ``start.json``, its session, plan, events and
-report; in ``interrupted_work/`` the measurements that it did not complete, in ``replaced/`` those that were made under
-other conditions than the next start has. ``starts/2/added/`` holds the measurements that the second start made in order
-to add patterns to a measurement of an earlier start.
+``starts/1/`` contains the remains of the first start once a second one begins: ``start.json``, its session, plan,
+events and report; in ``interrupted_work/`` the measurements that it did not complete, in ``replaced/`` those that were
+made under other conditions than the next start has. ``starts/2/added/`` contains the measurements that the second start
+made in order to add patterns to a measurement of an earlier start.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def directory_of_start(directory: Path, number: int) -> Path:
 
 
 def event_files(directory: Path) -> list[Path]:
-    """Return the files of events of all starts, oldest first, that of the newest start last."""
+    """Return the event files of all starts, from the oldest to the newest."""
     return [*(file for place in _places(directory) if (file := place / EVENTS).exists()), directory / EVENTS]
 
 
@@ -69,7 +69,7 @@ def completed(
 
 
 def other_measurements(directory: Path, plan: Plan) -> dict[str, tuple[OtherMeasurement, ...]]:
-    """Return, by subject, what was measured of it beside the measurement that is judged. Raises UsageError."""
+    """Return, by subject, its measurements other than the one that is judged. Raises UsageError."""
     found = [_read(directory, kind, plan) for kind in (BROKEN_OFF, ADDED)]
     subjects = dict.fromkeys(subject for others in found for subject in others)
     return {subject: tuple(o for others in found for o in others.get(subject, ())) for subject in subjects}

@@ -1,6 +1,6 @@
 """A run that was opened and never closed: its controller was killed before it wrote the report.
 
-Its directory still holds the inputs (``session.json``, ``plan.json``) and every measurement that came to its end.
+Its directory still contains the inputs (``session.json``, ``plan.json``) and every complete measurement.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _SEALED = (REPORT, MANIFEST, ATTESTATION)
 
 
 def is_unfinished(directory: Path) -> bool:
-    """Whether a directory holds a run that was opened, and nothing that a run writes when it is closed."""
+    """Whether a directory contains a run that was opened, and no file that a run writes when it is closed."""
     return (directory / SESSION).is_file() and not any((directory / name).exists() for name in _SEALED)
 
 
 def begun_report(session: Mapping[str, Any], plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a report says of a run before anything was measured, from ``session.json`` and ``plan.json``.
+    """Return the report of a run before its first measurement, from ``session.json`` and ``plan.json``.
 
-    Raises LookupError or TypeError for files that no run writes.
+    Raises LookupError or TypeError for files that are not written by a run.
     """
     areas = [from_plain(AreaRef, area) for area in (session["area"], session["small"], session.get("local")) if area]
     return {
@@ -89,7 +89,7 @@ def decidable(
 
 
 def as_incomplete(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the report of a run that did not end: whatever was met, it certifies nothing."""
+    """Return the report of a run that did not end: it certifies no system, whichever requirements were met."""
     reasons = [reason for reason in document["grade_reasons"] if reason != ALL_MET]
     return {
         **document,

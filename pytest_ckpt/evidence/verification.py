@@ -1,7 +1,7 @@
-"""Whether a run directory is as its run left it: digests, signature, and what judging its files again gives.
+"""Whether a run directory is unchanged since its run: digests, signature, and the result of judging its files again.
 
-Each finding is the name of a file that differs, or of a verdict or part of the report that judging again gives
-otherwise. Files that were changed to fit each other, the manifest included, are found by the signature alone.
+Each finding is the name of a file that differs, or of a verdict or part of the report that differs when judged again.
+If someone changes files consistently, including the manifest, only the signature shows it.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ LOG, SUMMARY, CONFIGURATION = "dlio.log", "summary.json", "dlio_config"
 
 _STATISTICS = re.compile(r"(0|[1-9]\d{0,6})_per_epoch_stats\.json", re.ASCII)
 _METADATA = re.compile(r".+_metadata(?:\.\w+)?\.json")
-# A rank's file of 20 operations has 5 kB; what is larger than this is not one.
+# A rank's file of 20 operations has 5 kB; a file larger than this is not one.
 _MAXIMUM_BYTES = 32 << 20
 # What is written by Hydra has some 5 kB; its reader takes a second for so much.
 _MAXIMUM_YAML_BYTES = 256 << 10
-# Rank 0's log of 20 operations has some 20 kB; with everything that libraries may say, it stays below this.
+# Rank 0's log of 20 operations has some 20 kB; with all messages of libraries, it stays below this.
 _MAXIMUM_LOG_BYTES = 256 << 20
 # More ranks than any layout has.
 _MAXIMUM_RANKS = 16_384
@@ -41,7 +41,7 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLocation:
-    """Where a run lies: its directory, and who published which system, as far as the tree of directories says so."""
+    """Where a run is: its directory, and who published which system, as far as the tree of directories names them."""
 
     directory: Path
     submitter: str
@@ -70,7 +70,7 @@ class RunFiles:
 def find_runs(directory: Path, overlooked: Callable[[Message], None] = lambda _message: None) -> list[Path]:
     """Return the run directories at and below ``directory``, in the order of their names.
 
-    ``overlooked`` is told of directories that cannot be read, and of links to directories, which are not followed.
+    ``overlooked`` receives directories that cannot be read, and links to directories, which are not followed.
     """
     found = []
 
@@ -98,7 +98,7 @@ def _is_link(path: Path) -> bool:
     try:
         return path.is_symlink()
     except OSError:
-        # Walking into it will fail in the same way, and be told.
+        # Walking into it will fail in the same way, and be reported.
         return False
 
 
@@ -162,7 +162,7 @@ def read_run(directory: Path, on_file: Callable[[], None] = lambda: None) -> Run
 
 
 def read_json(path: Path) -> tuple[Any, str]:
-    """Return (content, "") or (None, what is wrong with the file)."""
+    """Return (content, "") or (None, the reason why the file cannot be used)."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):

@@ -1,8 +1,9 @@
-"""A run of ours in the format of DLIO's results: the files of one measurement, from what it measured. Pure.
+"""A run of ours in the format of DLIO's results: the files of one measurement, from its measured values. Pure.
 
-Nothing is written that was not measured. A rank's duration is its own; rank 0's is the whole operation, since rank 0
-commits a save for all. Where an operation stands on the clock is when rank 0 told of its end, from the start of the
-launch, laid at the start of the run: distances between operations of one launch are measured, the day is the run's.
+Only measured values are written. A rank's duration is its own; rank 0's is that of the whole operation, since rank 0
+commits a save for all ranks. The end of an operation is when rank 0 reported it, relative to the start of the launch,
+and the launch is placed at the start of the run. So distances between operations of one launch are measured, and the
+day is the run's.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MICROSECOND = 1e-6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Host:
-    """A host of ranks, as the run found it; 0 and empty where it did not."""
+    """A host of ranks, as the run found it; 0 and empty where it is unknown."""
 
     name: str
     memory_bytes: int
@@ -40,10 +41,10 @@ class Host:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExportedMeasurement:
-    """One measurement and what its files need beside it.
+    """One measurement and the other values that its files need.
 
-    ``ends`` are the seconds from the start of the launch to the end of each operation, as rank 0 told them; empty where
-    no such record is left: then each begins as the one before ends.
+    ``ends`` are the seconds from the start of the launch to the end of each operation, as rank 0 reported them. If they
+    are empty, no such record exists, and each operation begins when the previous one ends.
     """
 
     measurement: Measurement
@@ -61,7 +62,7 @@ class ExportedMeasurement:
 
     @property
     def begins(self) -> tuple[float, ...]:
-        """When each operation began, in seconds from the start of the run; none begins before another ended."""
+        """When each operation began, in seconds from the start of the run; operations do not overlap."""
         found, free = [], 0.0
         ends = self.ends or (0.0,) * len(self.measurement.operations)
         for operation, end in zip(self.measurement.operations, ends, strict=True):
@@ -72,7 +73,7 @@ class ExportedMeasurement:
 
 
 def unavailable_reason(measurement: Measurement) -> str:
-    """Say why a measurement has no place in the format; empty where it has one."""
+    """Return why a measurement does not fit the format; empty if it does."""
     if measurement.model not in MODELS:
         return f"{measurement.model} is no model of the format."
     if measurement.scale != 1.0:
@@ -110,7 +111,7 @@ def statistics_files(exported: ExportedMeasurement) -> dict[str, dict[str, Any]]
 
 
 def summary(exported: ExportedMeasurement) -> dict[str, Any]:
-    """Return what summary.json holds: means over rank 0's times, which are here those of whole operations."""
+    """Return the content of summary.json: means over rank 0's times, which here are those of whole operations."""
     measurement = exported.measurement
     metric: dict[str, Any] = {"checkpoint_size_GB": measurement.bytes / _GIB}
     for kind in ("save", "load"):
@@ -136,7 +137,7 @@ def summary(exported: ExportedMeasurement) -> dict[str, Any]:
 
 
 def metadata(exported: ExportedMeasurement) -> dict[str, Any]:
-    """Return what stands in place of mlpstorage's metadata, marked as an export."""
+    """Return the substitute for mlpstorage's metadata, marked as an export."""
     machines = []
     for host in exported.hosts:
         machine: dict[str, Any] = {"hostname": host.name}
@@ -166,7 +167,7 @@ def metadata(exported: ExportedMeasurement) -> dict[str, Any]:
 def workload(exported: ExportedMeasurement) -> dict[str, Any]:
     """Return the configuration: model, directory, operations, and whether every file was synced.
 
-    A pause between checkpoints is none of ours, and is not stated.
+    A pause between checkpoints is not stated, because our runs make no pause.
     """
     model, measurement = exported.model, exported.measurement
     durability = measurement.durability
@@ -206,7 +207,7 @@ def workload(exported: ExportedMeasurement) -> dict[str, Any]:
 
 
 def side_file(document: Mapping[str, Any], omitted: Sequence[str]) -> dict[str, Any]:
-    """Return what the format has no place for: verdicts of the run and what they are of, and what was left out."""
+    """Return the values that do not fit the format: verdicts of the run with their subjects, and omitted values."""
     return {
         "schema": "pytest-ckpt/mlperf-export/1",
         "not_a_submission": NOT_A_SUBMISSION,
@@ -228,7 +229,7 @@ def side_file(document: Mapping[str, Any], omitted: Sequence[str]) -> dict[str, 
 
 def _rank_seconds(operation: Operation, rank: int) -> float:
     seconds = operation.seconds if rank == 0 else operation.rank_seconds[rank]
-    # The files have microseconds, and no operation takes none.
+    # The files have microseconds, and every operation takes some time.
     return max(round(seconds, 6), _MICROSECOND)
 
 

@@ -15,7 +15,7 @@ from pytest_ckpt.facts.models import Model
 from pytest_ckpt.sizing.architectures import MODELS
 
 EXPORT = "pytest_ckpt_export"
-"""The table of the metadata that says that a directory is an export of a run of ours."""
+"""The table of the metadata that marks a directory as an export of a run of ours."""
 
 _MAXIMUM_NAMES = 1_000
 _MAXIMUM_SLOTS, _MAXIMUM_DIGITS = 16_384, 5
@@ -32,11 +32,11 @@ _MAXIMUM_PROCESSES, _MAXIMUM_CHECKPOINTS = 16_384, 4_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DisclosedSettings:
-    """What mlpstorage's metadata and the summary say of an invocation; None or empty where they do not.
+    """The facts of an invocation in mlpstorage's metadata and the summary; None or empty if they are missing.
 
-    ``changed_parameters`` are the names of what was overridden, None where nothing says whether anything was.
-    ``slots`` are the processes of each host. ``started`` is when the command was called, ``ended`` when its summary
-    was written; both without a zone. ``exported_by`` is our version, for an export of a run of ours.
+    ``changed_parameters`` are the names of overridden parameters, None if overrides are not recorded. ``slots`` are the
+    processes of each host. ``started`` is when the command was called, ``ended`` when its summary was written; both
+    without a zone. ``exported_by`` is our version, for an export of a run of ours.
     """
 
     has_metadata: bool = False
@@ -68,7 +68,7 @@ def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> Dis
 
 
 def _slots(hosts: Any) -> tuple[int, ...]:
-    """Return the processes of each host from ``name:slots``; empty unless every host says so."""
+    """Return the processes of each host from ``name:slots``; empty unless every host has them."""
     words = [_text(host) for host in hosts] if isinstance(hosts, list) else []
     counts = [word.rpartition(":")[2] for word in words[:_MAXIMUM_SLOTS]]
     if not words or not all(":" in word for word in words) or not all(_is_count(c) for c in counts):
@@ -82,7 +82,7 @@ def _is_count(word: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """What a summary says of the saves or of the loads: means over rank 0's own times. GiB, whatever letters it has."""
+    """The summary of the saves or of the loads: means over rank 0's own times. GiB, whichever unit it names."""
 
     seconds: float | None
     gib_per_second: float | None
@@ -90,11 +90,11 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """What the files beside the statistics say. Everything that no file says is None or empty.
+    """The facts in the files next to the statistics. A fact that is in no file is None or empty.
 
-    ``planned`` is how many saves and loads were asked for. ``pause_varies``: each pause was drawn at random.
-    ``rank_sync``: every rank waited for the slowest before it stopped its clock. ``cached_bytes`` is what the page
-    caches of all hosts held when the run began. ``contradictions`` are sentences about files that disagree.
+    ``planned`` is how many saves and loads were requested. ``pause_varies``: each pause was drawn at random.
+    ``rank_sync``: every rank waited for the slowest before it stopped its clock. ``cached_bytes`` is the size of the
+    page caches of all hosts when the run began. ``contradictions`` are sentences about files that disagree.
     """
 
     model: str = ""
@@ -119,7 +119,7 @@ class Facts:
 
 
 def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:
-    """Put together what the files say; each is its parsed content, None where it is missing."""
+    """Combine the facts of the files; each argument is the parsed content, None if the file is missing."""
     meta, about = _table(metadata), _table(summary)
     workload = _table(_table(config).get("workload"))
     seen = _overridden(overrides)
@@ -225,7 +225,7 @@ def _published(metric: Mapping[str, Any], kind: str) -> Published | None:
 
 
 def _planned(checkpoint: Mapping[str, Any]) -> dict[OperationKind, int]:
-    """Return how many of each kind were asked for; 0 and -1 both mean none."""
+    """Return how many of each kind were requested; DLIO writes 0 or -1 for zero operations."""
     found: dict[OperationKind, int] = {}
     if (writes := _whole(checkpoint.get("num_checkpoints_write"))) is not None and writes <= _MAXIMUM_CHECKPOINTS:
         found["save"] = max(0, writes)
@@ -254,7 +254,7 @@ def _as_number(text: str) -> Any:
 
 
 def _between(value: Any) -> float | None:
-    """Return the pause that a configuration asks for; DLIO takes the amount of a negative one."""
+    """Return the configured pause; DLIO takes the absolute value of a negative one."""
     if isinstance(value, dict) and not _varies(value):
         value = value.get("mean")
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -268,7 +268,7 @@ def _varies(value: Any) -> bool:
 
 
 def _cached(meta: Mapping[str, Any]) -> int | None:
-    """Return what the hosts' page caches held when mlpstorage began, None where it does not say so of each."""
+    """Return the size of the hosts' page caches when mlpstorage began, None unless it is recorded for every host."""
     began = _table(_table(meta.get("cluster_snapshots")).get("start"))
     hosts = _list(began.get("hosts")) or _list(_table(meta.get("system_info")).get("hosts"))
     held = [_whole(_table(_table(host).get("memory")).get("cached")) for host in hosts]
@@ -298,7 +298,7 @@ def _count(value: Any) -> int | None:
 
 
 def _number(value: Any) -> float | None:
-    """Return a finite number above 0; a mean over nothing is NaN there."""
+    """Return a finite number above 0; a mean over an empty list is NaN there."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 < value < _ENDLESS else None

@@ -40,7 +40,7 @@ RULES_SCHEMA = "pytest-ckpt/rules/1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResultTree:
-    """Everything below a directory: results, what there is to say about files that belong to none, and other runs."""
+    """All findings below a directory: results, notices about files that belong to no result, and other runs."""
 
     results: tuple[Result, ...]
     messages: tuple[Message, ...]
@@ -49,7 +49,7 @@ class ResultTree:
 
 
 def find_results(directory: Path, command_line: Mapping[str, str | None]) -> tuple[list[Path], list[Message]]:
-    """Return the directories of runs at and below a directory, and what was overlooked.
+    """Return the directories of runs at and below a directory, and the directories that were skipped.
 
     Limits that cannot be derived are refused first.
     """
@@ -66,7 +66,7 @@ def read_results(
     progress: Callable[[int, int, int], None] = lambda _done, _of, _files: None,
     overlooked: Iterable[Message] = (),
 ) -> ResultTree:
-    """Read the runs in ``places`` below a directory. ``progress`` is told runs done, of how many, and files read."""
+    """Read the runs in ``places`` below a directory. ``progress`` receives runs done, their total, and files read."""
     runs: list[tuple[Run, list[Message]]] = []
     loose = list(overlooked)
     files = training = 0
@@ -105,7 +105,7 @@ def read_results(
 def judge_results(directory: Path, found: ResultTree, command_line: Mapping[str, str | None]) -> dict[str, Any]:
     """Return the report of the one result of a directory, or the table of many.
 
-    ``command_line`` holds the limits that were given. Raises UsageError when there is nothing to judge.
+    ``command_line`` contains the given limits. Raises UsageError if there is no result to judge.
     """
     refuse_nothing(directory, found)
     reports = [judge_one(result, directory, command_line) for result in found.results]
@@ -129,7 +129,7 @@ def judge_results(directory: Path, found: ResultTree, command_line: Mapping[str,
 
 
 def refuse_nothing(directory: Path, found: ResultTree) -> None:
-    """Raise UsageError where nothing below a directory can be judged."""
+    """Raise UsageError if no run below a directory can be judged."""
     if not found.results:
         listed = [f"  {m.path}: {m.text}" for m in found.messages[:_MAXIMUM_TOLD]]
         if found.training_count:
@@ -142,9 +142,9 @@ def refuse_nothing(directory: Path, found: ResultTree) -> None:
 
 
 def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the report of one result: the document of a run, with what was published beside it.
+    """Return the report of one result: the document of a run, with the published figures.
 
-    Its paths are from ``directory``.
+    Its paths are relative to ``directory``.
     """
     shards, measurement = result.layout, result.measurement
     operations = min(n for kind in KINDS if (n := len(measurement.of_kind(kind))))
@@ -152,7 +152,7 @@ def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | 
         "ckpt_model": shards.model.name,
         "ckpt_mode": shards.mode,
         "ckpt_ranks": str(shards.processes),
-        # Pooled runs may have more than any single one can be asked for.
+        # Pooled runs may have more operations than the option for a single run allows.
         "ckpt_operations": str(min(operations, _MAXIMUM_OPERATIONS)),
     }
     settings = resolve(command_line, fields, ini_source="the published result")
@@ -167,7 +167,7 @@ def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | 
             verdicts += [not_run(requirement, check.subject, "not recorded", NOT_TESTED, gates) for check in checks]
     judgement = judge_run(plan, settings, gates, verdicts, [measurement])
     if judgement.grade == "certified":
-        # Gates that ask for no proof cannot make one.
+        # A gate table that requires no proof cannot create one.
         judgement = replace(judgement, grade="incomplete", reasons=(NEVER_CERTIFIED,), exit_code=EXIT_INCOMPLETE)
     directories = (run.files.facts.checkpoint_folder for run in result.runs)
     document = make_document(
@@ -219,7 +219,7 @@ def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | 
 
 
 def _gates(word: str) -> Gates:
-    """Return the table that was asked for; else speed and its proofs, for nothing else can be in the files."""
+    """Return the chosen gate table; the default is speed and its proofs, because the files contain only these."""
     if word != "auto":
         return load_gates(word, "")
     return replace(
@@ -283,7 +283,7 @@ def plain_message(message: Message, directory: Path) -> dict[str, str]:
 def judge_rules(directory: Path, found: ResultTree) -> dict[str, Any]:
     """Return which rules of a submission each result meets or breaks, as a document.
 
-    Raises UsageError when there is nothing to judge.
+    Raises UsageError if there is no result to judge.
     """
     refuse_nothing(directory, found)
     held = [(result, rules_found(result)) for result in found.results]

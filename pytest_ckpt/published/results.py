@@ -1,7 +1,7 @@
 """Combines runs into results: one system and layout, published and judged figures, signs of cached loads. Pure.
 
-Every load reads as many bytes as the others, so storage alone gives times that differ by some percent. Times that fall
-to two thirds or less within one phase have a cause, and the usual one is that part was still in a cache.
+Every load reads the same number of bytes, so times that depend on storage differ by a few percent. If times fall to two
+thirds or less within one phase, there is another cause, usually that a part was still in a cache.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TWO_SPEEDS = 1.5
 _MINIMUM_SLOW = 2
 
 ONE_FAST = 3.0
-"""The ratio for a load that is alone."""
+"""The ratio for a single load."""
 
 AT_MOST = "at most"
 """The word for an operation of which only an upper bound is known, where bases are counted."""
@@ -37,14 +37,14 @@ _MAXIMUM_ALIKE = 3
 
 
 def signs_of_cached_reads(loads: Sequence[tuple[int, float]]) -> tuple[str, ...]:
-    """Return sentences that name loads which are too fast beside the others; ``loads`` are (number, seconds)."""
+    """Return sentences that name loads which are too fast compared with the others; ``loads`` are (number, seconds)."""
     if len(loads) < 2:
         return ()
     if later := _faster_from(loads):
         return (later,)
     if two := _two_speeds(loads):
         return (two,)
-    # Of two loads the faster one: beside a slow one it is not suspect.
+    # Of two loads, the faster one: compared with a single slow load it is not suspect.
     middle = statistics.median_low(seconds for _, seconds in loads)
     alone = [number for number, value in loads if value * ONE_FAST <= middle]
     if alone:
@@ -53,9 +53,9 @@ def signs_of_cached_reads(loads: Sequence[tuple[int, float]]) -> tuple[str, ...]
 
 
 def _faster_from(loads: Sequence[tuple[int, float]]) -> str:
-    """Say from which load on all were faster than all before; empty when there is no such step.
+    """Return a sentence on the load from which on all were faster than all before; empty if there is no such step.
 
-    Two loads at least must stand before it: one slow load says nothing of the others, even where it is the first.
+    At least two loads must precede it: one slow load does not make the others suspect, even if it is the first.
     """
     best, at = 0.0, 0
     for split in range(_MINIMUM_SLOW, len(loads)):
@@ -73,7 +73,7 @@ def _faster_from(loads: Sequence[tuple[int, float]]) -> str:
 
 
 def _two_speeds(loads: Sequence[tuple[int, float]]) -> str:
-    """Say which loads form a group that is faster than another; empty when there are no two groups of two or more."""
+    """Return a sentence on a group of loads that is faster than another; empty without two groups of two or more."""
     ordered = sorted(loads, key=lambda load: load[1])
     best, at = 0.0, 0
     for split in range(2, len(ordered) - 1):
@@ -104,9 +104,9 @@ def _named(numbers: Sequence[int], *, first_word: bool = True) -> str:
 class Figures:
     """The saves, or the loads, of a result: as published, and as found. Seconds; rates in GiB/s.
 
-    ``published_seconds`` is the mean of rank 0's own times. ``slowest_mean_seconds`` is the same mean with the slowest
-    process in its place, over the operations of which it is known; ``overstatement`` is by how much longer that is
-    than the mean of rank 0's over just these. ``judged_seconds`` is the slowest operation: what a cluster waits for.
+    ``published_seconds`` is the mean of rank 0's own times. ``slowest_mean_seconds`` is the mean of the slowest
+    process, over the operations for which it is known; ``overstatement`` is by how much longer it is than the mean of
+    rank 0 over the same operations. ``judged_seconds`` is the slowest operation: the time that a cluster waits.
     """
 
     kind: OperationKind
@@ -216,7 +216,7 @@ def _result(runs: Sequence[Run], messages: tuple[Message, ...], top: Path) -> Re
 
 
 def comparable(operations: Sequence[Operation]) -> tuple[Operation, ...]:
-    """Return the operations whose times say the same: those of the slowest process, where any is known."""
+    """Return the operations whose times are comparable: those of the slowest process, if any is known."""
     return tuple(o for o in operations if o.basis != RANK_0 and o.at_least_seconds is None) or tuple(operations)
 
 
@@ -279,7 +279,7 @@ def _as_published(
 
 
 def _weakest(operations: Sequence[Operation]) -> Basis:
-    """Return the basis of the whole: all ranks only where that is true of every operation."""
+    """Return the basis of the whole: all ranks only if every operation has it."""
     bases = {o.basis for o in operations}
     if bases == {ALL_RANKS}:
         return ALL_RANKS

@@ -1,7 +1,8 @@
-"""Which rules of a submission a published result meets, breaks, or does not tell of: those on checkpointing. Pure.
+"""Which rules of a submission a published result meets, breaks, or leaves open: those on checkpointing. Pure.
 
 Source: Rules.md of MLPerf Storage, edition 3.0, commit 0366ccf (sections 1, 2.1 and 4, with table 3), and its
-checkpointing/README.md for the metrics. Numbers and names are theirs. A rule is met only where the files show it.
+checkpointing/README.md for the metrics. Numbers and names are those of the rules. A rule is met only if the files show
+it.
 
 A new rule needs a row of `RULES`, a case that breaks it in tests/published/test_rules.py, and a line in
 docs/published_results.md.
@@ -38,7 +39,7 @@ _MAXIMUM_DIRECTORIES = 2
 # Memory of the accelerators that a submission may name, in GB (table 3).
 _ACCELERATOR_BYTES = {"b200": 180 * 10**9, "mi355": 288 * 10**9}
 _CHANGEABLE = {"checkpoint.checkpoint_folder"}
-# What mlpstorage itself overrides, for a phase or a mode: other rules say which values these may have.
+# Parameters that mlpstorage itself overrides, for a phase or a mode: other rules restrict their values.
 _OTHER_RULES = {"checkpoint.num_checkpoints_write", "checkpoint.num_checkpoints_read", "checkpoint.mode"}
 # A mean over rank 0's own times that is so much shorter is not the maximum over all processes.
 _SAME_MEAN = 0.01
@@ -48,7 +49,7 @@ _Found = tuple[Outcome, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
-    """One rule: its number and name as the rules have them, what it asks for, and what decides."""
+    """One rule: its number and name in the rules, its text, and the function that decides."""
 
     number: str
     name: str
@@ -77,7 +78,7 @@ def rules_found(result: Result) -> tuple[RuleResult, ...]:
 
 
 def is_open(result: Result) -> bool:
-    """Whether the result lies in the OPEN division; what lies in none is held against the rules of CLOSED."""
+    """Whether the result is in the OPEN division; a result in no division is compared with the rules of CLOSED."""
     return result.runs[0].files.place.division == "open"
 
 
@@ -231,7 +232,7 @@ def _parameters(result: Result) -> _Found:
 
 
 def _unless_open(result: Result, because: str) -> _Found:
-    # OPEN lets more be changed, and asks for its disclosure, which lies in no file that is read.
+    # OPEN permits more changes, but requires their disclosure, which is in a file that is not read.
     return ("not told", f"{because} OPEN asks for its disclosure.") if is_open(result) else ("broken", because)
 
 
@@ -305,7 +306,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def _same_zone(one: datetime, other: datetime) -> bool:
-    """Whether two moments can be subtracted: both with a zone, or both of hosts that say none."""
+    """Whether two moments can be subtracted: both with a zone, or both without one."""
     return (one.tzinfo is None) == (other.tzinfo is None)
 
 

@@ -36,12 +36,12 @@ EXPORTED = (
     "it is a run of {}, exported: no result of MLPerf. Its times are judged; what the run proved beside them is in its "
     "own directory."
 )
-"""What is said of an export of a run of ours."""
+"""The mark of an export of a run of ours."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecognizedLayout:
-    """The layout, or None with the reason; and whether it was named by the records or told from the bytes."""
+    """The layout, or None with the reason; and whether the records named it or it was derived from the bytes."""
 
     layout: Layout | None
     source: str
@@ -51,9 +51,9 @@ class RecognizedLayout:
 def recognize(facts: Facts, moved_bytes: int | None, highest_rank: int, directory_name: str) -> RecognizedLayout:
     """Return the layout of a run.
 
-    ``moved_bytes`` is one checkpoint as the times and throughputs give it, ``directory_name`` the directory that
-    mlpstorage names after the model. Where records and bytes do not agree nothing is returned: the directory holds two
-    runs' files.
+    ``moved_bytes`` is one checkpoint, computed from times and throughputs; ``directory_name`` is the directory that
+    mlpstorage names after the model. If records and bytes do not agree, the directory contains two runs' files, and
+    None is returned.
     """
     named = model_by_architecture(facts.architecture) or model_by_name(facts.model) or model_by_name(directory_name)
     amount = moved_bytes or facts.bytes
@@ -133,7 +133,7 @@ class Run:
 
 
 def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
-    """Return the run, or None where nothing can be judged, and what there is to say about it."""
+    """Return the run, or None if it cannot be judged, and the notices about it."""
     directory = files.place.directory
     messages = list(files.messages)
 
@@ -167,7 +167,8 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
             "is inferred from when the next operation started."
         )
     if exported_by := files.facts.disclosed.exported_by:
-        # Our runs do other things between two operations, for as long as these take: a start says nothing of an end.
+        # Our runs do other work between two operations, of any length, so a start does not show when the previous one
+        # ended.
         pause = Pause(seconds=None, description=EXPORTED.format(exported_by))
     else:
         pause = pause_between(ranks, processes, files.facts.seconds_between, varies=files.facts.pause_varies)
@@ -193,7 +194,7 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
     times = ranks[min(ranks)]
     run = Run(
         directory=directory,
-        # Of a large tree, what every rank said is not kept twice.
+        # Of a large tree, the records of every rank are not kept twice.
         files=replace(files, ranks={}, messages=()),
         layout=found.layout,
         operations=operations,
@@ -207,7 +208,7 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
 
 
 def _disagreement(kind: OperationKind, facts: Facts, operations: Sequence[Slowest], size: int) -> str:
-    """Say where the summary's means are not those of rank 0's times; empty when they are, or cannot be compared."""
+    """Return where the summary's means differ from rank 0's times; empty if they agree, or cannot be compared."""
     published = facts.published.get(kind)
     own = [o.rank0_seconds for o in operations if o.kind == kind and o.rank0_seconds is not None]
     if published is None or not own:

@@ -1,17 +1,17 @@
 """The times of ranks, from statistics files or the log of rank 0, and the time of the slowest process. Pure.
 
-A statistics file holds, by epoch, ``save_ckpt1``, ``load_ckpt1`` and so on: start and end on the rank's own clock
+A statistics file contains, by epoch, ``save_ckpt1``, ``load_ckpt1`` and so on: start and end on the rank's own clock
 (without a zone), ``duration`` in seconds between the two, and ``throughput`` in GiB/s (printed as "GB/s") of the whole
 checkpoint over that duration.
 
-DLIO starts an operation on every rank at a barrier, which all reach once the slowest has ended the operation before and
-has slept ``time_between_checkpoints``. So on any rank's clock
+DLIO starts an operation on every rank at a barrier, which all reach once the slowest has ended the previous operation
+and has slept ``time_between_checkpoints``. So on any rank's clock
 
-    slowest of this operation = start of the next - start of this - time between checkpoints
+slowest of this operation = start of the next - start of this - time between checkpoints
 
-which needs no other rank's file and compares no clocks. Where all ranks are known it is right to 2 ms. Between the last
-save and the first load of one run DLIO pauses in the same way, and every rank lists the checkpoint directory: that
-gives what the last save took at most. The last load has no next operation.
+This needs no other rank's file and compares no clocks. In runs whose ranks are all known it is right to 2 ms. Between
+the last save and the first load of one run DLIO pauses in the same way, and every rank lists the checkpoint directory:
+that gives an upper bound for the last save. The last load has no next operation.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ ALL_RANKS: Final = "all ranks"
 INFERRED: Final = "inferred from rank 0"
 RANK_0: Final = "rank 0 only"
 
-# The largest difference between the inferred and the measured time of the slowest rank where all were known.
+# The largest difference between the inferred and the measured time of the slowest rank in runs whose ranks are all
+# known.
 _PRECISION_SECONDS = 0.002
-# A rank that was in the next operation's barrier this much earlier than it ended this one: the inference cannot hold.
+# If a rank was in the next operation's barrier this much earlier than it ended this one, the inference is wrong.
 _CONTRADICTION_SECONDS = 0.05
 # Ranks of one run leave a barrier within milliseconds: intervals that agree so well are of one run, whatever the clocks
-# say; intervals that agree so badly are not.
+# show; intervals that agree so badly are not.
 _ONE_BARRIER_SECONDS = 0.003
 _SAME_RUN_SECONDS = 0.1
 # Further apart than clocks drift, and not by a difference of time zones.
@@ -70,7 +71,7 @@ _WITNESSES, _MAXIMUM_ALIKE = 5, 3
 
 
 class Timing(NamedTuple):
-    """One operation of one rank: ``start`` in seconds on that rank's clock, comparable with nobody else's."""
+    """One operation of one rank: ``start`` in seconds on that rank's clock, not comparable with other clocks."""
 
     start: float
     seconds: float
@@ -78,10 +79,10 @@ class Timing(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankTimes:
-    """What one rank recorded. ``bytes`` is one checkpoint of all ranks, None where no throughput was recorded.
+    """The record of one rank. ``bytes`` is one checkpoint of all ranks, None without a recorded throughput.
 
-    ``began`` is when the first of them was preceded by nothing but a pause, in seconds on this rank's clock.
-    ``faults`` are sentences about what could not be believed; those operations are left out.
+    ``began`` is the start of the first operation that follows a mere pause, in seconds on this rank's clock. ``faults``
+    are sentences about implausible records; those operations are left out.
     """
 
     timings: Mapping[Key, Timing]
@@ -128,7 +129,7 @@ def rank_times(stats: Any) -> RankTimes:
                 faults.append(f"{name} {timing}")
                 continue
             timings["save" if found[1] == "save" else "load", number] = timing
-            # All say the same size; a few are enough, of the many that a large tree holds.
+            # All ranks record the same size, so a few of the many in a large tree are enough.
             if len(sizes) < _SIZES and _is_positive(throughput := entry.get("throughput")):
                 sizes.append(throughput * timing.seconds)
         before = highest
@@ -216,7 +217,7 @@ Ranks = Mapping[int, RankTimes]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pause:
-    """Seconds between an operation and the next, as far as they are known, and a sentence where that needs one."""
+    """Seconds between an operation and the next, as far as they are known, and a sentence if they need one."""
 
     seconds: float | None
     description: str = ""
@@ -224,10 +225,10 @@ class Pause:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slowest:
-    """One operation: its result, who was slowest (None: not known), every known rank's own seconds, and the basis.
+    """One operation: its result, the slowest rank (None: unknown), every known rank's own seconds, and the basis.
 
-    ``at_least_seconds`` is set where ``seconds`` is only what it took at most. ``contradicted``: its start and the next
-    leave no room for what a rank recorded. ``hidden``: they show a longer time than any rank recorded, and all did.
+    ``at_least_seconds`` is set if ``seconds`` is only an upper bound. ``contradicted``: its start and the next leave
+    too little time for a rank's record. ``hidden``: they show a longer time than any rank recorded, and all ranks did.
     """
 
     kind: OperationKind
@@ -254,8 +255,8 @@ class Slowest:
 def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varies: bool = False) -> Pause:
     """Return how long DLIO paused before every operation.
 
-    ``recorded`` is what the configuration says; with ``varies`` each rank drew each pause at random. No pause is longer
-    than what lies between the start of the run and its first operation.
+    ``recorded`` is the configured pause; with ``varies`` each rank drew each pause at random. A pause is not longer
+    than the time between the start of the run and its first operation.
     """
     if varies:
         return Pause(
@@ -287,7 +288,7 @@ def pause_between(ranks: Ranks, processes: int, recorded: float | None, *, varie
 def slowest_of_each(ranks: Ranks, processes: int, seconds_between: float | None) -> tuple[Slowest, ...]:
     """Return every operation that any rank recorded, saves first, each in order.
 
-    Without ``seconds_between`` nothing is inferred.
+    Without ``seconds_between``, times are not inferred.
     """
     keys = {key for times in ranks.values() for key in times.timings}
     following = _following(keys)
@@ -299,7 +300,7 @@ def slowest_of_each(ranks: Ranks, processes: int, seconds_between: float | None)
 
 
 def inferred_seconds(timings: Mapping[Key, Timing], key: Key, following: Key, seconds_between: float) -> float | None:
-    """Return what the slowest process took, from one rank's starts alone; None where it did not record both."""
+    """Return the time of the slowest process, from one rank's starts; None if it did not record both."""
     this, then = timings.get(key), timings.get(following)
     if this is None or then is None:
         return None
@@ -308,7 +309,7 @@ def inferred_seconds(timings: Mapping[Key, Timing], key: Key, following: Key, se
 
 
 def inference_error_seconds(ranks: Ranks, operations: Sequence[Slowest], seconds_between: float | None) -> float | None:
-    """Return how far the inference is from the slowest rank where all are known; None where it cannot be told."""
+    """Return the error of the inference for an operation whose ranks are all known; None if it cannot be computed."""
     lowest = ranks.get(0)
     if lowest is None or seconds_between is None:
         return None
@@ -397,7 +398,7 @@ def _slowest(
 def _witnessed(
     key: Key, following: Key, known: Mapping[int, float], ranks: Ranks, seconds_between: float | None
 ) -> float | None:
-    """Return what the starts of two operations say of the first; they differ by rank by what a barrier takes."""
+    """Return the time that the starts of two operations give for the first; ranks differ by the barrier."""
     if seconds_between is None:
         return None
     found = (inferred_seconds(ranks[r].timings, key, following, seconds_between) for r in sorted(known))

@@ -1,6 +1,6 @@
-"""What a result of DLIO proves of each requirement, and what it cannot. Pure.
+"""What a result of DLIO proves of each requirement, and what it cannot prove. Pure.
 
-Sources: DLIO's code for what it does, the rules of MLPerf Storage (Rules.md, 4.3.1 and 4.7.1, and
+Sources: DLIO's code for its behaviour, the rules of MLPerf Storage (Rules.md, 4.3.1 and 4.7.1, and
 checkpointing/README.md) for when caches have to be cleared.
 """
 
@@ -29,7 +29,7 @@ _MAY_BE_CACHED = "Part of what they read may have come from a cache."
 
 
 def judge_result(result: Result, requirement: Requirement, limits: ClusterLimits, gates: Gates) -> Verdict:
-    """Judge one requirement on a published result; what its files do not show is "not run", with the reason."""
+    """Judge one requirement on a published result; if its files do not show it, it is "not run", with the reason."""
     if kind := _KIND_OF.get(requirement.id):
         return _time(result, requirement, limits, gates, kind)
     if requirement.id == "STRAGGLER":
@@ -64,7 +64,7 @@ def _time(
     elif verdict.outcome == "met" and (unseen := _perhaps_late_unseen(measurement, kind, verdict.limit or 0.0)):
         verdict = _undecided(verdict, "perhaps late", unseen)
     elif verdict.outcome == "failed":
-        # The count holds those that are late at most.
+        # The count is an upper bound of the late ones.
         perhaps = [_perhaps(o) for o in bounded if (o.at_least_seconds or 0.0) <= (verdict.limit or 0.0) < o.seconds]
         verdict = replace(verdict, because=" ".join([verdict.because, *perhaps]))
     lines = [verdict.detail, f"basis: {bases_text(result, kind)}"]
@@ -88,10 +88,10 @@ def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: flo
 
 
 def _perhaps_late_unseen(measurement: Measurement, kind: OperationKind, limit: float) -> str:
-    """Say which operations may have missed the limit unseen; empty where the slowest process of each is known.
+    """Return which operations may have missed the limit unseen; empty if the slowest process of each is known.
 
-    The longest time that is recorded bounds them from below alone: it can show that a limit was missed, and never that
-    it was met. So whoever loses the file of a slow rank, or takes it away, gains nothing.
+    The longest recorded time is only a lower bound: it can prove that a limit was missed, and never that it was met. So
+    a lost or removed file of a slow rank gives no advantage.
     """
     operations = measurement.of_kind(kind)
     unseen = [o for o in operations if o.basis == RANK_0]
@@ -105,7 +105,7 @@ def _perhaps_late_unseen(measurement: Measurement, kind: OperationKind, limit: f
 
 
 def _undecided(verdict: Verdict, reason: Reason, because: str) -> Verdict:
-    """Return what a verdict becomes where the files show too little for it."""
+    """Return the verdict that remains if the files show too little for it."""
     return replace(verdict, outcome="not run", reason=reason, measured=None, margin=None, because=because)
 
 
@@ -165,7 +165,7 @@ def _repeat(result: Result, requirement: Requirement, limits: ClusterLimits, gat
 
 
 def _cold(result: Result) -> str:
-    """Say what the files show of the clients' caches: what the rule asks for, and what may have been done."""
+    """Return a sentence on the clients' caches: the text of the rule, and what may have been done."""
     listed = ["DLIO neither drops caches nor looks what they hold."]
     readings = readings_of(result)
     asking = sorted({r.rule for r in readings if r.requires_drop})
@@ -191,7 +191,7 @@ def _cold(result: Result) -> str:
 
 
 def _held(result: Result) -> str:
-    """Say how much the page caches held as the runs began that only load; empty when no file says it."""
+    """Return how full the page caches were at the start of runs that only load; empty if it is not recorded."""
     loading = [run.files.facts.cached_bytes for run in result.runs if run.of_kind("load") and not run.of_kind("save")]
     known = [amount for amount in loading if amount is not None]
     if not known or len(known) < len(loading):
@@ -206,7 +206,7 @@ def _held(result: Result) -> str:
 def readings_of(result: Result) -> list[CacheReading]:
     """Apply both readings of the cache rule to every client; ranks fill one host after the other.
 
-    Empty where the clients' number or memory is not recorded.
+    Empty if the number of clients or their memory is not recorded.
     """
     facts = [run.files.facts for run in result.runs]
     memory = max((f.host_memory_bytes for f in facts), key=len)
