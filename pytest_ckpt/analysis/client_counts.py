@@ -1,4 +1,4 @@
-"""Rates of saves and loads by client count: those that were measured, and a projection as it is reported. Pure."""
+"""Rates of saves and loads by client count: the measured ones, and a projection in the form of the report. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 KINDS: tuple[OperationKind, ...] = ("save", "load")
 
 MINIMUM_COUNTS = 4
-"""Different counts of clients without which no model can be told from another."""
+"""The minimum number of different client counts that distinguishes one model from another."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CountedRates:
-    """Rates in bytes a second, one each operation, by count of clients (``unit``), for one way to save or load.
+    """Rates in bytes a second, one per operation, by count of clients (``unit``), for saves or loads.
 
-    ``ceiling`` is the maximum that the vendor declares, in bytes a second; 0: none is declared.
+    ``ceiling`` is the maximum that the vendor declares, in bytes a second; 0: not declared.
     """
 
     name: str
@@ -74,10 +74,10 @@ def counted_rates(measurements: Iterable[Measurement], ceilings: Mapping[Operati
 class Projection:
     """Bytes a second that ``clients`` would get. ``model`` is the one with the least leave-one-out error.
 
-    Where the rates do not determine it there is no median (``unavailable_reason`` says why), and ``low`` and ``high``
-    are bounds. Without a sign of a ceiling they are what the largest count got, and what linear growth or the bound
-    would give. ``leave_one_out_error`` is the root mean square of the logarithms by which the model misses a count left
-    out.
+    If the rates do not determine the model, there is no median (``unavailable_reason`` gives the reason), and ``low``
+    and ``high`` are bounds. Without a sign of a ceiling, these are the rate of the largest count, and the rate that
+    linear growth or the declared ceiling would give. ``leave_one_out_error`` is the root mean square of the differences
+    of logarithms between the model and a count that was left out of the fit.
     """
 
     clients: Count

@@ -1,7 +1,7 @@
 """Compares two runs: changed settings, changed verdicts, the effect on operation times, the cost of encryption. Pure.
 
 The cost of encryption is the same run without it and with it, compared with a limit: case 25 of our acceptance cases
-asks for at most 10 % (our proposal: no published figure exists). One run cannot show it: storage is encrypted or not.
+sets at most 10 % (our proposal: no published figure exists). One run cannot show it: storage is encrypted or not.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pytest_ckpt.facts.verdict import Outcome
 from pytest_ckpt.support.units import counted
 
 SCHEMA = "pytest-ckpt/diff/1"
-# What differs between any two runs and says nothing about them.
+# Facts that differ between any two runs without any meaning.
 _PASSING = frozenset({"capacity.free_bytes", "capacity.used_bytes", "memory_available_bytes", "ranks"})
 _KINDS = ("save", "load")
 
 MAXIMUM_RATIO = 1.10
 _OFF = "none"
 _PLACES = {"at_rest": "at rest", "in_flight": "in flight"}
-# Without these, a time is not that of the storage.
+# Without these, a time is not a time of the storage.
 _PROOFS = {"save": "DURABLE-CALLS", "load": "COLD"}
 
 # Two volumes have two paths; and of limits and numbers of operations no time depends.
@@ -39,7 +39,7 @@ Plain = Mapping[str, Any]
 def compare_reports(before: Mapping[str, Any], after: Mapping[str, Any], notices: Sequence[str] = ()) -> dict[str, Any]:
     """Return how the report of one run differs from that of another, as plain types (schema pytest-ckpt/diff/1).
 
-    ``notices`` are sentences about the directories that its reader should know.
+    ``notices`` are sentences about the directories for the reader.
     """
     one, other = before.get("environment") or {}, after.get("environment") or {}
     return {
@@ -93,7 +93,7 @@ def _environment(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _system(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was told of the system; of a picture, which is long, by what it can be told from another one."""
+    """Return the description of the system; a picture, which is long, is replaced by its digest."""
     described = dict(_flat(report.get("system") or {}))
     if picture := described.get(f"topology.{PICTURE}"):
         described[f"topology.{PICTURE}"] = f"sha256 {hashlib.sha256(str(picture).encode()).hexdigest()[:16]}"
@@ -204,11 +204,10 @@ class EncryptionCost:
 
 
 def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> EncryptionCost:
-    """Return what the reports of two runs say of it.
+    """Return the cost of encryption from the reports of two runs.
 
-    ``rows`` are the operations that `comparison.compare_reports` says of both. Met: the whole 95 % interval of the
-    ratio of every save and load is at most the limit; failed: one interval is above it as a whole. All else is not
-    decided.
+    ``rows`` are the operations of both in `comparison.compare_reports`. Met: the whole 95 % interval of the ratio of
+    every save and load is at most the limit. Failed: one interval is above it as a whole. Otherwise it is not decided.
     """
     outcome: Outcome
     if reasons := [*_not_a_pair(off, on), *_unlike(off, on), *_not_decided(off, on, rows)]:
@@ -230,7 +229,7 @@ def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> Encrypti
 
 
 def _told(report: Plain) -> dict[str, str]:
-    """Return how it is encrypted, by place; what is told as none, or is not told, is off."""
+    """Return how it is encrypted, by place; a missing description counts as off."""
     table = (report.get("system") or {}).get("encryption") or {}
     told = {place: str(table.get(place, _OFF)).strip() for place in _PLACES}
     return {place: "" if how.casefold() == _OFF else how for place, how in told.items()}

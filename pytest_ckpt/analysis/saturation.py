@@ -1,16 +1,16 @@
-"""What more clients would get: saturation models over the rates of a few client counts. Pure; no chance in it.
+"""The rates that more clients would get: saturation models over the rates of a few client counts. Pure, no randomness.
 
 Each model is X(n) = a s(n), n clients, with a shape s that begins as n does:
 
 linear       n
-ceiling      min(n, c): the storage has so much to give and no more
-contention   n / (1 + f (n - 1)): the share f of the work is done one after the other (Amdahl 1967)
-coherency    n / (1 + f (n - 1) + k n (n - 1)): besides, clients wait for each other in pairs (Gunther, universal
-             scalability law, 1993), so that more clients can get less
+ceiling      min(n, c): a fixed maximum rate of the storage
+contention   n / (1 + f (n - 1)): the share f of the work is serial (Amdahl 1967)
+coherency    n / (1 + f (n - 1) + k n (n - 1)): clients also wait for each other in pairs (Gunther, universal
+scalability law, 1993), so that more clients can get less
 
-Rates scatter by factors, so fits are of logarithms. An interval holds every shape that the rates do not rule out: its
-profile likelihood is within that of 90 % (Venzon and Moolgavkar, Applied Statistics 37, 1988). A bootstrap over
-repeats of one model would be blind to the others, which fit as well and go elsewhere.
+Rates scatter by factors, so fits are of logarithms. An interval contains every shape that the rates do not rule out:
+its profile likelihood is within that of 90 % (Venzon and Moolgavkar, Applied Statistics 37, 1988). A bootstrap over
+repeats of one model would ignore the other models, which fit as well and extrapolate differently.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float64]
 
 SEEN_EFFICIENCY = 0.7
-"""A ceiling is seen where the largest count gets at most this share of what linear growth would give, or less."""
+"""A ceiling is detected if the largest count gets at most this share of linear growth."""
 
 WIDEST = 2.0
-"""An interval whose ends are further apart than this factor is no projection."""
+"""An interval whose ends differ by more than this factor is not a projection."""
 
 # Of a chi-squared distribution with one degree of freedom.
 _LIKELIHOOD_OF_90 = 2.706
@@ -91,7 +91,7 @@ def project(rates: Mapping[int, Sequence[float]], clients: int, bound: float | N
 
 
 def _errors(logs: Sequence[Numbers]) -> Numbers:
-    """Return the standard error of each mean of logarithms: scatter is that of all counts together."""
+    """Return the standard error of each mean of logarithms: the scatter is pooled over all counts."""
     degrees = sum(len(values) - 1 for values in logs)
     squares = sum(float(((values - values.mean()) ** 2).sum()) for values in logs)
     scatter = (squares / degrees) ** 0.5 if degrees else 0.0
@@ -124,7 +124,7 @@ def _fit(means: Numbers, errors: Numbers, shapes: Numbers) -> tuple[Numbers, Num
 
 
 def _leave_one_out(means: Numbers, errors: Numbers, shapes: Numbers) -> float:
-    """Return the root mean square of how far each mean lies from the fit of all others, as a logarithm."""
+    """Return the root mean square of the distance of each mean from the fit of all others, as a logarithm."""
     squares = []
     for index in range(len(means)):
         others = np.arange(len(means)) != index

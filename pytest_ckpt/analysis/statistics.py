@@ -29,14 +29,14 @@ _T = TypeVar("_T")
 RESAMPLES = 4_000
 CONFIDENCE = 0.95
 MINIMUM = 5
-"""Fewer values than these say nothing about their own spread: no interval is given."""
+"""The minimum number of values for an interval."""
 
 _SEED = 20_250_101
 
 WINDOWS = (5, 8, 13, 21)
 MAXIMUM_BEFORE = 40
 ALARM_PROBABILITY = 0.0001
-"""Of one look at the values as they are. Who looks every morning looks 365 times a year, so it is far below 1 %."""
+"""For one look at the values. A nightly lab looks 365 times a year, so it is far below 1 %."""
 
 MINIMUM_RUNS = 20
 """A change cannot show in fewer runs than these: 8 after 12."""
@@ -44,7 +44,7 @@ MINIMUM_RUNS = 20
 _RESAMPLES_OF_STEPS = 1_000
 
 MINIMUM_TIMES = 80
-"""Times without which no tail is seen: a tenth of them lies above the threshold."""
+"""The minimum number of times from which a tail is estimated: a tenth of them is above the threshold."""
 
 _TAIL = 0.1
 _EULER = 0.5772156649015329
@@ -53,9 +53,9 @@ _LOW, _HIGH = 0.05, 0.95
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ratio:
-    """How two sets of times compare: median of the second over that of the first, and its confidence interval.
+    """How two sets of times compare: median of the second over median of the first, and its confidence interval.
 
-    ``low`` and ``high`` are None where there are too few values for one.
+    ``low`` and ``high`` are None if there are too few values for an interval.
     """
 
     ratio: float
@@ -64,7 +64,7 @@ class Ratio:
 
     @property
     def is_change(self) -> bool:
-        """Whether the interval leaves out that nothing changed."""
+        """Whether the interval excludes "no change"."""
         return self.low is not None and self.high is not None and not self.low <= 1.0 <= self.high
 
 
@@ -112,16 +112,15 @@ def interval(figure: Callable[[Resample], float], resamples: int = RESAMPLES) ->
 
 
 def find_change(values: Sequence[float]) -> Change | None:
-    """Say whether the newest values of a series differ from those before them; None where nothing shows.
+    """Return whether the newest values of a series differ from the values before them; None if no change is detected.
 
-    The newest 5, 8, 13 and 21 values are each compared with the up to 40 before them by the exact two-sided rank test
-    of Mann and Whitney, each at a quarter of 0.01 %. So on a series whose values come in no particular order, a look
-    raises a false alarm in at most 0.05 % of all cases (0.01 %, and as much for each window whose values before seem to
-    have changed themselves), whatever the distribution of the noise. The price: a change shows after 5 runs only when
-    at least 22 came before, after 8 when 12 did, after 13 when 8 did.
-    Of several windows that show a change the least probable one is told, of those that go the way of the shortest.
-    Where the values before changed themselves, those since then are tried too: what became faster a while ago does not
-    hide that it became slower since.
+    The newest 5, 8, 13 and 21 values are each compared with up to 40 values before them by the exact two-sided rank
+    test of Mann and Whitney, each at a quarter of 0.01 %. So on a series without order, a look raises a false alarm in
+    at most 0.05 % of all cases (0.01 %, and as much for each window whose baseline seems to have changed itself),
+    whatever the distribution of the noise. The price: a change is detected after 5 runs only if at least 22 runs
+    precede it, after 8 if 12 do, after 13 if 8 do. If several windows show a change, only those with the same direction
+    as the shortest window are considered, and the most significant one is reported. If the baseline itself changed, the
+    test is repeated on the runs since then, so that an earlier speed-up cannot mask a later slowdown.
     """
     return _newest_change(values, look_for_steps=True)
 
@@ -150,7 +149,7 @@ def _change_between(before: Sequence[float], after: Sequence[float]) -> Change |
 
 
 def rank_test(before: Sequence[float], after: Sequence[float]) -> float:
-    """Return the exact two-sided probability of a difference in ranks as large as this, if there is none.
+    """Return the exact two-sided probability of a difference in ranks as large as this, if there is no real difference.
 
     Mann and Whitney, On a test of whether one of two random variables is stochastically larger than the other (1947).
     A tie counts against a difference, so that the probability is never too small.
@@ -182,7 +181,7 @@ def _shares(some: int, others: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slowdown:
-    """By what share steps beside saves took longer than those alone, with its 95 % interval; None: too few for one."""
+    """By what share steps during saves took longer than undisturbed ones, with its 95 % interval; None: too few."""
 
     share: float
     low: float | None
@@ -190,10 +189,10 @@ class Slowdown:
 
 
 def slowdown(training: Training) -> Slowdown | None:
-    """Return the slowdown over all saves: the sum of what steps took beyond the median of those alone, as a share.
+    """Return the slowdown over all saves: the time of steps beyond the median of undisturbed steps, as a share.
 
-    None where no step went on beside a save. The interval is a percentile bootstrap: within each save, the steps alone
-    and the batches of steps beside it are resampled from a fixed seed (Efron and Tibshirani, An Introduction to the
+    None if no step ran during a save. The interval is a percentile bootstrap: within each save, the undisturbed steps
+    and the batches of steps during it are resampled from a fixed seed (Efron and Tibshirani, An Introduction to the
     Bootstrap, chapter 13).
     """
     saves = [save for save in training.saves if save.beside]
@@ -228,11 +227,11 @@ class SlowestOfMany:
 
 
 def slowest_of(times: Sequence[float], ranks: int, of: Sequence[int] = ()) -> SlowestOfMany | None:
-    """Return what the slowest of so many ranks takes, by ``times`` of ranks in units of the median; None of too few.
+    """Return the time of the slowest of so many ranks, from ``times`` of ranks in units of the median; None if too few.
 
-    ``of`` says which rank each time is of. Times of one rank are not independent: a rank behind a slow server is late
-    in each operation. So a tail that few ranks make is less sure than its number of times says; that of one rank alone
-    says nothing of others.
+    ``of`` gives the rank of each time. Times of one rank are not independent: a rank with a slow server is late in each
+    operation. So a tail from few ranks is less certain than its number of times suggests; a tail from a single rank
+    does not describe other ranks.
     """
     if len(times) < MINIMUM_TIMES or ranks < 1:
         return None

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def quieten_benchmark(config: pytest.Config) -> None:
-    """Leave out pytest-benchmark's own table unless one of its options was given: the summary says the same."""
+    """Leave out pytest-benchmark's own table unless one of its options was given: the summary contains the same."""
     plugged = getattr(config, "_benchmarksession", None)
     listed = [*config.invocation_params.args, *config.getini("addopts")]
     if plugged is not None and not any(str(word).startswith("--benchmark") for word in listed):
@@ -24,9 +24,9 @@ def quieten_benchmark(config: pytest.Config) -> None:
 
 
 def hold_comparison(config: pytest.Config) -> list[str]:
-    """Let a comparison that fails be a sentence in the returned list, and not an error that ends pytest's summary.
+    """Turn a comparison that fails into a sentence of the returned list instead of an error that ends pytest's summary.
 
-    It is raised in the middle of the summary, and its whole traceback would stand below the verdict.
+    It is raised in the middle of the summary, and its traceback would follow the verdict.
     """
     listed: list[str] = []
     plugged = getattr(config, "_benchmarksession", None)
@@ -49,7 +49,7 @@ def hold_comparison(config: pytest.Config) -> list[str]:
 
 
 def add_benchmark(config: pytest.Config, timed: SubjectTimes | None) -> None:
-    """Add the seconds of one test's operations; does nothing where pytest-benchmark is absent or switched off."""
+    """Add the seconds of one test's operations; does nothing if pytest-benchmark is absent or disabled."""
     benchmarks = config.pluginmanager.get_plugin("pytest-benchmark")
     plugged = getattr(config, "_benchmarksession", None)
     if timed is None or not timed.seconds or plugged is None or benchmarks is None:

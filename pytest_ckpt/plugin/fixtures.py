@@ -1,4 +1,4 @@
-"""What tests of a vendor beside the suites may ask for: settings, limits, the run's own directory, measurements."""
+"""Fixtures for a vendor's tests outside the suites: settings, limits, the run's own directory, measurements."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ckpt_limits(pytestconfig: pytest.Config) -> ClusterLimits:
 
 @pytest.fixture(scope="session")
 def ckpt_target(pytestconfig: pytest.Config) -> Path:
-    """The run's own directory on the target; a target that has none refuses the test."""
+    """The run's own directory on the target; a target without directories refuses the test."""
     run = pytestconfig.stash[RUN]
     if "paths" not in run.target.capabilities:
         pytest.fail(f"{run.target.location} has no directories: it is {run.target.description}", pytrace=False)
@@ -40,5 +40,5 @@ def ckpt_target(pytestconfig: pytest.Config) -> Path:
 
 @pytest.fixture(scope="session")
 def bench(request: pytest.FixtureRequest) -> Measurements:
-    """Hands out measurements: the first to ask launches the ranks, for all subjects that the session will ask for."""
+    """Returns measurements: the first request launches the ranks, for all subjects that the session will request."""
     return measurements(request.session)

@@ -1,4 +1,4 @@
-"""What runs in pytest's process besides pytest and this package, and so could alter what a run records."""
+"""Code in pytest's process other than pytest and this package, which could alter the records of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OWN_DISTRIBUTIONS = frozenset({"pytest-ckpt", "pytest-benchmark", "pytest-xdist
 _VARIABLES = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 _OWN_MODULES = ("_pytest.", "pytest_ckpt.", "xdist.", "pytest_benchmark.")
 _CONFTEST = "conftest.py"
-# In a checkout they lie beside this package; pytest loads both there.
+# In a checkout these are next to this package; pytest loads both there.
 _OWN_DIRECTORIES = frozenset({PACKAGE_HOME, PACKAGE_HOME / "tests"})
 # The digest of conftest.py at the top of a checkout.
 _OF_A_CHECKOUT = "e3880ab67aba209ee70bf45f0e34c477843758b4e0df4f62c35ec88a574329c1"
@@ -53,7 +53,7 @@ def _plugins(config: pytest.Config) -> Iterator[str]:
 
 
 def _is_of_a_checkout(conftest: Path) -> bool:
-    """Whether a conftest is one of this project's: beside this package, or above an environment inside a checkout."""
+    """Whether a conftest is one of this project's: next to this package, or above an environment inside a checkout."""
     if conftest.parent in _OWN_DIRECTORIES:
         return True
     try:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from pytest_ckpt.run.open import OpenRun
 
 RUN: pytest.StashKey[RunContext] = pytest.StashKey()
-"""The run that this process takes part in; none where there is no target."""
+"""The run that this process takes part in; missing without a target."""
 
 OPEN_RUN: pytest.StashKey[OpenRun] = pytest.StashKey()
-"""On the controller alone. A run whose tests are only listed is not opened."""
+"""Only on the controller. A run whose tests are only listed is not opened."""
 
 PLUGINS: pytest.StashKey[Plugins] = pytest.StashKey()
 

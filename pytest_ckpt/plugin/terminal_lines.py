@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class TerminalLines:
-    """Writes to pytest's terminal; ``is_shown`` is False where there is none (workers of xdist)."""
+    """Writes to pytest's terminal; ``is_shown`` is False without a terminal (workers of xdist)."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._capture = config.pluginmanager.getplugin("capturemanager")
@@ -22,7 +22,7 @@ class TerminalLines:
 
     @property
     def is_shown(self) -> bool:
-        """Whether somebody may read it."""
+        """Whether a user may read it."""
         return self._reporter is not None
 
     @property
@@ -45,10 +45,10 @@ class TerminalLines:
             self._reporter.flush()
         self._blank_width = self._terminal.width_of_current_line if text.endswith("\r") else None
         if not text.startswith("\r"):
-            # A live line is written over: who keeps the output has none of it.
+            # A live line is overwritten, so redirected output does not contain it.
             waits.spoke()
 
     def line(self, text: str) -> None:
-        """Write a line of its own."""
+        """Write a separate line."""
         self.fresh_line()
         self.write(f"{text}\n")

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class TerminalObserver(Observer):
-    """Shows the progress of a run through pytest's terminal; silent where there is none (workers of xdist).
+    """Shows the progress of a run through pytest's terminal; silent without a terminal (workers of xdist).
 
-    ``steps`` and ``checks`` are all that the session will come to.
+    ``steps`` and ``checks`` are all those of the session.
     """
 
     def __init__(self, config: pytest.Config, steps: Sequence[Steps], checks: int) -> None:
@@ -30,7 +30,7 @@ class TerminalObserver(Observer):
         self._progress: Progress | None = None
         if lines.is_shown:
             self._progress = Progress(steps, checks, lines.write, lines.fresh_line, live=lines.is_live)
-            # Its live line makes way for what is told of waits.
+            # Its live line is cleared before a line about waits.
             waits.before_telling(self._progress.make_way)
 
     def begin(self, checkpoints: Sequence[PlannedCheckpoint]) -> None:

@@ -93,7 +93,7 @@ class VerdictCollector:
                 terminalreporter.write_line(sentence, red=True)
 
     def _fail(self) -> None:
-        """Let the exit code say that something beside the verdicts failed, unless it says worse."""
+        """Set the exit code for a failure other than a verdict, unless it reports a worse one."""
         if self._session and self._session.exitstatus in (EXIT_MET, EXIT_INCOMPLETE):
             self._session.exitstatus = EXIT_FAILED
 
@@ -103,7 +103,7 @@ class VerdictCollector:
             self._close(int(pytest.ExitCode.INTERNAL_ERROR), final=True)
 
     def _close(self, exit_code: int, *, final: bool) -> ClosedRun | None:
-        """Close the run; None where that broke, and then its directory can still be judged."""
+        """Close the run; None if that failed, and then its directory can still be judged."""
         try:
             return close_run(
                 self._run,
@@ -120,6 +120,6 @@ class VerdictCollector:
             return None
 
     def _note(self, crash: str) -> None:
-        """Take in the sentence of a crash; what was told already is not told again."""
+        """Take in the sentence of a crash; a sentence is printed once."""
         if crash not in self._crashes:
             self._crashes.append(crash)

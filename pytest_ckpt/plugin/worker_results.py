@@ -13,7 +13,7 @@ from pytest_ckpt.facts.verdict import Verdict
 if TYPE_CHECKING:
     import pytest
 
-# The attribute of a report; it holds text, which survives xdist.
+# The attribute of a report; it contains text, which survives xdist.
 _ATTRIBUTE = "pytest_ckpt"
 
 
@@ -29,7 +29,7 @@ class SubjectTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TestResult:
-    """What one test decided; ``timed`` is None where no times were judged.
+    """The decision of one test; ``timed`` is None if no times were judged.
 
     ``crash`` is the sentence of an error of our own; there is no verdict then.
     """

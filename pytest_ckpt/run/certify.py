@@ -1,9 +1,9 @@
-"""Makes the certificate of a run in a process of its own, from the files of the run alone.
+"""Makes the certificate of a run in a separate process, from the files of the run only.
 
-pytest's process holds what conftests and plugins put there, and they could alter any judge. So it writes down the facts
-and a draft of the report, and starts ``python -I``: no environment of Python, no current directory, no user's packages.
-That process judges the facts by the code of ``pytest-ckpt judge``, names what pytest's process decided otherwise, and
-writes report, certificate, JUnit, digests and signature.
+pytest's process contains the code of conftests and plugins, which could alter any judge. So it writes the facts and a
+draft of the report, and starts ``python -I``: without Python's environment variables, the current directory and the
+user's packages. That process judges the facts by the code of ``pytest-ckpt judge``, names every decision in which
+pytest's process differed, and writes report, certificate, JUnit, digests and signature.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.evidence.signing import Signer
 
 NOT_CERTIFIED_YET = "The report was not completed: the process that judges the files of the run did not end well."
-# The exit code of that process where the directory of the report takes nothing more.
+# The exit code of that process if the directory of the report is full.
 _DIRECTORY_REFUSED = 2
 # A run of weeks with thousands of ranks is judged in less than a minute.
 _SECONDS = 900.0
@@ -46,22 +46,22 @@ _START = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); sys.path.extend(filter(None, sys.argv.pop(1).split(':'))); "
     "from pytest_ckpt.run.certify import main; sys.exit(main(sys.argv[1]))"
 )
-# Of the environment that process needs what finds programs, files and words, and nothing that acts in it.
+# That process needs the variables that locate programs, files and words, and none that changes its behaviour.
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ", "XDG_CACHE_HOME", "SOURCE_DATE_EPOCH",
                    "OPENBLAS_NUM_THREADS", "SSL_CERT_FILE")  # fmt: skip
 
 
-# With what they import themselves, which is installed where they are.
+# With the packages that they import, which are installed in the same place.
 _LIBRARIES = ("jinja2", "markupsafe", "numpy", "cryptography", "weasyprint")
 
 
 class NotCertifiedError(Exception):
-    """The process that judges ended without a report; its words say why."""
+    """The process that judges ended without a report; its output contains the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CertifyRequest:
-    """What the isolated process is told: the directory, pytest's exit code, whether it stands, and what is written."""
+    """The input of the isolated process: the directory, pytest's exit code, whether it is final, and what to write."""
 
     directory: str
     exit_code: int
@@ -72,8 +72,8 @@ class CertifyRequest:
 def library_homes() -> list[str]:
     """Return the directories from which this process imports the libraries that the isolated one needs.
 
-    Packages of one user and those of PYTHONPATH, as of a cluster's modules, are not on the path of ``python -I``. They
-    come last there: nothing in them stands in the way of the standard library or of what is installed beside Python.
+    Packages of one user and those of PYTHONPATH, for example of a cluster's modules, are not on the path of ``python
+    -I``. There they come last, so that they cannot replace the standard library or the packages installed with Python.
     """
     places = []
     for name in _LIBRARIES:
@@ -117,7 +117,7 @@ def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = 
             f"the process that judges the files of the run {how_it_ended(done.returncode)}; "
             f"'pytest-ckpt judge {shlex.quote(closing.directory)}' judges them again"
         )
-        # What a killed process has written before says nothing of that.
+        # A killed process may have written its output before.
         words = (done.stderr.strip().splitlines() if done.returncode > 0 else []) or [how]
         raise (ReportDirectoryError if done.returncode == _DIRECTORY_REFUSED else NotCertifiedError)(words[-1])
     document: Document = json.loads((directory / REPORT).read_text())
@@ -165,7 +165,7 @@ def judged(directory: Path, closing: CertifyRequest) -> Document:
     # What the judgement does not follow from: where and when the run was, and what plugins wrote about it.
     document |= {"run": draft["run"], "sections": draft["sections"]}
     code = document["exit_code"]
-    # A test beside the suites that failed still counts.
+    # A failed test outside the suites still counts.
     if closing.is_final or (closing.exit_code == EXIT_FAILED and code != EXIT_FAILED):
         document["exit_code"] = closing.exit_code
     doubts = [*_contradictions(draft, document)]

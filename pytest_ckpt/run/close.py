@@ -45,7 +45,7 @@ _REMOVE_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClosedRun:
-    """The report of a run, and sentences for whoever started it that are in no report."""
+    """The report of a run, and sentences for the user that are in no report."""
 
     document: Document
     last_words: tuple[str, ...]
@@ -60,13 +60,14 @@ def close_run(
     sections: Callable[[Document], list[Document]] = lambda _document: [],
     recorders: Sequence[str] = (),
 ) -> ClosedRun:
-    """End what is left, write a draft of the report, clean the target, and have the report made of the draft.
+    """End remaining processes, write a draft of the report, clean the target, and have the report made from the draft.
 
-    Neither Ctrl-C nor SIGTERM ends that; while the target is cleaned, they end the cleaning.
+    Ctrl-C and SIGTERM do not interrupt this; during the clean-up of the target, they end the clean-up.
 
-    ``exit_code`` is pytest's; ``final`` says that it stands (interrupted, internal error). Otherwise the verdicts
-    decide, and a test that failed beside them still counts. ``sections`` returns what plugins write about the
-    document that it is given. ``recorders`` is what else ran in pytest's processes when the session ended.
+    ``exit_code`` is pytest's; ``final`` means that it does not change (interrupted, internal error). Otherwise the
+    verdicts decide, and a failed test outside the suites still counts. ``sections`` returns the plugins' sections for
+    the document that it receives. ``recorders`` is the other code that ran in pytest's processes when the session
+    ended.
     """
     with undisturbed(), run.held:
         return _close(run, verdicts, exit_code, final=final, sections=sections, recorders=recorders)
@@ -98,7 +99,7 @@ def _close(
         # The report comes first: whatever ends this process from here on, it is there, and names what may be left.
         write_draft(draft, context.directory)
     except Exception:
-        # What breaks in the directory of the report leaves nothing on the target.
+        # An error in the directory of the report must not leave files on the target.
         _clean(context, stays)
         run.serving.close()
         raise
@@ -183,7 +184,7 @@ def _stages(
     total: float,
     clean_up: float,
 ) -> dict[str, float]:
-    """Return where the seconds of the run went, by stage."""
+    """Return how many seconds of the run each stage took."""
     stages = {"preflight": run.preflight_seconds}
     for measurement in measurements:
         for stage, seconds in measurement.stages.items():
@@ -212,7 +213,7 @@ def _observations(context: RunContext) -> list[Observation]:
 
 
 def _keep(context: RunContext, document: Document) -> str:
-    """Append the run to its history; what goes wrong there must not cost the run its report."""
+    """Append the run to its history; an error there must not cost the run its report."""
     history = context.settings.history
     if not history:
         return ""

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 class RunContext(LaunchContext):
     """The inputs of a run.
 
-    ``settings`` have the suites that the gates choose, ``started`` is a time in ISO 8601, ``environment`` describes
-    hosts, target and versions, ``system`` is what the vendor says of the storage, ``catalogue`` holds the requirements,
-    those of plugins among them. ``own_suites`` and ``own_hosts`` are those of this start; the settings of a run that
-    was continued have the suites of all starts.
+    ``settings`` have the suites that the gate table chooses, ``started`` is a time in ISO 8601, ``environment``
+    describes hosts, target and versions, ``system`` is the vendor's description of the storage, ``catalogue`` contains
+    the requirements, including those of plugins. ``own_suites`` and ``own_hosts`` are those of this start; the settings
+    of a continued run have the suites of all starts.
     """
 
     started: str
@@ -57,7 +57,7 @@ class RunContext(LaunchContext):
         return [row(r) for r in self.catalogue.values() if r.plugin]
 
     def runs(self, requirement: str) -> bool:
-        """Whether a requirement is part of this run: asked for, and in a suite that was chosen."""
+        """Whether a requirement is part of this run: selected, and in a chosen suite."""
         every = asked_requirements(self.settings, self.gates, self.catalogue)
         asked = {r.id for r in every if r.suite in self.settings.suites}
         return requirement in asked and bool(self.subjects(requirement))
@@ -78,7 +78,7 @@ class RunContext(LaunchContext):
         return (self.directory / "observations" / f"{check}.json").exists()
 
     def waived(self, verdict: Verdict) -> Verdict:
-        """Return a verdict, waived where the run's waivers cover it."""
+        """Return a verdict, waived if the run's waivers cover it."""
         return waive([verdict], self.waivers, self.started)[0]
 
     def to_plain(self) -> dict[str, Any]:
@@ -110,9 +110,9 @@ class RunContext(LaunchContext):
         return plain
 
     def pack(self) -> bytes:
-        """Return the context for a worker on behalf of the same run.
+        """Return the context for a worker of the same run.
 
-        Requirements are code and stay behind; of those of plugins go their rows of the catalogue.
+        Requirements are code and are not sent; of the requirements of plugins, their rows of the catalogue are sent.
         """
         return pickle.dumps(({f.name: getattr(self, f.name) for f in _PACKED}, self.extras))
 
@@ -121,9 +121,10 @@ _PACKED = tuple(f for f in dataclasses.fields(RunContext) if f.name != "catalogu
 
 
 def unpack(packed: bytes, extras: Sequence[Requirement] | None = None) -> RunContext:
-    """Return the context that `RunContext.pack` gave.
+    """Return the context that `RunContext.pack` made.
 
-    ``extras`` are the requirements that plugins have here. Without them those of the run are shown; they have no judge.
+    ``extras`` are the requirements that plugins have in this process. Without them those of the run are shown, without
+    a judge.
     """
     known, rows = pickle.loads(packed)
     if extras is None:

@@ -1,6 +1,6 @@
-"""An error of our own: one sentence for people, its traceback in a file, and an exit code that no verdict has.
+"""An error of our own: one sentence for the user, its traceback in a file, and an exit code that no verdict has.
 
-A report directory that takes nothing more is none, and nothing of the target either: it is named as what it is.
+A full report directory is neither an error of our own nor one of the target: it is reported as a full directory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 CRASH_FILE = "crash.txt"
 _REFUSED = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
-# A report may be refused where a smaller file still fits.
+# A report may be refused although a smaller file still fits.
 _TRIED_BYTES = 1 << 20
 
 
@@ -28,13 +28,13 @@ class Crash(Exception):  # noqa: N818 - what it wraps is the error
 
 
 class ReportDirectoryError(Exception):
-    """The directory of the report takes nothing more; the message is a sentence for people, with what to do."""
+    """The directory of the report is full; the message is a sentence for the user, with the remedy."""
 
 
 def of_report_directory(error: BaseException, directory: Path) -> ReportDirectoryError | None:
-    """Return what is to be told in place of an error that arose because the directory of the report takes nothing more.
+    """Return the message that replaces an error whose cause is a full report directory.
 
-    None for any other error. What fails in writing or in copying many names no file: then the directory is tried.
+    None for any other error. Errors of writing or of copying many files name no file: then the directory is tried.
     """
     if isinstance(error, ReportDirectoryError):
         return error
@@ -53,7 +53,7 @@ def of_report_directory(error: BaseException, directory: Path) -> ReportDirector
 
 
 def _refusal_of(directory: Path) -> OSError | None:
-    """Return the error that a directory answers to a new file, which is removed again; None where it takes one."""
+    """Return the error of creating a file in the directory, which is removed again; None if it succeeds."""
     file = directory / f".tried.{os.getpid()}"
     try:
         with file.open("wb") as tried:
@@ -71,8 +71,8 @@ def _refusal_of(directory: Path) -> OSError | None:
 def keep_traceback(error: BaseException, directory: Path | None, redactor: Redactor) -> str:
     """Append an error's traceback to a file in a directory, a new one for None; return the sentence that names both.
 
-    Where nothing can be written, the sentence says where the error arose instead; where the directory takes nothing
-    more and that is the error, it says that.
+    If no file can be written, the sentence names the place of the error instead; if the directory is full and that is
+    the error, it reports that.
     """
     if directory and (refused := of_report_directory(error, directory)):
         return redactor.text(str(refused))

@@ -56,9 +56,9 @@ _TRY_DIRECT = "pytest_ckpt.targets.posix.direct_io:try_direct"
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
-    """Look at everything, one finding after the other. Of the target a small file is written and removed again.
+    """Check everything, and yield one finding after the other. A small file is written to the target and removed again.
 
-    The target is touched by other processes: one that does not answer in time is said to be so.
+    Other processes access the target: one that does not answer in time is reported.
     """
     yield library(
         "torch", "pip install 'pytest-ckpt[torch]'", needed=any("torch" in e.packages for e in settings.engines)
@@ -70,7 +70,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterator[Finding]:
-    """Look at the target, at what a run on it would need, and at what stands between it and a certificate."""
+    """Check the target, the needs of a run on it, and the obstacles to a certificate."""
     spec: TargetSpec | None = None
     target = described = None
     plan: Plan | None = None
@@ -84,14 +84,14 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
         else:
             found, target = _target(spec, settings.target, seconds, access)
             yield found
-            # Where it cannot be used, the rest is still told by what the kernel's table of mounts says of it.
+            # If it cannot be used, the other findings come from the kernel's table of mounts.
             described = target or make_target(spec, settings.target, access).describe()
     if target and spec:
         yield from known_failures(target.kind)
         yield from left_over(spec, settings.target or "", seconds, access)
     gates: Gates | None = None
     if described and settings.cluster:
-        # As a run does: what it saves beside its checkpoints takes space, too, and follows from its suites.
+        # As in a run: files other than its checkpoints take space too, and follow from its suites.
         try:
             settings, gates = settle(settings, described.gate_kind, offered(REQUIREMENTS, described.capabilities))
         except UsageError as error:
@@ -120,7 +120,7 @@ def _examine_target(settings: Settings, serving: contextlib.ExitStack) -> Iterat
 def _obstacles(
     settings: Settings, target: TargetFacts, plan: Plan, gates: Gates, sight: CacheSight
 ) -> Iterator[Finding]:
-    """Name everything that is known to stand between this command and a certificate."""
+    """Name every known obstacle to a certificate by this command."""
     catalogue = offered(REQUIREMENTS, target.capabilities)
     found = obstacles(plan, settings, gates, catalogue, cache_sight=sight)
     for obstacle in found:
@@ -135,7 +135,7 @@ def _obstacles(
 def _caches(
     settings: Settings, target: TargetFacts | None, scratch: str, seconds: float
 ) -> Generator[Finding, None, CacheSight]:
-    """Look at what a client keeps of what it reads, on the target or, where there is none, on this host's own disk."""
+    """Check what a client caches of its reads, on the target or, without one, on this host's own disk."""
     known = sight_untried(target) if target else "not_tested"
     if known == "declared":
         return known

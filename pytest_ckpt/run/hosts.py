@@ -1,4 +1,4 @@
-"""Starts the ranks once to see their hosts, and says in which the hosts differ: they must all see the same target.
+"""Starts the ranks once to see their hosts, and reports how the hosts differ: they must all see the same target.
 
 A host with a local directory at the target's path would measure its own disk.
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.launching.launcher import Launcher
     from pytest_ckpt.support.redaction import Redactor
 
-# What each client of one export has of its own: addresses, ports and descriptors.
+# Mount options that differ between clients of one export: addresses, ports and descriptors.
 _OF_ONE_CLIENT = frozenset(("addr", "mountaddr", "clientaddr", "localaddr", "port", "mountport", "fd", "pipe_ino"))
 
 _PACKAGES = (
@@ -47,11 +47,10 @@ _PACKAGES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostProbe:
-    """What came of a launch that looks: why it failed, the hosts, in which sentences they differ, their tiers.
+    """The result of the first launch: why it failed, the hosts, sentences on their differences, their local tiers.
 
-    ``lacks`` says of each host that lacks libraries of the run's engines which.
-    ``launch`` has its ranks waiting where they were to; None: nobody waits. ``notices`` are sentences about the launch
-    itself.
+    ``lacks`` names, for each host without a library of the run's engines, the missing libraries. ``launch`` has the
+    waiting ranks; None if none wait. ``notices`` are sentences about the launch itself.
     """
 
     failure: Failure | None
@@ -78,12 +77,12 @@ def see_hosts(
     streams: bool = False,
     then_wait: contextlib.ExitStack | None = None,
 ) -> HostProbe:
-    """Start so many ranks once, and ask each host what it is and what it sees of the target that ``facts`` describe.
+    """Start this number of ranks once, and collect each host's facts and its view of the target in ``facts``.
 
-    Where ranks may be on other hosts, small files are made in the target for the others to find, and removed; so are
-    some in ``local``, the directory of a local tier, which no other host may find. With
-    ``then_wait``, which ends them, the ranks wait for what they are to measure, if the launcher lets them. With
-    ``streams`` several hosts measure how fast their network is.
+    If ranks may be on other hosts, small files are created in the target for the others to find, and removed; likewise
+    in ``local``, the directory of a local tier, where another host must not find them. With ``then_wait``, which ends
+    them, the ranks wait for their measurements, if the launcher permits it. With ``streams`` several hosts measure the
+    rate of their network.
     """
     if silent := unreached_by_ssh(launcher, run_id):
         named = "; ".join(f"{host} ({why})" for host, why in silent.items())
@@ -132,17 +131,17 @@ def see_hosts(
 def _sign(area: AreaRef, run_id: str) -> Iterator[Marker | None]:
     sign = sign_of(run_id, "same")
     with PosixAreaView(directory_of(area)).shown(sign) as why:
-        # Whoever cannot write here is told so when the run's area is made.
+        # A user without write permission gets the error when the run's area is made.
         yield None if why else sign
 
 
 def told_of_hosts(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
-    """Return what is to be told of hosts on which a run can be made."""
+    """Return the notices about hosts on which a run can be made."""
     return [*filter(None, (placed_otherwise(launcher, hosts), clocks_apart(hosts)))]
 
 
 def clocks_apart(hosts: Sequence[HostFacts]) -> str:
-    """Say which hosts have another time of day than the first, by more than a second; empty where none has."""
+    """Return which hosts' time of day differs from the first's by more than a second; empty if none does."""
     ahead = {host.host: int(host.client.get(CLOCK_AHEAD, "0")) for host in hosts}
     apart = [
         f"{name} is {counted(abs(seconds), 'second')} {'ahead' if seconds > 0 else 'behind'}"
@@ -158,7 +157,7 @@ def clocks_apart(hosts: Sequence[HostFacts]) -> str:
 
 
 def placed_otherwise(launcher: Launcher, hosts: Sequence[HostFacts]) -> str:
-    """Say where ranks are on other hosts than the launcher was to take, or not as many; empty where they are not."""
+    """Return where ranks are on unexpected hosts, or in unexpected numbers; empty if they are not."""
     ranks = sum(len(host.ranks) for host in hosts)
     if ranks > sum(host.slots for host in launcher.hosts):
         return ""  # each launcher has a way of its own to put more ranks on hosts than they have slots
@@ -186,7 +185,7 @@ def _counts(ranks: Mapping[str, int]) -> str:
 
 
 def alike(facts: TargetFacts) -> str:
-    """Say what to do where the target differs between hosts."""
+    """Return the remedy for a target that differs between hosts."""
     if "paths" in facts.capabilities:
         return (
             "Mount the same export on every host, at the same path, with the same options and for writing, and install "
@@ -218,7 +217,7 @@ def _differences(here: TargetFacts, there: TargetView) -> list[str]:
     elif other := _other_options(here.options, there.mount.options):
         found.append(other)
     if there.misses:
-        # Several addresses of one server have names of their own: another name alone is no difference.
+        # One server may have several addresses, each with a different name: the name by itself is no difference.
         served = there.mount.source != here.source and not is_another
         export = f"another export ({there.mount.source} instead of {here.source}): " if served else ""
         found.append(f"{export}the file that pytest made is not there ({there.misses})")

@@ -1,1 +1,1 @@
-"""Ground that every room stands on: units, errors, files of the package, processes, secrets."""
+"""Basics for every package: units, errors, files of the package, processes, secrets."""

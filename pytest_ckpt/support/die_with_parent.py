@@ -1,6 +1,6 @@
-"""A process that ends when its parent does: a killed controller must leave nobody writing to the target.
+"""A process that ends when its parent does: after a killed controller, no process may write to the target.
 
-As a program, ``python -I -S die_with_parent.py PARENT COMMAND …`` ties itself to its parent and becomes the command.
+As a program, ``python -I -S die_with_parent.py PARENT COMMAND …`` binds itself to its parent and becomes the command.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
-    """Have the kernel send this process a signal when the one that started it is gone."""
+    """Make the kernel send this process a signal when its parent ends."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 

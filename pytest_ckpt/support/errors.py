@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 
 class UsageError(Exception):
-    """Something in the command, the machine or the target that must be changed before anything is written (exit 4).
+    """A problem of the command, the machine or the target that must be fixed before the first write (exit 4).
 
     ``what`` happened, and the ``remedy``: what was expected and what to do about it.
     """
@@ -24,14 +24,14 @@ class ReplacedError(Exception):
 
 
 class Problems:
-    """Everything that must be changed before a run, so that it is told at once and not one thing at each start."""
+    """Every problem that must be fixed before a run, so that all are reported together and not one at each start."""
 
     def __init__(self) -> None:
         self.found: list[UsageError] = []
 
     @contextlib.contextmanager
     def noting(self) -> Iterator[None]:
-        """Note a UsageError and go on behind the block."""
+        """Note a UsageError and continue after the block."""
         try:
             yield
         except UsageError as error:
@@ -52,7 +52,7 @@ class Problems:
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the nearest of the known words, or an empty string.
 
-    A word that is part of one known word alone means that one, however short it is: ``70b`` means ``llama3-70b``.
+    A word that is part of exactly one known word means that one, however short it is: ``70b`` means ``llama3-70b``.
     """
     import difflib  # noqa: PLC0415 - only when something is wrong
 

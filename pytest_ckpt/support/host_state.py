@@ -1,8 +1,8 @@
 """The kernel's facts of this host: memory with the limits of control groups (Slurm, systemd), its state as a client.
 
 Links, tuned values, the mount of a directory, readahead, the client's version, NUMA nodes. Every fact is a text under a
-name; what cannot be read is left out, since a gate must not take a guess for a fact. ``root``, ``links`` and ``routes``
-are where the trees of the kernel begin.
+name; an unreadable fact is left out, since a gate must not take a guess for a fact. ``root``, ``links`` and ``routes``
+are the roots of the kernel's trees.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 _CONTROL_GROUPS, _OWN_CONTROL_GROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-# Version 1 writes a number near 2^63 where there is no limit; version 2 the word "max".
+# Version 1 writes a number near 2^63 if there is no limit; version 2 the word "max".
 _UNLIMITED = 1 << 60
 _FILES = (
     ("memory.max", "memory.current", "inactive_file"),
@@ -25,13 +25,13 @@ _FILES = (
 
 
 def memory_of_host() -> dict[str, int]:
-    """Return what the kernel says of this host's memory, by its own words (MemTotal, Cached), in bytes."""
+    """Return the kernel's figures of this host's memory, by the kernel's names (MemTotal, Cached), in bytes."""
     lines = Path("/proc/meminfo").read_text().splitlines()
     return {key: int(rest.split()[0]) * 1024 for key, rest in (line.split(":", 1) for line in lines)}
 
 
 def memory_available_bytes() -> int:
-    """Return what this host has, or less where a control group of this process allows less."""
+    """Return this host's memory, or less if a control group of this process allows less."""
     there, allowed = memory_of_host().get("MemAvailable", 0), memory_left_bytes()
     return there if allowed is None else min(there, allowed)
 
@@ -44,7 +44,7 @@ def memory_limit_bytes(root: Path = _CONTROL_GROUPS, of: Path = _OWN_CONTROL_GRO
 def memory_left_bytes(root: Path = _CONTROL_GROUPS, of: Path = _OWN_CONTROL_GROUP) -> int | None:
     """Return how much more the tightest of those control groups allows; None: no limit.
 
-    Page cache that nobody used lately does not count as used: the kernel gives it up first.
+    Page cache without recent use does not count as used: the kernel releases it first.
     """
     return min((max(0, limit - used) for limit, used in _limits(root, of)), default=None)
 
@@ -103,9 +103,9 @@ _FIELDS_OF_A_ROUTE = 8
 _ROOT = Path("/")
 _KIB_OF_A_MIB = 1024
 _LUSTRE = "lustre"
-# File systems whose module has another name. What runs in user space (FUSE) tells no version to the kernel.
+# File systems whose module has another name. A client in user space (FUSE) reports no version to the kernel.
 _MODULES = {"nfs4": "nfs", "wekafs": "wekafsio", "gpfs": "mmfslinux", "smb3": "cifs", "fuse": "", "fuseblk": ""}
-# Of a client that tells its version elsewhere than its module does.
+# For a client whose version is not that of its module.
 _VERSION_FILES = {_LUSTRE: ("sys/fs/lustre/version", "proc/fs/lustre/version")}
 _OUT_OF_TREE = "O"
 
@@ -128,7 +128,7 @@ def host_state(root: Path = _SYS, links: Path = _LINKS) -> dict[str, str]:
 
 
 def link_state(name: str, links: Path = _LINKS) -> dict[str, str]:
-    """Return the MTU of a link, and its rate in Mb/s; many virtual ones have none, and say so by -1."""
+    """Return the MTU of a link, and its rate in Mb/s; many virtual links have no rate, and report -1."""
     found = {"nic": name}
     if mtu := _read(links / name / "mtu"):
         found["mtu"] = mtu
@@ -146,7 +146,7 @@ def mount_state(kind: str, options: str, links: Path = _LINKS, routes: Path = _R
         if name not in _DIRECTORIES:
             found[name] = value or "yes"
     if kind in _NFS:
-        # The kernel names the number of connections where it was asked for; it is one otherwise.
+        # The kernel lists the number of connections only if the mount sets it; otherwise it is one.
         found.setdefault("nconnect", "1")
     if link := _link_to(found.get("addr", ""), routes):
         found |= link_state(link, links)
@@ -156,7 +156,7 @@ def mount_state(kind: str, options: str, links: Path = _LINKS, routes: Path = _R
 def readahead_state(kind: str, device: str, root: Path = _ROOT) -> dict[str, str]:
     """Return how far the kernel reads ahead on a device, ``major:minor`` of a directory's file system, in KiB.
 
-    Lustre has a figure of its own for each mount; where there are several it is not known which is meant.
+    Lustre has a separate figure for each mount; with several mounts the right one is unknown.
     """
     if kind == _LUSTRE:
         own = {*root.glob("sys/fs/lustre/llite/*/max_read_ahead_mb")}
@@ -173,7 +173,7 @@ def readahead_state(kind: str, device: str, root: Path = _ROOT) -> dict[str, str
 
 
 def version_state(kind: str, root: Path = _ROOT) -> dict[str, str]:
-    """Return the client's module and version: its own, or the kernel's where it is the kernel's own module."""
+    """Return the client's module and version: the module's own, or the kernel's if the module is part of the kernel."""
     name = "" if kind.startswith("fuse.") else _MODULES.get(kind, kind)
     if not name:
         return {}
@@ -190,9 +190,9 @@ def version_state(kind: str, root: Path = _ROOT) -> dict[str, str]:
 
 
 def numa_state(nic: str, cores: Collection[int], root: Path = _ROOT) -> dict[str, str]:
-    """Return NUMA nodes: how many there are, those of the cores a rank may use, that of a link; and whether they meet.
+    """Return NUMA nodes: their number, those of the cores a rank may use, that of a link; and whether they coincide.
 
-    ``cores_near_nic`` is ``all``, ``some`` or ``none``. ``nic`` is empty where the link to the storage is not known.
+    ``cores_near_nic`` is ``all``, ``some`` or ``none``. ``nic`` is empty if the link to the storage is unknown.
     """
     nodes = numa_nodes(root)
     if not nodes:
@@ -201,7 +201,7 @@ def numa_state(nic: str, cores: Collection[int], root: Path = _ROOT) -> dict[str
     found = {"numa_nodes": str(len(nodes))}
     if own:
         found["cores_numa"] = ",".join(map(str, own))
-    # A virtual link has none, and a host without NUMA says -1.
+    # A virtual link has no node, and a host without NUMA reports -1.
     node = _read(root / "sys/class/net" / nic / "device/numa_node") if nic else ""
     if node.isdecimal():
         found["nic_numa"] = node
@@ -211,7 +211,7 @@ def numa_state(nic: str, cores: Collection[int], root: Path = _ROOT) -> dict[str
 
 
 def numa_nodes(root: Path = _ROOT) -> dict[int, frozenset[int]]:
-    """Return the cores of each NUMA node, by the number of the node; nothing where the kernel tells no nodes."""
+    """Return the cores of each NUMA node, by the number of the node; empty if the kernel reports no nodes."""
     return {
         int(directory.name.removeprefix("node")): frozenset(_numbers(_read(directory / "cpulist")))
         for directory in root.glob("sys/devices/system/node/node[0-9]*")
@@ -225,7 +225,7 @@ def cores_of_this_process() -> set[int]:
 
 
 def _link_to(address: str, routes: Path) -> str:
-    """Return the link over which an address (IPv4) is reached, by the longest match; empty where that is not known."""
+    """Return the link over which an address (IPv4) is reached, by the longest match; empty if it is unknown."""
     try:
         wanted = struct.unpack("<I", socket.inet_aton(address))[0] if address else None
     except OSError:
@@ -243,7 +243,7 @@ def _link_to(address: str, routes: Path) -> str:
 
 
 def _numbers(text: str) -> Iterator[int]:
-    """Yield the numbers of a list such as ``0-3,8``; nothing of what is none."""
+    """Yield the numbers of a list such as ``0-3,8``; no numbers if the text is not a list."""
     for part in filter(None, text.split(",")):
         first, _, last = part.partition("-")
         with contextlib.suppress(ValueError):
@@ -260,7 +260,7 @@ def _read(path: Path) -> str:
 def run_queue_waits(tasks: Path = Path("/proc/self/task")) -> dict[str, int] | None:
     """Return for how many nanoseconds each thread of this process was ready to run and had no CPU, by its id.
 
-    The second figure of ``schedstat`` (kernel documentation, sched-stats). None: not a single thread's is told.
+    The second figure of ``schedstat`` (kernel documentation, sched-stats). None if it is available for no thread.
     """
     found = {}
     try:

@@ -1,7 +1,7 @@
-"""Which calls of I/O and clocks something else answers in this process than the C library, and what starts with Python.
+"""Which calls of I/O and clocks are served by another library than the C library here, and what starts with Python.
 
-The dynamic linker takes the first library that exports a name, and one of LD_PRELOAD stands before the C library. So
-every library that stands there is asked which of these names it exports itself.
+The dynamic linker takes the first library that exports a name, and a library of LD_PRELOAD precedes the C library. So
+every library that precedes the C library is searched for these names.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CALLS = (
     *("fallocate64", "lseek", "lseek64", "stat64", "fstat64", "lstat", "lstat64", "fstatat", "fstatat64", "sendfile64"),
     *("splice", "renameat2", "unlinkat", "readdir", "readdir64"),
 )
-# Before glibc 2.34 its threads and clocks were libraries of their own, beside it.
+# Before glibc 2.34, threads and clocks were separate libraries.
 _OF_THE_C_LIBRARY = re.compile(r"(?:libc|libpthread|librt|ld)[-.].*|ld-.*")
 # Profilers of I/O that pass every call on: they are disclosed, and the effects of fsync and clock are still proven.
 _PROFILERS = re.compile(r"libdarshan[-.].*")
@@ -133,11 +133,11 @@ def _given_c_library(environment: Mapping[str, str]) -> list[str]:
 
 
 def _libraries_before(last: str) -> list[Path]:
-    """Return the libraries of this process that stand before one in the order in which names are searched."""
+    """Return the libraries of this process that precede one in the order in which names are searched."""
     files: list[str] = []
 
     def take(loaded: Any, _size: int, _data: Any) -> int:
-        # The program itself has no name there, and what the kernel maps has one without a directory.
+        # The program itself has no name there, and the kernel's own mapping has a name without a directory.
         if b"/" in (name := loaded.contents.name or b""):
             files.append(os.path.realpath(os.fsdecode(name)))
         return 0
@@ -148,7 +148,7 @@ def _libraries_before(last: str) -> list[Path]:
 
 
 def _object_of(library: ctypes.CDLL, name: str) -> str:
-    """Return the file of the object that answers a name; empty if none does."""
+    """Return the file of the object that provides a name; empty if there is no such object."""
     try:
         address = ctypes.cast(getattr(library, name), ctypes.c_void_p)
     except AttributeError:
@@ -164,7 +164,7 @@ def _of_python() -> Iterator[tuple[str, str]]:
         for name in names:
             function = getattr(module, name, None)
             if isinstance(function, BuiltinFunctionType):
-                # One built-in function may stand in for another: os.fsync = os.fstat.
+                # One built-in function may replace another: os.fsync = os.fstat.
                 if function.__name__ != name:
                     yield f"{module_name}.{name}", f"{function.__module__}.{function.__name__} of Python"
             elif function is not None:

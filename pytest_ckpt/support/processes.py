@@ -1,7 +1,7 @@
-"""The processes of a run: how they end, and what keeps them where they do not.
+"""The processes of a run: how they end, and why one does not.
 
-No rank may outlive a run and keep writing to the target. What cannot be ended is blocked in the kernel, which says in
-which call.
+A rank that outlived its run could keep writing to the target. A process that cannot be ended is blocked in the kernel,
+which names the call.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ MARK = "PYTEST_CKPT_RUN"
 """The variable in the environment of every process of a run; its value is the run's id."""
 
 LAUNCH = "PYTEST_CKPT_LAUNCH"
-"""The variable in the environment of every process of a launch; each launch of a run has a value of its own."""
+"""The variable in the environment of every process of a launch; each launch of a run has a different value."""
 
 SWEEP = "/sweep"
-"""Behind the run's id in the mark: what ends processes of a run is none of them."""
+"""Follows the run's id in the mark of the processes that end a run; these are not processes of the run."""
 
 SESSION = "PMIX_SERVER_TMPDIR"
-"""The variable in which a launcher tells a rank where the daemon that started it keeps its sockets and segments."""
+"""The variable in which a launcher gives a rank the directory of its daemon's sockets and segments."""
 
 SEGMENTS = ("OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory")
-"""The variables in which Open MPI, since version 5 and before, is told where its ranks keep their segments."""
+"""The variables that set where ranks of Open MPI keep their segments, for version 5 and for earlier ones."""
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """One for each boot of each kernel; containers of one kernel have the same."""
 
 FROZEN = "in a frozen cgroup"
-"""What is said of a task whose cgroup is frozen, as by ``docker pause``: its state may be that of a call on storage."""
+"""The description of a task whose cgroup is frozen, as by ``docker pause``; its state may look like a storage call."""
 
 # Stopped by a signal, and by a tracer.
 _STOPPED = ("T", "t")
 SAID_OF_STOPPED = (*(f"state {state}" for state in _STOPPED), FROZEN)
-"""What `blocked_in` and `tasks_blocked_in` say, one of these, of a task that somebody on its host has stopped."""
+"""The descriptions that `blocked_in` and `tasks_blocked_in` give a task that was stopped on its host."""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -63,14 +63,14 @@ def end_undisturbed() -> None:
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Let neither Ctrl-C nor SIGTERM end this process meanwhile: what it does ends by itself."""
+    """Ignore Ctrl-C and SIGTERM inside the block, which ends by itself."""
     with handled_so(signal.SIG_IGN):
         yield
 
 
 @contextlib.contextmanager
 def handled_so(handler: Any) -> Iterator[None]:
-    """Have both signals that end a run handled so; another thread than the first is ended by none."""
+    """Install a handler for both signals that end a run; only the main thread receives them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -83,7 +83,7 @@ def handled_so(handler: Any) -> Iterator[None]:
 
 
 def how_it_ended(exit_code: int) -> str:
-    """Return how a process ended, as words behind its name; a negative code is the number of a signal."""
+    """Return how a process ended, as words that follow its name; a negative code is the number of a signal."""
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
     name = {known.value: known.name for known in signal.Signals}.get(-exit_code)
@@ -106,9 +106,9 @@ def marked_processes(run_id: str, launch: str = "") -> list[int]:
 
 
 def end_marked(run_id: str, seconds: float = _KILL_SECONDS, *, launch: str = "") -> list[int]:
-    """Kill every process of a run, or of a launch of it, and return those that were still there after ``seconds``.
+    """Kill every process of a run, or of a launch of it, and return those that still existed after ``seconds``.
 
-    What stays is blocked in the kernel, in a call that the target has not answered.
+    A remaining process is blocked in the kernel, in a call that the target has not answered.
     """
     return _until_gone(lambda: marked_processes(run_id, launch), signal.SIGKILL, seconds)
 
@@ -126,7 +126,7 @@ def processes_of_session(leader: int) -> list[int]:
 
 
 def end_session(leader: int, seconds: float = _KILL_SECONDS) -> list[int]:
-    """Kill every process of a session and return those that were still there after ``seconds``."""
+    """Kill every process of a session and return those that still existed after ``seconds``."""
     return _until_gone(lambda: processes_of_session(leader), signal.SIGKILL, seconds)
 
 
@@ -148,17 +148,17 @@ def end_launch(process: subprocess.Popen[bytes], run_id: str) -> list[int]:
 
 
 def boot_id() -> str:
-    """Return by what this kernel is known from others."""
+    """Return the identity of this kernel."""
     return BOOT_ID.read_text().strip()
 
 
 def blocked_in(pid: int) -> str:
-    """Return what the kernel says of a blocked process: its state, the function it waits in, its stack if readable."""
+    """Return the kernel's view of a blocked process: its state, the function it waits in, its stack if readable."""
     return _says_of(Path("/proc") / str(pid))
 
 
 def tasks_blocked_in(pids: Iterable[int]) -> str:
-    """Return what the kernel says of every task of these processes, a paragraph each."""
+    """Return the kernel's view of every task of these processes, a paragraph each."""
     listed = []
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -173,7 +173,7 @@ def tasks_blocked_in(pids: Iterable[int]) -> str:
 def stopped_among(pids: Iterable[int]) -> int | None:
     """Return a process that does not run because it was stopped: by a signal, a debugger or a frozen cgroup.
 
-    Every task of it is stopped; None if there is no such process.
+    All of its tasks are stopped; None if there is no such process.
     """
     return next((pid for pid in pids if _is_stopped(Path("/proc") / str(pid))), None)
 
@@ -197,7 +197,7 @@ def _until_gone(alive: Callable[[], list[int]], number: signal.Signals, seconds:
 
 
 def _fields(task: Path) -> list[str]:
-    """Return what the kernel says of a task or process behind its name, the state first. Raises OSError."""
+    """Return the kernel's view of a task or process, to follow its name, the state first. Raises OSError."""
     return (task / "stat").read_text().rpartition(")")[2].split()
 
 
@@ -234,7 +234,7 @@ def _says_of(task: Path) -> str:
     with contextlib.suppress(OSError):
         listed.append(f"in {(task / 'wchan').read_text().strip() or '?'}")
     with contextlib.suppress(OSError):
-        # The number of the call and its arguments; "running" of a task that is in none.
+        # The number of the call and its arguments; "running" for a task outside of any call.
         listed.append(f"system call {(task / 'syscall').read_text().split()[0]}")
     with contextlib.suppress(OSError):
         listed.append((task / "stack").read_text().strip())

@@ -1,10 +1,10 @@
-"""Keeps secrets out of the files of a run: the one place that knows what a secret looks like.
+"""Keeps secrets out of the files of a run: the one place that recognises secrets.
 
-A secret is the value of an environment variable with a telling name, the user part of a URL, and what is given to an
-option, variable or query field with a telling name. Its value is then hidden in all text that enters a file of the run,
-also where a launcher or a library repeats it in a message. Numbers, names of fields and words of this package are never
-changed: evidence that cannot be read again is lost. So a short value, or one that is a word of this package, is hidden
-only where it is given.
+A secret is the value of an environment variable with a telltale name, the user part of a URL, and the value of an
+option, variable or query field with a telltale name. Its value is then hidden in all text that enters a file of the
+run, also if a launcher or a library repeats it in a message. Numbers, names of fields and words of this package are
+never changed: evidence that can no longer be read is lost. So a short value, or one that is a word of this package, is
+hidden only at the place where it is given.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 HIDDEN = "***"
-# Shorter values cannot be hidden wherever they stand without destroying other text; only where they are given.
+# Shorter values cannot be hidden everywhere without destroying other text; they are hidden only where they are given.
 _SHORTEST, _SHORTEST_NUMBER = 8, 6
 # Longer ones are seldom the same again.
 _SHORT_TEXT = 120
@@ -33,7 +33,7 @@ _TELLING_PARTS = frozenset({"pass", "pwd", "auth", "sig", "signature", "token", 
 _NOT_SECRET = frozenset({"PWD", "OLDPWD", "SSH_AUTH_SOCK"})
 
 _URL = re.compile(r"(?P<before>\b[a-zA-Z][\w+.-]*://)(?P<value>[^\s/@'\"]*|[^\s/@'\"]*:(?!\d+/)[^\s@'\"]*)(?P<after>@)")
-# user:password@host without a scheme; a list of Lustre's nids (10.0.0.1@o2ib:10.0.0.2@o2ib:/fs) is none.
+# user:password@host without a scheme; a list of Lustre's nids (10.0.0.1@o2ib:10.0.0.2@o2ib:/fs) does not match.
 _LOGIN = re.compile(r"(?P<before>(?<![^\s'\"=,;(]))(?P<value>[^\s/:@'\"=,;(]+:[^\s/@'\"]+)(?P<after>@(?=[\w\[]))")
 _OPTION = re.compile(
     r"(?P<before>(?<![\w-])-{1,2}(?P<name>[\w-]+)(?:=|\s+))(?P<value>(?!-)'[^']*'|(?!-)\"[^\"]*\"|(?!-)[^\s'\"]+)"
@@ -47,18 +47,19 @@ _PATTERNS = (_URL, _LOGIN, _BEARER, _OPTION, _ASSIGNED, _USER, _SSHPASS)
 
 @dataclass(frozen=True, slots=True)
 class Redactor:
-    """Hides these values, and whatever stands where a secret stands. The longest come first.
+    """Hides these values, and any value at the place of a secret. The longest come first.
 
-    Of secrets of digits alone only whole words are hidden.
+    Of secrets that consist of digits, only whole words are hidden.
     """
 
     secrets: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, environment: Mapping[str, str], texts: Iterable[str], own_words: Iterable[str] = ()) -> Redactor:
-        """Return what hides the secrets of an environment, and those that are given in ``texts`` such as commands.
+        """Return a redactor for the secrets of an environment, and those in ``texts`` such as commands.
 
-        ``own_words`` are words that files are read by: what is a part of one of them is hidden where it is given only.
+        ``own_words`` are words by which files are read: a secret that is a part of one of them is hidden only where it
+        is given.
         """
         found = {value for name, value in environment.items() if name not in _NOT_SECRET and is_telling(name)}
         found |= {secret for text in texts for secret in _given(text)}
@@ -80,7 +81,7 @@ class Redactor:
         return text
 
     def plain(self, value: Any) -> Any:
-        """Return plain JSON types without secrets; the word behind ``--password`` in a list is one."""
+        """Return plain JSON types without secrets; the word after ``--password`` in a list is a secret."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -95,17 +96,17 @@ class Redactor:
 
 @functools.lru_cache(maxsize=4096)
 def _known(redactor: Redactor, text: str) -> str:
-    """What ranks tell holds the same words again and again."""
+    """Messages of ranks contain the same words again and again."""
     return redactor._cleaned(text)
 
 
 def is_telling(name: str) -> bool:
-    """Whether the name of a variable, option or field says that its value is a secret."""
+    """Whether the name of a variable, option or field marks its value as a secret."""
     return bool(_TELLING.search(name)) or bool(_TELLING_PARTS & set(re.split(r"[\W_]+", name.lower())))
 
 
 def _given(text: str) -> Iterator[str]:
-    """Yield the secrets that a command, URL or option holds, also in a quoted command within a command."""
+    """Yield the secrets in a command, URL or option, also in a quoted command within a command."""
     for pattern in _PATTERNS:
         for match in pattern.finditer(text):
             if _is_secret(match):

@@ -7,6 +7,6 @@ from typing import Any
 
 
 def load(reference: str) -> Any:
-    """Return what ``module:name`` names. Raises ImportError or AttributeError when there is nothing of that name."""
+    """Return the object that ``module:name`` names. Raises ImportError or AttributeError if there is no such object."""
     module, _, name = reference.partition(":")
     return getattr(importlib.import_module(module), name)

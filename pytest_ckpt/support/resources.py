@@ -13,5 +13,5 @@ PACKAGE_HOME = _PACKAGE.parent
 def directory(name: str) -> Path:
     """Return the directory ``suites`` or ``templates``, wherever this copy of the package keeps it."""
     inside = _PACKAGE / name
-    # In a checkout, pytest_ckpt/suites is a link to suites, which lies at the top.
+    # In a checkout, pytest_ckpt/suites is a link to the directory suites at the top.
     return (inside if inside.is_dir() else _PACKAGE.parent / name).resolve()

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 MAXIMUM_VALUES = 2_000_000
-"""Values of one document: whatever they are, a gigabyte of memory holds them. No run plans more (`sizing.record`)."""
+"""Values of one document, so that any document fits a gigabyte of memory. A run plans no more (`sizing.record`)."""
 
 # A value of ours has 32 bytes at most, on average and with the space before it.
 _MAXIMUM_BYTES = 64 << 20
-# Of a file of lines: what the longest run tells of its operations, one or two lines each.
+# For a file of lines: the longest run writes one or two lines per operation.
 _MAXIMUM_BYTES_OF_LINES, _MAXIMUM_LINES = 256 << 20, 250_000
-# Those of 2^64: inodes have as many, nothing else in a run has more.
+# 2^64: as many as inodes; no other number of a run is larger.
 _MAXIMUM_DIGITS = 20
 # Far more than our documents have, and far less than what recursive code can follow.
 _MAXIMUM_DEPTH = 64
@@ -32,13 +32,13 @@ _NO_BRACKET = re.compile(rb"[^\[\]{}]+")
 
 
 def read(path: Path) -> bytes:
-    """Return what a file holds. Raises OSError, also for what is no file: a pipe would keep its reader for ever."""
+    """Return the content of a file. Raises OSError, also if it is not a file: a pipe blocks its reader."""
     _check(path, _MAXIMUM_BYTES)
     return path.read_bytes()
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """Yield the lines of a file that hold anything. Raises OSError as `read` does, and ValueError for too many."""
+    """Yield the non-empty lines of a file. Raises OSError as `read` does, and ValueError for too many lines."""
     _check(path, _MAXIMUM_BYTES_OF_LINES)
     count = 0
     with path.open("rb") as file:
@@ -65,7 +65,7 @@ def _check(path: Path, maximum_bytes: int) -> None:
 
 
 def parse(data: bytes) -> Any:
-    """Return what JSON in UTF-8 says. Raises ValueError with a sentence about what is wrong with it."""
+    """Return the value of JSON in UTF-8. Raises ValueError with the reason if it is invalid."""
     if crowded := too_many_values(data):
         raise ValueError(crowded)
     if _depth(data) > _MAXIMUM_DEPTH:

@@ -33,7 +33,7 @@ def user_path(text: str | Path, option: str) -> Path:
 
 
 def resolved_user_path(text: str | Path, option: str) -> Path:
-    """Return a path without symbolic links. Raises UsageError where it cannot be followed: a loop, a dead mount."""
+    """Return a path without symbolic links. Raises UsageError if it cannot be followed: a loop, a dead mount."""
     path = user_path(text, option)
     try:
         return path.resolve()
@@ -48,9 +48,9 @@ def resolved_user_path(text: str | Path, option: str) -> Path:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether there is something at a path. Raises OSError where nobody can say, as on a dead mount.
+    """Return whether a path exists. Raises OSError if that cannot be determined, as on a dead mount.
 
-    ``Path.exists`` raises some errors and takes others for a path that is free, in each version of Python others.
+    ``Path.exists`` raises some errors and takes others for a missing path, and each version of Python differs.
     """
     try:
         path.stat()
@@ -68,11 +68,11 @@ def read_user_text(path: Path) -> str:
 
 
 def read_user_bytes(path: Path) -> bytes:
-    """Return what a regular file of at most 1 MiB holds.
+    """Return the content of a regular file of at most 1 MiB.
 
-    Raises OSError for what cannot be opened or is no file: a device or a pipe has no end.
+    Raises OSError if it cannot be opened or is not a file: a device or a pipe has no end.
     """
-    # A pipe without a writer would hold its reader; a file is opened as if without the flag.
+    # A pipe without a writer would block its reader; a file is opened as if without the flag.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:  # noqa: PTH123 - it is open
         found = os.fstat(descriptor)
@@ -110,7 +110,7 @@ _TOO_DEEP = "its lists or tables lie too deep in each other"
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return what TOML says. Raises ValueError, also for tables that lie deeper in each other than anyone writes."""
+    """Return the content of TOML. Raises ValueError, also for tables nested deeper than a user would write."""
     if any(line.count(".") > _MAXIMUM_DOTS for line in _STRING.sub("", text).splitlines()):
         raise ValueError(_TOO_DEEP)
     try:

@@ -1,7 +1,7 @@
-"""What this process waits for: printed whenever nothing else was for a while, so that no hanging storage looks silent.
+"""What this process waits for: printed after a silence, so that a hanging storage is never silent.
 
-Who waits says so with ``waiting`` and calls ``look`` several times a minute at least. Only the process that a person
-sits before prints (``telling``); in any other, and in threads, nothing happens.
+A waiting function declares it with ``waiting`` and calls ``look`` at least several times a minute. Only the process of
+the user's terminal prints (``telling``); in any other process, and in threads, these calls do not print.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import AnyStr
 from pytest_ckpt.support.units import format_seconds
 
 TELL_SECONDS = 30.0
-"""After so long without a line, what is waited for is printed."""
+"""After so long without a line, the wait is printed."""
 
 LOOK_SECONDS = 1.0
-"""No wait goes on for longer without a look at the clock."""
+"""The longest wait without a look at the clock."""
 
 Waited = str | Callable[[], str]
-"""A name, printed with the seconds since it began; or what returns a whole sentence, empty: nothing to tell now."""
+"""A name, printed with the seconds since it began; or a function that returns a sentence, empty for no message."""
 
 
 class Waits:
-    """The waits of a process, one in the other, and when something was last printed. ``say`` prints a sentence."""
+    """The nested waits of a process, and the time of its last line. ``say`` prints a sentence."""
 
     def __init__(self, say: Callable[[str], None] | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self.say = say
@@ -50,7 +50,7 @@ class Waits:
         self._spoke = self._clock()
 
     def look(self) -> None:
-        """Print what is waited for, if nothing was printed for long enough."""
+        """Print the present wait, if the last line is old enough."""
         now = self._clock()
         if not self.say or now - self._spoke < TELL_SECONDS:
             return
@@ -68,7 +68,7 @@ _current: contextvars.ContextVar[Waits] = contextvars.ContextVar("waits")
 
 
 def _waits() -> Waits:
-    # A thread has none, and shares none with another.
+    # A thread starts without waits, and does not share those of another.
     return _current.get(None) or Waits()
 
 
@@ -101,7 +101,7 @@ def spoke() -> None:
 
 
 def look() -> None:
-    """Print what this thread waits for, if nothing was printed for long enough."""
+    """Print the present wait of this thread, if the last line is old enough."""
     _waits().look()
 
 
