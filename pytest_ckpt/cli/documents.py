@@ -48,7 +48,7 @@ class ComparedRun(TypedDict):
 
 
 class Difference(TypedDict):
-    """Something that differs; null where a run does not have it."""
+    """A difference; null for a run that does not have the value."""
 
     name: str
     before: Any
@@ -56,7 +56,7 @@ class Difference(TypedDict):
 
 
 class ComparedVerdict(TypedDict):
-    """A verdict that differs; null where a run does not have it."""
+    """A verdict that differs; null for a run that does not have it."""
 
     id: str
     subject: str
@@ -102,7 +102,7 @@ class CountedRequests(TypedDict):
 
 
 class ComparedRequests(TypedDict):
-    """Requests of one kind to an object store, over all endpoints; null: none in that run."""
+    """Requests of one kind to an object store, over all endpoints; null: no such requests in that run."""
 
     subject: Text
     kind: str
@@ -111,9 +111,9 @@ class ComparedRequests(TypedDict):
 
 
 class Comparison(TypedDict):
-    """What pytest-ckpt diff BEFORE AFTER --json prints. ``encryption``: with --encryption, what it costs.
+    """The output of pytest-ckpt diff BEFORE AFTER --json. ``encryption``: with --encryption, its cost.
 
-    ``notices`` are what the reader should know of the directories.
+    ``notices`` are sentences about the directories for the reader.
     """
 
     schema: Literal["pytest-ckpt/diff/1"]
@@ -143,9 +143,9 @@ class Point(TypedDict):
 
 
 class Change(TypedDict):
-    """The newest so many runs differ from those before.
+    """The newest so many runs differ from the runs before them.
 
-    ``probability`` is that of a difference like this without a change.
+    ``probability`` is that of a difference like this without a real change.
     """
 
     since: str
@@ -168,7 +168,7 @@ class Series(TypedDict):
 
 
 class RequestPoint(TypedDict):
-    """One run: the 99th percentile at the endpoint where it was worst."""
+    """One run: the 99th percentile at its slowest endpoint."""
 
     id: str
     started: str
@@ -221,7 +221,7 @@ class PublishedResult(TypedDict):
 
 
 class PublishedTree(TypedDict):
-    """What pytest-ckpt judge TREE --json prints where the tree holds more than one result.
+    """The output of pytest-ckpt judge TREE --json if the tree contains more than one result.
 
     ``runs`` are directories of runs that were read, ``passed_over`` runs of other benchmarks.
     """

@@ -27,7 +27,7 @@ DESCRIPTION = (
 )
 _DIVISION, _SUBMITTER = "not-a-submission", "pytest-ckpt"
 _MAXIMUM_LETTERS = 60
-# What a date of the format can say; a year of five digits is none.
+# The largest year of the format's dates has four digits.
 _MAXIMUM_SECONDS = 1e9
 
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(asked: argparse.Namespace) -> int:
-    """Write the tree and say what is in it."""
+    """Write the tree and print its content."""
     from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_sealed_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.run_files import read_report  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
@@ -126,7 +126,7 @@ def _exported(directory: Path, report: Mapping[str, Any], measurement: Measureme
 
 
 def _system_name(document: Mapping[str, Any]) -> str:
-    """Return the storage's name as a directory's: vendor and product as told, else that it has none."""
+    """Return the storage's name as a directory name: vendor and product, else a placeholder."""
     described = (document.get("system") or {}).get("system") or {}
     words = [str(described[name]) for name in ("vendor", "product") if described.get(name)]
     return re.sub(r"[^A-Za-z0-9._-]+", "-", " ".join(words))[:_MAXIMUM_LETTERS].strip("-.") or "system-not-described"
@@ -144,7 +144,7 @@ def _write(place: Path, exported: ExportedMeasurement) -> None:
     (place / f"checkpointing_{place.name}_metadata.json").write_text(json.dumps(metadata(exported), indent=1) + "\n")
     writer = YAML(typ="safe", pure=True)
     writer.default_flow_style = False
-    # The order of the format's own files; the library's types know None alone.
+    # The order of the format's own files; the library's types know only None.
     writer.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     with (place / "dlio_config" / "config.yaml").open("w") as file:
         writer.dump({"workload": workload(exported)}, file)

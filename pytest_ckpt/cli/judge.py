@@ -73,7 +73,7 @@ def run(asked: argparse.Namespace) -> int:
 
 
 def _judge_one(directory: Path, limits: Mapping[str, str | None], *, foresees: bool) -> Document:
-    """Return the judgement of one directory, of a run or of results of DLIO; a forecast only where it is shown."""
+    """Return the judgement of one directory, of a run or of results of DLIO; a forecast only if it is shown."""
     from pytest_ckpt.evidence.rejudge import judge_sealed_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
 
@@ -115,7 +115,7 @@ def _hold_against_rules(asked: argparse.Namespace) -> int:
 
 
 def _judge_published(directory: Path, limits: Mapping[str, str | None]) -> dict[str, Any] | None:
-    """Return the judgement of results of DLIO; None where the directory holds none."""
+    """Return the judgement of results of DLIO; None if the directory contains none."""
     from pytest_ckpt.published.judge import find_results, judge_results  # noqa: PLC0415
 
     places, overlooked = find_results(directory, limits)

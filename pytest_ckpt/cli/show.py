@@ -1,4 +1,4 @@
-"""``pytest-ckpt show``: what a pattern does, in words."""
+"""``pytest-ckpt show``: a description of a pattern in words."""
 
 from __future__ import annotations
 

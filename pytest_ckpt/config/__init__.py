@@ -1,1 +1,1 @@
-"""What a user says: options, gate tables, waivers, the description of the system."""
+"""The user's input: options, gate tables, waivers, the description of the system."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
 
 
-# What a file system must do is asked of no object store: by its tables nothing would be missing there.
+# A table for object stores leaves out the requirements on file systems, so by it nothing of a file system is missing.
 _OF_OBJECTS, _OF_ANY = ("object", "object-local"), "speed-only"
 # A store on this host is judged, and certified by no table.
 _NEAR = "object-local"
@@ -81,7 +81,7 @@ def load_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement] =
         )
     if gate_kind not in GATE_TABLES:
         return gates
-    # What is asked only where it is given gates alike, "required" and "where given".
+    # For a row that is judged only if its means are given, "required" and "where given" are equal.
     asked = {name: known for name, known in known_names(catalogue).items() if not _is_given_first(name, catalogue)}
     return beside_own_table(gates, built_in(gate_kind), asked)
 

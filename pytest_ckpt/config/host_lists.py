@@ -44,7 +44,7 @@ def line_of_file(line: str) -> str:
 
 
 def expand_hosts(words: list[str]) -> tuple[HostSlots, ...]:
-    """Return the hosts of all words, in order. Raises ValueError for a word that is none, or for too many hosts."""
+    """Return the hosts of all words, in order. Raises ValueError for an invalid word, or for too many hosts."""
     hosts: list[HostSlots] = []
     for word in words:
         name, _, slots = word.partition(":")

@@ -1,12 +1,12 @@
-"""The ``config.json`` of models on Hugging Face: which of its fields mean what, by family (``model_type``). Pure.
+"""The ``config.json`` of models on Hugging Face: the meaning of its fields, by family (``model_type``). Pure.
 
-Field names and defaults are those of the classes of configurations in transformers 4. What a family has beyond its
-sizes (biases, norms, experts) stands in its modeling file there; a row here for each.
+Field names and defaults are those of the configuration classes in transformers 4. Parameters of a family other than its
+sizes (biases, norms, experts) follow from its modeling file there; a row here for each.
 
 A new family needs a public model with its published count in tests/config/test_model_files.py and docs/own_models.md.
 
-A count that is wrong without a word is worse than none. So no family is suggested in place of one that is not known,
-and a field that adds parameters is refused if its family does not count it.
+A count that is silently wrong is worse than no count. So an unknown family is refused without a suggestion of another
+one, and a field that adds parameters is refused if its family does not count it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ADDS_PARAMETERS = re.compile(
 )
 # How tokens reach experts and what training adds to the loss: no parameters.
 _ADDS_NONE = re.compile(r"(^|_)(coef|loss|logits|jitter|capacity|dropout|scaling_factor|freeze|eps|act|tok|token)($|_)")
-# Multi-token prediction is trained beside the model and is no part of the published counts.
+# Multi-token prediction is a separate module, which published counts leave out.
 _BESIDE = frozenset(("num_nextn_predict_layers",))
 _KINDS_OF_ATTENTION = frozenset(("full_attention", "sliding_attention", "chunked_attention"))
 
@@ -33,9 +33,9 @@ _PRECISIONS = {"float32": "float32", "float16": "float16", "bfloat16": "bfloat16
 
 
 class _Family(NamedTuple):
-    """``always`` holds what every model of the family has, ``more`` returns what follows from other fields.
+    """``always`` contains the values of every model of the family, ``more`` those that follow from other fields.
 
-    ``tied``: whether embeddings are tied where nothing is said.
+    ``tied``: whether embeddings are tied by default.
     """
 
     always: Mapping[str, Any] = {}
@@ -143,7 +143,7 @@ def _deepseek(given: Said) -> dict[str, Any]:
     if given.get("moe_layer_freq", 1) != 1:
         raise ValueError("layers without experts among those with them are not known: describe it in a TOML file")
     return {
-        # Multi-token prediction (num_nextn_predict_layers) is trained beside the model and is no part of its 671 B.
+        # Multi-token prediction (num_nextn_predict_layers) is a separate module and not part of its 671 B.
         "query_rank": given.get("q_lora_rank") or 0,
         "key_value_rank": given["kv_lora_rank"],
         "rope_size": given["qk_rope_head_dim"],

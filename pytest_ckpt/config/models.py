@@ -1,7 +1,7 @@
-"""Which models can be chosen: those of the workload by name, a user's by file, and those that a run has kept.
+"""The models that can be chosen: those of the workload by name, a user's by file, and those that a run has kept.
 
 A user describes a model in a TOML file, or by the config.json of a model on Hugging Face (`config.hugging_face`), and
-how training cuts it as ``tp=8,pp=4,ep=1,dp=2,zero=1``.
+its parallelism as ``tp=8,pp=4,ep=1,dp=2,zero=1``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _TABLES: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parallelism:
-    """Ranks in each direction; ``expert`` lies within ``data``. ``zero`` is the ZeRO stage; 3 is fully sharded."""
+    """Ranks in each direction; ``expert`` is within ``data``. ``zero`` is the ZeRO stage; 3 is fully sharded."""
 
     tensor: int = 1
     pipeline: int = 1
@@ -68,7 +68,7 @@ class Parallelism:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Parallelism:
-        """Return it, of numbers by their short names. Raises ValueError for what is none."""
+        """Return the parallelism from numbers by their short names. Raises ValueError if it is invalid."""
         for name, value in given.items():
             if name not in _FIELDS:
                 raise ValueError(f"'{name}' is no kind of parallelism{nearest(name, _FIELDS)}; {_EXAMPLE}")
@@ -85,7 +85,7 @@ class Parallelism:
 
 
 def read_parallelism(text: str) -> Parallelism:
-    """Return the parallelism that a text says. Raises ValueError for what is none."""
+    """Return the parallelism from a text. Raises ValueError if it is invalid."""
     given: dict[str, int] = {}
     for word in text.split(","):
         name, equals, number = word.strip().partition("=")
@@ -97,7 +97,7 @@ def read_parallelism(text: str) -> Parallelism:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Models:
-    """Those of the workload, files as ``parallelism`` cuts them, and what a run kept, by all its names."""
+    """Models of the workload, files with their ``parallelism``, and models that a run kept, by all their names."""
 
     parallelism: Parallelism | None = None
     kept: Mapping[str, Model] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Models:
     def choose(self, words: Iterable[str]) -> tuple[Model, ...]:
         """Return the models that words name, those of the workload first and in its order.
 
-        Raises UsageError for a word that names none and for a file that cannot be read.
+        Raises UsageError for an unknown word and for a file that cannot be read.
         """
         words = list(dict.fromkeys(words))
         found = [self._one(word) for word in words if self._kept(word) or is_file(word)]
@@ -116,7 +116,7 @@ class Models:
         return self._kept(word) or read_model(word, MODEL, self.parallelism)
 
     def _kept(self, word: str) -> Model | None:
-        """Return what a run kept, by what was said of it; by the name of its file, where no other has it."""
+        """Return a model that a run kept, by the user's word for it; by the name of its file, if that is unique."""
         if word in self.kept:
             return self.kept[word]
         file = word.rpartition("/")[2]
@@ -125,9 +125,9 @@ class Models:
 
 
 def kept_models(checkpoints: Iterable[Mapping[str, Any]]) -> dict[str, Model]:
-    """Return the models that the checkpoints of a plan define, by name and by what the user wrote.
+    """Return the models that the checkpoints of a plan define, by name and by the user's word for them.
 
-    Raises ValueError where a definition is not the one that the name's digest is of.
+    Raises ValueError if a definition does not match the digest in the model's name.
     """
     kept: dict[str, Model] = {}
     for checkpoint in checkpoints:
@@ -148,9 +148,9 @@ def is_file(word: str) -> bool:
 
 
 def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model:
-    """Return the model that a file describes; ``parallelism`` is said beside it, and stands above what the file says.
+    """Return the model that a file describes; a given ``parallelism`` takes precedence over the file's.
 
-    Raises UsageError for what cannot be read, and for what is no model.
+    Raises UsageError for an unreadable file, and for one that does not describe a model.
     """
     path = user_path(word, option)
     try:
@@ -180,7 +180,7 @@ def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model
 
 
 def checked_model(model: Model) -> Model:
-    """Return a model with its name, where its numbers are those of one that can be cut so. Raises ValueError if not."""
+    """Return a model with its name. Raises ValueError if its numbers are not those of a model with this parallelism."""
     own, cut = model.own, model.tensor_parallel * model.pipeline_parallel
     if own is None:
         raise ValueError("it is no model of a user's")
@@ -259,7 +259,7 @@ def _refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> N
 
 
 def _made(given: Mapping[str, Any], cut: Parallelism, source: dict[str, Any]) -> Model:
-    """Return a model of what was said; what was not has the usual value."""
+    """Return a model from the given values; the others have their usual value."""
     values = {name: _value(name, value) for name, value in given.items()}
     for name in ("layers", "hidden", "vocabulary", "heads"):
         if not values.get(name):

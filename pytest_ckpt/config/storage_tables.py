@@ -1,4 +1,4 @@
-"""Tables of what storage should deliver, as TOML files: those that ship, or a user's own.
+"""Tables of storage performance targets, as TOML files: those that ship, or a user's own.
 
 A table that ships is a file in templates/storage_tables/, named in `SHIPPED`.
 """
@@ -35,7 +35,7 @@ def load_table(word: str) -> StorageTable:
 
 
 def read_table(text: str) -> StorageTable:
-    """Return the table that a TOML text holds. Raises ValueError."""
+    """Return the table in a TOML text. Raises ValueError."""
     given = parse_toml(text)
     words = {name: given.get(name) for name in ("name", "title", "source")}
     for name, value in words.items():

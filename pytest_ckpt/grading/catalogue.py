@@ -49,12 +49,12 @@ REQUIREMENTS: Mapping[str, Requirement] = {
 
 
 def extended(extras: Iterable[Requirement]) -> Mapping[str, Requirement]:
-    """Return the catalogue of a run with the requirements of plugins; none can take the place of one of ours."""
+    """Return the catalogue of a run with the requirements of plugins, none of which may replace one of ours."""
     return {**REQUIREMENTS, **{r.id: r for r in extras if r.id not in REQUIREMENTS}}
 
 
 def offered(catalogue: Mapping[str, Requirement], capabilities: Collection[Capability]) -> Mapping[str, Requirement]:
-    """Return what can be asked of a target: what it cannot do is neither failed nor "not run" there."""
+    """Return the requirements that apply to a target; one that does not apply is neither failed nor "not run"."""
     return {r.id: r for r in catalogue.values() if r.needs.issubset(capabilities)}
 
 

@@ -28,16 +28,16 @@ NO_TEST = "Its test did not run: it was deselected, or the session ended before 
 def chosen_suites(
     settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> tuple[str, ...]:
-    """Return the suites of a run: those that were named, or those in which the gates require something.
+    """Return the suites of a run: the chosen ones, or those with a required row in the gate table.
 
-    A suite of which nothing can be asked of the target is none of the run's.
+    A suite without a requirement that applies to the target is not part of the run.
     """
     if settings.suites != ("auto",):
         there = {r.suite for r in catalogue.values()}
         return tuple(suite for suite in settings.suites if suite in there)
     asked = asked_requirements(settings, gates, catalogue)
     wanted = {r.suite for r in asked if gates_something(r, settings, gates)}
-    # Nothing is gated by these, and yet they were asked for.
+    # The gate table does not list these, but the user chose them.
     wanted |= {"strategies"} if settings.preemption_notice_seconds else set()
     wanted |= {"serving"} if settings.serving_limit_seconds else set()
     wanted |= {"scaling"} if any(settings.vendor_max_rates) else set()
@@ -47,9 +47,10 @@ def chosen_suites(
 def asked_requirements(
     settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> list[Requirement]:
-    """Return what a run with these settings is to judge; what the gates switch off is no part of it.
+    """Return the requirements that a run with these settings judges, without those that the gate table switches off.
 
-    What they require where it is given is a part also where it is not: its verdict then says so, and gates nothing.
+    A row "where given" is part of the run even if its means are not given: its verdict then says so, and does not
+    decide.
     """
     return [
         r
@@ -87,7 +88,7 @@ def _is_on(requirement: Requirement, gates: Gates) -> bool:
 
 
 def gates_something(requirement: Requirement, settings: Settings, gates: Gates) -> bool:
-    """Return whether a certificate asks for a requirement."""
+    """Return whether a certificate needs a requirement."""
     if requirement.suite != "conformance":
         kind = gates.kind(requirement.id, "", requirement.severity)
         return kind == "required" or (kind == "where given" and requirement.is_asked(settings))
@@ -114,14 +115,14 @@ def subjects_of(
 
 
 def asked_checkpoints(requirement: Requirement, plan: Plan) -> list[PlannedCheckpoint]:
-    """Return the checkpoints of a plan that a requirement on saves and loads is asked of."""
+    """Return the checkpoints of a plan to which a requirement on saves and loads applies."""
     return [c for c in plan.checkpoints if requirement.of_strategy(c.strategy)]
 
 
 def compared_with(plan: Plan, settings: Settings, subjects: Collection[Subject]) -> set[Subject]:
-    """Return the plain saves that are measured beside those which the suite of strategies judges: their columns.
+    """Return the plain saves that are measured for comparison with those of the suite of strategies.
 
-    ``subjects`` are those that are judged. A reader holds what a strategy costs against a save that just waits.
+    ``subjects`` are those that are judged. A reader compares the cost of a strategy with a plain blocking save.
     """
     if not settings.asks_strategies:
         return set()
@@ -136,6 +137,6 @@ def compared_with(plan: Plan, settings: Settings, subjects: Collection[Subject])
 def known_subjects(
     plan: Plan, settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> dict[str, list[str]]:
-    """Return every requirement of a run with what it is judged on."""
+    """Return every requirement of a run with its subjects."""
     asked = asked_requirements(settings, gates, catalogue)
     return {r.id: [subject for subject, _, _ in subjects_of(r, plan, settings, gates)] for r in asked}

@@ -1,4 +1,4 @@
-"""The report as ``report.json`` holds it: what follows from a judgement and the measurements. Pure."""
+"""The report in the form of ``report.json``: the results of a judgement and the measurements. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SCHEMA = "pytest-ckpt/report/1"
 
 
 def disclosures(settings: Settings, gates: Gates) -> list[str]:
-    """Name every setting that is not the default of an acceptance run, where it came from, and what gates relax."""
+    """Name every setting that is not the default of an acceptance run, its origin, and the relaxations of gates."""
     disclosed = {option.flag for option in with_role("disclosed")}
     return [
         f"{o.option} {o.value} (default {o.default or 'none'}; from {o.source})"
@@ -74,10 +74,10 @@ def make_document(
     catalogue_names: Sequence[str] = CATALOGUE_NAMES,
     foresees: bool = True,
 ) -> dict[str, Any]:
-    """Return the report as ``report.json`` holds it, in plain types; ``system`` is what its vendor says of it.
+    """Return the report in the form of ``report.json``, in plain types; ``system`` is the vendor's description of it.
 
-    ``catalogue_names`` are the requirements and checks of the version that made the run.
-    Without ``foresees`` there is no forecast: figures of others are no ground for one.
+    ``catalogue_names`` are the requirements and checks of the version that made the run. Without ``foresees`` there is
+    no forecast: figures that others measured are not a basis for one.
     """
     plain_plan = plan.to_plain()
     scope = scope_of(plan, settings, gates, measurements)

@@ -1,4 +1,4 @@
-"""What a certificate says of the engine: who brings it, and whether it took the memory that it states. Pure."""
+"""The statements of a certificate on the engine: its supplier, and whether it took the memory that it states. Pure."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def engine_sentences(settings: Settings) -> list[str]:
 
 
 def memory_sentences(plan: Plan, measurements: Sequence[Measurement]) -> list[str]:
-    """Name ranks that took far more memory than their engine states: the plan then asked hosts for too little.
+    """Name ranks that took far more memory than their engine states: the plan then required too little of the hosts.
 
-    The kernel counts the peak of a process, so ranks are held against the most that was stated for a checkpoint of
-    their launch.
+    The kernel counts the peak of a process, so ranks are compared with the largest statement for a checkpoint of their
+    launch.
     """
     sentences = []
     for m in measurements:

@@ -25,9 +25,9 @@ DAYS, RUNS, SEED = 30, 1000, 1
 
 KINDS: tuple[OperationKind, ...] = ("save", "load")
 _DAY = 86_400.0
-# Of more, a month takes longer to simulate than a report to write; such a cluster trains nothing.
+# With more failures, a month takes longer to simulate than a report to write; such a cluster makes no progress.
 _MAXIMUM_FAILURES = 5_000
-# Other processors may compute the last digits otherwise; nobody reads more of them.
+# Other processors may compute the last digits differently; fewer digits are enough for a reader.
 _DIGITS = 4
 
 
@@ -48,7 +48,7 @@ class ProjectedRate(Projection):
 class ExpectedSlowest:
     """Seconds, at full size, of the slowest of all ``ranks`` that save or load one checkpoint on the whole cluster.
 
-    By the tail of the times of the ``measured_ranks``, where the median rank stays as fast: on average, and the middle
+    From the tail of the times of the ``measured_ranks``, if the median rank stays as fast: on average, and the middle
     90 %.
     """
 
@@ -175,7 +175,7 @@ def _slowest(m: Measurement, planned: PlannedCheckpoint) -> Iterator[ExpectedSlo
 
 
 def _writers(planned: PlannedCheckpoint) -> int:
-    """Return the ranks that save one checkpoint on the whole cluster, however few of them stood in for them."""
+    """Return the ranks that save one checkpoint on the whole cluster, however few of them represented it in the run."""
     return max(planned.demand.writers, planned.layout.model.processes)
 
 

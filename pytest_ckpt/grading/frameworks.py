@@ -1,4 +1,4 @@
-"""What an engine's library costs over requests of our own: its saves and loads beside those of ``stream``. Pure."""
+"""The cost of an engine's library compared with our own requests: its saves and loads next to ``stream``'s. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ BARE = "stream"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrameworkOverhead:
-    """One engine beside ``against``, the subject of the same checkpoint and strategy by `BARE` in the same run.
+    """One engine compared with ``against``, the subject of the same checkpoint and strategy by `BARE` in the same run.
 
-    Ratios are of the medians of all saves and of all loads; seconds are by how much the median is longer, negative
-    where it is shorter. No verdict rests on them.
+    Ratios are of the medians of all saves and of all loads; seconds are by how much the median is longer, negative if
+    it is shorter. They decide no verdict.
     """
 
     subject: Text
@@ -35,7 +35,7 @@ class FrameworkOverhead:
 
 
 def framework_overheads(measurements: Sequence[Measurement]) -> list[FrameworkOverhead]:
-    """Return a row for each subject whose engine has a library, where both it and `BARE` measured everything."""
+    """Return a row for each subject whose engine has a library, if both it and `BARE` measured everything."""
     whole = {m.subject: m for m in measurements if _is_whole(m)}
     rows = []
     for subject, m in whole.items():
@@ -62,5 +62,5 @@ def _is_whole(measurement: Measurement) -> bool:
 
 
 def _median(measurement: Measurement, kind: OperationKind) -> float:
-    """Return the median of what is of a whole checkpoint: deltas are not the library's."""
+    """Return the median over whole checkpoints: deltas are not made by the library."""
     return statistics.median(operation.seconds for operation in measurement.whole(kind))

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import Plan
 
 CLUSTERS = (1_000, 4_000, 16_000, 32_000, 64_000, 100_000)
-"""Those that a report tells of beside the one that was asked, in accelerators."""
+"""The cluster sizes of a report other than the chosen one, in accelerators."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterSize:
     """The largest cluster, in accelerators, whose limits a subject met.
 
-    None: nothing was measured, or what was measured is too short or too small to be projected.
+    None: there is no measurement, or it is too short or too small to be projected.
     """
 
     subject: Text
@@ -48,9 +48,9 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterGoodput:
-    """What a subject gives a cluster that saves as often as is best for it.
+    """The goodput of a cluster with a subject's times that saves at its best interval.
 
-    ``is_served``: its limits are met; None if what was measured is too short or too small to say so.
+    ``is_served``: its limits are met; None if the measurement is too short or too small to decide.
     """
 
     accelerators: Count
@@ -61,11 +61,11 @@ class ClusterGoodput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainingRow:
-    """What the measured times of a subject, at full size, mean for training.
+    """The meaning of a subject's measured times, at full size, for training.
 
-    ``save_seconds`` is what the costliest save takes from training, or where full saves and deltas take turns the mean
-    of all; ``at_risk_seconds`` the work that a failure costs on average beyond half an interval: 0 where the job stands
-    still.
+    ``save_seconds`` is the training time that the costliest save takes, or the mean of all if full saves and deltas
+    alternate; ``at_risk_seconds`` is the work that a failure costs on average in addition to half an interval: 0 if the
+    job stops during a save.
     """
 
     subject: Text
@@ -78,7 +78,7 @@ class TrainingRow:
 
 
 def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[ClusterSize]:
-    """Return the largest cluster that each measurement would serve; projected where it was not at full size."""
+    """Return the largest cluster that each measurement would serve; projected if it was not at full size."""
     rows = []
     for m in measurements:
         # Of an operation that is too short or too small, no other cluster's limit follows.
@@ -106,10 +106,10 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[Clust
 
 
 def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequence[ClusterSize]) -> list[TrainingRow]:
-    """Return what the measured times mean for training: the intervals of the rule, of Young and of Daly.
+    """Return the meaning of the measured times for training: the intervals of the rule, of Young and of Daly.
 
-    Each comes with the effective training time ratio that it gives (restart of the job itself counted as zero).
-    ``sizes`` are those of `cluster_sizes`.
+    Each comes with its effective training time ratio (the restart of the job itself counts as zero). ``sizes`` are
+    those of `cluster_sizes`.
     """
     rows = []
     served = {size.subject: size.overall for size in sizes}

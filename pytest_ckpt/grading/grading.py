@@ -59,12 +59,12 @@ def judge_run(
     catalogue: Mapping[str, Requirement] = REQUIREMENTS,
     clients: Clients | None = None,
 ) -> Judgement:
-    """Complete the verdicts by what did not run and give the grade.
+    """Complete the verdicts with the requirements that were not run, and give the grade.
 
-    ``verdicts`` are those of the tests that ran. Certified needs every required requirement met at full
-    scale and every test run; a run at reduced scale can only ever be a rehearsal. ``waivers`` count where they have not
-    ended before the run's ``day``. ``catalogue`` is the run's, with the requirements of plugins.
-    ``clients`` are the facts of the hosts: what the gates demand of them and is not known to be so certifies nothing.
+    ``verdicts`` are those of the tests that ran. Certified needs every required requirement met at full scale and every
+    test run; a run at reduced scale is at best a rehearsal. ``waivers`` count if they have not ended before the run's
+    ``day``. ``catalogue`` is the run's, with the requirements of plugins. ``clients`` are the facts of the hosts: a
+    demand of the gate table on them that is unmet or unknown prevents a certificate.
     """
     known = {(v.id, v.subject): v for v in verdicts}
     chosen = chosen_suites(settings, gates, catalogue)
@@ -83,7 +83,7 @@ def judge_run(
 
 
 def in_order(verdicts: Iterable[Verdict], plan: Plan) -> list[Verdict]:
-    """Return verdicts subject by subject; what is asked of the target as a whole stands last."""
+    """Return verdicts subject by subject; those on the target as a whole come last."""
     order = {str(c.subject): number for number, c in enumerate(plan.checkpoints)}
     return sorted(verdicts, key=lambda v: order.get(v.subject, len(order)))
 
@@ -113,7 +113,7 @@ def conclude(
 ) -> Judgement:
     """Return the grade of complete verdicts, the exit code and the reasons.
 
-    ``rehearsals`` say why no certificate is possible, ``ended_waivers`` name those that no longer count.
+    ``rehearsals`` give the reasons why no certificate is possible, ``ended_waivers`` name those that no longer count.
     """
     failed = [v for v in verdicts if v.outcome == "failed" and v.severity == "required"]
     missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.reason == "no test")]
@@ -123,7 +123,7 @@ def conclude(
     unmet = unmet_demands(gates.clients, clients or {})
     reasons += unmet
     reasons += _missing_reasons(missing, catalogue)
-    # A measurement that did not come to its end is no basis for a certificate, whatever could be judged of it.
+    # An incomplete measurement is not a basis for a certificate, whatever it shows.
     unfinished = [
         f"The measurement of {m.subject} did not end well: {describe_failure(m.failure)}"
         for m in measurements
@@ -136,7 +136,7 @@ def conclude(
     reasons += rehearsals
     reasons += ended_waivers
     reasons += [f"Relaxed by the gates '{gates.name}': {sentence}" for sentence in gates.relaxed]
-    # A rehearsal certifies nothing anyway: it may rehearse with the models that it likes.
+    # A rehearsal certifies no system, so it may use any models.
     if unheld and not rehearsals:
         reasons.append(f"{unheld.text} Remedy: {unheld.remedy}.")
     is_incomplete = bool(missing or unfinished or nothing or (unheld and not rehearsals))
@@ -166,7 +166,7 @@ def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Require
 
 
 def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> list[str]:
-    """Where checkpoints are loaded more than once, nothing of them may have been in a cache."""
+    """If checkpoints are loaded more than once, no part of them may come from a cache."""
     if not 0 < settings.keep_last < settings.operations:
         return []
     return [
@@ -178,7 +178,7 @@ def _reread_reasons(settings: Settings, measurements: Sequence[Measurement]) -> 
 
 
 def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
-    """A time that no rank recorded certifies nothing, however right it is."""
+    """A time that no rank recorded certifies no system, however right it is."""
     reasons = []
     for m in measurements:
         inferred = [o for o in m.operations if o.basis == "inferred from rank 0"]
@@ -197,7 +197,7 @@ def _basis_reasons(measurements: Sequence[Measurement]) -> list[str]:
 
 
 def of_crashed_run(judgement: Judgement) -> Judgement:
-    """Return the judgement of a run that an error of pytest-ckpt or pytest ended: it certifies nothing."""
+    """Return the judgement of a run that an error of pytest-ckpt or pytest ended: it certifies no system."""
     if judgement.grade != "certified":
         return judgement
     reasons = (*(r for r in judgement.reasons if r != ALL_MET), CRASHED)
@@ -205,9 +205,9 @@ def of_crashed_run(judgement: Judgement) -> Judgement:
 
 
 def without_plugins(judgement: Judgement, unjudged: Mapping[str, str]) -> Judgement:
-    """Return a judgement that certifies nothing by verdicts of plugins that were not judged again.
+    """Return a judgement without a certificate, because verdicts of plugins were not judged again.
 
-    ``unjudged`` goes from the requirements to the plugins that would be needed.
+    ``unjudged`` maps the requirements to the plugins that would be needed.
     """
     kept = {v.id for v in judgement.verdicts if v.id in unjudged and v.severity == "required" and v.outcome == "met"}
     if not kept:

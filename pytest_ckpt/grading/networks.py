@@ -1,4 +1,4 @@
-"""What each host moved, held against what its network carries: whether the clients were the limit. Pure."""
+"""The bytes that each host moved, compared with the rate of its network: whether the clients were the limit. Pure."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
 
 NEAR = 0.8
-"""From this share of its network's rate on, the host limits what is measured. TCP and a file system's own protocol take
-some percent of what a network carries; figures of one minute vary by as much."""
+"""From this share of its network's rate on, the host limits the measurement. TCP and a file system's own protocol take
+some percent of a network's rate; figures of one minute vary by as much."""
 BEYOND = 1.1
 """A host that moves so many times the rate moves it otherwise: over more links, or another network."""
 
@@ -27,7 +27,7 @@ _MAXIMUM_NAMED = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostRate:
-    """One host in one kind of operation: the median of its bytes a second over them, and what its network carries."""
+    """One host in one kind of operation: the median of its bytes a second over them, and the rate of its network."""
 
     subject: str
     kind: OperationKind
@@ -37,7 +37,7 @@ class HostRate:
 
     @property
     def share(self) -> float | None:
-        """The part of the network's rate that was used; None where that is not known."""
+        """The used share of the network's rate; None if the rate is unknown."""
         return self.bytes_per_second / self.network_bytes_per_second if self.network_bytes_per_second else None
 
 
@@ -47,10 +47,10 @@ def networks_of(hosts: Iterable[Mapping[str, object]]) -> dict[str, HostNetwork]
 
 
 def host_rates(measurement: Measurement, networks: Mapping[str, HostNetwork]) -> list[HostRate]:
-    """Return what each host moved while its slowest rank did, save by save and load by load, as a median.
+    """Return the rate of each host until its slowest rank ended, as a median over saves and over loads.
 
-    Left out is what did not cross the network as it was counted: saves to a local tier, what a codec makes smaller, and
-    loads of another host's files where those are not as large as its own.
+    Left out are bytes that did not cross the network as counted: saves to a local tier, compressed data, and loads of
+    another host's files if these are not as large as its own.
     """
     if measurement.drains or measurement.subject.strategy == "compressed":
         return []
@@ -88,10 +88,10 @@ def _rate(operation: Operation, ranks: list[int], rank_bytes: tuple[int, ...]) -
 
 
 def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, HostNetwork]) -> list[str]:
-    """Return a sentence for each subject and kind of operation in which hosts moved about what their network carries.
+    """Return a sentence for each subject and kind of operation in which hosts moved what their network carries.
 
-    And one where they moved clearly more: then the network that was measured is not the one of the storage. And one of
-    hosts whose network is not known though it was to be measured.
+    Also one if they moved clearly more: then the measured network is not the storage's. And one about hosts whose
+    network rate is unknown although it was to be measured.
     """
     unknown: dict[str, list[str]] = {}
     for host, network in networks.items():

@@ -1,4 +1,4 @@
-"""What stands between a run and a certificate: told before it with what removes it, and as reason after it. Pure."""
+"""The obstacles between a run and a certificate: listed before it with the remedy, and as reasons after it. Pure."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import Plan
 
 _ACCEPTANCE = "--ckpt-profile=acceptance"
-# A save opens, writes, syncs and renames files on each rank: where it has less than this, that is much of its time.
+# A save opens, writes, syncs and renames files on each rank: with less data than this, that is much of its time.
 _LATENCY_SECONDS = 1.0
 
 PossibleGrade = Grade | Literal["none"]
 
 CacheSight = Literal["seen", "blind", "declared", "memory", "not_tested"]
-"""Whether cached pages of the target can be counted: a file that was written and read was seen in the cache, was not,
-the target declares that its clients keep none, it is itself memory, or nobody has tried, which needs a write."""
+"""Whether cached pages of the target can be counted: a file that was written and read was seen in the cache, was not
+seen, the target declares that its clients have no cache, it is memory, or it was not tried, which needs a write."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RehearsalReason:
-    """Why a run can only be a rehearsal: ``now`` says it before the run, ``reason`` after it, ``remedy`` what helps."""
+    """Why a run is at best a rehearsal: ``now`` is the sentence before the run, ``reason`` after it."""
 
     now: str
     reason: str
@@ -56,7 +56,7 @@ class RehearsalReason:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Obstacle:
-    """What keeps a run from a certificate, the best ``grade`` that it leaves, and what removes it.
+    """An obstacle between a run and a certificate, the best possible ``grade`` with it, and its remedy.
 
     The grade ``none``: the run would not start.
     """
@@ -113,7 +113,7 @@ def _larger(scale: float, shortest_seconds: float) -> str:
 
 
 def _requests(plan: Plan, settings: Settings) -> str:
-    """State how many more requests per byte a reduced scale makes; what an engine adds to a file is not counted."""
+    """Return how many more requests per byte a reduced scale makes; an engine's additions to a file do not count."""
     size = settings.io_size_bytes
     times = max((requests_against_full_size(c.layout, size) for c in plan.runnable), default=0.0)
     if not times:
@@ -183,9 +183,9 @@ def obstacles(
     *,
     cache_sight: CacheSight = "not_tested",
 ) -> list[Obstacle]:
-    """Return everything that keeps a run from a certificate before it began, those that make it a rehearsal first.
+    """Return every known obstacle to a certificate before a run begins, those that make it a rehearsal first.
 
-    What has not been tried is no obstacle: `asks_cold` says whether it may become one.
+    An unknown fact is not an obstacle: `asks_cold` returns whether it may become one.
     """
     found = [Obstacle(grade="rehearsal", text=s.now, remedy=s.remedy) for s in shortfalls(plan, settings, gates)]
     found += [
@@ -220,13 +220,13 @@ def _has_other_proof(settings: Settings) -> bool:
 
 
 def _needs_more_than_a_word(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> bool:
-    """Whether a certificate needs COLD by more than a target's declaration, and nothing that may prove it was given."""
+    """Whether a certificate needs COLD by more than a target's declaration, and no means to prove it were given."""
     given = settings.has_several_hosts or settings.client_cache_bytes is not None
     return "declared" not in gates.cold_bases and not given and asks_cold(settings, gates, catalogue)
 
 
 def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> list[str]:
-    """Return what will not run for want of something that nobody has to give, one sentence each."""
+    """Return the requirements that will not be run for lack of optional means, one sentence each."""
     return [
         f"{r.id} will not run: {r.not_given}"
         for r in asked_requirements(settings, gates, catalogue)
@@ -237,7 +237,7 @@ def not_given(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirem
 def unmeasured(
     plan: Plan, settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement] = REQUIREMENTS
 ) -> list[str]:
-    """Return which subjects are planned and yet stand in no requirement of the chosen suites, one sentence each."""
+    """Return the planned subjects that belong to no requirement of the chosen suites, one sentence each."""
     chosen = chosen_suites(settings, gates, catalogue)
     asked = [r for r in asked_requirements(settings, gates, catalogue) if r.suite in chosen and r.is_asked(settings)]
     judged = {c.subject for r in asked if r.suite != "conformance" for c in asked_checkpoints(r, plan)}
@@ -272,7 +272,7 @@ def possible_grade(found: Sequence[Obstacle]) -> PossibleGrade:
 
 
 def _unasked(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirement]) -> Iterator[Obstacle]:
-    """Yield the suites that were not chosen and what the run was not given, one obstacle each."""
+    """Yield the suites that were not chosen and the means that were not given, one obstacle each."""
     chosen = chosen_suites(settings, gates, catalogue)
     asked = [r for r in asked_requirements(settings, gates, catalogue) if gates_something(r, settings, gates)]
     for suite in dict.fromkeys(r.suite for r in asked if r.suite not in chosen):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.save_costs import SaveCost
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-# Between the begins of two saves lies at least the slowest of them, and a little training.
+# The starts of two saves are at least as far apart as the slowest save, plus a little training.
 _MINIMUM_OF_SAVES = 1.05
 _HOUR = 3600.0
 
@@ -27,7 +27,8 @@ _HOUR = 3600.0
 class SimulationRules:
     """How many ``runs`` of ``seconds``; ``restart_seconds`` of the job itself at each failure; how failures follow.
 
-    ``interval_seconds`` between saves; None: that of the rule. ``takes_best``: the one that loses least, by Daly.
+    ``interval_seconds`` between saves; None: the interval of the rule. ``takes_best``: the interval with the least
+    loss, by Daly.
     """
 
     runs: int
@@ -41,9 +42,9 @@ class SimulationRules:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SimulatedRow:
-    """One subject on one cluster: medians over the runs, and where there are three numbers the middle 90 % of them.
+    """One subject on one cluster: medians over the runs, and for triples the middle 90 % of them.
 
-    ``closed_form`` is the share of time that trains by formula: failures independent, times constant. ``is_served``:
+    ``closed_form`` is the share of time in training by formula: failures independent, times constant. ``is_served``:
     saves and restores meet the limits of that cluster. ``projected``: measured at less than full size. Hours are those
     of one run.
     """
@@ -66,7 +67,7 @@ class SimulatedRow:
 
 
 def measured_costs(measurement: Measurement) -> list[SaveCost]:
-    """Return what each save cost at full size; nothing where a measurement did not come to its end."""
+    """Return the cost of each save at full size; empty for an incomplete measurement."""
     counts = [len(measurement.of_kind(kind)) for kind in ("save", "load")]
     if min(counts) < max(1, measurement.operations_planned):
         return []

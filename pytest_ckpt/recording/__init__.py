@@ -1,1 +1,1 @@
-"""From what strace says of a job to a pattern of its saves."""
+"""From a job's strace log to a pattern of its saves."""

@@ -27,7 +27,7 @@ _SHORTEST_PAUSE_US = 1_000
 def pattern_of(
     calls: Sequence[TracedCall], under: str, label: str, created_by: str, *, with_pauses: bool = False
 ) -> Pattern:
-    """Return the pattern of what was written below ``under``. Raises UsageError where there is none that can be had."""
+    """Return the pattern of the writes below ``under``. Raises UsageError if no pattern can be made."""
     threads = Threads(calls)
     files = JobFiles(under=under, process=threads.process)
     for call in calls:
@@ -46,7 +46,7 @@ def pattern_of(
             "The job wrote no file below the directory of --under.",
             "Name the directory into which it saves its checkpoints.",
         )
-    # What is read behind the last change is a load; a flush may follow it.
+    # Reads after the last change are a load; a flush may follow the last change.
     last = max(n for n, a in enumerate(acts) if a.call in _CHANGES | _FLUSHES)
     of_save, behind = _split(acts, last)
     # A thread that only makes durable what others wrote is one of the save, too.
@@ -66,7 +66,7 @@ def pattern_of(
         for act, phase in reversed(list(zip(save, phases, strict=True)))
         if act.call in _CHANGES
     }
-    # Which rank was first differs from run to run, and is no part of the pattern.
+    # Which rank was first differs from run to run, and is not part of the pattern.
     ordered = sorted(written_by, key=lambda old: (ranks[written_by[old][0]], lanes[written_by[old]], old))
     numbers = {old: new for new, old in enumerate(ordered)}
     places = [(phase, ranks[act.thread], lanes[act.thread, phase]) for act, phase in zip(save, phases, strict=True)]
@@ -113,7 +113,7 @@ def pattern_of(
 
 
 def _refuse_shared(acts: Sequence[FileCall], ranks: Mapping[int, int]) -> None:
-    """Raise UsageError where several ranks work on one file."""
+    """Raise UsageError if several ranks work on one file."""
     of_file: dict[int, set[int]] = defaultdict(set)
     for act in acts:
         of_file[act.file].add(ranks[act.thread])
@@ -128,9 +128,9 @@ def _refuse_shared(acts: Sequence[FileCall], ranks: Mapping[int, int]) -> None:
 
 
 def _pauses(acts: Sequence[FileCall], lanes: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Return how many microseconds the lane of each call was in no call before it, since its phase began.
+    """Return how many microseconds the lane of each call was outside calls before it, since its phase began.
 
-    A phase begins when all calls of those before have ended: what a rank waits for others is no pause of its own.
+    A phase begins when all calls of earlier phases have ended: time that a rank waits for others is not its own pause.
     """
     ends: dict[int, float] = {}
     for act, (phase, _, _) in zip(acts, lanes, strict=True):
@@ -152,13 +152,13 @@ def _reach(acts: Sequence[FileCall], file: int) -> int:
 
 
 def _beside_data(acts: Sequence[FileCall], sizes: Sequence[int]) -> frozenset[int]:
-    """Return the files that are small beside the largest."""
+    """Return the files that are small compared with the largest."""
     largest = max(sizes)
     return frozenset(act.file for act in acts if act.file >= 0 and is_small(sizes[act.file], largest))
 
 
 def _split(acts: Sequence[FileCall], last: int) -> tuple[list[FileCall], list[FileCall]]:
-    """Return the calls of the save, which ends with the closes of what it has open, and those of loads behind it."""
+    """Return the calls of the save, up to the closes of its open files, and those of later loads."""
     save, behind = list(acts[: last + 1]), []
     is_open = Counter(act.file for act in save if act.call in OPENS)
     is_open.subtract(act.file for act in save if act.call == "close")
@@ -187,9 +187,9 @@ def _lanes(
 ) -> Iterable[tuple[int, int]]:
     """Number the lanes of each rank in a phase, in the order in which threads began.
 
-    Threads that work on one file, however many are between them, and those that began when all of a lane had ended, are
-    one lane: a pool hands work to whichever thread is free. That two threads merely did not overlap says nothing:
-    another time they would.
+    Threads that work on one file, directly or through other threads, are one lane; so are threads that began when all
+    threads of a lane had ended, because a pool gives work to whichever thread is free. Threads that merely did not
+    overlap are separate lanes: another time they might overlap.
     """
     ends: dict[int, float] = {}
     first_of: dict[int, int] = {}
@@ -217,10 +217,10 @@ def _lanes(
 def _phases(
     acts: Sequence[FileCall], ranks: Mapping[int, int], births: Mapping[int, float], beside: frozenset[int]
 ) -> list[int]:
-    """Return the phase of each call. A new one begins where a call needs what another rank did.
+    """Return the phase of each call. A new one begins with a call that needs another rank's result.
 
-    It also begins where one rank, or the first thread of a process, goes on alone with a new file of few bytes
-    (``beside``) after all others: that one speaks of what all have written. A rank that is merely late is none.
+    It also begins when one rank, or the first thread of a process, creates a new small file (``beside``) after all
+    others have ended: that file describes the files of all. A rank that is merely late begins no phase.
     """
     ends: dict[int, float] = {}
     for act in acts:

@@ -1,6 +1,6 @@
 """The calls of a job on files below a directory, with numbers in place of names, and the save of each call. Pure.
 
-A job that saves several times, each into a directory of its own, has one pattern: that of its newest save.
+A job that saves several times, each time into a separate directory, has one pattern: that of its newest save.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMES = frozenset(
 OPENS = frozenset({"open", "openat", "creat"})
 OTHERS = frozenset({"lseek", "close", "ftruncate", "fallocate", "dup", "dup2", "dup3", "fcntl", "syncfs"})
 CALLS = WRITES | COPIES | READS | FLUSHES | NAMES | OPENS | OTHERS
-"""What a recording asks strace for, beside the calls that begin processes."""
+"""The calls that strace records, in addition to those that begin processes."""
 
 _READ_ONLY = re.compile(r"O_RDONLY")
 
@@ -63,11 +63,11 @@ class _Open:
 
 @dataclass(kw_only=True, slots=True)
 class JobFiles:
-    """Takes calls in their order; what they came to stands in its fields.
+    """Takes calls in their order; its fields are the result.
 
     ``sizes``, ``kept`` and ``synchronous`` are by number. ``other_reads`` counts bytes by the size of the reads, on
-    files that were not made in the recording. ``omitted`` counts calls that a pattern does not hold, ``moved_in``
-    renames of what was written elsewhere.
+    files that were not made in the recording. ``omitted`` counts calls that a pattern cannot represent, ``moved_in``
+    renames of files that were written elsewhere.
     """
 
     under: str
@@ -234,7 +234,7 @@ class JobFiles:
             self.moved_in += 1
 
     def _moved(self, old: str, new: str) -> None:
-        """Take in that a directory has another name; the commit of the target stands for it."""
+        """Note the new name of a directory; the commit of the target represents this rename."""
         below = [path for path in self.numbers if path.startswith(f"{old}/")]
         for path in below:
             self.numbers[new + path[len(old) :]] = self.numbers.pop(path)
@@ -261,11 +261,11 @@ def newest_of(
 
 
 def saves_of(calls: Sequence[TracedCall], under: str, each: str) -> tuple[list[list[TracedCall]], int]:
-    """Return the calls of each save, oldest first, and how many calls removed what an older one had written.
+    """Return the calls of each save, oldest first, and how many calls removed files of an older save.
 
-    ``each`` is a glob: the names of the saves' directories in ``under``, at last where they are renamed. A file in
-    ``under`` outside of these directories, such as a pointer to the newest, is of the save that began last when it was
-    opened. What is done elsewhere, and what begins processes, belongs to all.
+    ``each`` is a glob for the names of the saves' directories in ``under``, after a rename. A file in ``under`` outside
+    of these directories, such as a pointer to the newest, belongs to the save that began last when it was opened. Calls
+    outside of ``under``, and calls that begin processes, belong to all saves.
     """
     passing = {
         _directory_of_save(call.paths()[0], under) for call in calls if fnmatchcase(_renamed_to(call, under), each)
@@ -306,7 +306,7 @@ def saves_of(calls: Sequence[TracedCall], under: str, each: str) -> tuple[list[l
 
 
 def _renamed_to(call: TracedCall, under: str) -> str:
-    """Return the new name of what is renamed in ``under`` itself; empty for other calls."""
+    """Return the new name of a renamed entry of ``under``; empty for other calls."""
     paths = call.paths() if call.name.startswith("rename") else []
     return (
         _directory_of_save(paths[1], under)

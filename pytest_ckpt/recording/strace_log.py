@@ -20,7 +20,7 @@ _ESCAPE = re.compile(r"\\([0-7]{1,3}|x[0-9a-f]{2}|.)")
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "v": "\v", "f": "\f"}
 _DIRECTORY = re.compile(r"AT_FDCWD<(.*?)>")
 _PATH = re.compile(r'(?:(?:AT_FDCWD|\d+)<((?:[^>\\]|\\.)*)>, )?"((?:[^"\\]|\\.)*)"(?!\.\.\.)')
-"""A path in quotes, behind the directory that it is relative to, where the call names one."""
+"""A path in quotes, after the directory that it is relative to, if the call names one."""
 
 BIRTHS = frozenset(("clone", "clone3", "fork", "vfork"))
 """Calls that make a process or a thread, and return its number."""
@@ -34,9 +34,9 @@ MOVES = frozenset(("chdir", "fchdir"))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedCall:
-    """One call of a thread: when it began and ended, its arguments as text, what it returned.
+    """One call of a thread: when it began and ended, its arguments as text, its result.
 
-    ``path`` is that of the descriptor that it returned, if any; ``directory`` is the thread's own, where it is known.
+    ``path`` is that of the returned descriptor, if any; ``directory`` is the thread's own, if it is known.
     """
 
     thread: int
@@ -49,19 +49,19 @@ class TracedCall:
     directory: str = ""
 
     def paths(self) -> list[str]:
-        """Return the paths in quotes among its arguments, in full where the directory that each begins at is known."""
+        """Return the paths in quotes among its arguments, as absolute paths if their base directory is known."""
         found = [
             (unescape(directory) or self.directory, unescape(text)) for directory, text in _PATH.findall(self.arguments)
         ]
         return [text if text.startswith("/") or not directory else f"{directory}/{text}" for directory, text in found]
 
     def descriptor(self) -> tuple[int, str]:
-        """Return its first argument as a descriptor with its path; -1 where it is none."""
+        """Return its first argument as a descriptor with its path; -1 if it is not a descriptor."""
         match = re.match(r"(\d+)<((?:[^>\\]|\\.)*)>", self.arguments)
         return (int(match[1]), unescape(match[2])) if match else (-1, "")
 
     def number(self, place: int) -> int:
-        """Return the argument at ``place``, counted from the end with negative ones. Raises ValueError for none."""
+        """Return the argument at ``place``, negative from the end. Raises ValueError if there is no such argument."""
         words = [
             word.strip() for word in re.sub(r'<[^>]*>|"(?:[^"\\]|\\.)*"|\[[^\]]*\]', "", self.arguments).split(",")
         ]
@@ -69,13 +69,13 @@ class TracedCall:
 
 
 class _Directories:
-    """The directory of each thread: calls such as rename name files below it, and strace says it of others only."""
+    """The directory of each thread: rename uses paths relative to it, and strace shows it at other calls only."""
 
     def __init__(self) -> None:
         self._of: dict[int, str] = {}
 
     def after(self, call: TracedCall) -> str:
-        """Return the directory of a thread before a call; what the call tells of it is known from then on."""
+        """Return the directory of a thread before a call; a directory in the call's arguments counts from then on."""
         if found := _DIRECTORY.findall(call.arguments):
             self._of[call.thread] = unescape(found[0])
         directory = self._of.get(call.thread, "")
@@ -104,7 +104,7 @@ def unescape(text: str) -> str:
 
 
 def read_log(lines: Iterable[str]) -> list[TracedCall]:
-    """Return the calls that succeeded. Raises ValueError for what is no whole log of strace."""
+    """Return the calls that succeeded. Raises ValueError for an incomplete or foreign log."""
     waiting: dict[int, tuple[float, str, str]] = {}
     last: dict[int, float] = {}
     ended: set[int] = set()
@@ -149,7 +149,7 @@ def read_log(lines: Iterable[str]) -> list[TracedCall]:
 
 
 class Threads:
-    """The processes of a job, from the calls that began them. ``births`` are those of threads, but for first ones."""
+    """The processes of a job, from the calls that began them. ``births`` are those of threads but the first."""
 
     def __init__(self, calls: Iterable[TracedCall]) -> None:
         self._process: dict[int, int] = {}
@@ -176,9 +176,9 @@ class Threads:
     def ranks(self, writers: Iterable[int], others: Iterable[int] = ()) -> dict[int, int]:
         """Return the rank of each thread that writes; ranks are numbered in the order in which they began.
 
-        A process that a writing process began works for its rank. ``others`` have a rank, too, where they are threads
-        of such a process, or of one that it began. Where one rank writes by itself and by processes that it began, its
-        sibling that only began some is a rank as well.
+        A process that a writing process began works for its rank. ``others`` have a rank too if they are threads of
+        such a process, or of one that it began. If one rank writes both itself and through processes that it began, a
+        sibling that only began processes is a rank as well.
         """
         processes = {self.process(thread) for thread in writers}
         processes |= self._silent_siblings(processes)

@@ -1,4 +1,4 @@
-"""Runs a job under strace, into a log that holds no data and is removed; finds writes that strace did not see."""
+"""Runs a job under strace, into a log without data that is removed afterwards; finds writes that strace missed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def trace(words: Sequence[str]) -> list[TracedCall]:
     with tempfile.TemporaryDirectory(prefix="pytest-ckpt-record-") as directory:
         log = Path(directory) / "log"
         calls = ",".join(f"?{name}" for name in _TRACED)
-        # Without -s 0 the log would hold the first bytes of what is written.
+        # Without -s 0 the log would contain the first bytes of the written data.
         options = ["-f", "-y", "-ttt", "-s", "0", "-e", f"trace={calls}", "-o", str(log)]
         if _can_filter(strace):
             options.append("--seccomp-bpf")
@@ -61,7 +61,7 @@ def trace(words: Sequence[str]) -> list[TracedCall]:
 
 
 def calls_of(log: Path) -> list[TracedCall]:
-    """Return the calls in a log. Raises UsageError where it is none, or has been cut."""
+    """Return the calls in a log. Raises UsageError if it is not a complete strace log."""
     try:
         with log.open(encoding="utf-8", errors="surrogateescape") as lines:
             return read_log(lines)
@@ -73,7 +73,7 @@ def calls_of(log: Path) -> list[TracedCall]:
 
 
 def _can_filter(strace: str) -> bool:
-    """Whether this strace lets the kernel pick the calls, so that others cost the job nothing (5.3 and later)."""
+    """Whether this strace lets the kernel select the calls, so that others cost the job no time (5.3 and later)."""
     shown = subprocess.run([strace, "--help"], capture_output=True, text=True, check=False).stdout
     return "seccomp-bpf" in shown
 

@@ -113,9 +113,9 @@ def cluster_chart(
     asked: int,
     bands: Mapping[str, Sequence[Document]] | None = None,
 ) -> str:
-    """Return the largest cluster each measurement would serve, on a logarithmic axis, with the one that was asked.
+    """Return the largest cluster each measurement would serve, on a logarithmic axis, with the chosen one.
 
-    ``bands``, by subject, are what is projected from fewer clients: a pale bar from the low end to the high one.
+    ``bands``, by subject, are projections from fewer clients: a pale bar from the low end to the high one.
     """
     bands = bands or {}
     measured = [row for row in sizes if row.get("save") or row.get("load")]
@@ -129,7 +129,7 @@ def cluster_chart(
         for end in ("sufficient_up_to_accelerators_low", "sufficient_up_to_accelerators_high")
     ]
     names = [f"{row['subject']}" + (" (projected)" if row.get("projected") else "") for row in measured]
-    # The longest name decides where the axis begins: a subject may name engine and strategy.
+    # The longest name decides the start of the axis: a subject may name engine and strategy.
     left = min(420.0, max(190.0, 6.6 * max(map(len, names)) + 16))
     right, top, row_height = 1040.0, 46.0, 34
     low, high = min(values) / 1.6, max(values) * 1.6
@@ -171,7 +171,7 @@ def cluster_chart(
 
 
 def stages_bar(key: str, stages: Mapping[str, float]) -> str:
-    """Return where the time of the run went, as one bar."""
+    """Return how the time of the run was spent, as one bar."""
     whole = sum(stages.values())
     if whole <= 0:
         return ""
@@ -215,9 +215,9 @@ _MAXIMUM_BARS = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackgroundSave:
-    """What one save cost, when all its bytes were durable, and the steps beside it. Seconds.
+    """The cost of one save, when all its bytes were durable, and the steps during it. Seconds.
 
-    ``undisturbed_seconds`` is the median of a step without a save, ``during_drain_seconds`` the mean of one beside it.
+    ``undisturbed_seconds`` is the median of a step without a save, ``during_drain_seconds`` the mean of one during it.
     """
 
     cost: SaveCost
@@ -228,7 +228,7 @@ class BackgroundSave:
 
 
 def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSave]:
-    """Return the saves of a measurement that let the job go on; none where they did not."""
+    """Return the saves of a measurement during which the job continued; empty if it did not."""
     if not measurement or not (measurement.get("patterns") or {}).get("training"):
         return []
     whole = from_plain(Measurement, measurement)
@@ -253,7 +253,7 @@ def background_saves(measurement: Mapping[str, Any] | None) -> list[BackgroundSa
 
 
 def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
-    """Return a bar a save: copied, written, committed; and a mark for every step that went on beside it."""
+    """Return a bar for each save: copied, written, committed; and a mark for every step that ran during it."""
     shown = saves[:_MAXIMUM_BARS]
     if not shown:
         return ""
@@ -290,7 +290,7 @@ def background_chart(key: str, saves: Sequence[BackgroundSave]) -> str:
 
 
 def _steps(save: BackgroundSave, axis: Axis, y: float) -> list[str]:
-    """Return where the steps beside a save ended, as far as they can be told apart."""
+    """Return the ends of the steps during a save, as far as they are distinguishable."""
     ends = [save.cost.blocked_seconds + (n + 1) * (save.during_drain_seconds or 0.0) for n in range(save.steps)]
     every = max(1, len(ends) // 100)
     return [
@@ -309,8 +309,8 @@ _CURVES_WIDTH, _CURVES_LEFT, _CURVES_RIGHT, _CURVES_TOP, _CURVES_BOTTOM, _CURVES
 )
 _NAMES = "abcdefghijklmnopqrstuvwxyz"
 COLORS = 8
-"""Of so many curves each has a color of its own (`.line-0` on, as swatches `.stage-0`)."""
-# Below, a share of time is nothing that anybody would see.
+"""Up to so many curves, each has a separate color (`.line-0` on, as swatches `.stage-0`)."""
+# A smaller share of time would not be visible.
 _MINIMUM_LOST = 0.0001
 # The height of a letter, with what keeps it apart from the next.
 _LETTER = 13.0
@@ -319,15 +319,15 @@ _DIGIT = 7.0
 
 
 def curve_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the letter by which the chart names each row; empty where there are more rows than letters."""
+    """Return the letter that represents each row in the chart; empty if there are more rows than letters."""
     return [_NAMES[position] if position < len(_NAMES) else "" for position in range(len(rows))]
 
 
 def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], asked: int) -> str:
     """Return the share of time that does not train, for each row of a report's ``training``, over clusters.
 
-    Both axes are logarithmic. A point is hollow where the limits of that cluster are not met. A letter stands at both
-    ends of each curve; where curves lie on each other, their letters stand below each other, in their order.
+    Both axes are logarithmic. A point is hollow if the limits of that cluster are not met. A letter marks both ends of
+    each curve; if curves overlap, their letters are stacked in their order.
     """
     curves = [(row, [(c["accelerators"], _lost(c)) for c in row.get("clusters") or []]) for row in rows]
     points = [point for _, of_row in curves for point in of_row]
@@ -375,7 +375,7 @@ def goodput_chart(key: str, rows: Sequence[Mapping[str, Any]], asked: int) -> st
 
 
 def _with_room(sizes: Sequence[int], x: Axis, asked: int) -> list[int]:
-    """Return the sizes whose numbers do not touch below the axis; the asked one stands there, then the largest."""
+    """Return the sizes whose numbers do not overlap below the axis; the chosen one has priority, then the largest."""
     shown: list[int] = []
     for size in sorted(sizes, key=lambda size: (size != asked, -size)):
         halves = {other: _DIGIT * (len(f"{size:,}") + len(f"{other:,}")) / 2 for other in shown}
@@ -385,7 +385,7 @@ def _with_room(sizes: Sequence[int], x: Axis, asked: int) -> list[int]:
 
 
 def _apart(column: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """Return letters at heights at which none lies on another, from the top; those that find no room are left out."""
+    """Return letters at heights at which they do not overlap, from the top; those without space are left out."""
     room = int((_CURVES_BOTTOM - _CURVES_TOP) // _LETTER)
     shown = sorted(column)[:room]
     places: list[float] = []
@@ -405,7 +405,7 @@ def _lost(cluster: Mapping[str, Any]) -> float:
 
 
 def cluster(sizes: Sequence[view.Document], asked: int, forecasts: Sequence[view.Document] = ()) -> Markup:
-    """Return the largest cluster that each checkpoint's times would serve, and what is projected from fewer clients."""
+    """Return the largest cluster that each checkpoint's times would serve, and the projections from fewer clients."""
     bands = {row["subject"]: row["projected"] for row in forecasts}
     return Markup(cluster_chart("cluster", sizes, asked, bands))
 
@@ -438,7 +438,7 @@ def of_subject(position: int, subject: view.Subject) -> dict[str, Any]:
 
 
 def goodput(rows: Sequence[Mapping[str, Any]], asked: int) -> dict[str, Any]:
-    """Return the curves of what is left for training, and the letters by which they are named."""
+    """Return the curves of the time that remains for training, and the letters that name them."""
     return {"picture": Markup(goodput_chart("goodput", rows, asked)), "names": curve_names(rows)}
 
 

@@ -145,7 +145,7 @@ def phase_shares(operations: Sequence[Operation]) -> dict[str, float]:
 
 
 def _phases(operation: Operation) -> dict[str, float]:
-    """Return the phases of an operation, and what passed in none of them where that is seen beside them."""
+    """Return the phases of an operation, and the time outside of them if it is visible next to them."""
     phases: dict[str, float] = dict(operation.get("phases") or {})
     rest = operation["seconds"] - sum(phases.values())
     return phases | {BETWEEN: rest} if phases and rest > _LEAST_SEEN * operation["seconds"] else phases
@@ -174,7 +174,7 @@ def mark(
 
 
 def _seconds_axis(operations: Sequence[Operation], limit: float | None, bottom: float, top: float) -> tuple[Axis, bool]:
-    """Return the axis, and whether the limit lies beyond it."""
+    """Return the axis, and whether the limit is outside of it."""
     every = [v for o in operations for v in (o["seconds"], *(o.get("rank_seconds") or ()))]
     highest, minimum = max(*every, 1e-9), max(min(every), 1e-9)
     middle = statistics.median(o["seconds"] for o in operations)
@@ -240,7 +240,7 @@ def time_label(seconds: float, unit: tuple[str, float]) -> str:
     return f"{seconds * unit[1]:,.10g}"
 
 
-# Names of lines that end near each other stand so far below each other.
+# Names of lines that end near each other are placed so far apart.
 _NAME_HEIGHT = 15.0
 _TICK_GAP, _NAME_GAP, _LABEL_DEPTH = 6, 8, 18
 
@@ -270,7 +270,7 @@ class Frame:
         ]
 
     def names(self, ends: Iterable[tuple[float, str]]) -> list[str]:
-        """Write the name of each line where it ends: pairs of the height and the name."""
+        """Write the name of each line at its end: pairs of the height and the name."""
         parts, free = [], self.top
         for height, name in sorted(ends):
             free = max(height + 4, free)

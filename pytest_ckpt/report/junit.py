@@ -19,10 +19,10 @@ _PROPERTIES = ("subject", "severity", "outcome", "reason", "measured", "limit", 
 
 
 def write_junit(document: dict[str, Any], path: Path) -> None:
-    """Write the verdicts of a report document as JUnit XML. The file appears whole or not at all.
+    """Write the verdicts of a report document as JUnit XML. The file appears as a whole or not at all.
 
-    A required requirement that failed is a failure; what did not run or was waived is skipped; an advisory one that
-    failed passes, with ``outcome`` and its text in the file. The time of a case is what was measured, where that is
+    A required requirement that failed is a failure; one that was not run or was waived is skipped; an advisory one that
+    failed passes, with ``outcome`` and its text in the file. The time of a case is the measured value, if that is in
     seconds, so that a CI system's trend of a case is the storage's.
     """
     made = path.with_name(path.name + ".part")

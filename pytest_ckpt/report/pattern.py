@@ -17,7 +17,7 @@ _MICROSECONDS = 1_000_000
 
 
 def pattern_lines(pattern: Pattern) -> list[str]:
-    """Return the lines that say what it does."""
+    """Return the lines that describe a pattern."""
     kept = [file for file in pattern.files if file.kept]
     lines = [pattern.label] if pattern.label else []
     lines.append(

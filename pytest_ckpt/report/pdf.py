@@ -1,4 +1,4 @@
-"""Writes certificate.pdf from the page that certificate.html is: A4, tagged, with bookmarks; nothing is fetched."""
+"""Writes certificate.pdf from the page certificate.html: A4, tagged, with bookmarks; without network access."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.resources import PACKAGE_HOME
 
 OLDEST = 68
-"""The oldest WeasyPrint whose fetcher can be told to fetch nothing, redirects included."""
+"""The oldest WeasyPrint whose fetcher can refuse every address, redirects included."""
 
 _LIBRARIES = (
     "Install Pango and a font. Debian, Ubuntu: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 "
@@ -57,7 +57,7 @@ def write_pdf(document: dict[str, Any], path: Path) -> None:
 
 
 def _print_apart(page: str) -> bytes:
-    """Print in a process of its own: native libraries that crash there, as Pango does without fonts, end no run."""
+    """Print in a separate process: native libraries that crash there, as Pango does without fonts, do not end a run."""
     paths = [str(PACKAGE_HOME), *filter(None, [os.environ.get("PYTHONPATH")])]
     try:
         done = subprocess.run(
@@ -81,7 +81,7 @@ def _print_apart(page: str) -> bytes:
 
 
 def main() -> int:
-    """Print the page on standard input to standard output; the last line on standard error tells what went wrong."""
+    """Print the page on standard input to standard output; the last line on standard error is the error, if any."""
     try:
         made = print_page(sys.stdin.buffer.read().decode())
     except UsageError as error:
@@ -97,14 +97,14 @@ def main() -> int:
 def print_page(page: str) -> bytes:
     """Return a page of ours as PDF: the same bytes for the same page, fonts and version of WeasyPrint.
 
-    Raises UsageError when the printer is not there, RuntimeError when something of the page would be missing, such as
-    a picture, or lies elsewhere.
+    Raises UsageError if the printer is missing, RuntimeError if a part of the page would be missing, such as a picture,
+    or is at another address.
     """
     weasyprint = _loaded()
     from weasyprint.urls import URLFetcher  # noqa: PLC0415
 
     with _faults() as faults:
-        # An address that holds its picture leads nowhere.
+        # A data URL contains its picture and leads to no other address.
         nothing = URLFetcher(allowed_protocols=("data",))
         document = weasyprint.HTML(string=_prepared(page), url_fetcher=nothing).render(pdf_tags=True)
         made: bytes = document.write_pdf(pdf_tags=True, finisher=_name_headers)
@@ -114,9 +114,9 @@ def print_page(page: str) -> bytes:
 
 
 def _loaded() -> Any:
-    """Return WeasyPrint. Raises UsageError with what is missing."""
+    """Return WeasyPrint. Raises UsageError with the missing library."""
     try:
-        # It explains a missing library at length there, and warns when there is no font: then Pango crashes.
+        # It prints a long explanation of a missing library there, and warns if there is no font: then Pango crashes.
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             import weasyprint  # noqa: PLC0415 - it loads libraries of the system
@@ -144,7 +144,7 @@ def _prepared(page: str) -> str:
 
 @cache
 def _picture_style() -> str:
-    """Return the rules for what lies in a picture, as they are on paper, with the light colours filled in."""
+    """Return the rules for the content of a picture as on paper, with the light colours filled in."""
     directory = resources.directory("templates")
     first = (directory / "certificate.css").read_text(encoding="utf-8").partition("}")[0]
     colours = dict(re.findall(r"(--[a-z0-9-]+):\s*([^;]+);", first))
@@ -172,7 +172,7 @@ def _name_headers(_document: Any, pdf: Any) -> None:
 
 @contextlib.contextmanager
 def _faults() -> Iterator[list[str]]:
-    """Collect what WeasyPrint reports as errors, and keep its remarks on style sheets from anybody's log."""
+    """Collect the errors that WeasyPrint reports, and keep its remarks on style sheets out of logs."""
     found: list[str] = []
 
     class Collector(logging.Handler):

@@ -17,7 +17,7 @@ SCHEMA = "pytest-ckpt/projection/1"
 
 
 def document_of(rows: Sequence[tuple[CountedRates, Projection]], notices: Sequence[str]) -> dict[str, Any]:
-    """Return what was measured and what is projected, in plain JSON types; rates in bytes a second."""
+    """Return the measured and the projected rates, in plain JSON types; rates in bytes a second."""
     return {
         "schema": SCHEMA,
         "tool": f"pytest-ckpt {__version__}",

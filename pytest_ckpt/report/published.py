@@ -18,7 +18,7 @@ _MANY = "{:<30} {:<19}{:>10}{:>10}{:>10}{:>10}{:>16}  {}"
 
 
 def result_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return what was published beside what was found, and what there is to say about the files."""
+    """Return the published figures next to the found ones, and the notices about the files."""
     published = document["published"]
     lines = [
         f"published with {published['tool']}: {published['system']}",
@@ -87,7 +87,7 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def rule_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return every result with the rules that it breaks, then those that its files do not tell of, then the others."""
+    """Return every result with the rules that it breaks, then those that its files leave open, then the others."""
     lines = []
     for row in document["results"]:
         division = row["division"].upper() or "no division"
@@ -105,7 +105,7 @@ def rule_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def message_lines(messages: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return the messages; files of which the same is said stand together."""
+    """Return the messages; files with the same message are listed together."""
     lines = []
     grouped = group_messages(messages)
     for text, paths in grouped[:_MAXIMUM_MESSAGES]:

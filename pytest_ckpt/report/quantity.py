@@ -10,7 +10,7 @@ from pytest_ckpt.support import units
 from pytest_ckpt.support.units import counted
 
 NONE = "\N{EN DASH}"
-"""What stands where nothing was measured."""
+"""The text for a missing measurement."""
 
 _WRITTEN: dict[str, Callable[..., str]] = {
     "s": units.format_seconds,
@@ -29,15 +29,15 @@ def seconds_text(seconds: float) -> str:
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """Return a measured value or a limit of a verdict with its unit; a dash where there is none.
+    """Return a measured value or a limit of a verdict with its unit; a dash if there is no value.
 
-    A unit such as ``slowest / median`` is a ratio of two equal things, and written as a factor.
+    A unit such as ``slowest / median`` is a ratio of two equal quantities, and written as a factor.
     """
     return NONE if value is None else _writer_of(unit)(value)
 
 
 def quantities(measured: float | None, limit: float | None, unit: str) -> tuple[str, str]:
-    """Return a measured value and its limit as `quantity` does, in as many digits as tell them apart."""
+    """Return a measured value and its limit as `quantity` does, in as many digits as distinguish them."""
     if measured is None or limit is None:
         return quantity(measured, unit), quantity(limit, unit)
     return units.compared(measured, limit, _writer_of(unit))
@@ -74,7 +74,7 @@ def decimals_for(largest: float) -> int:
 
 
 def three_digits(value: float) -> str:
-    """Return a number to three digits, with thousands separated and none before the point rounded away."""
+    """Return a number to three digits, with thousands separated and all digits before the point kept."""
     return f"{value:,.{decimals_for(value)}f}"
 
 

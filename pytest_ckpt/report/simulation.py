@@ -28,7 +28,7 @@ _HEAD = (
 def document_of(
     rows: Sequence[tuple[str, SimulatedRow]], rules: SimulationRules, notices: Sequence[str]
 ) -> dict[str, Any]:
-    """Return what was simulated, in plain JSON types; each row with what it is called."""
+    """Return the result of a simulation, in plain JSON types; each row with its name."""
     return {
         "schema": SCHEMA,
         "tool": f"pytest-ckpt {__version__}",

@@ -1,4 +1,4 @@
-"""What clusters ask of storage, for people: lines for a terminal, and one HTML page with a picture."""
+"""What clusters need from storage, for people: lines for a terminal, and one HTML page with a picture."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def document_of(rows: Sequence[SizeRow], keeping: RetentionDemand, settings: Set
 
 
 def table_of(table: StorageTable, rows: Iterable[TableDemand]) -> dict[str, Any]:
-    """Return a published table beside what is asked, as a further part of the document."""
+    """Return a published table next to the derived needs, as a further part of the document."""
     words = {"name": table.name, "title": table.title, "source": table.source}
     return {"table": {**words, "rows": [to_plain(row) for row in rows]}}
 
@@ -91,7 +91,7 @@ def _tables(document: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[Cell], 
 
 
 def _table(rows: Sequence[Mapping[str, Any]], cells: Sequence[Cell]) -> list[list[str]]:
-    """Return the head and a row for each of what is shown."""
+    """Return the head and one row for each shown need."""
     return [[head for head, _ in cells], *([write(row) for _, write in cells] for row in rows)]
 
 
@@ -198,7 +198,7 @@ def _name(field: str) -> str:
 
 
 def _chart(rows: Sequence[SizeRow]) -> str:
-    """Draw what saves by sync ask over cluster sizes, one line a model, both axes logarithmic."""
+    """Draw the needs of blocking saves over cluster sizes, one line a model, both axes logarithmic."""
     rate = {(row.model, row.accelerators): row.rates[0].bytes_per_second for row in rows}
     models, sizes = list(dict.fromkeys(m for m, _ in rate)), sorted({n for _, n in rate})
     across = Axis(low=sizes[0], high=sizes[-1], start=_FRAME.left, end=_FRAME.right, log=True)

@@ -20,7 +20,7 @@ def printable(value: object) -> str:
 
 
 def escape(value: object) -> str:
-    """Return the text of a value as it may stand in an element or a quoted attribute."""
+    """Return the text of a value in the form that an element or a quoted attribute may contain."""
     return html.escape(printable(value), quote=True)
 
 

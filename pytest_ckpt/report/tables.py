@@ -1,4 +1,4 @@
-"""Which rows the tables of a certificate have: hosts that are alike together, and of many rows those that matter."""
+"""The rows of the tables of a certificate: equal hosts are grouped, and of many rows the relevant ones are shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAXIMUM_ROWS = 40
 """Operations of a kind that a table lists; of more, the slowest are listed and report.json has them all."""
 
 MAXIMUM_HOSTS = 16
-"""Hosts that the table of what each moved lists; of more, those that saved the least in a second."""
+"""Hosts in the table of moved bytes; if there are more, those with the lowest save rate."""
 
 _MAXIMUM_REQUESTS = 60
 
@@ -23,7 +23,7 @@ HOST_FACTS = ("cpu", "cores", "memory_bytes", "kernel", "os", "python", "client"
 
 
 def hosts_alike(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dict[str, Any]]]:
-    """Return the hosts put together where they differ only by name."""
+    """Return the hosts, grouped if they differ only by name."""
     groups: dict[tuple[object, ...], tuple[list[str], dict[str, Any]]] = {}
     for host in hosts:
         facts = {name: host.get(name) for name in HOST_FACTS}
@@ -34,7 +34,7 @@ def hosts_alike(hosts: Sequence[Mapping[str, Any]]) -> list[tuple[list[str], dic
 
 
 def alike_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], list[str]]]:
-    """Return the readings of the cache rule with their hosts, put together where they differ only by those."""
+    """Return the readings of the cache rule with their hosts, grouped if they differ only by host."""
     groups: dict[tuple[object, ...], tuple[Mapping[str, Any], list[str]]] = {}
     for reading in readings:
         facts = tuple(value for name, value in reading.items() if name != "host")
@@ -56,9 +56,9 @@ def listed_requests(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
 def rates_of_hosts(
     ran: Mapping[str, object], hosts: Sequence[Mapping[str, object]] | None
 ) -> list[tuple[str, str, HostRate, HostRate]]:
-    """Return what each host saved and loaded, beside what its network carries; none where nobody knows.
+    """Return the save and load rate of each host, next to the rate of its network; empty if both are unknown.
 
-    A row has the host's name and its ranks. Of many hosts those that saved the least in a second come first.
+    A row has the host's name and its ranks. Of many hosts, those with the lowest save rate come first.
     """
     networks = networks_of(hosts or ())
     if not networks:
@@ -76,7 +76,7 @@ def rates_of_hosts(
 
 
 def _in_ranges(ranks: Sequence[int]) -> str:
-    """Return the numbers of ranks, those that follow each other as first and last."""
+    """Return the numbers of ranks, with consecutive ones as first and last."""
     ranges: list[list[int]] = []
     for rank in sorted(ranks):
         if ranges and rank == ranges[-1][-1] + 1:
@@ -97,7 +97,7 @@ def table_rows(subject: view.Subject) -> list[dict[str, Any]]:
 
 
 def columns_alike(subject: view.Subject) -> dict[str, dict[str, Callable[[float | None], str]]]:
-    """Return, by kind, the writers of its columns: decimals stand below each other."""
+    """Return, by kind, the formatters of its columns: decimal points are aligned."""
     return {
         kind.kind: {
             "seconds": seconds_alike(kind.slowest_seconds),

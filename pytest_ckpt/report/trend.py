@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.report.html import PageSection
 
     Plain = Mapping[str, Any]
-    """A trend, a series of it or a point of that, as its schema says."""
+    """A trend, a series of it or a point of that, in the form of its schema."""
 
 _METHOD = (
     "Each point is the median of a run's operations. A change is reported when the newest 5, 8, 13 or 21 runs differ "
@@ -151,7 +151,7 @@ def _left_out(series: Plain) -> str:
 
 
 def _chart(key: str, series: Plain) -> str:
-    """Draw the median of every run, its slowest operation above it, and the limit, as far as it lies near."""
+    """Draw the median of every run, its slowest operation above it, and the limit if it is near."""
     points, kind = series["points"], series["kind"]
     slowest = max(p["slowest_seconds"] for p in points)
     limit = points[-1]["limit_seconds"]

@@ -22,7 +22,7 @@ Address = tuple[str, int]
 
 
 def own_addresses() -> list[str]:
-    """Return this host's addresses without those that mean another host elsewhere; IPv4 first."""
+    """Return this host's addresses without those that refer to another host when used elsewhere; IPv4 first."""
     found = [*_of_version_4(), *_of_version_6()]
     return [text for text in dict.fromkeys(found) if _means_this_host(ipaddress.ip_address(text))]
 

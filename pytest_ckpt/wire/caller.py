@@ -1,4 +1,4 @@
-"""The side that was started: it calls back whoever had it started. It needs the standard library alone."""
+"""The side of the started process: it calls back the process that started it. It needs only the standard library."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _PROBES = 6
 
 
 class NoConnection(Exception):  # noqa: N818 - it says what there is not
-    """Nobody who knows the secret answers; the message tells why, and what to do."""
+    """No process that knows the secret answers; the message contains the reason and the remedy."""
 
 
 class Caller:
-    """A connection to who had this process started. `call` makes it."""
+    """A connection to the process that had this one started. `call` makes it."""
 
     def __init__(self, link: socket.socket, seal: Seal, unframed: FrameReader) -> None:
         self._link = link
@@ -47,12 +47,12 @@ class Caller:
         self._turn = threading.Lock()
 
     def send(self, message: Any) -> None:
-        """Send a message; threads take turns. Raises OSError when nobody is there any more."""
+        """Send a message; threads take turns. Raises OSError if the other side is gone."""
         with self._turn:
             self._link.sendall(framed(self._seal, message))
 
     def receive(self) -> Any:
-        """Wait for the next message. Raises EOFError when there is none to come."""
+        """Wait for the next message. Raises EOFError at the end of the connection."""
         while not self._unframed.is_complete():
             self._more()
         return self._unframed.message()
@@ -62,9 +62,9 @@ class Caller:
         return self._unframed.is_complete() or bool(select.select([self._link], [], [], 0)[0])
 
     def give_up_after(self, seconds: float) -> None:
-        """Have the connection end when nothing that was sent, or asked for a sign of life, arrives for so long.
+        """Make the connection end if sent messages, or probes for a sign of life, are not acknowledged for so long.
 
-        Without that, who is cut off from the network would not know it for a quarter of an hour.
+        Otherwise a process that is cut off from the network would not notice for a quarter of an hour.
         """
         each = max(1, int(seconds / _PROBES))
         options = {
@@ -92,9 +92,9 @@ class Caller:
 
 
 def call() -> Caller:
-    """Call at the addresses that the environment tells, and return the first that proves who it is.
+    """Call the addresses in the environment, and return the first connection that proves its identity.
 
-    What the environment held is taken out of it: what this process starts needs no secret. Raises NoConnection.
+    The variables are removed from the environment: child processes of this one need no secret. Raises NoConnection.
     """
     text, secret = (os.environ.pop(name, "") for name in (CONTROLLER, SECRET))
     if not (text and secret):

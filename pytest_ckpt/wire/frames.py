@@ -1,8 +1,8 @@
 """Sealed messages on a stream: the length of each, then its bytes.
 
-Nobody changes, repeats, leaves out or adds a message on the way: an HMAC of SHA-256 over number and message
-authenticates it; keys are of one connection and one direction. Whoever sees the network can read a message: it contains
-no credentials. This module needs the standard library only, as second clients do.
+A message that is changed, repeated, left out or added on the way is detected: an HMAC of SHA-256 over number and
+message authenticates it; keys are of one connection and one direction. An observer of the network can read a message:
+it contains no credentials. This module needs only the standard library, as second clients do.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ NONCE_BYTES = 16
 _FROM_CALLER, _TO_CALLER = b"from the caller", b"to the caller"
 
 CONTROLLER = "PYTEST_CKPT_CONTROLLER"
-"""The variable that tells a process where to call: addresses and ports of who had it started."""
+"""The variable with the place that a process calls back: addresses and ports of the process that had it started."""
 SECRET = "PYTEST_CKPT_SECRET"
-"""The variable that holds the secret of a launch: what proves that a caller is of it."""
+"""The variable with the secret of a launch, which proves that a caller belongs to it."""
 HANDED_ON = (CONTROLLER, SECRET)
-"""What a launcher must hand on to what it starts."""
+"""The variables that a launcher must pass to the processes that it starts."""
 
 GREETING = b"ckpt-1\r\n"
-"""What a caller says first, before its half of the nonces."""
+"""The first bytes of a caller, before its half of the nonces."""
 MAXIMUM_BYTES = 1 << 30
 """No message is longer."""
 _LENGTH_BYTES = 4
@@ -107,7 +107,7 @@ class FrameReader:
 
 
 def exactly(link: socket.socket, count: int) -> bytes:
-    """Return so many bytes of what comes next. Raises EOFError where it ends before."""
+    """Return the next bytes, exactly so many. Raises EOFError if the stream ends before."""
     data = b""
     while len(data) < count:
         if not (more := link.recv(count - len(data))):

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 _SECRET_BYTES = 32
 _READ_BYTES = 1 << 18
 _BACKLOG = 1024
-# A stranger may neither fill the memory nor keep a place for long, and there are only so many beside the callers.
+# An unauthenticated peer may neither fill the memory nor keep its place for long, and their number is limited.
 _STRANGERS_BYTES = 1 << 12
 _STRANGERS_SECONDS = 10.0
 _STRANGERS = 128
-# What a process has open beside its callers, strangers among them.
+# Descriptors that this process has open in addition to its callers, unauthenticated peers included.
 _OTHER_FILES = 512
-# Where this process may open nothing more, who wants to connect waits for so long in the kernel's queue.
+# If this process may open no more descriptors, a new peer waits for so long in the kernel's queue.
 _FULL_SECONDS = 1.0
 # What accept answers for that; anything else is of one connection, which is gone.
 _FULL = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -50,7 +50,7 @@ ENDED = object()
 
 
 class Connection:
-    """One caller; what it says comes from `Listener.take`."""
+    """One caller; `Listener.take` returns its messages."""
 
     def __init__(self, link: socket.socket, secret: bytes, flushed: Callable[[Connection], None]) -> None:
         self.link = link
@@ -71,12 +71,12 @@ class Connection:
         return bool(self._unsent)
 
     def send(self, message: Any) -> None:
-        """Send a message: what the network does not take at once goes when the listener is ready for that."""
+        """Send a message; bytes that the network does not accept at once are sent later."""
         self._unsent += framed(self._seal, message)
         self.flush()
 
     def flush(self) -> None:
-        """Send what the network takes now; a caller that is gone gets nothing."""
+        """Send the bytes that the network accepts now; for a caller that is gone, do nothing."""
         if self.link.fileno() < 0:
             self._unsent.clear()
             return
@@ -86,7 +86,8 @@ class Connection:
         except BlockingIOError:
             pass
         except OSError:
-            # Also its host may be gone (ETIMEDOUT, EHOSTUNREACH): `Listener.take` tells its end, as of any other.
+            # Its host may be gone too (ETIMEDOUT, EHOSTUNREACH): `Listener.take` reports its end, as for any other
+            # caller.
             self._unsent.clear()
         self._flushed(self)
 
@@ -110,18 +111,19 @@ class Connection:
             if not self.is_known:
                 self.is_known, self._unframed.maximum_bytes = True, MAXIMUM_BYTES
                 self.send("welcome")
-        # What a caller says first is empty: it proves that it knows the secret.
+        # The first message of a caller is empty: it proves that it knows the secret.
         return [message for message in found if message is not None]
 
 
 class Listener:
-    """Listens as long as it is open. ``fileno`` is ready when there is something to take.
+    """Listens as long as it is open. ``fileno`` is ready if there is a message to take.
 
-    With ``only_this_host`` nobody on the network can even connect; ``callers`` is how many are awaited. Of the network
-    it listens at one of ``ports``, first to last, or where the kernel says. Raises UsageError when none is free.
+    With ``only_this_host``, processes on the network cannot connect; ``callers`` is how many are expected. On the
+    network it listens at one of ``ports``, first to last, or at a port that the kernel chooses. Raises UsageError if
+    none is free.
 
-    Who connects and does not prove that it knows the secret is a stranger: it is turned away after 10 s, and earlier,
-    the oldest first, where there are too many of them or this process may open nothing more.
+    A peer that does not prove that it knows the secret is turned away after 10 s, and earlier, the oldest first, if
+    there are too many of them or this process may open no more descriptors.
     """
 
     def __init__(self, *, only_this_host: bool = False, callers: int = 1, ports: tuple[int, int] | None = None) -> None:
@@ -137,7 +139,7 @@ class Listener:
         self._selector.register(self._socket, selectors.EVENT_READ)
         #: Until when nobody is accepted, by the monotonic clock; None where everybody is.
         self._full_until: float | None = None
-        # In the order of their coming. Of those that are not known yet only a few are there at a time.
+        # In the order of their arrival. Only a few unauthenticated peers exist at a time.
         self._callers: dict[Connection, None] = {}
         self._strangers: dict[Connection, None] = {}
 
@@ -181,7 +183,7 @@ class Listener:
         return found
 
     def close(self) -> None:
-        """Hang up on everybody and listen no more."""
+        """Close all connections and stop listening."""
         self._turn_away(self._callers)
         self._selector.close()
         self._socket.close()
@@ -191,7 +193,7 @@ class Listener:
             link, _ = self._socket.accept()
         except OSError as error:
             if error.errno in _FULL and not self._turn_away_oldest():
-                # It would be ready at once, and again: whoever waits for this listener would do nothing else.
+                # It would be ready at once, and again: a caller of this listener would have time for no other work.
                 self._selector.unregister(self._socket)
                 self._full_until = time.monotonic() + _FULL_SECONDS
             return
@@ -257,10 +259,10 @@ def _bound_here() -> socket.socket:
 
 
 def _seconds_since_last_segment(link: socket.socket) -> float:
-    """Return how long ago the last segment with an acknowledgement arrived: of a caller that hung up, its FIN.
+    """Return the age of the last segment with an acknowledgement: for a caller that closed its connection, its FIN.
 
-    Of many callers that are found gone in one look, this tells who was first: the readiness of a socket that holds
-    unread bytes does not. Counted by the kernel in its ticks of 1 to 10 ms. Raises OSError.
+    If one look finds many callers gone, this shows which one was first: the readiness of a socket with unread bytes
+    does not. Counted by the kernel in ticks of 1 to 10 ms. Raises OSError.
     """
     (milliseconds,) = struct.unpack_from("=I", link.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 60), _LAST_ACK_RECV)
     return float(milliseconds) / 1000

@@ -17,7 +17,7 @@ from pytest_ckpt.wire.frames import exactly
 STREAMS = 4
 _CONNECT_SECONDS = 3.0
 _PROOF_SECONDS = 1.0
-# What the network still holds when a stream has ended arrives within it, or counts no more.
+# Bytes that are still in the network when a stream ends arrive within this time, or do not count.
 _LATE_SECONDS = 2.0
 _CHUNK = bytes(1 << 20)
 _NONCE_BYTES, _PROOF_BYTES = 16, 32
@@ -25,7 +25,7 @@ _CALLER, _CALLED = b"who calls", b"who is called"
 
 
 class StreamListener:
-    """Listens for the streams of one other host. Raises UsageError where no port can be had."""
+    """Listens for the streams of one other host. Raises UsageError if no port is free."""
 
     def __init__(self, token: bytes, ports: tuple[int, int] | None) -> None:
         self._token = token
@@ -34,7 +34,7 @@ class StreamListener:
         self.addresses = tuple(own_addresses())
 
     def accepted(self, seconds: float) -> list[socket.socket]:
-        """Return the streams of the one who knows the token, all or none; strangers are turned away."""
+        """Return the streams of the peer that knows the token, all or none; other peers are turned away."""
         links: list[socket.socket] = []
         end = time.monotonic() + seconds
         while len(links) < STREAMS and (left := end - time.monotonic()) > 0:
@@ -53,7 +53,7 @@ class StreamListener:
 
 
 def connected(token: bytes, addresses: Sequence[str], port: int) -> list[socket.socket]:
-    """Return the streams to another host, all or none, by the first of its addresses that answers and is it."""
+    """Return the streams to another host, all or none, through the first of its addresses that answers correctly."""
     end = time.monotonic() + _CONNECT_SECONDS
     for number, address in enumerate(addresses):
         links: list[socket.socket] = []
@@ -86,9 +86,9 @@ def sent(links: Sequence[socket.socket], seconds: float) -> None:
 
 
 def received(links: Sequence[socket.socket], seconds: float) -> float | None:
-    """Receive on all streams until they end; return the bytes a second of all, None where nothing came.
+    """Receive on all streams until they end; return the bytes a second of all, None if no bytes arrived.
 
-    What comes in the first quarter of the time is left out: a stream begins slowly.
+    Bytes of the first quarter of the time are left out: a stream begins slowly.
     """
     counts: list[int] = []
     began = time.monotonic()
@@ -146,7 +146,7 @@ def _all_or_none(links: list[socket.socket]) -> list[socket.socket]:
 
 
 def _is_known(link: socket.socket, token: bytes, seconds: float) -> bool:
-    """Ask who calls for a proof, and give one; a stranger learns nothing of the token from either."""
+    """Request a proof from a caller, and give one; neither reveals the token to a stranger."""
     link.settimeout(min(seconds, _PROOF_SECONDS))
     nonce = secrets.token_bytes(_NONCE_BYTES)
     with contextlib.suppress(OSError, EOFError):
