@@ -31,15 +31,14 @@ _RACE_SECONDS, _SHORTEST_RACE_SECONDS = 600.0, 60.0
 
 
 def main() -> int:
-    """Make the check; exit 0 when nothing was wrong, 1 when something was, 8 when it could not be made.
+    """Make the check; exit 0 if it found no anomaly, 1 if it found one, 8 if it could not be made.
 
     A check that breaks raises: `run` makes that exit code 3, so that it is never taken for an answer of the target.
     """
     asked = _parser().parse_args()
     check = BY_NAME[asked.check]
     base = Path(asked.directory).absolute()
-    # A check that is killed leaves a directory of its own behind; so it has one only where it needs one and none is
-    # given.
+    # A killed check leaves its own directory, so one is made only if the check needs one and the caller gives none.
     with _witness(asked) as witness:
         directory = base / f"{check.name}-{os.getpid()}"
         small = Path(asked.small_directory).absolute() / f"small-{directory.name}" if asked.small_directory else None
@@ -87,10 +86,10 @@ def _witness(asked: argparse.Namespace) -> AbstractContextManager[str | None]:
 
 
 def _refused_to_make(directories: Sequence[Path], bases: Sequence[Path]) -> OSError | None:
-    """Make the check's directories; return the error of a target that lets none be made.
+    """Make the check's directories; return the error of a target that refuses them.
 
-    ``bases`` are those that other checks work in, too. With them, all else was there when the run began; without, the
-    user may have named another directory.
+    ``bases`` are directories that other checks use too. With them, the other directories existed when the run began;
+    without them, the user may have named another directory.
     """
     for directory in directories:
         _tell("mkdir", str(directory))
@@ -117,7 +116,7 @@ def _name_of(error: OSError) -> str:
 
 
 def make(check: Check, context: CheckContext) -> Observation:
-    """Make a check and return what it saw; a call that fails where a healthy target's does not is an anomaly."""
+    """Make a check and return its observation; a call that fails, and does not on a healthy target, is an anomaly."""
     findings = Findings(unit=check.unit)
     last_path = str(context.directory)
 

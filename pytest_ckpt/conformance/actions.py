@@ -1,4 +1,4 @@
-"""What any check may ask another client for: single calls on the storage, each with the call's own errno when it fails.
+"""The requests that any check may send to another client: single calls on the storage, each with its errno on failure.
 
 A descriptor that ``open_file`` returns stays open in the agent; the path of later requests only names it in errors.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 READY = "ready"
-"""What the agent says first."""
+"""The first message of an agent."""
 
 
 def encoded(data: bytes) -> str:
@@ -64,7 +64,7 @@ def read(path: str) -> str:
 
 
 def write(path: str, *, data: str, exclusive: bool = False, append: bool = False, sync: bool = False) -> None:
-    """Open a file (made or emptied, unless ``append``), write, fsync if asked, and close it."""
+    """Open a file (created or truncated, unless ``append``), write, fsync if requested, and close it."""
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC) | (os.O_EXCL if exclusive else 0)
     with content.opened(path, flags) as descriptor:
         _write(descriptor, decoded(data), None)
@@ -93,7 +93,7 @@ def open_file(path: str, *, flags: int = os.O_RDONLY) -> int:
 
 
 def read_at(path: str, *, descriptor: int, length: int, offset: int) -> str:
-    """Return bytes of an open file, encoded; fewer only where it ends."""
+    """Return bytes of an open file, encoded; fewer only at its end."""
     return encoded(content.read_at(descriptor, offset, length))
 
 
@@ -122,9 +122,9 @@ def unlock(path: str, *, descriptor: int) -> None:
 
 
 def hold_lock(path: str) -> dict[str, Any]:
-    """Have a child process take flock's exclusive lock of a file and hold it; return its process id and whether it did.
+    """Let a child process take flock's exclusive lock of a file and keep it; return its process id and whether it did.
 
-    For a holder that can be killed while this agent lives. The child ends with the agent.
+    The holder can be killed while this agent lives. The child ends with the agent.
     """
     answers, answer = os.pipe()
     until_agent_ends, _ = alive = os.pipe()
@@ -156,10 +156,10 @@ def kill(path: str, *, process: int) -> None:
 
 
 def wait_until(path: str, *, look: str, wanted: Any, seconds: float, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Look at a path again and again until it shows what is wanted, or for so long; return what the last look saw.
+    """Look at a path repeatedly until it shows the wanted state, or for so long; return the last look.
 
-    ``look`` is a key of ``LOOKS``. What a look sees where a call fails is the name of its error. The looks are 0.5 ms
-    apart at first, then 0.5 % of the time waited: that is how exact the time is, and a target is not flooded.
+    ``look`` is a key of ``LOOKS``. If a call fails, the look is the name of its error. The looks are 0.5 ms apart at
+    first, then 0.5 % of the time waited: that is the precision of the time, and it limits the load on a target.
     """
     began = time.monotonic()
     until = began + seconds

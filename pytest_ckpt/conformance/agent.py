@@ -1,12 +1,12 @@
-"""``python -m pytest_ckpt.conformance.agent``: do on this client what a check elsewhere asks for.
+"""``python -m pytest_ckpt.conformance.agent``: perform on this client the requests of a check elsewhere.
 
-It calls back whoever had it started, as its environment tells (`wire.caller`), hears requests there and answers. It
-needs the standard library alone, so that ``mpiexec -n 1 -host B``, ``srun`` or a container can start it wherever the
-storage is mounted. It ends when the connection does.
+It calls back the process that had it started, at the address in its environment (`wire.caller`), receives requests
+there and answers. It needs only the standard library, so that ``mpiexec -n 1 -host B``, ``srun`` or a container can
+start it wherever the storage is mounted. It ends when the connection does.
 
-A request names a function: one of ``actions``, or ``module:function`` of ``posix``. The function takes the path and
-the request's details; one that loops also takes ``stopped``, a function that says that the check has asked it to end.
-So a loop runs here without a word in between, and what it times is timed by this host's clock alone.
+A request names a function: one of ``actions``, or ``module:function`` of ``posix``. The function takes the path and the
+request's details; one that loops also takes ``stopped``, a function that returns whether the check has requested its
+end. So a loop runs here without messages in between, and its times are of this host's clock only.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    """Do what is asked until there is no more."""
+    """Perform requests until the connection ends."""
     return answer_requests(_function)
 
 
 def answer_requests(find: Callable[[str], Callable[..., Any]]) -> int:
-    """Do what is asked by the functions that ``find`` returns for their names, until there is no more."""
+    """Perform requests by the functions that ``find`` returns for their names, until the connection ends."""
     # The end of the connection ends it between two calls; this ends it in a call that waits, too.
     die_with_parent()
     try:

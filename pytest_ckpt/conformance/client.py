@@ -19,7 +19,7 @@ from pytest_ckpt.wire.listener import ENDED, Connection, Listener
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-# An agent takes no module from the current directory if its check takes none.
+# An agent imports no module from the current directory unless its check does.
 SAFE_PATH = ("-P",) if sys.flags.safe_path else ()
 AGENT = (sys.executable, *SAFE_PATH, "-m", "pytest_ckpt.conformance.agent")
 _STARTS_IN_SECONDS = 60.0
@@ -30,12 +30,11 @@ _TICK_SECONDS = 0.25
 class Client:
     """Sends one request at a time to an agent and returns its answer.
 
-    ``command`` starts the agent, on this host or through ``mpiexec`` or ``srun`` on another, and hands the environment
-    on, which tells the agent where to call back; it is started with the first request and ends when the connection
-    does, so also when this process ends in whatever way.
-    ``patience`` is how many seconds a request may take. ``tell`` is given each request before it is sent, so that one
-    that blocks is named; ``name`` is what failure texts call the client. The agent calls back at one of
-    ``ports``, if given.
+    ``command`` starts the agent, on this host or through ``mpiexec`` or ``srun`` on another, and passes on the
+    environment, which contains the address that the agent calls back. The agent is started with the first request and
+    ends when the connection does, so also when this process ends in whatever way. ``patience`` is how many seconds a
+    request may take. ``tell`` receives each request before it is sent, so that one that blocks is named; ``name`` is
+    the client's name in failure texts. The agent calls back at one of ``ports``, if given.
     """
 
     def __init__(
@@ -113,12 +112,12 @@ class Client:
         self.ask("write", path, data=encoded(data), **details)
 
     def sees(self, path: str, *, seconds: float = 10.0) -> bool:
-        """Return whether the other client finds a name, waiting so long for it: what a check begins with."""
+        """Return whether the other client finds a name, waiting at most so long: the beginning of a check."""
         answer = self.ask("wait_until", path, look="exists", wanted=True, seconds=seconds, patience=seconds + 60)
         return bool(answer["agreed"])
 
     def close(self) -> None:
-        """End the agent: by hanging up, by force where it does not end then."""
+        """End the agent: by closing the connection, then by force if it does not end."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -133,12 +132,12 @@ class Client:
             try:
                 process.wait(_ENDS_IN_SECONDS)
             except subprocess.TimeoutExpired:
-                # A call into the storage holds it beyond signals: it ends when that call does.
+                # During a call into the storage it ignores signals: it ends when that call does.
                 process.returncode = -9
         process.stdout.close()
 
     def _started(self) -> None:
-        """Start the agent where none is there, and wait until it calls."""
+        """Start the agent if there is none, and wait until it calls."""
         if self._process is None:
             try:
                 self._listener = Listener(only_this_host=self._command[0] == sys.executable, ports=self._ports)
@@ -148,7 +147,7 @@ class Client:
                 self._process = subprocess.Popen(
                     self._command,
                     stdin=subprocess.DEVNULL,
-                    # Unbuffered: it is waited for with select, which sees nothing of a buffer.
+                    # Unbuffered: it is waited for with select, which does not see a buffer.
                     stdout=subprocess.PIPE,
                     bufsize=0,
                     env=os.environ | self._listener.environment,
@@ -165,7 +164,7 @@ class Client:
     def _send(self, message: dict[str, Any]) -> None:
         assert self._agent
         self._agent.send(message)
-        # To its end: nobody may ask again before the agent has to work.
+        # Read to its end: the next read may come only after the agent has needed to write.
         self._within(float("inf"), lambda: self._agent is not None and not self._agent.has_unsent)
 
     def _answered_within(self, seconds: float) -> bool:
@@ -190,7 +189,7 @@ class Client:
         return True
 
     def _take_in(self, ready: list[Any]) -> None:
-        """Take in what the agent says; what it or a launcher prints is nothing."""
+        """Read the agent's output; prints of the agent or a launcher are ignored."""
         assert self._process
         assert self._process.stdout
         assert self._listener

@@ -1,14 +1,13 @@
-"""What checks write and how they read it: bytes that say where they belong, and what is wrong with others.
+"""The content that checks write and how they read it: bytes that identify their place, and the fault of wrong bytes.
 
 All content is random and unique, so that bytes from elsewhere are recognised: an older version's, another offset's. The
-pages of a file also name their version and their place, and can be made again: a reader that knows nothing but the seed
-tells bytes of an older version from torn, misplaced and damaged ones.
+pages of a file also name their version and their place, and can be made again: a reader that knows only the seed
+distinguishes bytes of an older version from torn, misplaced and damaged ones.
 
 Files are read as readers of checkpoints read them: open, read until a read returns no bytes, close, and no other call.
-Some clients (disorderfs, s3fs, sshfs, NFS) update what they remember of a file only when a process asks for its
-attributes, and until then they cut what it reads at the old length. A call before the read would therefore hide the
-loss that a check looks for: fstat, stat, access, a listing of the directory, and also Python's ``open``, which calls
-fstat itself.
+Some clients (disorderfs, s3fs, sshfs, NFS) update their cached facts of a file only when a process requests its
+attributes, and until then they cut reads at the old length. A call before the read would therefore hide the loss that a
+check looks for: fstat, stat, access, a listing of the directory, and also Python's ``open``, which calls fstat itself.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ _STEP_BYTES = 1 << 16
 
 
 def random_bytes(length: int, *words: object) -> bytes:
-    """Return ``length`` bytes that depend on the words (seed, file, version …) alone and occur nowhere else."""
+    """Return ``length`` bytes that depend only on the words (seed, file, version …) and occur in no other content."""
     return hashlib.shake_128("/".join(map(str, words)).encode()).digest(length)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
-    """The first place at which bytes are wrong, counted from the start of what was read, and in which way."""
+    """The first place at which bytes are wrong, counted from the start of the read bytes, and the kind of the fault."""
 
     kind: str
     at: int
@@ -55,11 +54,11 @@ class Difference:
 def difference(
     seen: bytes, expected: bytes, *, older: bytes = b"", whole: bytes = b"", offset: int = 0, unit_bytes: int = 0
 ) -> Difference | None:
-    """Return what is wrong with bytes that were read, None if nothing is.
+    """Return the fault of bytes that were read, None if they are right.
 
-    ``older`` is what stood in the same place before. ``offset`` is where both begin in their file; ``whole`` is all
-    that the file should hold, if more than that is known: misplaced bytes may come from there. The writes were
-    ``unit_bytes`` long and aligned in the file (0 if not): bytes that go wrong inside of one tell of a torn write.
+    ``older`` is the previous content of the same place. ``offset`` is where both begin in their file; ``whole`` is the
+    complete content of the file, if more than that is known: misplaced bytes may come from there. The writes were
+    ``unit_bytes`` long and aligned in the file (0 if not): a fault inside of one means a torn write.
     """
     if seen == expected:
         return None
@@ -107,9 +106,9 @@ def compare(
     older: bytes = b"",
     unit_bytes: int = 0,
 ) -> bool:
-    """Note what is wrong with bytes that were read from ``offset`` of a file; return whether all are right.
+    """Note the fault of bytes that were read from ``offset`` of a file; return whether all are right.
 
-    ``when`` tells which read it was ("read with O_DIRECT after a buffered append").
+    ``when`` names the read ("read with O_DIRECT after a buffered append").
     """
     found = difference(seen, expected, older=older, offset=offset, unit_bytes=unit_bytes)
     if found:
@@ -157,7 +156,7 @@ _MAGIC = b"ckptpage"
 
 
 class PageFault(NamedTuple):
-    """How bytes differ from what they should be: ``kind`` in a few words, ``offset`` of the page, and what it holds."""
+    """How bytes differ from the expected ones: ``kind`` in a few words, ``offset`` of the page, and its content."""
 
     kind: str
     offset: int
@@ -176,7 +175,7 @@ def pages_of(seed: int, versions: Sequence[int]) -> bytes:
 
 
 def version_of(data: bytes) -> int | None:
-    """Return the version that the first page says it is of, None if it says nothing."""
+    """Return the version in the first page, None without one."""
     if len(data) < _TAG.size:
         return None
     magic, version, _ = _TAG.unpack_from(data)
@@ -201,7 +200,7 @@ def page_fault(data: bytes, seed: int, versions: Sequence[int]) -> PageFault | N
 
 
 def _told(seen: bytes, expected: bytes, seed: int, version: int, number: int) -> tuple[str, int, str]:
-    """Return the kind, the offset, and the words for a page that holds the wrong bytes."""
+    """Return the kind, the offset, and the words for a page with the wrong bytes."""
     start = number * PAGE
     if not any(seen):
         return "zeros instead of data", start, f"{len(seen):,} zeros"
@@ -222,7 +221,7 @@ _READ_BYTES = 1 << 20
 
 @contextmanager
 def opened(path: Path | str, flags: int) -> Iterator[int]:
-    """Open a file, without a call besides, for the time of a block. Raises OSError, also that of close."""
+    """Open a file, without any other call, for the time of a block. Raises OSError, also that of close."""
     descriptor = os.open(path, flags, 0o644)
     try:
         yield descriptor
@@ -231,7 +230,7 @@ def opened(path: Path | str, flags: int) -> Iterator[int]:
 
 
 def sync_and_forget(file: IO[bytes]) -> None:
-    """Call fsync on what was written to a file, and ask the kernel to forget its pages: reads come from storage."""
+    """Call fsync on a file, and request the kernel to drop its pages: reads come from storage."""
     file.flush()
     os.fsync(file.fileno())
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

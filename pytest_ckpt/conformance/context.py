@@ -44,14 +44,14 @@ class Effort:
 class CheckContext(Effort):
     """A check's surroundings.
 
-    ``directory`` is an empty directory of the check's own on the target; ``other`` is a second client of the same
-    storage and ``other_directory`` what that client calls the directory, both None where there is none. ``witness`` is
-    a directory that is not on the target, for what must outlive it; None where no power is cut. ``power_cut`` are the
-    words of a command that cuts the target's power and brings it back, to be done ``power_cuts`` times.
-    ``small_directory`` is an empty directory on a volume or quota of the same storage that may be filled. ``tell`` says
-    which call is about to be made on which path: what a blocked check is named by. ``patience_seconds`` is how long a
-    call may take before a check that watches its own processes calls it hung; ``space_seconds`` how long space that was
-    taken or given back may take to show; ``race_seconds`` how long a race for one name goes on at most.
+    ``directory`` is an empty directory of the check on the target; ``other`` is a second client of the same storage and
+    ``other_directory`` that client's path of the directory, both None without a second client. ``witness`` is a
+    directory that is not on the target, for records that must survive it; None if no power is cut. ``power_cut`` are
+    the words of a command that cuts the target's power and restores it, to be run ``power_cuts`` times.
+    ``small_directory`` is an empty directory on a volume or quota of the same storage that may be filled. ``tell``
+    receives the next call and its path, by which a blocked check is named. ``patience_seconds`` is how long a call may
+    take before a check that watches its own processes reports it as hung; ``space_seconds`` how long a change of free
+    space may take to show; ``race_seconds`` how long a race for one name lasts at most.
     """
 
     directory: Path
@@ -67,7 +67,7 @@ class CheckContext(Effort):
     race_seconds: float = 600.0
 
     def second(self) -> tuple[Client, str]:
-        """Return the second client and what it calls the directory, once it sees it. Raises NotRun without one."""
+        """Return the second client and its path of the directory, once it sees it. Raises NotRun without one."""
         if self.other is None or self.other_directory is None:
             raise NotRun("there is no second client (--ckpt-second-mount, or a second host in --ckpt-hosts)")
         if not self.other.sees(self.other_directory):
@@ -81,7 +81,7 @@ class CheckContext(Effort):
 
 @dataclass(slots=True)
 class Findings:
-    """Takes what a check sees. ``measured`` is its figure where a limit is set for it, in ``unit``."""
+    """Collects the findings of a check. ``measured`` is its figure, in ``unit``, if a limit is set for it."""
 
     trials: int = 0
     measured: float | None = None
@@ -131,10 +131,10 @@ class Findings:
 
 @dataclass(slots=True, kw_only=True)
 class ObservedRace:
-    """A race of ``wanted`` changes under as many looks of the watcher; ``change`` and ``look`` are the words for one.
+    """A race of ``wanted`` changes and as many looks of the watcher; ``change`` and ``look`` are the words for one.
 
-    It goes on until both were made, or until its time is over: some storage takes seconds for each change of a name
-    that another client uses. What it saw then counts, if there were ``minimum`` of both.
+    It continues until both were made, or until its time is over: some storage takes seconds for each change of a name
+    that another client uses. Its findings then count, if there were ``minimum`` of both.
     """
 
     context: CheckContext
@@ -147,7 +147,7 @@ class ObservedRace:
     _began: float = field(default_factory=time.monotonic)
 
     def goes_on(self, findings: Findings) -> bool:
-        """Whether more is needed. Raises NotRun when its time is over, nothing was wrong and too little was seen."""
+        """Whether more is needed. Raises NotRun if its time is over without an anomaly and with too few looks."""
         if not self._is_over:
             return self.changes < self.wanted or (self.looks < self.wanted and not findings.anomaly_count)
         if min(self.changes, self.looks) < self.minimum and not findings.anomaly_count:
@@ -160,7 +160,7 @@ class ObservedRace:
         return False
 
     def some(self, at_most: int, call: str, path: str) -> Iterator[int]:
-        """Give the numbers of the next changes, each after this call was told."""
+        """Give the numbers of the next changes, each after its call was reported."""
         for _ in range(at_most):
             self.context.tell(call, path)
             self.changes += 1

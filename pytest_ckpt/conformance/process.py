@@ -27,7 +27,7 @@ EXIT_ANOMALY, EXIT_BROKE, EXIT_NOT_RUN = 1, 3, 8
 
 
 class CallReporter:
-    """Says which call comes next; the same one again, as in a race, at most once a second: it shows that they go on."""
+    """Reports the next call; the same one again, as in a race, at most once a second, which shows progress."""
 
     def __init__(self) -> None:
         self._told: tuple[str, str] | None = None
@@ -53,10 +53,10 @@ def parser_of(room: Room, command: str, description: str | None) -> argparse.Arg
 
 
 def observe(check: Check, context: Effort, findings: Findings, failed: Callable[[OSError], str]) -> Observation:
-    """Run a check's function and return what it saw.
+    """Run a check's function and return its observation.
 
     ``failed`` takes an error that a healthy target does not give, notes it in the findings, and returns the name of its
-    number for the observation, or none.
+    number for the observation, or nothing.
     """
     module, function = check.code.split(":")
     code = importlib.import_module(f"{__package__}.{check.room}.{module}")
@@ -71,7 +71,7 @@ def observe(check: Check, context: Effort, findings: Findings, failed: Callable[
 
 
 def run(main: Callable[[], int]) -> int:
-    """Make a check; one that breaks tells where and exits with a code of its own, never taken for the target's."""
+    """Make a check; one that breaks reports the place and exits with a separate code, never taken for the target's."""
     try:
         return main()
     except Exception:
@@ -85,7 +85,7 @@ def show(check: Check, seen: Observation, *, as_json: bool) -> None:
 
 
 def exit_code(seen: Observation) -> int:
-    """Return how a check's process ends: 0 when nothing was wrong."""
+    """Return how a check's process ends: 0 without an anomaly."""
     return EXIT_NOT_RUN if seen.not_run else EXIT_ANOMALY if seen.anomaly_count else 0
 
 

@@ -34,7 +34,7 @@ _SLOT = struct.Struct("d48p255p")
 
 
 class WorkerChannel:
-    """A worker's end: tells the check what it is about to do, exchanges words with it."""
+    """A worker's end of the channel: reports the next call to the check, exchanges words with it."""
 
     def __init__(self, slot: mmap.mmap, inbox: int, outbox: int) -> None:
         self._slot = slot
@@ -42,8 +42,9 @@ class WorkerChannel:
         self._inbox = inbox
 
     def at(self, call: str, where: object) -> None:
-        """Say which call is about to be made, on what; costs a microsecond, so that it can stand before each."""
-        # Packed first: pack_into begins by filling the place with zeros, and to who looks then the call began at boot.
+        """Report the next call and its path; costs a microsecond, so that it can precede each call."""
+        # Packed first: pack_into begins by filling the place with zeros, and a reader at that moment would see a call
+        # since boot.
         self._slot[: _SLOT.size] = _SLOT.pack(time.monotonic(), call.encode(), str(where).encode())
 
     def say(self, word: str) -> None:
@@ -51,13 +52,13 @@ class WorkerChannel:
         _send(self._outbox, {"said": word})
 
     def hear(self) -> None:
-        """Wait until the check says to go on."""
+        """Wait until the check lets it continue."""
         self.at("wait for the check", "")
         if not os.read(self._inbox, 1):
             os._exit(0)
 
     def is_told_to_end(self) -> bool:
-        """Return whether the check has said to go on."""
+        """Return whether the check lets it continue."""
         return bool(select.select([self._inbox], [], [], 0)[0])
 
 
@@ -65,8 +66,8 @@ class WorkerChannel:
 class WorkerEnd:
     """How a worker ended: with its result, with an error or signal while in ``call`` at ``where``, or not at all.
 
-    ``hung`` are the seconds that it has been in that call without coming back, 0 if it ended; ``blocked`` is then what
-    the kernel says of it.
+    ``hung`` are the seconds since that call began without a return, 0 if it ended; ``blocked`` is then the kernel's
+    view of it.
     """
 
     result: Any = None
@@ -80,7 +81,7 @@ class WorkerEnd:
 
 
 class Worker:
-    """A forked process that runs ``function`` with a Talk and returns something that JSON can hold."""
+    """A forked process that runs ``function`` with a channel and returns a value that JSON can represent."""
 
     def __init__(self, function: Callable[[WorkerChannel], Any]) -> None:
         self._slot = mmap.mmap(-1, mmap.PAGESIZE)
@@ -114,14 +115,14 @@ class Worker:
             os.write(self._to, b".")
 
     def has_sent(self, word: str) -> bool:
-        """Return whether the worker has said the word."""
+        """Return whether the worker has sent the word."""
         self._over()
         return word in self._words
 
     def ended(self) -> WorkerEnd | None:
         """Return how the worker ended, None while it runs.
 
-        Raises NotRun if somebody else than the check killed it: that says nothing of the storage.
+        Raises NotRun if a process other than the check killed it: that does not come from the storage.
         """
         if not self._over():
             return None
@@ -147,7 +148,7 @@ class Worker:
             os.kill(self.pid, signal.SIGKILL)
 
     def leave(self, until: float) -> None:
-        """Wait for the end of a worker that was killed; leave it behind if the kernel holds it beyond a moment."""
+        """Wait for the end of a killed worker; abandon it if the kernel does not release it soon."""
         while not self._over() and time.monotonic() < until:
             time.sleep(_TICK_SECONDS)
         for descriptor in (self._to, self._from):
@@ -192,7 +193,7 @@ def working(functions: Iterable[Callable[[WorkerChannel], Any]]) -> Iterator[lis
 
 
 def all_said(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
-    """Wait until each worker has said the word or ended; return whether all have said it. ``tell`` as in ``gather``."""
+    """Wait until each worker has sent the word or ended; return whether all have sent it. ``tell`` as in ``gather``."""
     telling = _StallReporter(tell)
     left = list(workers)
     while left := [worker for worker in left if not (worker.has_sent(word) or worker.ended())]:
@@ -204,8 +205,8 @@ def all_said(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
 def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = float("inf")) -> list[WorkerEnd]:
     """Wait for the workers to end and return how they did.
 
-    About once a second ``tell`` is told what the worker is in that has not moved for longest, if any has moved: so the
-    call in which a check is stuck is the last that was told. A worker that stays in a call for longer than
+    About once a second ``tell`` receives the call of the worker that has made no progress for longest, if any has made
+    progress: so the last reported call is the one that blocks the check. A worker that stays in a call for longer than
     ``patience_seconds`` is not waited for.
     """
     ends: dict[int, WorkerEnd] = {}
@@ -239,7 +240,7 @@ class _StallReporter:
 
 
 def run_worker(function: Callable[[WorkerChannel], Any], talk: WorkerChannel, outbox: int, parent: int) -> None:
-    """Be the worker: nothing of the check's own may run in it, neither its cleaning up nor its output."""
+    """Be the worker: none of the check's own code may run in it, neither its clean-up nor its output."""
     try:
         die_with_parent()
         if os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""Whose a run's area is: what its controller writes there, and whether that controller still runs."""
+"""The owner of a run's area: the record that its controller writes there, and whether that controller still runs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from pytest_ckpt.support.processes import boot_id
 
 OWNER = "OWNER.json"
-"""The name under which an area says whose it is."""
+"""The name of the owner's record in an area."""
 
 
 def owner_of(run_id: str) -> dict[str, Any]:
-    """Return what says that an area is of a run, and that this process is its controller."""
+    """Return the record that names an area's run, and this process as its controller."""
     pid = os.getpid()
     return {"run": run_id, "host": socket.gethostname(), "pid": pid, "process_began": process_began(pid)}
 
@@ -25,18 +25,18 @@ def is_alive(owner: Mapping[str, Any]) -> bool:
 
 
 def host_elsewhere(owner: Mapping[str, Any]) -> str:
-    """Return the host of the controller that an area names where it is another one: `is_alive` says nothing of it.
+    """Return the host of an area's controller if it is another host, for which `is_alive` cannot decide.
 
-    Empty for this host. Raises KeyError and TypeError for no owner.
+    Empty for this host. Raises KeyError and TypeError for an invalid record.
     """
     host = str(owner["host"])
     return "" if host == socket.gethostname() else host
 
 
 def process_began(pid: int) -> str | None:
-    """Return when a process of this host began, in seconds after which boot, or None when there is none.
+    """Return when a process of this host began, in seconds after which boot, or None if there is no such process.
 
-    The time of day would not do: when somebody sets the clock, all times of day move that are counted from the boot.
+    The time of day would not do: after a change of the clock, all times of day that are counted from the boot move.
     """
     import psutil  # noqa: PLC0415 - the process that only removes does not need it
 

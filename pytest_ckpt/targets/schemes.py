@@ -29,7 +29,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, TargetSpec]:
     """Return all kinds of targets by scheme: ours, those of installed packages, and the ``rows`` of plugins.
 
-    Raises UsageError for a row that is none, and for two of the same scheme.
+    Raises UsageError for an invalid row, and for two of the same scheme.
     """
     known = dict(TARGETS)
     for point in importlib.metadata.entry_points(group=GROUP):
@@ -50,7 +50,7 @@ def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, Tar
 
 
 def add_target(known: dict[str, TargetSpec], found: object, plugin: str) -> None:
-    """Add the row of a plugin. Raises UsageError when it is none, or its scheme is taken."""
+    """Add the row of a plugin. Raises UsageError if it is invalid, or its scheme is taken."""
     if not isinstance(found, TargetSpec) or not _SCHEME.fullmatch(f"{found.scheme}://"):
         raise UsageError(
             f"{plugin} brings {found!r:.80} as a target.", "Return a TargetSpec with a scheme, such as scheme='array'."
@@ -75,19 +75,19 @@ def spec_of(text: str, known: Mapping[str, TargetSpec]) -> TargetSpec:
 
 
 def make_target(spec: TargetSpec, text: str, access: Access = NO_ACCESS) -> Target:
-    """Return the target that a text of --ckpt-target names. Raises UsageError where the text names none."""
+    """Return the target that a text of --ckpt-target names. Raises UsageError if it names none."""
     make, (_, location) = load(spec.make), split(text)
     target: Target = make(location, access) if spec.is_remote else make(location)
     return target
 
 
 def check_in_time(spec: TargetSpec, text: str, seconds: float, access: Access = NO_ACCESS) -> TargetFacts:
-    """Return what a target is, asked by another process. Raises NoAnswerError and RefusedError."""
+    """Return the facts of a target, collected by another process. Raises NoAnswerError and RefusedError."""
     return from_plain(TargetFacts, _in_time("check", spec, text, seconds, access))
 
 
 def leftovers_in_time(spec: TargetSpec, text: str, seconds: float, access: Access = NO_ACCESS) -> list[Leftover]:
-    """Return what earlier runs left on a target, asked by another process. Raises NoAnswerError and RefusedError."""
+    """Return what earlier runs left on a target, found by another process. Raises NoAnswerError and RefusedError."""
     return [from_plain(Leftover, one) for one in _in_time("leftovers", spec, text, seconds, access)]
 
 
@@ -100,7 +100,7 @@ def _in_time(what: str, spec: TargetSpec, text: str, seconds: float, access: Acc
 
 
 def do_as_asked(asked: Mapping[str, Any]) -> Any:
-    """Do what `check_in_time` or `leftovers_in_time` asks, in its process."""
+    """Perform the request of `check_in_time` or `leftovers_in_time`, in its process."""
     spec, access = from_plain(TargetSpec, asked["spec"]), from_plain(Access, asked["access"])
     target = make_target(spec, asked["text"], access)
     if asked["what"] == "leftovers":
@@ -109,7 +109,7 @@ def do_as_asked(asked: Mapping[str, Any]) -> Any:
 
 
 def split(text: str) -> tuple[str, str]:
-    """Return (scheme, what stands behind it) of a text of --ckpt-target; a path has the scheme ''."""
+    """Return (scheme, the rest) of a text of --ckpt-target; a path has the scheme ''."""
     found = _SCHEME.fullmatch(text)
     return (found[1].lower(), found[2]) if found else ("", text)
 

@@ -1,12 +1,12 @@
 """Calls on storage that may not answer: made by another process, and waited for with a time limit.
 
-A call that hangs cannot be interrupted, and a process that is in one cannot be killed until the storage answers. So
-the caller asks a child, waits for a time, and goes on without it. The controller itself never calls a target.
+A call that hangs cannot be interrupted, and its process cannot be killed until the storage answers. So the caller
+starts a child, waits for a limited time, and continues without it. The controller itself never calls a target.
 
 `call_in_time` starts a new interpreter (``python -m pytest_ckpt.targets.timed_calls``), for any target. The time begins
-when the child has imported what it needs and reports so: the time that a busy host needs to start a process is not
-counted. `watched` forks, for a file system: the child has already imported all that the call needs, and costs some
-milliseconds. It makes system calls only, and closes every descriptor that it inherits: a child that hangs for ever
+when the child has imported its modules and reports so: the time that a busy host needs to start a process is not
+counted. `watched` forks, for a file system: the child has already imported all modules that the call needs, and costs
+some milliseconds. It makes only system calls, and closes every descriptor that it inherits: a child that hangs for ever
 keeps no connection open.
 """
 
@@ -38,7 +38,7 @@ from pytest_ckpt.support.resources import PACKAGE_HOME
 from pytest_ckpt.support.units import format_seconds
 
 _BEGIN_SECONDS = 180.0
-"""For an interpreter to start on a busy host; one that takes longer lies on storage that does not answer."""
+"""The time for an interpreter to start on a busy host; a slower one is itself on storage that does not answer."""
 
 Answer = TypeVar("Answer")
 
@@ -57,7 +57,7 @@ class NoAnswerError(Exception):
 
 
 class RefusedError(Exception):
-    """The call failed; ``remedy`` says what to do where that is known."""
+    """The call failed; ``remedy`` is what to do, if that is known."""
 
     def __init__(self, what: str, remedy: str = "") -> None:
         super().__init__(what)
@@ -119,12 +119,12 @@ def _leave(process: subprocess.Popen[str]) -> None:
 
 
 def main() -> None:
-    """Call the function that the command line names with what standard input holds; print its answer."""
+    """Call the function that the command line names with the arguments on standard input; print its answer."""
     reference, begun, *imports = sys.argv[1:]
     function = load(reference)
     for name in imports:
         load(name)
-    # The end of the pipe is the word: it needs nobody who reads it.
+    # The end of the pipe is the signal: it needs no reader.
     os.close(int(begun))
     try:
         answer = {"answer": function(json.load(sys.stdin))}
@@ -147,15 +147,15 @@ def answers_within(seconds: float) -> Iterator[None]:
 
 
 def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0) -> Answer:
-    """Return what ``call`` returns, or raise the UsageError or OSError that it raises; ``name`` names the storage.
+    """Return the result of ``call``, or raise the UsageError or OSError that it raises; ``name`` names the storage.
 
-    ``more_seconds`` are those that the call itself may wait. Raises UsageError where the storage does not answer.
+    ``more_seconds`` are those that the call itself may wait. Raises UsageError if the storage does not answer.
     """
     # An exception in what Python calls around a fork would be printed and dropped, and Ctrl-C with it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     reading, writing = os.pipe()
     with warnings.catch_warnings():
-        # Other threads of this process hold no lock that a child needs for system calls.
+        # Other threads of this process have no lock that a child needs for system calls.
         warnings.simplefilter("ignore", DeprecationWarning)
         process = os.fork()
     if process == 0:
@@ -189,7 +189,7 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0)
 
 
 def _answer(call: Callable[[], Any], writing: int, mask: set[int | signal.Signals]) -> NoReturn:
-    """Call, write what came of it, and end; in the child. ``mask`` is that of signals while it calls."""
+    """Call, write the result, and end; in the child. ``mask`` is the signal mask during the call."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # What the call has made for a moment is removed on the way out.
@@ -221,7 +221,7 @@ def _let_go(kept: int) -> None:
 
 
 def _read_all(descriptor: int, seconds: float) -> bytes | None:
-    """Return all that comes until the other side ends; None where it does not end in time."""
+    """Return all bytes until the other side ends; None if it does not end in time."""
     until = time.monotonic() + seconds
     pieces: list[bytes] = []
     while True:

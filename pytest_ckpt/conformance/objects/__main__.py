@@ -24,7 +24,7 @@ _REQUEST_SECONDS = 300.0
 
 
 def main() -> int:
-    """Make the check; exit 0 when nothing was wrong, 1 when something was, 8 when it could not be made."""
+    """Make the check; exit 0 if it found no anomaly, 1 if it found one, 8 if it could not be made."""
     asked = _parser().parse_args()
     check, tell = BY_NAME[asked.check], CallReporter()
     place = read_url(asked.target)

@@ -19,7 +19,7 @@ from pytest_ckpt.facts.codec import from_plain
 
 
 def main() -> int:
-    """Do what is asked until there is no more."""
+    """Perform requests until the connection ends."""
     session = Session(from_plain(SessionSpec, json.loads(sys.argv[1])))
 
     def found(action: str) -> Callable[..., Any]:

@@ -1,9 +1,9 @@
 """Objects of parts: OBJECT-MULTIPART, OBJECT-LIMITS and OBJECT-LARGE.
 
-OBJECT-MULTIPART, OBJECT-LIMITS: an upload in parts becomes one whole object at its end, and nothing before.
-OBJECT-LARGE, and OBJECT-LIMITS with many parts: objects beyond what 32 bits and one page count, read at their ends.
+OBJECT-MULTIPART, OBJECT-LIMITS: an upload in parts becomes one whole object at its end, and is invisible before.
+OBJECT-LARGE, and OBJECT-LIMITS with many parts: objects beyond the limits of 32 bits and one page, read at their ends.
 Most of their parts are copies that the store makes of one object (UploadPartCopy), so that little crosses the network;
-a store that copies no parts is sent them all.
+a store that copies no parts receives them all.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _aborted(context: ObjectContext, findings: Findings, name: str) -> None:
 
 
 def _killed(context: ObjectContext, findings: Findings, name: str) -> None:
-    """Have a client of its own begin an upload, and end that client."""
+    """Let a separate client begin an upload, and end that client."""
     third = context.third()
     try:
         upload = third.ask("parts:begun", name)
@@ -105,7 +105,7 @@ def _must_see(context: ObjectContext, findings: Findings, name: str, size: int |
 
 
 def seen(session: Session, name: str) -> dict[str, int | None]:
-    """Return the bytes that an object has by GET, HEAD and LIST, None where there is none."""
+    """Return the bytes of an object by GET, HEAD and LIST, None if it does not exist."""
     got, head = session.get(name), session.head(name)
     sizes = [size for found, size, _ in session.listed(name) if found == name]
     return {
@@ -124,7 +124,7 @@ def parts(context: ObjectContext, findings: Findings) -> None:
         etags = {9: _sent(here, name, upload, 9, sizes[9], 1)}
         _sent(here, name, upload, 2, _SMALL, 1)
         etags[5] = context.other.ask("parts:send", name, upload=upload, number=5, size=sizes[5], version=1)
-        # What is sent again takes the place of what was there.
+        # A part that is sent again replaces the first one.
         etags[2] = _sent(here, name, upload, 2, sizes[2], 2)
         _sent(here, name, upload, 11, _SMALL, 1)
         here.end(name, upload, sorted(etags.items())).needed("the end of an upload")
@@ -157,7 +157,7 @@ def _part(seed: int, name: str, number: int, size: int, version: int) -> bytes:
 
 
 def read(session: Session, name: str, size: int) -> tuple[int, str]:
-    """Read such an object; return its bytes and what is wrong with them."""
+    """Read such an object; return its bytes and their fault."""
     data = session.get(name).needed("an object of parts").data
     at = 0
     for number, version, count in (
@@ -213,7 +213,7 @@ def _must_refuse(findings: Findings, answer: Reply, what: str, code: str, also: 
 _MIB, _GIB = 1 << 20, 1 << 30
 _FILLER = "filler"
 _WINDOW = 1000
-# Bytes of their own stand at the start, across 4 GiB, and beyond 5 GiB: an offset that is folded back shows others.
+# Unique bytes are at the start, across 4 GiB, and beyond 5 GiB: a truncated offset shows other bytes.
 _SIZES = (
     ("first", 30 * _MIB), *((_FILLER, 32 * _MIB),) * 127, ("across 4 GiB", MINIMUM_PART_BYTES),
     *((_FILLER, 32 * _MIB),) * 33, ("last", MINIMUM_PART_BYTES),
@@ -224,7 +224,7 @@ _MINIMUM_PARTS = 1001
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """A part of an object: its number, which bytes it has, and where they begin."""
+    """A part of an object: its number, its bytes, and where they begin."""
 
     number: int
     of: str
@@ -275,7 +275,7 @@ def _make_large(
     here = context.here
     here.put(_FILLER, data[_FILLER]).needed("an object")
     upload = here.begin(name)
-    # Not from what the first copy answers: some stores take the request for a part without bytes.
+    # Not from the answer to the first copy: some stores take the request for a part without bytes.
     copies = bool(here.copied(name, upload, next(p.number for p in parts if p.of == _FILLER), _FILLER))
     refused: list[tuple[int, str]] = []
 
@@ -338,7 +338,7 @@ def _look_at_ends(
 
 
 def read_window(session: Session, name: str, *, first: int, count: int) -> tuple[str, str]:
-    """Read a range; return what the store said, and the bytes in text."""
+    """Read a range; return the store's answer, and the bytes in text."""
     answer = session.get(name, {"Range": f"bytes={first}-{first + count - 1}"})
     return answer.outcome, encoded(answer.data[: count + 1])
 

@@ -1,6 +1,6 @@
 """Single requests: OBJECT-DIGEST, OBJECT-RANGE and OBJECT-LIVE.
 
-OBJECT-DIGEST: bytes that are not what their checksum says are refused; checksums that were sent are kept.
+OBJECT-DIGEST: bytes that do not match their checksum are refused; checksums that were sent are kept.
 OBJECT-RANGE: a range of an object is exactly that range, of one version.
 OBJECT-LIVE: no request that a checkpoint makes takes long, one by one.
 """
@@ -65,7 +65,7 @@ def digest_of_part(context: ObjectContext, findings: Findings) -> None:
 
 
 def digest_kept(context: ObjectContext, findings: Findings) -> None:
-    """Put objects with checksums, and ask for them."""
+    """Put objects with checksums, and read the checksums back."""
     here = context.here
     for header in here.kept_digests:
         data = content(context.seed, header, 1)
@@ -90,7 +90,7 @@ def _algorithm(header: str) -> str:
 
 
 def _must_refuse_digest(findings: Findings, answer: Reply, header: str) -> bool:
-    """Note an answer that is no refusal of a digest; return whether the store refused at all."""
+    """Note an answer that does not refuse a wrong digest; return whether the store refused at all."""
     if answer.status not in (400, 422):
         findings.wrong("wrong digest accepted" if answer else "wrong refusal", where=f"{header} of {answer.where}",
                    seen=answer.outcome, expected="400 BadDigest")  # fmt: skip
@@ -172,7 +172,7 @@ def range_overwritten(context: ObjectContext, findings: Findings) -> None:
         whole = sum(_read_of_one_version(context, findings, name) for _ in range(reads))
     finally:
         overwrites = context.other.stop()
-    # However fast the other client was: at rest nothing refuses it.
+    # However fast the other client was: without its writes, the request is not refused.
     whole += _read_of_one_version(context, findings, name)
     findings.facts |= {"read whole": f"{whole:,} of {reads + 1:,}", "overwritten meanwhile": f"{overwrites:,} times"}
 
@@ -203,7 +203,7 @@ def _read_of_one_version(context: ObjectContext, findings: Findings, name: str) 
 
 
 def keep_overwriting(session: Session, name: str, *, stopped: Callable[[], bool]) -> Any:
-    """Overwrite an object until told to stop; return how often."""
+    """Overwrite an object until stopped; return how often."""
     done = 0
     while not stopped():
         _put(session, name, _VERSIONS[done % len(_VERSIONS)])

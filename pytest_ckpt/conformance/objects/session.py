@@ -1,6 +1,6 @@
-"""One client of a bucket, as the checks use it: every answer is taken as it is, refusals among them.
+"""One client of a bucket, as the checks use it: every answer is returned as it is, refusals included.
 
-Every name and version of an object has bytes of its own, so that any others are told.
+Every name and version of an object has unique bytes, so that any others are recognised.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 S = TypeVar("S")
 
 AT_ONCE = 8
-"""Threads of a client that act at the same time, each by a connection of its own."""
+"""Threads of a client that act at the same time, each with a separate connection."""
 
 CROWD = 32
 """Threads of a client that is many."""
@@ -41,7 +41,7 @@ _XML = {"Content-Type": "application/xml"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionSpec:
-    """What both clients of a check are told: the place of its objects, how it is reached, and the seed of content."""
+    """The facts for both clients of a check: the place of its objects, how to reach it, and the seed of content."""
 
     bucket: str
     prefix: str
@@ -53,7 +53,7 @@ class SessionSpec:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
-    """What the store answered; ``code`` is its own word for a refusal. It is false where the store refused."""
+    """The store's answer; ``code`` is its own word for a refusal. It is false if the store refused."""
 
     status: int
     where: str
@@ -62,7 +62,7 @@ class Reply:
     code: str = ""
 
     def __bool__(self) -> bool:
-        """Return whether the store did what was asked."""
+        """Return whether the request succeeded."""
         return self.status < 300
 
     @property
@@ -76,7 +76,7 @@ class Reply:
         return f"{self.status} {self.code}".strip()
 
     def needed(self, what: str) -> Reply:
-        """Return this; a check cannot go on without it, so that a refusal is raised as an OSError."""
+        """Return this; if the store refused, a check cannot continue, and an OSError is raised."""
         if not self:
             raise OSError(errno.EIO, f"{what} was refused with {self.outcome}", self.where)
         return self
@@ -116,7 +116,7 @@ class Session:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> Reply:
-        """Return the answer to a request about an object, None: the bucket. Raises OSError where there is none."""
+        """Return the answer to a request about an object, None: the bucket. Raises OSError without an answer."""
         where = self._place.url if name is None else self.url(name)
         key = "" if name is None else f"{self._place.below}{name}"
         self._tell(what, where)
@@ -189,7 +189,7 @@ class Session:
         return self.ask("put part", "PUT", name, query=query, headers=headers, body=data)
 
     def copied(self, name: str, upload: str, number: int, source: str) -> str:
-        """Have the store copy an object as a part; return the part's ETag, empty where the store does not do that."""
+        """Copy an object within the store as a part; return the part's ETag, empty if the store does not support it."""
         query = [("partNumber", str(number)), ("uploadId", upload)]
         of = urllib.parse.quote(f"/{self._place.bucket}/{self._place.below}{source}")
         answer = self.ask("copy part", "PUT", name, query=query, headers={"x-amz-copy-source": of})
@@ -217,7 +217,7 @@ class Session:
         page = _parsed(self.ask("list uploads", "GET", None, query=query).needed("a listing of uploads"))
         below = self._place.below
         found = [(f["Key"], f["UploadId"]) for f in _groups(page, "Upload")]
-        # Some stores list those of the whole bucket.
+        # Some stores list the uploads of the whole bucket.
         return [(key[len(below) :], upload) for key, upload in found if key.startswith(f"{below}{prefix}")]
 
     # --- several at once, and the end ---------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class Session:
         return list(self._threads.map(act, things))
 
     def together(self, act: Callable[[int], S], *, as_crowd: bool = False) -> list[S]:
-        """Have all threads do something at the same moment, each told its number."""
+        """Run a function in all threads at the same moment, each with its number."""
         threads, count = (self._crowd, CROWD) if as_crowd else (self._threads, AT_ONCE)
         line = threading.Barrier(count)
 
@@ -271,7 +271,7 @@ def _groups(page: ET.Element, name: str) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectContext(Effort):
-    """A check's surroundings: two clients, each with connections of its own.
+    """A check's surroundings: two clients with separate connections.
 
     ``here`` is this process's client, ``other`` one in another process; ``third`` starts one more, that a check may
     end.
@@ -286,12 +286,12 @@ SIZE_OF_VERSION = 1000
 
 
 def content(seed: int, name: str, version: int, size: int = 0) -> bytes:
-    """Return the bytes of a version; of no size, those of ``sized``."""
+    """Return the bytes of a version; without a size, those of ``sized``."""
     return random_bytes(size or sized(version), seed, name, version)
 
 
 def sized(version: int) -> int:
-    """Return the bytes that a version has, so that a size tells versions apart."""
+    """Return the size of a version, by which versions are distinguished."""
     return SIZE_OF_VERSION + version
 
 

@@ -1,7 +1,7 @@
 """What two clients see: OBJECT-COMMIT, OBJECT-VISIBLE, OBJECT-LIST and OBJECT-CROWD.
 
-OBJECT-COMMIT: who sees the marker of a checkpoint finds all that it names, whole.
-OBJECT-VISIBLE: GET, HEAD and LIST show another client at once what was put, overwritten or deleted.
+OBJECT-COMMIT: a client that sees the marker of a checkpoint finds all objects that it names, whole.
+OBJECT-VISIBLE: GET, HEAD and LIST show another client at once every put, overwrite and delete.
 OBJECT-LIST: a listing names every object, once, in order, whatever its key.
 OBJECT-CROWD: many clients that look for a checkpoint at the same moment all find it, and none is turned away.
 """
@@ -52,7 +52,7 @@ def _commit(context: ObjectContext, findings: Findings, directory: str) -> None:
     for name in names:
         context.here.put(name, content(context.seed, name, 1, _BYTES)).needed("an object")
     text = json.dumps(names).encode()
-    # Not raised: its readers say what they see.
+    # Not raised: its readers report what they see.
     answer = context.here.put(f"{directory}/{_MARKER}", text, {"If-None-Match": "*"})
     if not answer:
         findings.wrong(
@@ -157,7 +157,7 @@ def change_to(session: Session, name: str, *, version: int) -> None:
 
 
 def state(session: Session, name: str, *, how: str) -> int:
-    """Return which version of an object is seen: 0 for none, -1 for bytes that are no version."""
+    """Return which version of an object is seen: 0 if it does not exist, -1 for bytes of no version."""
     versions = [version for version, _, _ in _CHANGES if version]
     if how == "GET":
         reply = session.get(name)
@@ -201,7 +201,7 @@ def list_pages(context: ObjectContext, findings: Findings) -> None:
     put_all(here, "", names=shuffled[:half])
     context.other.finish(patience=600.0)
     wanted = sorted(names)
-    # Who writes other objects meanwhile must not move those that are there between pages.
+    # A writer of other objects must not move existing ones between pages.
     context.other.start("visible:keep_writing", "keys/50-meanwhile")
     try:
         for size, of in ((0, "the store's own size"), (_SMALL_PAGE, f"at most {_SMALL_PAGE} keys")):
@@ -224,7 +224,7 @@ def put_all(session: Session, _name: str, *, names: list[str]) -> None:
 
 
 def keep_writing(session: Session, name: str, *, stopped: Callable[[], bool]) -> int:
-    """Put objects until told to stop; return how many."""
+    """Put objects until stopped; return how many."""
     done = 0
     while not stopped():
         session.put(f"{name}-{done:06d}", b"x").needed("an object")
@@ -322,10 +322,10 @@ def crowd(context: ObjectContext, findings: Findings) -> None:
 
 
 def look(session: Session, name: str) -> tuple[list[tuple[str, str]], int, float, int]:
-    """Look for a checkpoint by as many threads as a client has, at once.
+    """Look for a checkpoint with all threads of a client, at once.
 
-    Return what was wrong by LIST, HEAD or GET, how many looks there were, the slowest one's seconds, and how often the
-    store said that it is busy.
+    Return the faults of LIST, HEAD or GET, how many looks there were, the slowest one's seconds, and how often the
+    store answered that it is busy.
     """
     before = session.times_busy()
     expected = sorted([f"{name}/{_MARKER}", *(f"{name}/shard-{number}" for number in range(_SHARDS))])
@@ -343,7 +343,7 @@ def look(session: Session, name: str) -> tuple[list[tuple[str, str]], int, float
 
 
 def _fault(session: Session, name: str, how: str, expected: list[str]) -> str:
-    """Return in words what is wrong with what is seen of a checkpoint, empty where nothing is."""
+    """Return the fault of the visible part of a checkpoint in words, empty if it is right."""
     marker, text = f"{name}/{_MARKER}", _names_of_shards()
     if how == "LIST":
         try:

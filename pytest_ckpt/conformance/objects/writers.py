@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _RACES = 100
 _ABSENT = {"If-None-Match": "*"}
-# A store that cannot decide at once may have the loser ask again.
+# A store that cannot decide at once may make the loser try again.
 _LOST = (409, 412)
 _HERE, _THERE = "this client", "the second client"
 
@@ -103,7 +103,7 @@ def racers(session: Session, name: str, *, who: str, how: How, condition: dict[s
 
 
 def write(session: Session, name: str, data: bytes, how: How, condition: dict[str, str]) -> Reply:
-    """Write an object in one of both ways; what loses leaves no upload."""
+    """Write an object in one of both ways; the loser leaves no upload."""
     if how == "put":
         return session.put(name, data, condition)
     upload = session.begin(name)
@@ -169,7 +169,7 @@ def overwrite(context: ObjectContext, findings: Findings) -> None:
 
 
 def put_versions(session: Session, name: str, *, first: int) -> None:
-    """Have all threads put an object at once, each a version of its own."""
+    """Put an object with all threads at once, each a different version."""
     data = [content(session.seed, name, first + number, _BYTES) for number in range(AT_ONCE)]
     for answer in session.together(lambda number: session.put(name, data[number])):
         answer.needed("an object")

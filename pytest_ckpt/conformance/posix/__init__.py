@@ -1,1 +1,1 @@
-"""Checks of a mounted file system, each in a process of its own."""
+"""Checks of a mounted file system, each in a separate process."""

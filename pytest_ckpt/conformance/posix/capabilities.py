@@ -1,4 +1,4 @@
-"""CAPABILITIES: links, names, times, free space and locks, and what some file systems have besides."""
+"""CAPABILITIES: links, names, times, free space and locks, and optional features of file systems."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ class _WrongAnswerError(Exception):
 
 
 def extras(context: CheckContext, findings: Findings) -> None:
-    """Try extended attributes, reserving and giving back space, clones and files without a name.
+    """Try extended attributes, reserving and freeing space, clones and files without a name.
 
-    Any of them may be missing, and is reported; what is there must be right.
+    Any of them may be missing, and is reported; an available one must work.
     """
     path = context.directory / "extras"
     for name, attempt in {
@@ -153,7 +153,7 @@ def _symbolic(findings: Findings, directory: Path, contents: dict[str, bytes]) -
     link.symlink_to("first")
     _expect(findings, link, "text of the link", str(link.readlink()), "first")
     _leads_to(findings, link, contents["first"])
-    # As Lightning does with last.ckpt: to whatever is newest, without a moment in which there is none.
+    # As Lightning does with last.ckpt: to whatever is newest, without a moment in which it does not exist.
     beside = directory / "last.new"
     beside.symlink_to(directory / "second")
     beside.replace(link)
@@ -316,7 +316,7 @@ _PAIRS = 50
 _APART_SECONDS = 0.01
 _SKEW_SECONDS = 1.0
 _SPACE_BYTES = 1 << 30
-# Others work on the same storage meanwhile: less would not stand out.
+# Others use the same storage meanwhile: a smaller file would not stand out.
 _MINIMUM_BYTES = 64 << 20
 _PIECE_BYTES = 8 << 20
 _ATTEMPTS = 3
@@ -360,10 +360,10 @@ def mtime(context: CheckContext, findings: Findings) -> None:
 
 
 def statfs(context: CheckContext, findings: Findings) -> None:
-    """Write files that no compression makes smaller and wait until the free space has fallen by at least half of it.
+    """Write files that compression cannot make smaller and wait until the free space has fallen by at least half of it.
 
-    Others write and remove meanwhile, and some storage tells its free space late: up to three files are written, and
-    the fall since before any of them counts.
+    Others write and remove meanwhile, and some storage reports its free space late: up to three files are written, and
+    the decrease since before any of them counts.
     """
     patience = min(BY_NAME["CAPABILITIES.statfs"].limit or 0.0, context.space_seconds)
     size = context.count(_SPACE_BYTES, minimum=_MINIMUM_BYTES)

@@ -25,7 +25,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class Calls:
-    """Remembers the call that is being made, for the words about its failure, and passes it on to be told."""
+    """Remembers the present call, for the words about its failure, and reports it."""
 
     def __init__(self, tell: Callable[[str, str], None]) -> None:
         self._tell = tell
@@ -71,7 +71,7 @@ class Checkpoint:
         return {f"shard-{index}": (self.seed, "checkpoint", self.number, index) for index in range(self.files)}
 
     def contents(self) -> dict[str, bytes]:
-        """Return {file name: what it holds}."""
+        """Return {file name: its content}."""
         return {name: random_bytes(self.file_bytes, *words) for name, words in self.made_from().items()}
 
     def save(self, directory: Path, doing: Doing) -> None:
@@ -87,9 +87,9 @@ class Checkpoint:
         sync_directory(directory, doing)
 
     def wrongs(self, directory: Path, doing: Doing) -> list[CheckpointFault]:
-        """Return what is wrong with the committed checkpoint, read past the caches; nothing when it is bit-exact.
+        """Return the fault of the committed checkpoint, read past the caches; empty if it is bit-exact.
 
-        The files are read before the directory is listed: a listing makes some clients update what they remember.
+        The files are read before the directory is listed: a listing makes some clients update their cached facts.
         """
         found = [wrong_bytes(directory / self.name / name, data, doing) for name, data in self.contents().items()]
         wrongs = [wrong for wrong in found if wrong]
@@ -108,7 +108,7 @@ class Checkpoint:
 
 
 def saved_right(findings: Findings, checkpoint: Checkpoint, directory: Path, doing: Doing, when: str) -> bool:
-    """Note what is wrong with a checkpoint to which nothing has happened since it was saved; return if nothing is."""
+    """Note the fault of a checkpoint that was not touched since it was saved; return whether it is right."""
     wrongs = checkpoint.wrongs(directory, doing)
     for wrong in wrongs:
         findings.wrong(
@@ -147,7 +147,7 @@ def write_durably(
 
 
 def write_all(descriptor: int, data: bytes, piece_bytes: int = _PIECE_BYTES) -> None:
-    """Write all bytes, in pieces, going on where the target took fewer than it was given."""
+    """Write all bytes, in pieces, and continue after a write that the target took only in part."""
     view = memoryview(data)
     done = 0
     while done < len(view):
@@ -180,7 +180,7 @@ def wrong_bytes(path: Path, data: bytes, doing: Doing) -> CheckpointFault | None
 
 
 def read_past_caches(path: Path) -> bytes:
-    """Return what the target has: read with O_DIRECT, or where it refuses that, after its pages left the page cache."""
+    """Return the target's bytes: read with O_DIRECT, or if it refuses that, after its pages left the page cache."""
     try:
         return _read_direct(path)
     except OSError as error:
@@ -192,7 +192,7 @@ def read_past_caches(path: Path) -> bytes:
 
 
 def _read_direct(path: Path) -> bytes:
-    # A mapping of its own begins at a page: O_DIRECT wants aligned memory.
+    # An anonymous mapping begins at a page: O_DIRECT needs aligned memory.
     with opened(path, os.O_RDONLY | os.O_DIRECT) as descriptor, mmap.mmap(-1, _PIECE_BYTES) as buffer:
         read = bytearray()
         while True:
@@ -210,7 +210,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def missing(path: Path) -> CheckpointFault:
-    """Return the words for a name that should be there, with what is there beside it."""
+    """Return the words for a missing name, with the names that exist."""
     beside = names_in(path.parent) if path.parent.is_dir() else []
     names = ", ".join(beside[:8]) + (" …" if len(beside) > 8 else "") or "nothing"
     return CheckpointFault(

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.conformance.context import CheckContext, Findings
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""How a volume or a quota says that it has no space."""
+"""The errors by which a volume or a quota reports that it is full."""
 
 PIECE_BYTES = 1 << 20
 # More free space than this is not filled: it would take too long, and is hardly meant to be.
@@ -93,7 +93,7 @@ def leave_room(directory: Path, room: int, free: int, calls: Calls) -> None:
 
 
 def _take_space(path: Path, free: int, calls: Calls) -> None:
-    """Make a file as large as the volume lets it become: by fallocate, where there is none by writing."""
+    """Make a file as large as the volume allows: by fallocate, or if that is not supported by writing."""
     calls("open", path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
@@ -110,7 +110,7 @@ def _take_space(path: Path, free: int, calls: Calls) -> None:
         os.lseek(descriptor, 0, os.SEEK_END)
         _write_until_full(descriptor, free + free // 4, calls, path)
     finally:
-        # NFS says here that there was no space.
+        # NFS reports a full volume here.
         with contextlib.suppress(OSError):
             os.close(descriptor)
 
@@ -139,16 +139,16 @@ def _write_until_full(descriptor: int, maximum_bytes: int, calls: Calls, path: P
 
 
 def _fallocate(descriptor: int, offset: int, length: int) -> int:
-    """Return 0, or the error's number. The C library would write the bytes itself where the target cannot."""
+    """Return 0, or the error's number. The C library would write the bytes itself if the target cannot."""
     done = _LIBC.fallocate(descriptor, 0, ctypes.c_long(offset), ctypes.c_long(length))
     return ctypes.get_errno() if done else 0
 
 
 def remove(path: Path, calls: Calls) -> None:
-    """Remove a file or a directory with all in it.
+    """Remove a file or a directory with its content.
 
-    A client of NFS keeps a file that is deleted under another name for as long as somebody has it open, and be it one
-    whose process is just ending: so a directory that is not empty is tried again for a while.
+    A client of NFS keeps a deleted file under another name as long as a process has it open, even a process that is
+    just ending: so the removal of a directory that is not empty is repeated for a while.
     """
     calls("remove", path)
     if not path.is_dir():
@@ -210,7 +210,7 @@ def note_refusal(findings: Findings, error: OSError, calls: Calls, expected: str
 
 
 def note_missing(findings: Findings, where: str, when: str, seen: str) -> None:
-    """Note that bytes are not there for which every call had said success."""
+    """Note that bytes are missing for which every call had reported success."""
     findings.wrong(
         "acknowledged bytes are not there",
         where=f"{where}, {when}",
@@ -256,7 +256,7 @@ def acknowledged(context: CheckContext, findings: Findings) -> None:
 
 
 def fill(context: CheckContext, findings: Findings) -> None:
-    """Fill a volume with files; those that got through without an error must be there, the next one must not."""
+    """Fill a volume with files; those without an error must exist, the next one must not."""
     directory, free = small_directory(context)
     calls = Calls(context.tell)
     chance = random.Random(context.seed)
@@ -352,7 +352,7 @@ def mid_save(context: CheckContext, findings: Findings) -> None:
         for wrong in wrongs:
             note_missing(findings, wrong.where, "saved after space was given back", wrong.seen)
         if wrongs:
-            # Nothing that comes after it could be told from this.
+            # Any later fault would be indistinguishable from this one.
             return
         remove(directory / kept.name, calls)
         kept = after
@@ -367,7 +367,7 @@ _POINTER, _NEXT_POINTER = "latest", "latest.tmp"
 
 @dataclass(slots=True)
 class _Commit:
-    """One checkpoint on its way to being the newest, phase by phase; the last of its files stands for metadata.
+    """One checkpoint on its way to being the newest, phase by phase; the last of its files represents metadata.
 
     The pointer is replaced by rename, or overwritten ``in_place`` with a text of the same length.
     """
@@ -467,7 +467,7 @@ def each_phase(context: CheckContext, findings: Findings) -> None:
 
 
 def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
-    """Save with all space taken before a phase; return the error that ended it, None where it got through."""
+    """Save with all space taken before a phase; return the error that ended it, None if it succeeded."""
     for name, do in commit.phases.items():
         if name == phase:
             # Some of the data fit: the refusal comes in the middle of them.
@@ -480,7 +480,7 @@ def _without_space(commit: _Commit, phase: str, free: int) -> OSError | None:
 
 
 def _look(findings: Findings, kept: _Commit | None, commit: _Commit, when: str, *, refused: bool = False) -> None:
-    """Hold what is on the volume against what calls have said: the checkpoint before, the new one, the pointer."""
+    """Compare the volume with the results of the calls: the previous checkpoint, the new one, the pointer."""
     directory, calls = commit.directory, commit.calls
     for wrong in kept.checkpoint.wrongs(directory, calls) if kept else ():
         findings.wrong(

@@ -94,7 +94,7 @@ def coherent(context: CheckContext, findings: Findings) -> None:
         content[at : at + length] = random_bytes(length, context.seed, path.name, "buffered")
         with opened(path, os.O_WRONLY) as buffered:
             os.pwrite(buffered, content[at : at + length], at)
-            # The descriptor is still open and nothing was synced: the direct reader must see it all the same.
+            # The descriptor is still open and not synced: the direct reader must see all bytes nevertheless.
             _both_see(
                 findings, path, content, older, f"after {length:,} bytes at byte {at:,} were overwritten buffered"
             )
@@ -136,7 +136,7 @@ def _part(chance: random.Random, bulk: int) -> tuple[int, int]:
 
 
 def _write(descriptor: int, data: bytes | bytearray, offset: int) -> None:
-    """Write from memory that is aligned to a page, as O_DIRECT asks for."""
+    """Write from memory that is aligned to a page, as O_DIRECT needs it."""
     with mmap.mmap(-1, len(data)) as memory:
         memory[:] = bytes(data)
         done = 0
@@ -174,7 +174,7 @@ _STEP_BYTES = 64 << 10
 
 
 def map_private(context: CheckContext, findings: Findings) -> None:
-    """Read files through private mappings in processes of their own; what is changed there stays out of the file."""
+    """Read files through private mappings in separate processes; changes of a mapping do not reach the file."""
     files = _mapped_files(context)
     _judge_readers(
         context, findings, files, [_reader(files, context.seed + n, mmap.ACCESS_COPY) for n in range(2)], changing=True
@@ -200,7 +200,7 @@ def map_shared(context: CheckContext, findings: Findings) -> None:
 
 
 def _mapped_files(context: CheckContext) -> dict[Path, bytes]:
-    """Write the files and ask the kernel to forget their pages, so that the mappings' faults go to storage."""
+    """Write the files and request the kernel to drop their pages, so that the mappings' faults go to storage."""
     made = {}
     for number in range(_FILES):
         path = context.directory / f"mapped-{number}"
@@ -214,7 +214,7 @@ def _mapped_files(context: CheckContext) -> dict[Path, bytes]:
 
 
 def _reader(files: Mapping[Path, bytes], seed: int, access: int) -> Callable[[WorkerChannel], list[list[str]]]:
-    """Return what a worker does: touch every page of each file in an order of its own and tell what was wrong."""
+    """Return a worker's function: touch every page of each file in a separate order and report the faults."""
 
     def read(talk: WorkerChannel) -> list[list[str]]:
         wrong = []
@@ -261,7 +261,8 @@ def _judge_readers(
 ) -> None:
     context.tell("mmap", str(context.directory))
     with working(readers) as workers:
-        # Nobody changes a mapping while another still reads: what reached the file is told there, not in its readers.
+        # A mapping is not changed while another process still reads: a change of the file is found there, not in its
+        # readers.
         if changing:
             all_said(workers, "read", context.tell)
             for worker in workers:

@@ -52,15 +52,15 @@ def _two_clients(context: CheckContext) -> Iterator[_Racers]:
 def _race(
     racers: _Racers, names: list[str], action: str, details: Callable[[str], dict[str, Any]]
 ) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """Have all do the same to the same names, some at once; yield those names and what each racer answers.
+    """Let all racers do the same to the same names, some at once; yield those names and the answer of each racer.
 
-    ``details`` returns what a racer of that name is told beside the names.
+    ``details`` returns the details for a racer of that name in addition to the names.
     """
     for racer, directory in racers:
         racer.sees(directory)  # So it has started: who is late does not race.
     for first in range(0, len(names), _AT_ONCE):
         some = names[first : first + _AT_ONCE]
-        # In turn, each is the first to be told.
+        # In turn, each is the first to receive the request.
         racers = racers[1:] + racers[:1]
         for racer, directory in racers:
             racer.start(action, directory, names=some, **details(racer.name))
@@ -213,7 +213,7 @@ def _judge_winners(context: CheckContext, findings: Findings, name: str, winners
 
 
 def _winner_in(path: Path) -> str:
-    """Return the words in a file; none if this client does not find the name yet, which is STALE's subject."""
+    """Return the words in a file; empty if this client does not find the name yet, which is STALE's subject."""
     try:
         return read_file(path).decode(errors="replace")
     except FileNotFoundError:
@@ -221,7 +221,7 @@ def _winner_in(path: Path) -> str:
 
 
 def create_names(path: str, *, names: list[str], who: str) -> dict[str, Any]:
-    """Try to create each name; write into those that were won who did."""
+    """Try to create each name; write the racer's name into those that were won."""
     won, errors = [], {}
     for name in names:
         try:

@@ -1,10 +1,10 @@
 """SPARSE, CLONE-FRESH and LARGE: files with holes.
 
 SPARSE: files that are not written from front to back, and not by one writer.
-CLONE-FRESH: a file is copied as soon as it was written; the copy holds every byte (OpenZFS issue 15526). Tools that
-copy ask the file system where a file has data (cp), or have it copy or clone the bytes itself. A file system that
-answers from what it has stored, and not from what was written, makes a copy of zeros and reports no error.
-LARGE: offsets at which 32 bits, signed or not, of bytes or of sectors, run out.
+CLONE-FRESH: a file is copied right after it was written; the copy contains every byte (OpenZFS issue 15526). Copy tools
+request from the file system where a file has data (cp), or let it copy or clone the bytes itself. A file system that
+answers from its stored state, and not from its pending writes, makes a copy of zeros and reports no error.
+LARGE: offsets at which 32 bits, signed or not, of bytes or of sectors, overflow.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _fine(findings: Findings, ends: Iterable[WorkerEnd]) -> None:
 
 _TRIALS = 240
 _READ_BYTES = 1 << 20
-# The parts of a file that are written, in bytes; what lies between them is a hole.
+# The parts of a file that are written, in bytes; between them are holes.
 _SHAPES: tuple[tuple[tuple[int, int], ...], ...] = (
     ((0, 100),),
     ((0, 65_536),),
@@ -287,7 +287,7 @@ _WAYS: dict[str, Callable[[int, int], None]] = {
 
 _GIB, _TIB = 1 << 30, 1 << 40
 _BOUNDARIES = (("2 GiB", 2 * _GIB), ("4 GiB", 4 * _GIB), ("2 TiB", 2 * _TIB), ("8 TiB", 8 * _TIB))
-# A limit that is told is a fact, unless no single file of a large model fits below it.
+# A reported limit is a fact, unless no single file of a large model fits below it.
 _MINIMUM_BYTES = _TIB
 _PIECE_BYTES = 64 << 10
 # The piece that crosses the boundary begins so far before it: inside of a page and of a sector.
@@ -296,7 +296,7 @@ _AROUND_BYTES = 256 << 10
 
 
 def large_offsets(context: CheckContext, findings: Findings) -> None:
-    """Write a sparse file's head and pieces before, across and behind each boundary; read them and its size back."""
+    """Write a sparse file's head and pieces before, across and after each boundary; read them and its size back."""
     _need_large_files_of_this_process()
     for name, boundary in _BOUNDARIES:
         path = context.directory / f"large-{name.replace(' ', '-')}"
@@ -309,7 +309,7 @@ def large_offsets(context: CheckContext, findings: Findings) -> None:
 
 
 def _need_large_files_of_this_process() -> None:
-    """Raise NotRun if this process may not write such files: the kernel's EFBIG would say nothing of the storage."""
+    """Raise NotRun if this process may not write such files: the kernel's EFBIG would not come from the storage."""
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     largest = _size(_BOUNDARIES[-1][1])
     if limit != resource.RLIM_INFINITY and limit < largest:
@@ -394,7 +394,7 @@ def _look_around(
     context: CheckContext, findings: Findings, path: Path, boundary: int, size: int, pieces: dict[int, bytes]
 ) -> int:
     with opened(path, os.O_RDONLY) as descriptor:
-        # Where the boundary's offsets come out again if their upper bits are lost: behind the head there is a hole.
+        # The place of the boundary's offsets without their upper bits: after the head there is a hole.
         for start, length in ((0, 4 * _AROUND_BYTES), (boundary - 2 * _AROUND_BYTES, 4 * _AROUND_BYTES)):
             context.tell("read", f"{path} at byte {start:,}")
             expected = bytearray(length)
@@ -402,7 +402,7 @@ def _look_around(
                 if start <= at < start + length:
                     expected[at - start : at - start + len(piece)] = piece
             _note_wrapped(findings, read_at(descriptor, start, length), bytes(expected), path, start, pieces)
-        # The sizes come last: some clients update what they remember of a file only when they are asked for its size.
+        # The sizes come last: some clients update their cached facts of a file only on a request for its size.
         status = path.stat()
         for found, what in ((status.st_size, "stat"), (os.lseek(descriptor, 0, os.SEEK_END), "a seek to the end")):
             if found != size:
@@ -415,14 +415,14 @@ def _look_around(
 def _note_wrapped(
     findings: Findings, seen: bytes, expected: bytes, path: Path, start: int, pieces: dict[int, bytes]
 ) -> None:
-    """Note what is wrong; bytes of another offset that stand here are told as a wrapped offset."""
+    """Note the fault; bytes of another offset at this place are reported as a wrapped offset."""
     found = difference(seen, expected, offset=start)
     if not found:
         return
     here = seen[found.at : found.at + 16]
     for at, piece in pieces.items():
         inside = piece.find(here) if any(here) else -1
-        # Bits of the offset are lost, so it is far from where it belongs.
+        # Bits of the offset are lost, so it is far from its place.
         if inside >= 0 and at + inside - (start + found.at) >= _BOUNDARIES[0][1] // 2:
             findings.wrong(
                 "wrapped offset",

@@ -1,10 +1,10 @@
 """Credentials, region and endpoint of a store, and how a request to it is signed. Here: S3.
 
-The environment is read here. Profile files and roles of a machine are left to botocore, which takes 40 MB of memory and
+The environment is read here. Profile files and roles of a machine are read by botocore, which takes 40 MB of memory and
 is imported only if the environment has no keys. Credentials stay in this process.
 
-Source of the signature: AWS, "Authenticating Requests (AWS Signature Version 4)" for S3, with the bytes of a body left
-out of what is signed; the test has the example of AWS.
+Source of the signature: AWS, "Authenticating Requests (AWS Signature Version 4)" for S3, with an unsigned payload; the
+test has the example of AWS.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from pytest_ckpt.targets.objects.errors import of_credentials
 from pytest_ckpt.targets.objects.keys import BucketPrefix
 
 ANY_REGION = "us-east-1"
-"""That of a store without regions: it is part of what is signed."""
+"""The region of a store without regions: it is part of the signature."""
 
 
 class NoCredentialsError(Exception):
-    """Neither the environment nor a profile nor a role has keys; or what a profile says cannot be used."""
+    """Neither the environment nor a profile nor a role has keys; or the profile cannot be used."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -42,7 +42,8 @@ class Keys:
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Identity:
-    """Who asks, where: ``keys`` returns those of now, since those of a role end. ``endpoint`` empty: AWS's own."""
+    """The client's identity and endpoint: ``keys`` returns the present keys, since those of a role expire. ``endpoint``
+    empty: AWS's own."""
 
     keys: Callable[[], Keys]
     region: str
@@ -50,9 +51,9 @@ class Identity:
 
 
 def find_identity(access: Access) -> Identity:
-    """Return who asks. Raises NoCredentialsError."""
+    """Return the client's identity. Raises NoCredentialsError."""
     if access.embedded:
-        # That server asks nobody who he is.
+        # That server does not authenticate.
         own = Keys(access_key="embedded", secret_key="embedded")
         return Identity(keys=lambda: own, region=ANY_REGION, endpoint=access.endpoints[0])
     environment = os.environ
@@ -145,7 +146,7 @@ def signed(
     return sent
 
 
-# A larger body carries a checksum of ours, and is no part of what is signed.
+# A larger body carries our own checksum, and is not part of the signature.
 _SMALL_BYTES = 1 << 20
 
 
@@ -162,7 +163,7 @@ class Endpoint:
 
 
 class Dialect(Protocol):
-    """The endpoints of a store, and how requests are signed for it; ``region`` is empty where there are none."""
+    """The endpoints of a store, and how requests are signed for it; ``region`` is empty if it has no regions."""
 
     region: str
     endpoints: tuple[Endpoint, ...]
@@ -183,7 +184,7 @@ class Dialect(Protocol):
 
 
 class PathOfKey:
-    """A path is that of an endpoint and a key as they are written."""
+    """Return the path of an endpoint and a key as they are written."""
 
     def path(self, root: str, key: str) -> str:
         """Return the path of a request, encoded."""
@@ -191,7 +192,7 @@ class PathOfKey:
 
 
 class DialectOfS3(PathOfKey):
-    """AWS Signature Version 4. Raises StoreError where nothing has keys."""
+    """AWS Signature Version 4. Raises StoreError if there are no keys."""
 
     def __init__(self, place: BucketPrefix, access: Access) -> None:
         try:

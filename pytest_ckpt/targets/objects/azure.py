@@ -41,9 +41,9 @@ _NAMED = (
 def authorization(
     method: str, path: str, query: str, headers: Mapping[str, str], body_bytes: int, *, account: str, key: str
 ) -> str:
-    """Return the header by which a request says who sends it; path and query are encoded, ``key`` is in base64.
+    """Return the header that authenticates a request; path and query are encoded, ``key`` is in base64.
 
-    Raises ValueError for a key that is none.
+    Raises ValueError for an invalid key.
     """
     sent = {name.lower(): " ".join(value.split()) for name, value in headers.items()}
     sent["content-length"] = str(body_bytes) if body_bytes else ""
@@ -65,7 +65,7 @@ _LACKS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Account:
-    """Who asks: an account with its key, in base64, or with a token (SAS); ``endpoint`` empty: Azure's own."""
+    """The client's identity: an account with a key in base64 or a token (SAS); ``endpoint`` empty: Azure's own."""
 
     name: str
     key: str = ""
@@ -74,7 +74,7 @@ class Account:
 
 
 def find_account(environment: Mapping[str, str]) -> Account:
-    """Return who asks. Raises NoCredentialsError."""
+    """Return the client's identity. Raises NoCredentialsError."""
     pairs = (part.partition("=") for part in environment.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";"))
     words = {name.strip(): value.strip() for name, _, value in pairs}
     found = environment.get
@@ -89,7 +89,7 @@ def find_account(environment: Mapping[str, str]) -> Account:
 
 
 class DialectOfAzure(PathOfKey):
-    """Requests of one account, signed by its key, or sent with its token. Raises StoreError where there is neither."""
+    """Requests of one account, signed with its key, or sent with its token. Raises StoreError if there is neither."""
 
     region = ""
 
@@ -188,7 +188,7 @@ class AzureAdapter(S3Adapter):
         return _parsed(answer, place), answer.headers
 
     def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
-        """Say of soft deletion what S3 says of versions. Versions themselves show in no request of this kind."""
+        """Report soft deletion in the form of S3's versions. Versions themselves show in no request of this kind."""
         query = [("restype", "service"), ("comp", "properties")]
         page = _parsed(self._wire.ask(what, "GET", place, query=query), place)
         kept = [fields_in(part).get("Enabled") for part in page if local_name(part) == "DeleteRetentionPolicy"]
@@ -247,7 +247,7 @@ class AzureAdapter(S3Adapter):
         return answer_of(element("CompleteMultipartUploadResult", ETag=answer.headers.get("etag", "")), answer.headers)
 
     def _abort(self, what: str, place: str, key: str, upload: str) -> None:
-        """Forget the blocks of a blob that there is not yet; those of one that there is go with its next change."""
+        """Forget the blocks of a blob that does not exist yet; those of an existing one go with its next change."""
         del upload  # all blocks of a blob go together
         none = _list_of_blocks(())
         sent = {"if-none-match": "*", MD5: md5_of({}, none)}
@@ -319,5 +319,5 @@ def _children(page: ET.Element, name: str) -> list[ET.Element]:
 
 
 def _name(blob: ET.Element) -> str:
-    """Return the name of a blob; one that XML cannot hold stays encoded as in a URL: no run has such names."""
+    """Return the name of a blob; one that XML cannot represent stays URL-encoded: no run has such names."""
     return fields_in(blob).get("Name", "")

@@ -33,10 +33,10 @@ WAY = "by requests over the network: the client keeps no cache"
 
 
 class ObjectSink:
-    """An object of ``size`` bytes; None: only `write` is used, which sends a part when it has one.
+    """An object of ``size`` bytes; None: only `write` is used, which sends a part when it has a full one.
 
-    What is given to `write_at` is sent from the caller's memory. `finish` ends the upload and compares what the store
-    then says of the object with what was sent.
+    `write_at` sends from the caller's memory. `finish` ends the upload and compares the object in the store with the
+    sent bytes.
     """
 
     alignment = 1
@@ -63,7 +63,7 @@ class ObjectSink:
         return self._part_bytes
 
     def write(self, data: Buffer) -> int:
-        """Send whole parts of ``data``, together with what was left of the last one; keep the rest."""
+        """Send whole parts of ``data``, together with the rest of the last call; keep the new rest."""
         view = memoryview(data).cast("B")
         step, done = self._part_bytes, 0
         while len(self._rest) + len(view) - done >= step:
@@ -81,7 +81,7 @@ class ObjectSink:
         return len(view)
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Send one part, or the whole object where it has one only."""
+        """Send one part, or the whole object if it has only one."""
         view = memoryview(data).cast("B")
         number, into = divmod(offset, self._part_bytes)
         is_last = offset + len(view) == self._size
@@ -90,7 +90,7 @@ class ObjectSink:
         self._send(number + 1, view, is_complete=is_last and not number)
 
     def finish(self) -> Entry:
-        """End the object; return what the store then acknowledges of it. Raises OSError where that is not all."""
+        """End the object; return the bytes that the store acknowledges. Raises OSError if they are not all."""
         with self._phases.phase("fsync", self._name):
             if self._rest or not self._sent:
                 with memoryview(self._rest) as part:
@@ -101,7 +101,7 @@ class ObjectSink:
                 self._name, [(n, count) for n, count, _, _ in listed], self._size, self._part_bytes
             )
             if self._upload:
-                # Where the answer to it was lost, there is no such upload any more: what the store has then decides.
+                # If the answer to it was lost, the upload no longer exists: the object in the store then decides.
                 with contextlib.suppress(FileNotFoundError):
                     self._bucket.end_upload(self._key, self._upload, [(n, etag, crc) for n, _, etag, crc in listed])
             checksums = [crc for _, _, _, crc in listed]
@@ -174,7 +174,7 @@ class ObjectsDraft(DraftWithoutPaths):
         return self._sinks[name]
 
     def place(self) -> ObjectPlace:
-        """Return where a library that writes itself puts this draft's objects."""
+        """Return the place of this draft's objects for a library that writes them itself."""
         return library_place(self._bucket, self._key)
 
     def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
@@ -182,7 +182,7 @@ class ObjectsDraft(DraftWithoutPaths):
         return in_our_words(error, library, what, place)
 
     def adopt(self, names: Collection[str]) -> None:
-        """Take objects that a library put there as this draft's own: ask the store what it has of each."""
+        """Take objects that a library put there as this draft's own, with the facts of each from the store."""
         self._adopted += names
         for name in names:
             with self._phases.phase("fsync", name):
@@ -190,7 +190,7 @@ class ObjectsDraft(DraftWithoutPaths):
             self._finished.append(Entry(name=name, bytes=seen.bytes, checksum=f"etag:{seen.etag}"))
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Say what the store has acknowledged; there are no directories."""
+        """Return the store's acknowledgements; there are no directories."""
         proof = DurabilityProof(
             files_attempted=len(self._sinks) + len(self._adopted),
             files_returned=len(self._finished),
@@ -216,15 +216,15 @@ class ObjectsDraft(DraftWithoutPaths):
 
 
 def marker_text(entries: Sequence[Entry]) -> bytes:
-    """Return what a marker holds: every object of the checkpoint, with its bytes and what the store acknowledged."""
+    """Return the content of a marker: every object of the checkpoint, its bytes and the store's acknowledgement."""
     objects = [{"name": e.name, "bytes": e.bytes, "checksum": e.checksum} for e in sorted(entries, key=_name)]
     return json.dumps({"objects": objects}, indent=1).encode() + b"\n"
 
 
 class ObjectsCommitted:
-    """The objects that a marker names, read in the phases of whoever opened them. The marker is read once.
+    """The objects that a marker names, read in the phases of the caller that opened them. The marker is read once.
 
-    Where a library commits by an object of its own, ``commit``, that names none: all that lie beside it are meant.
+    A library's own commit object, ``commit``, names no objects: it stands for all objects next to it.
     """
 
     def __init__(self, bucket: Bucket, key: str, phases: Phases, commit: str = "") -> None:
@@ -232,7 +232,7 @@ class ObjectsCommitted:
         self._entries: tuple[Entry, ...] | None = None
 
     def entries(self) -> Sequence[Entry]:
-        """Return what the marker names. Raises FileNotFoundError where there is no marker."""
+        """Return the objects that the marker names. Raises FileNotFoundError if there is no marker."""
         if self._entries is None and self._commit:
             with self._phases.phase("open", self._commit):
                 self._bucket.head(f"{self._key}/{self._commit}")
@@ -265,7 +265,7 @@ class ObjectsCommitted:
         return SourceFile(self.source(name))
 
     def place(self) -> ObjectPlace:
-        """Return where a library that reads by itself finds the objects."""
+        """Return the place of the objects for a library that reads them itself."""
         return library_place(self._bucket, self._key)
 
     def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
@@ -281,7 +281,7 @@ class ObjectsCommitted:
         return found
 
     def local_path(self, name: str) -> str | None:
-        """There are no paths."""
+        """A bucket has no paths."""
         return None
 
 

@@ -70,11 +70,11 @@ ALGORITHMS: Mapping[str, Callable[[], RunningChecksum]] = {
     "x-amz-checksum-sha1": lambda: hashlib.sha1(usedforsecurity=False),
     "x-amz-checksum-sha256": hashlib.sha256,
 }
-"""By the header, in small letters, that says the checksum of a body."""
+"""By the header, in lower case, that carries the checksum of a body."""
 
 
 def checksum(header: str, data: bytes) -> str:
-    """Return the checksum of a body as that header says it."""
+    """Return the checksum of a body in the form of that header."""
     running = ALGORITHMS[header]()
     running.update(data)
     return encoded(running)

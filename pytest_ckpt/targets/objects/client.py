@@ -1,7 +1,7 @@
 """The requests of S3 that a run makes to a bucket.
 
-Every body of data carries its CRC-32, computed here. Errors are StoreErrors: OSErrors with what was done to which
-object, and with what the store said.
+Every body of data carries its CRC-32, computed here. Errors are StoreErrors: OSErrors with the operation, the object,
+and the store's answer.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _NOT_ASKED = "x-amz-checksum-sha1"
 
 
 class S3Requests(Protocol):
-    """Requests of S3 to a store that understands them, or that has them in other words.
+    """S3 requests to a store, directly or through an adapter.
 
-    ``digests`` are the headers by which it can be told the checksum of a body; those of ``kept`` it returns with HEAD.
+    ``digests`` are the headers that may carry the checksum of a body; HEAD returns those of ``kept``.
     """
 
     digests: tuple[str, ...]
@@ -37,7 +37,7 @@ class S3Requests(Protocol):
 
     @property
     def region(self) -> str:
-        """The region by which requests are signed, empty where there is none."""
+        """The region by which requests are signed, empty if there is none."""
 
     @property
     def endpoint(self) -> str:
@@ -73,7 +73,7 @@ class S3Wire(Wire):
 
 
 def open_wire(place: BucketPrefix, access: Access, patience: Patience) -> S3Requests:
-    """Return how requests go to the bucket of a place. Raises StoreError where there are no credentials."""
+    """Return the client for the bucket of a place. Raises StoreError if there are no credentials."""
     if place.scheme == "az":
         from pytest_ckpt.targets.objects.azure import AzureAdapter  # noqa: PLC0415 - where it is asked for
 
@@ -91,7 +91,7 @@ _XML = {"Content-Type": "application/xml"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectState:
-    """What a store says of an object: its bytes, its ETag, and its CRC-32 where it keeps one (without "-parts")."""
+    """A store's facts of an object: its bytes, its ETag, and its CRC-32 if the store keeps one (without "-parts")."""
 
     bytes: int
     etag: str
@@ -132,7 +132,7 @@ class Bucket:
     # --- the bucket ---------------------------------------------------------------------------------------------------
 
     def look(self, prefix: str) -> Answer:
-        """Ask for one key of a listing; return the answer, whose headers say who answers and when."""
+        """List one key; return the answer, whose headers show the server and its time."""
         query = [("list-type", "2"), ("prefix", prefix), ("max-keys", "1")]
         return self._wire.ask("list", "GET", self.place.url, query=query)
 
@@ -142,7 +142,7 @@ class Bucket:
         return fields_of(answer.data).get("Status") == "Enabled"
 
     def versions(self, prefix: str) -> list[Version]:
-        """Return what the bucket keeps of keys that begin with a prefix; nothing where it keeps no versions."""
+        """Return the versions that the bucket keeps of keys with a prefix; empty if it keeps no versions."""
         return [
             Version(key=key, version=version, is_marker=group == "DeleteMarker")
             for page in self._marked("list versions", "versions", prefix, "version-id-marker", "NextVersionIdMarker")
@@ -159,14 +159,14 @@ class Bucket:
     # --- whole objects ------------------------------------------------------------------------------------------------
 
     def put(self, key: str, data: Buffer, *, if_absent: bool = False) -> int:
-        """Write a whole object; return its CRC-32. Raises FileExistsError where it is there and must not be."""
+        """Write a whole object; return its CRC-32. Raises FileExistsError if it exists and must not be replaced."""
         view = memoryview(data).cast("B")
         checksum = parts.crc32(view)
         self._put(key, view, checksum, {"If-None-Match": "*"} if if_absent else {})
         return checksum
 
     def put_version(self, key: str, data: bytes) -> str:
-        """Write a small object; return the name of its version, empty where the store gave none."""
+        """Write a small object; return the name of its version, empty if the store gave none."""
         view = memoryview(data)
         version = self._put(key, view, parts.crc32(view), {}).headers.get("x-amz-version-id", "")
         return "" if version == "null" else version
@@ -176,10 +176,10 @@ class Bucket:
         return self._wire.ask("get", "GET", self.url(key), key=key).data
 
     def head(self, key: str) -> ObjectState:
-        """Return what the store says of an object. Raises FileNotFoundError where there is none."""
+        """Return the store's facts of an object. Raises FileNotFoundError if it does not exist."""
         answer = self._wire.ask("head", "HEAD", self.url(key), key=key, headers={"x-amz-checksum-mode": "ENABLED"})
         etag = answer.headers.get("etag", "").strip('"')
-        # A checksum of all bytes of an object of parts is none that was computed here.
+        # The checksum of an object made of parts was not computed here.
         is_ours = answer.headers.get("x-amz-checksum-type", "COMPOSITE") == "COMPOSITE" or "-" not in etag
         checksum = answer.headers.get("x-amz-checksum-crc32", "").partition("-")[0] if is_ours else ""
         return ObjectState(bytes=int(answer.headers.get("content-length", -1)), etag=etag, crc32=checksum)
@@ -193,9 +193,9 @@ class Bucket:
         return True
 
     def read_into(self, key: str, offset: int, view: memoryview, moved: Callable[[int], None]) -> int:
-        """Read a range of an object until ``view`` is full or the store has no more of it; return the bytes.
+        """Read a range of an object until ``view`` is full or the object ends; return the bytes.
 
-        A connection that breaks in the middle is made again, a few times, and the whole range is asked for again.
+        If a connection breaks in the middle, it is made again, a few times, and the whole range is requested again.
         """
         stop = offset + len(view) - 1
         if not len(view):
@@ -212,7 +212,7 @@ class Bucket:
         return answer.read
 
     def delete(self, key: str, version: str = "") -> None:
-        """Delete an object, or one version of it for ever; one that is not there is no error to S3."""
+        """Delete an object, or permanently one version of it; in S3 a missing object is not an error."""
         query = [("versionId", version)] if version else []
         with contextlib.suppress(FileNotFoundError):
             self._wire.ask("delete", "DELETE", self.url(key), key=key, query=query)
@@ -222,7 +222,7 @@ class Bucket:
         return [text for page in self._list(prefix) for text in _texts(page, "Contents", "Key")]
 
     def directories(self, prefix: str) -> list[str]:
-        """Return what stands between a prefix and the next slash in all keys that have one, with both."""
+        """Return the common prefixes: the keys' text between a prefix and the next slash, with both."""
         return [text for page in self._list(prefix, "/") for text in _texts(page, "CommonPrefixes", "Prefix")]
 
     # --- objects of parts ---------------------------------------------------------------------------------------------
@@ -275,7 +275,7 @@ class Bucket:
             pair
             for page in self._marked("list uploads", "uploads", prefix, "upload-id-marker", "NextUploadIdMarker")
             for pair in zip(_texts(page, "Upload", "Key"), _texts(page, "Upload", "UploadId"), strict=True)
-            # Some stores list those of the whole bucket.
+            # Some stores list the uploads of the whole bucket.
             if pair[0].startswith(prefix)
         ]
 
@@ -293,7 +293,7 @@ class Bucket:
         return self._wire.ask("put", "PUT", self.url(key), key=key, headers=_checked(checksum) | condition, body=view)
 
     def _marked(self, what: str, word: str, prefix: str, asked: str, told: str) -> Iterator[ET.Element]:
-        """Yield the pages of a listing that goes on behind a key and a name of what belongs to it."""
+        """Yield the pages of a listing, each continued after a key and a second name."""
         marker: list[tuple[str, str]] = []
         while True:
             query = [(word, ""), ("prefix", prefix), *marker]

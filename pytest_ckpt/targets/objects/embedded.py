@@ -1,4 +1,4 @@
-"""A server of S3 on this host for a first run, in a process of its own that ends with the one that began it."""
+"""An S3 server on this host for a first run, in a separate process that ends with the one that started it."""
 
 from __future__ import annotations
 

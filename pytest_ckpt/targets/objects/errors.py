@@ -82,9 +82,9 @@ _REMEDIES = {
 
 
 class StoreError(OSError):
-    """What a store answered, or that it did not.
+    """A store's error answer, or a missing answer.
 
-    ``code`` is its own word for it, empty where it gave none; ``may_pass``: the same request may be answered later.
+    ``code`` is the store's own error code, empty if it gave none; ``may_pass``: the same request may succeed later.
     """
 
     code = ""
@@ -100,7 +100,7 @@ class StoreError(OSError):
 
 
 class StoreFileNotFoundError(StoreError, FileNotFoundError):
-    """There is no such object, upload or bucket."""
+    """The object, upload or bucket does not exist."""
 
 
 class StoreFileExistsError(StoreError, FileExistsError):
@@ -117,12 +117,12 @@ class CutError(http.client.HTTPException):
 
 
 def is_cut(error: Exception) -> bool:
-    """Return whether an error says that a connection ended."""
+    """Return whether an error means that a connection ended."""
     return isinstance(error, ConnectionError | http.client.HTTPException) or type(error).__name__ in _TLS_CUT
 
 
 def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[str] = ()) -> StoreError:
-    """Return what a store answered as an error; what is ``hidden``, such as the keys of who asked, is no part of it."""
+    """Return a store's answer as an error; texts in ``hidden``, such as the client's keys, are left out."""
     found = fields_of(data)
     code, message = found.get("Code", ""), found.get("Message", "")
     for secret in filter(None, hidden):
@@ -156,9 +156,9 @@ def of_connection(error: Exception, what: str, place: str) -> StoreError:
 
 
 def of_library(library: str, status: int, code: str, kind: str, number: int, what: str, place: str) -> StoreError:
-    """Return what a library of others met at a store: with the status and a code that are known, or the ``kind`` of it.
+    """Return a third-party library's error at a store: with a known status and code, or its ``kind``.
 
-    ``number`` is its errno where neither says one. What the library writes of it may repeat anybody's identity.
+    ``number`` is its errno if it has neither. The library's own text may contain someone's identity.
     """
     known = code if code in _CODES or code in _REMEDIES or code in _PASSING_CODES else ""
     words = ", ".join(filter(None, (f"status {status}" if status else "", known))) or kind
@@ -168,12 +168,12 @@ def of_library(library: str, status: int, code: str, kind: str, number: int, wha
 
 
 def of_credentials(text: str, place: str, code: str = "InvalidAccessKeyId") -> StoreError:
-    """Return that nothing signs requests, as an error; the remedy is that of a ``code``."""
+    """Return an error for missing credentials; the remedy is that of a ``code``."""
     return _made(errno.EACCES, f"there are no credentials: {text}", place, code)
 
 
 def fields_of(data: bytes) -> dict[str, str]:
-    """Return the texts at the top of an answer in XML by their names, or what an error in JSON says; else none."""
+    """Return the top-level texts of an XML answer by their names, or the error in JSON; else empty."""
     if data.lstrip()[:1] == b"{":
         return _fields_of_json(data)
     try:
@@ -211,20 +211,20 @@ def _made(number: int, text: str, place: str, code: str = "") -> StoreError:
 
 
 def without_identities(text: str) -> str:
-    """Return what a store said without the names of accounts, keys and signatures in it."""
+    """Return a store's message without the names of accounts, keys and signatures."""
     for pattern, instead in _IDENTITIES:
         text = pattern.sub(instead, text)
     return " ".join(text.split())
 
 
 def refusal(what: str, error: OSError, remedy: str = "") -> UsageError:
-    """Return why a run cannot begin, from what a store said."""
+    """Return why a run cannot begin, from a store's answer."""
     message = (error.strerror or str(error)).rstrip(".")
     return UsageError(f"{what}: {message}.", remedy or (error.remedy if isinstance(error, StoreError) else _LOOK))
 
 
 _NO_SUCH_RANGE = 416
-# Words of s3torchconnector, which tells no more, and what S3 calls it.
+# Messages of s3torchconnector, which gives no details, and the S3 code of each.
 _WORDS = (
     ("Forbidden", 403, "AccessDenied"),
     ("throttled", 503, "SlowDown"),
@@ -234,15 +234,15 @@ _WORDS = (
     ("key does not exist", 404, "NoSuchKey"),
     ("object was not found", 404, "NoSuchKey"),
 )
-# What a client says of an answer that it cannot read: names of headers alone, and no value.
+# A client's message on an answer that it cannot read: only names of headers, without values.
 _ANSWER = re.compile(r"""Header "([A-Za-z][A-Za-z0-9-]{1,60})" not found""")
 _STATUS = re.compile(r"response_status: (\d{3})")
 
 
 def in_our_words(error: BaseException, client: str, what: str, place: str) -> Exception:
-    """Return an error of a client, of ``what`` it did to a ``place``, with a status and a code that are known alone.
+    """Return a client's error in the operation ``what`` on a ``place``, with only a known status and code.
 
-    It is an EOFError where an object has no such part: what was saved is not what is there.
+    It is an EOFError if an object has no such part: the stored object differs from the saved one.
     """
     status, code = _said(error)
     if status == _NO_SUCH_RANGE or code == "InvalidRange":
@@ -257,7 +257,7 @@ def in_our_words(error: BaseException, client: str, what: str, place: str) -> Ex
 
 
 def _said(error: BaseException) -> tuple[int, str]:
-    """Return status and code of a store's answer; 0 and nothing where there is none."""
+    """Return status and code of a store's answer; 0 and empty without an answer."""
     for each in _causes(error):
         if isinstance(each, StoreError):
             return each.status, each.code

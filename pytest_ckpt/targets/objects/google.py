@@ -1,11 +1,11 @@
 """S3 requests on Google Cloud Storage's JSON API, with its account.
 
-Google's XML API, which knows the uploads of S3, is not used: it takes no conditions at the end of an upload, so that an
-upload could overwrite an object that exists already; and it has keys of its own (HMAC), which few jobs have.
+Google's XML API, which supports the uploads of S3, is not used: it accepts no conditions at the end of an upload, so
+that an upload could overwrite an existing object; and it needs separate keys (HMAC), which few jobs have.
 
-An upload in parts is what Google calls a parallel composite upload: each part is an object until the end composes them,
-32 at a time, and deletes them. The keys of the parts begin with the key of their object, so that the clean-up
-of a run's prefix removes them too. The ETag of an object is its generation, by which Google knows conditions.
+An upload in parts is Google's parallel composite upload: each part is an object until the end composes them, 32 at a
+time, and deletes them. The keys of the parts begin with the key of their object, so that the clean-up of a run's prefix
+removes them too. The ETag of an object is its generation, which Google uses in conditions.
 
 The library google-auth (extra ``gcs``) finds the account: a file that GOOGLE_APPLICATION_CREDENTIALS names, the login
 of gcloud, the service account of a machine. If STORAGE_EMULATOR_HOST is set, requests are not signed.
@@ -42,7 +42,7 @@ _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
 class DialectOfGoogle:
-    """Requests with a token of OAuth 2.0. Raises StoreError where nothing has one."""
+    """Requests with a token of OAuth 2.0. Raises StoreError if there is no token."""
 
     region = ""
 
@@ -77,7 +77,7 @@ class DialectOfGoogle:
 
 
 def _signer() -> Callable[[str], dict[str, str]]:
-    """Return what gives a request's URL the headers by which it says who asks. Raises NoCredentialsError."""
+    """Return a function from a request's URL to the headers that authenticate it. Raises NoCredentialsError."""
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.auth") is None:
         raise NoCredentialsError("google-auth is not installed")
     import google.auth  # noqa: PLC0415 - where it is asked for
@@ -108,7 +108,7 @@ def _first_sentence(error: Exception) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedObject:
-    """What Google says of an object; an MD5 it has only of those that were not composed."""
+    """Google's facts of an object; only objects that were not composed have an MD5."""
 
     key: str
     bytes: int
@@ -118,7 +118,7 @@ class ListedObject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """A page of a listing; ``next`` names the next one, empty behind the last."""
+    """A page of a listing; ``next`` names the next one, empty on the last page."""
 
     objects: Sequence[ListedObject]
     directories: Sequence[str]
@@ -175,7 +175,7 @@ def joined_key(key: str, upload: str, level: int, number: int) -> str:
 
 
 def piece_of(key: str) -> ComposedPart | None:
-    """Return what a key is a piece of; None for an object of its own."""
+    """Return the object of which a key is a part; None for a normal object."""
     found = _PIECE.fullmatch(key)
     return ComposedPart(key=found["key"], upload=found["upload"], name=found["name"] or "") if found else None
 
@@ -246,7 +246,7 @@ class GoogleAdapter(S3Adapter):
         )
 
     def _keys(self, what: str, place: str, prefix: str) -> Iterator[str]:
-        """Yield all keys, those of parts among them."""
+        """Yield all keys, including those of parts."""
         token = ""
         while True:
             page = self._page(what, place, prefix=prefix, pageToken=token)
@@ -256,7 +256,7 @@ class GoogleAdapter(S3Adapter):
                 return
 
     def _keeps_what_is_deleted(self, what: str, place: str) -> bool:
-        """Say of versions, and of soft deletion, what S3 says of versions."""
+        """Report versions, and soft deletion, in the form of S3's versions."""
         query = [("fields", "versioning,softDeletePolicy")]
         page = parsed(self._wire.ask(what, "GET", place, key=f"storage/v1/b/{self._bucket}", query=query), place)
         soft = int((page.get("softDeletePolicy") or {}).get("retentionDurationSeconds", 0))
@@ -265,7 +265,7 @@ class GoogleAdapter(S3Adapter):
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def _put(self, what: str, place: str, key: str, stated: Mapping[str, str], body: memoryview | bytes) -> Answer:
-        """Write an object in one request: what is said of it, and it."""
+        """Write an object in one request: its metadata, then its bytes."""
         border = secrets.token_hex(16)
         facts = json.dumps({"name": key, "md5Hash": md5_of(stated, body), "contentType": "application/octet-stream"})
         head = (
@@ -297,7 +297,7 @@ class GoogleAdapter(S3Adapter):
         return self._put(what, place, part_key(key, upload, number), {MD5: stated.get(MD5, "")}, body)
 
     def _end(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
-        """Make one object of parts; what they were is deleted, or listed as unfinished."""
+        """Compose parts into one object; the parts are deleted, or listed as unfinished."""
         listed = [fields_in(part) for part in ET.fromstring(body)]
         sources = [(part_key(key, upload, int(t["PartNumber"])), t["ETag"].strip('"')) for t in listed]
         level = 0
@@ -366,7 +366,7 @@ class GoogleAdapter(S3Adapter):
         return Answer(headers=headers, data=b"")
 
     def _remove(self, what: str, place: str, keys: Iterable[str]) -> None:
-        """Delete objects, several at a time; one that is not there is no error to S3."""
+        """Delete objects, several at a time; in S3 a missing object is not an error."""
 
         def remove(key: str) -> None:
             with contextlib.suppress(FileNotFoundError):
@@ -395,6 +395,6 @@ def _conditions(stated: Mapping[str, str], place: str) -> list[tuple[str, str]]:
 
 
 def _generation(etag: str) -> str:
-    """Return the generation of an ETag; of one that is none, a generation that no object has."""
+    """Return the generation of an ETag; for an invalid one, a generation that no object has."""
     text = etag.strip('"')
     return text if text.isdigit() else "1"

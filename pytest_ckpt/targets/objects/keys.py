@@ -21,7 +21,7 @@ TRIAL = "TRIAL"
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _CHECKPOINT = re.compile(r"checkpoint-(\d{4,})(?:-again-(\d+))?")
-# With all that stands behind a prefix, a key must not have more than 1,024 bytes.
+# With everything that follows a prefix, a key must not exceed 1,024 bytes.
 _MAXIMUM_PREFIX_BYTES = 600
 
 
@@ -65,7 +65,7 @@ class BucketPrefix:
 
 
 def read_prefix(location: str, scheme: str = "s3") -> BucketPrefix:
-    """Return the place that stands behind ``s3://``, ``az://`` or ``gs://``. Raises UsageError where that is none."""
+    """Return the place after ``s3://``, ``az://`` or ``gs://``. Raises UsageError if it is invalid."""
     bucket, _, prefix = location.partition("/")
     name, prefix = f"--ckpt-target {scheme}://{location}", prefix.rstrip("/")
     if not _BUCKET.fullmatch(bucket):
@@ -95,7 +95,7 @@ def prefix_of(area: AreaRef) -> BucketPrefix:
 
 
 def checkpoint_key(ref: CheckpointRef) -> str:
-    """Return what the keys of a checkpoint have in common below the run's prefix; no save has that of another."""
+    """Return the common prefix of a checkpoint's keys below the run's prefix; each save has a different one."""
     again = f"-again-{ref.attempt}" if ref.attempt else ""
     return f"{ref.subject}/checkpoint-{ref.number:04d}{again}"
 
@@ -120,10 +120,10 @@ def sort_out(
     beside: Mapping[str, Sequence[str]],
     directories: Sequence[str],
 ) -> PrefixKeys:
-    """Tell a run's own keys (below its prefix) from others, by the names that it may have made.
+    """Separate a run's own keys (below its prefix) from others, by the names that the run may have made.
 
-    The marker of a checkpoint is its own only where nothing else in that checkpoint is strange: what somebody put there
-    can still be read then. Whose the area is, is neither.
+    The marker of a checkpoint counts as the run's own only if all other keys of that checkpoint do, so that an object
+    that someone added can still be read. The key of the area's owner is neither.
     """
     own, markers, strange = [], [], []
     for key in keys:

@@ -19,7 +19,7 @@ _UNKNOWN_PART_BYTES = 16 << 20
 
 
 def part_bytes(size: int | None, minimum: int) -> int:
-    """Return the size of the parts of an object of ``size`` bytes, None: not known; no part is below ``least``.
+    """Return the size of the parts of an object of ``size`` bytes, None: unknown; a part has at least ``least`` bytes.
 
     No object needs more than 10,000 parts; a size above that of the smallest parts is a multiple of 1 MiB.
     """
@@ -46,9 +46,9 @@ def composite(checksums: Sequence[int]) -> str:
 
 
 def check_whole(name: str, parts: Sequence[tuple[int, int]], size: int | None, step: int) -> int:
-    """Return the bytes of all parts, each (number from 1, bytes) and sorted. Raises OSError where they are no object.
+    """Return the bytes of all parts, each (number from 1, bytes), sorted. Raises OSError if they do not form an object.
 
-    ``size`` is that of the object where it was known before.
+    ``size`` is that of the object if it was known before.
     """
     total = sum(count for _, count in parts)
     is_complete = all(number == place for place, (number, _) in enumerate(parts, 1))

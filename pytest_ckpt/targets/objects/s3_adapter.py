@@ -1,4 +1,4 @@
-"""S3 requests served by a store with a protocol of its own: which request it is, and answers in the form of S3."""
+"""S3 requests for a store with another protocol: finds the kind of request, and answers in the form of S3."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DONE = Answer(headers={}, data=b"", status=204)
 
 
 class S3Adapter(ABC):
-    """A bucket, asked as one of S3 is; safe from several threads. Each body carries its MD5."""
+    """A bucket with the interface of S3; safe from several threads. Each body carries its MD5."""
 
     digests: tuple[str, ...] = (MD5,)
     kept: tuple[str, ...] = (MD5,)
@@ -127,7 +127,7 @@ class S3Adapter(ABC):
 
     @abstractmethod
     def _list(self, what: str, place: str, words: Mapping[str, str]) -> Answer:
-        """Return a page of what lies in the bucket."""
+        """Return a page of the bucket's keys."""
 
     @abstractmethod
     def _make_bucket(self, what: str, place: str) -> Answer: ...
@@ -157,7 +157,7 @@ class S3Adapter(ABC):
 
     @abstractmethod
     def _delete(self, what: str, place: str, key: str) -> None:
-        """Delete an object; one that is not there is no error to S3."""
+        """Delete an object; in S3 a missing object is not an error."""
 
     @abstractmethod
     def _read(
@@ -174,5 +174,5 @@ class S3Adapter(ABC):
 
 
 def md5_of(stated: Mapping[str, str], body: memoryview | bytes) -> str:
-    """Return the MD5 that was given for a body, else that of the body, in base64."""
+    """Return the given MD5 of a body, or else compute it, in base64."""
     return stated.get(MD5) or base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()

@@ -1,7 +1,7 @@
 """A run's area in a bucket, attached.
 
-The objects of a checkpoint have a prefix of their own. Rank 0 commits by one more object, which names all others with
-their bytes and checksums; without it nothing is a checkpoint. A load begins with it, and a deletion, too.
+The objects of a checkpoint have a common prefix. Rank 0 commits by one more object, which names all others with their
+bytes and checksums; without it there is no checkpoint. A load begins with it, and so does a deletion.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CAPABILITIES: frozenset[Capability] = frozenset()
 
 
 def open_store(area: AreaRef) -> ObjectStore:
-    """Attach to an area, or to the place where a run is to make one."""
+    """Attach to an area, or to the place where a run will make one."""
     return ObjectStore(area)
 
 
@@ -65,7 +65,7 @@ class ObjectStore(StoreWithoutCache):
         return ObjectsDraft(self._bucket, self._key(ref), phases, publish)
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Put the marker, which names every object; the checkpoint must have none."""
+        """Put the marker, which names every object; the checkpoint must not have one yet."""
         key, text = self._marker(ref), marker_text(entries)
         with phases.phase("commit", MARKER):
             try:
@@ -107,7 +107,7 @@ class ObjectStore(StoreWithoutCache):
             self._bucket.delete(f"{self._key(ref)}/{name}")
 
     def finish_delete(self, ref: CheckpointRef) -> None:
-        """Nothing is left: there are no directories."""
+        """A bucket has no directories to remove."""
 
     def clear(self, subject: str) -> None:
         """Nothing is left."""

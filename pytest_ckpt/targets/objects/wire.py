@@ -1,8 +1,8 @@
-"""HTTP to an endpoint: connections that stay, bodies from and into the caller's memory, and what is sent again.
+"""HTTP to an endpoint: persistent connections, bodies from and into the caller's memory, and repeated requests.
 
-A connection for each thread. What the store answers with 503, too late, or not at all is sent again after a pause that
-grows: as long as an `Access` bears it, and a few times at least. Every such request is counted and timed. Of several
-endpoints the first is used until it is silent or refuses connections: then the next one, for all threads.
+Each thread has a connection. A request that the store answers with 503, too late, or not at all is repeated after a
+growing pause: for as long as an `Access` permits, and at least a few times. Every such request is counted and timed.
+Of several endpoints the first is used until it is silent or refuses connections: then the next one, for all threads.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from pytest_ckpt.support import waits
 from pytest_ckpt.targets.objects.authentication import Dialect, Endpoint, NoCredentialsError, encoded_query
 from pytest_ckpt.targets.objects.errors import CutError, StoreError, is_cut, of_answer, of_connection, of_credentials
 
-# A send or a receive of so much is one sign of life: a slow store is told from a silent one.
+# A send or a receive of so many bytes is one sign of life: it distinguishes a slow store from a silent one.
 _PIECE_BYTES = 1 << 20
 _MAXIMUM_ANSWER_BYTES = 16 << 20
 _IDLE_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 10.0
 _NOTHING_AROUND = (b"", b"")
 _BUSY_STATUSES = frozenset({429, 503})
-# What says that an endpoint is gone; a connection that is cut may be made again.
+# Errors that mean that an endpoint is gone; a connection that is cut may be made again.
 _GONE = frozenset({errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patience:
-    """How long a store may be silent, in seconds, and how often a request is sent before its error is believed.
+    """How long a store may be silent, in seconds, and how often a request is sent before its error is final.
 
-    With ``bears`` what may pass (503, a refused or a cut connection) is borne as long as an `Access` says, however
-    often it comes.
+    With ``bears``, temporary errors (503, a refused or a cut connection) are tolerated for as long as an `Access`
+    permits, however often they come.
     """
 
     connect_seconds: float
@@ -58,7 +58,7 @@ OF_CONTROLLER = Patience(connect_seconds=5, silent_seconds=10, attempts=2)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """What a store answered: headers by their names in small letters, and what was not read into memory of others."""
+    """A store's answer: headers by their names in lower case, and the body, unless the caller's memory has it."""
 
     headers: Mapping[str, str]
     data: bytes
@@ -104,9 +104,9 @@ class Wire:
         into: memoryview | None = None,
         moved: Callable[[int], None] = lambda _count: None,
     ) -> Answer:
-        """Return the answer to a request, whose body goes ``into`` memory where that is given. Raises StoreError.
+        """Return the answer to a request, whose body is read ``into`` memory if that is given. Raises StoreError.
 
-        ``what`` says in words what is done to ``place``. ``around`` is sent before and behind the body, uncounted.
+        ``what`` describes the operation on ``place``. ``around`` is sent before and after the body, and not counted.
         """
         line = encoded_query(query)
         first_sent = time.monotonic()
@@ -156,7 +156,7 @@ class Wire:
         self._open, self._of_thread = [], threading.local()
 
     def __del__(self) -> None:
-        """Close what nobody else can close any more: a process may attach to an area and forget it."""
+        """Close leftover connections at garbage collection: a process may attach to an area and forget it."""
         self.close()
 
     def _once(
@@ -187,12 +187,12 @@ class Wire:
             else:
                 read, data = 0, found.read(_MAXIMUM_ANSWER_BYTES)
                 if found.length and len(data) < _MAXIMUM_ANSWER_BYTES:
-                    # A read of so many bytes at most tells nobody that the connection ended before.
+                    # A read with a maximum size does not show that the connection ended early.
                     raise CutError(len(data), len(data) + found.length, _first_offset(found))
             if not found.isclosed():
                 # Something is left of it: the next request would read that.
                 self._forget()
-            # It is idle from the end of an answer on: a long request is no pause.
+            # It is idle from the end of an answer on: a long request is not an idle time.
             self._of_thread.used = time.monotonic()
         except (OSError, http.client.HTTPException) as error:
             self._forget()
@@ -263,7 +263,7 @@ class Wire:
 
 
 def _read_into(stated: http.client.HTTPResponse, view: memoryview, moved: Callable[[int], None]) -> int:
-    """Read an answer's body into memory; what is longer than that is left. Raises CutError."""
+    """Read an answer's body into memory, and ignore further bytes. Raises CutError."""
     done, promised = 0, stated.length or 0
     try:
         while done < len(view) and (step := stated.readinto(view[done : done + _PIECE_BYTES])):

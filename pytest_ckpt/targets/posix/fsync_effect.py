@@ -1,8 +1,8 @@
 """Whether fsync has an effect: a file is written through the page cache, fsynced, and its unwritten pages are counted.
 
-A library that answers fsync itself, a file system that is mounted so that it ignores fsync (overlay's ``volatile``), or
-a kernel module that does so leaves the pages dirty. The count proves something only if pages were dirty before fsync:
-tmpfs, overlay, file systems that write through and mounts with ``sync`` show none even then.
+A library that answers fsync itself, a mount that ignores fsync (overlay's ``volatile``), or a kernel module that does
+so leaves the pages dirty. The count proves something only if pages were dirty before fsync: tmpfs, overlay, file
+systems that write through and mounts with ``sync`` show no dirty pages even then.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _write(descriptor: int, count: int) -> None:
 
 
 def _by_device(before: int | None, after: int | None) -> FsyncCounts:
-    """Judge by what the device wrote in the meantime, which includes the writes of others."""
+    """Judge by the writes of the device in the meantime, which include the writes of others."""
     if before is None or after is None:
         return FsyncCounts(
             unobservable="the kernel has no cachestat(2) (before 6.5), and the target has no block device of its own"

@@ -39,7 +39,7 @@ SEEN = 0.9  # a probe that sees less than this of a file just read is blind here
 # Another job may drop the caches of this host between a read and a look; of a slow target, a read takes long.
 TRIES = 8
 
-# Of a page's byte only the lowest bit says anything.
+# Only the lowest bit of a page's byte has a meaning.
 _IS_RESIDENT = bytes(value & 1 for value in range(256))
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -57,7 +57,7 @@ _EXTENTS_AT_ONCE = 512
 _LAST = 0x1
 _NOT_PLACED = 0x2 | 0x4 | 0x8 | 0x80 | 0x100  # FIEMAP_EXTENT_UNKNOWN, DELALLOC, ENCODED, ENCRYPTED, NOT_ALIGNED
 _IN_A_BLOCK_OF_OTHERS = 0x200 | 0x400  # FIEMAP_EXTENT_DATA_INLINE, DATA_TAIL
-# Their FIEMAP tells places on the device; btrfs tells places in a space of its own.
+# File systems whose FIEMAP returns places on the device; btrfs returns places in a logical space.
 _PLACING = frozenset(["ext2", "ext3", "ext4", "xfs"])
 _WHOLE = (1 << 64) - 1
 _LOOP_GET_STATUS64 = 0x4C05
@@ -66,12 +66,12 @@ _LOOP_STATUS_HEAD = struct.Struct("=QQQQQIIII")  # device, inode, own number, of
 _LO_FLAGS_DIRECT_IO = 16
 _DEVICE = "/dev/loop"
 _FILE_LAYER = 2  # below the file system and the loop device
-# What a file system may keep in the cache of its device besides the bytes of files.
+# Data other than the bytes of files that a file system may keep in the cache of its device.
 _OWN_SHARE, _OWN_BYTES = 0.01, 8 << 20
 
 
 def drop_all() -> str | None:
-    """Drop every clean page, name and attribute of this host; return how, None where this process may not."""
+    """Drop every clean page, name and attribute of this host; return the method, None without the permission."""
     return f"{_DROP_CACHES} = 3" if _written("3") else None
 
 
@@ -112,10 +112,10 @@ def resident_bytes(path: Path, probe: Probe) -> tuple[int, int]:
 
 
 def find_gauge(directory: Path) -> Probe | None:
-    """Find a call that tells the truth on this file system, or None.
+    """Find a call that counts cached pages correctly on this file system, or None.
 
-    Not every file system keeps its data where the kernel counts it (overlays, file systems with caches of their
-    own): so a file is written, read, and must then be seen in the cache before a probe is believed.
+    Not every file system keeps its data where the kernel counts it (overlays, file systems with their own caches). So a
+    file is written and read, and must then be seen in the cache before a probe is accepted.
     """
     with canary_in(directory) as canary:
         tries = (_gauge_that_sees(canary) for _ in range(TRIES))
@@ -203,7 +203,7 @@ def _mincore(descriptor: int, size: int) -> int:
 
 
 def seen_storage(directory: Path) -> StorageStack:
-    """Return what lies below a directory; ``blind`` also names a file below whose cached pages cannot be counted."""
+    """Return the storage below a directory; ``blind`` also names a file below whose cached pages cannot be counted."""
     stack = storage_stack(directory.resolve())
     if not stack.files:
         return stack
@@ -219,9 +219,9 @@ def seen_storage(directory: Path) -> StorageStack:
 
 
 def find_gauge_to_the_end(directory: Path) -> Probe | None:
-    """Find a call that counts cached pages of files in a directory, and of files below them; None: none does.
+    """Find a call that counts cached pages of files in a directory, and of files below them; None if no call does.
 
-    A file is written and read, and must then be seen in the cache: on the target and, where the bytes are in a file of
+    A file is written and read, and must then be seen in the cache: on the target and, if the bytes are in a file of
     this host, there too. A cache between both that a drop does not reach would hide the reads from the file below.
     """
     stack = seen_storage(directory)
@@ -237,9 +237,9 @@ def try_gauge(directory: str) -> Probe | None:
 
 
 class FileBelow:
-    """The files of this host below a target, whose pages are counted. Raises OSError where they cannot be.
+    """The files of this host below a target, whose pages are counted. Raises OSError if they cannot be.
 
-    ``is_placed``: it is one file, and the file system tells where in it the bytes of a file of the target lie.
+    ``is_placed``: it is one file, and the file system reports where in it the bytes of a file of the target are.
     """
 
     def __init__(self, stack: StorageStack) -> None:
@@ -257,7 +257,7 @@ class FileBelow:
         self._is_direct = all(loop.is_direct for loop in loops)
 
     def evict(self) -> None:
-        """Write dirty pages of the files back, and ask the kernel to drop all of them; the uppermost first."""
+        """Write dirty pages of the files back, and request the kernel to drop all of them; the uppermost first."""
         for path in self._paths:
             descriptor = os.open(path, os.O_RDONLY)
             try:
@@ -269,8 +269,8 @@ class FileBelow:
     def counts_reads(self, directory: Path) -> bool:
         """Return whether a file that is read from the target after a drop is then cached below.
 
-        The drop is the one that is there for loads: of these files, or else of the whole host. A loop device with
-        direct I/O leaves nothing in the cache below.
+        The drop is the available one for loads: of these files, or else of the whole host. A loop device with direct
+        I/O caches no pages below.
         """
         if self._is_direct:
             return True
@@ -293,8 +293,8 @@ class FileBelow:
     def cached_bytes(self, files: Sequence[tuple[Path, int]]) -> int:
         """Return how many bytes of files of the target, each with its size, are in the page cache a second time.
 
-        Where they are not placed, all cached pages below count, less what the file system keeps there of its own
-        (names, attributes, maps of free space). For files of less than 16 MiB that may be half of their size.
+        If their places are unknown, all cached pages below count, less the file system's own data there (names,
+        attributes, maps of free space). For files of less than 16 MiB that may be half of their size.
         """
         size = sum(of_file for _, of_file in files)
         if self.is_placed:
@@ -334,7 +334,7 @@ class _LoopDevice:
 
 
 def _loop(device: str, path: Path) -> _LoopDevice:
-    """Return the state of a loop device; the file of that path has to be the one that the kernel has."""
+    """Return the state of a loop device; the file at that path must be the one that the kernel uses."""
     descriptor = os.open(device, os.O_RDONLY)
     try:
         status = bytearray(_LOOP_STATUS_BYTES)

@@ -1,8 +1,8 @@
 """``python -m pytest_ckpt.targets.posix.power_cut MOUNTPOINT``: cut the power of a file system on a loop device.
 
-The file system is shut down without writing anything more (FS_IOC_SHUTDOWN with NOLOGFLUSH: ext4, XFS, F2FS), unmounted
-and mounted again with the options that it had. What was made durable stays, all else is gone, as after a power cut of
-the host. What a cut does to the drive below, which may lose what it has acknowledged, is not part of it.
+The file system is shut down without a further write (FS_IOC_SHUTDOWN with NOLOGFLUSH: ext4, XFS, F2FS), unmounted and
+mounted again with its options. Durable data stay and all other data are lost, as after a power cut of the host. The
+effect of a power cut on the drive below, which may lose acknowledged data, is not included.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ _LOOP_DEVICE = re.compile(r"/dev/loop\d+")
 # Shown in the table of mounts, refused by mount(8).
 _ONLY_SHOWN = frozenset(["seclabel", "shutdown"])
 PATIENCE_SECONDS = 30.0
-"""How long others may hold what is to be unmounted: on a busy machine a process that was killed lets go late."""
+"""How long other processes may use the mount: on a busy machine a killed process releases it late."""
 
 _POLL_SECONDS = 0.05
 
 
 def cut_power(point: Path, patience_seconds: float = PATIENCE_SECONDS) -> None:
-    """Cut the power of the file system that is mounted here, and bring it back.
+    """Cut the power of the file system that is mounted here, and mount it again.
 
-    Raises UsageError, with nothing done, when it is not alone on a loop device, and when it could not be brought back.
+    Raises UsageError, without any change, if it is not the only one on a loop device; and if it could not be mounted
+    again.
     """
     mount = _loop_mount(point)
     # Held open, so that a loop device that was made by "mount -o loop" outlives the unmounting.
@@ -52,7 +53,7 @@ def cut_power(point: Path, patience_seconds: float = PATIENCE_SECONDS) -> None:
             done = _run("mount", "-t", mount.file_system, "-o", options, mount.source, str(point))
             if done.returncode or not _is_shut_down(point):
                 break
-            # Somebody in another mount namespace holds the old mount, and the kernel gave it back as it is.
+            # A process in another mount namespace uses the old mount, and the kernel returned that mount unchanged.
             if time.monotonic() > end:
                 raise UsageError(
                     f"{point} is mounted again and still shut down: a process in another mount namespace holds it.",

@@ -1,4 +1,4 @@
-"""Another mount of the target on this host: a client of its own, proven to show the same storage."""
+"""Another mount of the target on this host: a separate client, proven to show the same storage."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def _check_second_mount(mount: Path, target: Path, name: str) -> None:
 
 
 def unlike_target(name: str, directory: Path, target: TargetFacts) -> str:
-    """Return why what a directory shows says nothing of the target: it is another kind of file system; else empty.
+    """Return why a directory proves nothing about the target: it is another kind of file system; else empty.
 
-    ``name`` says what the directory is: a second mount, a volume to fill. A file system by FUSE over the first mount
-    shows the same files, and has caches and promises of its own.
+    ``name`` is the directory's role: a second mount, a volume to fill. A FUSE file system over the first mount shows
+    the same files, but has its own caches and guarantees.
     """
     kind = mount_of(directory).file_system
     if kind == target.kind:
@@ -57,7 +57,7 @@ def unlike_target(name: str, directory: Path, target: TargetFacts) -> str:
 
 
 def lost_area(mount: Path, area: AreaRef) -> str:
-    """Return why a second mount no longer shows a run's directory, empty where it does."""
+    """Return why a second mount no longer shows a run's directory, empty if it does."""
     place = mount / directory_of(area).name
     try:
         if watched(f"the second mount {mount}", place.is_dir):

@@ -1,10 +1,10 @@
-"""The storage below a path, from the kernel's own tables: its mount, devices and files. Nothing on the storage is read.
+"""The storage below a path, from the kernel's own tables: its mount, devices and files. The storage itself is not read.
 
 Mounts: ``/proc/self/mountinfo``, without touching the path. Block devices: ``/sys/dev/block/MAJOR:MINOR`` with
 ``slaves`` (device mapper, md), ``loop/backing_file``, ``partition``. Btrfs and ZFS number their devices anonymously:
 ``/sys/fs/btrfs/UUID/devices`` lists the devices of btrfs. The commands ``zpool`` and ``zfs`` print the devices of a
 pool of ZFS and its answer to fsync. debugfs, which root reads, shows whether the client of Lustre caches files on a
-disk of its own.
+local disk.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LOCAL = frozenset(
         "zfs",
     ]
 )
-# File systems in user space that stand before an object store: they take files, and keep to fewer promises.
+# File systems in user space in front of an object store: they accept files, with fewer guarantees.
 _GATEWAYS = frozenset(
     [
         *("blobfuse", "blobfuse2", "gcsfuse", "geesefs", "goofys", "juicefs", "mount-s3", "mountpoint-s3"),
@@ -62,7 +62,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 _COMMAND_SECONDS = 10.0
 
 Command = Callable[[Sequence[str]], str]
-"""Runs a command, and returns what it prints; empty where there is no such command, or it fails."""
+"""Runs a command, and returns its output; empty if there is no such command, or it fails."""
 
 _MAXIMUM_DEPTH = 16
 _NETWORK = frozenset(
@@ -71,7 +71,7 @@ _NETWORK = frozenset(
 )  # fmt: skip
 # FS-Cache of NFS and CephFS keeps what was read on a disk of the client.
 _KEPT_ON_A_DISK = "fsc"
-# Datasets of Lustre's persistent client cache, one file for each mount; empty where there are none.
+# Datasets of Lustre's persistent client cache, one file for each mount; empty without datasets.
 _CACHES_OF_LUSTRE = "sys/kernel/debug/lustre/llite/*/pcc"
 _MEMORY_DEVICES = re.compile(r"(zram|ram|nullb)\d+")
 # How the kernel marks a file whose name is gone.
@@ -147,7 +147,7 @@ def _unescape(text: str) -> str:
 
 
 def output_of(command: Sequence[str]) -> str:
-    """Return what a command prints; empty where there is no such command, it fails, or takes long."""
+    """Return a command's output; empty if there is no such command, it fails, or takes long."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", check=False, timeout=_COMMAND_SECONDS
@@ -158,23 +158,24 @@ def output_of(command: Sequence[str]) -> str:
 
 
 def devices_of_pool(pool: str, asked: Command = output_of) -> list[str]:
-    """Return the paths of a pool's devices and files, the caches among them; empty where ZFS does not tell."""
+    """Return the paths of a pool's devices and files, the caches among them; empty if ZFS does not list them."""
     lines = asked(("zpool", "list", "-v", "-H", "-P", "-L", pool)).splitlines()
     names = (line.strip("\t").partition("\t")[0] for line in lines)
     return [name for name in names if name.startswith("/")]
 
 
 def ignores_fsync(dataset: str, asked: Command = output_of) -> bool:
-    """Whether a dataset was told to answer fsync without waiting (``sync=disabled``)."""
+    """Whether a dataset is configured to answer fsync without waiting (``sync=disabled``)."""
     return asked(("zfs", "get", "-H", "-o", "value", "sync", dataset)).strip() == "disabled"
 
 
 def storage_stack(
     path: Path, *, root: Path = Path("/"), mounts: str | None = None, asked: Command = output_of
 ) -> StorageStack:
-    """Return what lies below a path that exists.
+    """Return the storage below an existing path.
 
-    ``root`` is where ``sys`` is found, ``mounts`` is the text of /proc/self/mountinfo, ``asked`` makes commands.
+    ``root`` is the directory that contains ``sys``, ``mounts`` is the text of /proc/self/mountinfo, ``asked`` runs
+    commands.
     """
     walk = _Walk(root=root, mounts=mounts, asked=asked)
     walk.path(path, 0)
@@ -204,7 +205,7 @@ class _Walk:
     blind: list[str] = field(default_factory=list)
 
     def path(self, path: Path, depth: int) -> None:
-        """Add the file system that a path is on, and what lies below."""
+        """Add the file system of a path, and the storage below."""
         if depth > _MAXIMUM_DEPTH:
             self._add("unknown", "more layers", depth)
             return
@@ -284,13 +285,13 @@ class _Walk:
         return []
 
     def _device(self, device: Path, depth: int) -> None:
-        """Add a block device, by its directory in sysfs, and what lies below."""
+        """Add a block device, by its directory in sysfs, and the storage below."""
         if depth > _MAXIMUM_DEPTH:
             self._add("unknown", "more layers", depth)
             return
         name = device.name
         shown = (_read(device / "dm/name") and f"/dev/mapper/{_read(device / 'dm/name')}") or f"/dev/{name}"
-        # Only a whole device has slaves; a partition of a RAID (md0p1) is on those of its device.
+        # Only a whole device has slaves; a partition of a RAID (md0p1) uses those of its device.
         whole = _whole(device)
         slaves = sorted(p.resolve() for p in (whole / "slaves").iterdir()) if (whole / "slaves").is_dir() else []
         if slaves:
@@ -325,7 +326,7 @@ class _Walk:
 
 
 def _whole(device: Path) -> Path:
-    """Return the directory of a device in sysfs; of a partition, that of the device that it is a part of."""
+    """Return the directory of a device in sysfs; for a partition, that of the device that it is a part of."""
     return device.parent if (device / "partition").exists() else device
 
 

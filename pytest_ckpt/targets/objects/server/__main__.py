@@ -1,6 +1,6 @@
 """``python -m pytest_ckpt.targets.objects.server``: serve on a free port of the loopback interface, and print its URL.
 
-It ends with the process that started it, and nothing of what it held is left. Nobody is asked who he is.
+It ends with the process that started it, and keeps no data after its end. It does not authenticate.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pytest_ckpt.targets.objects.server.http import serve
 
 
 def main() -> None:
-    """Serve until somebody ends this process."""
+    """Serve until this process is ended."""
     server = serve(BucketStore())
     print(json.dumps({"url": f"http://127.0.0.1:{server.server_address[1]}"}), flush=True)
     server.serve_forever()

@@ -1,7 +1,7 @@
-"""What the server holds: objects of pieces, and uploads that are not ended; names are in memory.
+"""The data of the server: objects made of pieces, and unfinished uploads; names are in memory.
 
-A piece is written before anybody can see it, and an object is a list of pieces: to end an upload moves no byte. What is
-overwritten or deleted stays whole for who reads it: a piece gives its space back when nobody holds it any more.
+A piece is written before it becomes visible, and an object is a list of pieces, so that the end of an upload moves no
+byte. An overwritten or deleted piece stays whole for its readers: its space is freed after the last one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _READ_BYTES = 1 << 20
 
 
 class Space:
-    """Bytes at offsets; what is given back is no longer kept by the disk, where its file system can forget a part."""
+    """Bytes at offsets; freed bytes leave the disk too, if its file system can punch holes."""
 
     def __init__(self) -> None:
         # It is open as long as this process is there.
@@ -36,7 +36,7 @@ class Space:
         self._fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
 
     def take(self, size: int) -> int:
-        """Return the offset of so many bytes that nobody else has."""
+        """Return the offset of so many unused bytes."""
         with self._lock:
             offset, self._end = self._end, self._end + -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
         return offset
@@ -62,7 +62,7 @@ class Space:
             offset += len(data)
 
     def give_back(self, offset: int, size: int) -> None:
-        """Forget bytes that nobody reads any more."""
+        """Free bytes without readers."""
         if size and not self.file.closed:
             whole = -(-size // _BLOCK_BYTES) * _BLOCK_BYTES
             self._fallocate(self.file.fileno(), _KEEP_SIZE | _PUNCH_HOLE, offset, whole)
@@ -117,13 +117,13 @@ class _Upload:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Condition:
-    """What must hold of a key for a request to be done: there is no object (``absent``), or one with this ``etag``."""
+    """The condition of a request on a key: the object does not exist (``absent``), or has this ``etag``."""
 
     absent: bool = False
     etag: str = ""
 
     def check(self, found: Object | None) -> None:
-        """Raise Refused where it does not hold."""
+        """Raise Refused if the condition is not met."""
         if (self.absent and found) or (self.etag and (found is None or found.etag != self.etag)):
             raise RequestRefused(
                 412, "PreconditionFailed", "At least one of the preconditions you specified did not hold"
@@ -131,7 +131,7 @@ class Condition:
 
 
 class BucketStore:
-    """All buckets; safe from several threads. Every object is whole for everybody, or not there."""
+    """All buckets; safe from several threads. Every reader sees an object as a whole or not at all."""
 
     def __init__(self) -> None:
         self._space = Space()
@@ -141,7 +141,7 @@ class BucketStore:
         self._uploads: dict[tuple[str, str], _Upload] = {}
 
     def new_piece(self, size: int) -> StoredPart:
-        """Return the room for so many bytes, which nobody sees."""
+        """Return invisible space for so many bytes."""
         return StoredPart(self._space, size, self._new_etag())
 
     def _new_etag(self) -> str:
@@ -187,7 +187,7 @@ class BucketStore:
         return self._publish(bucket, key, source.pieces, source.crc32, f"{self._new_etag()}{count}", condition)
 
     def delete(self, bucket: str, key: str) -> None:
-        """Delete an object; one that is not there is no error."""
+        """Delete an object; a missing object is not an error."""
         with self._lock:
             self._of(bucket).pop(key, None)
 
@@ -209,7 +209,7 @@ class BucketStore:
     def end_upload(
         self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
     ) -> Object:
-        """Make an object of the pieces (number, ETag, CRC-32 or nothing) that are asked for, and forget the others."""
+        """Make an object of the listed pieces (number, ETag, CRC-32 or empty), and forget the others."""
         with self._lock:
             found = self._upload(bucket, upload)
             pieces = tuple(_chosen(found.pieces, wanted))

@@ -31,7 +31,7 @@ _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 
 def listing(bucket: str, objects: Iterable[tuple[str, Object]], query: Mapping[str, str]) -> ET.Element:
-    """Return a page of keys: those after the token, and what they have in common up to the delimiter once."""
+    """Return a page of keys: those after the token, and each common prefix up to the delimiter once."""
     prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
     after = query.get("continuation-token", "") or query.get("start-after", "")
     maximum = min(_MAXIMUM_KEYS, int(query.get("max-keys") or _MAXIMUM_KEYS))
@@ -84,7 +84,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def serve(held: BucketStore) -> ThreadingHTTPServer:
-    """Return a server of what is held, on a free port of the loopback interface; ``serve_forever`` runs it."""
+    """Return a server of the stored buckets, on a free port of the loopback interface; ``serve_forever`` runs it."""
     return Server(("127.0.0.1", 0), functools.partial(Handler, held))
 
 
@@ -109,10 +109,10 @@ class Handler(BaseHTTPRequestHandler):
         super().__init__(*words)
 
     def log_message(self, *_words: Any) -> None:
-        """Say nothing."""
+        """Log no request."""
 
     def answer(self) -> None:
-        """Do a request, or say why not."""
+        """Perform a request, or answer with the reason for a refusal."""
         url = urllib.parse.urlsplit(self.path)
         self._bucket, _, self._key = urllib.parse.unquote(url.path).lstrip("/").partition("/")
         self._query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
@@ -172,7 +172,7 @@ class Handler(BaseHTTPRequestHandler):
         self._say(200, etag=piece.etag, crc32=parts.encoded(piece.crc32))
 
     def _copy(self, upload: str, number: str) -> None:
-        """Make an object of another one's bytes, or a part of an upload: both hold the same pieces."""
+        """Make an object, or a part of an upload, from another object's bytes: both share the same pieces."""
         bucket, _, key = urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
         if any(name.lower().startswith("x-amz-copy-source-") for name in self.headers):
             raise RequestRefused(
@@ -206,7 +206,7 @@ class Handler(BaseHTTPRequestHandler):
         self._say(200, said)
 
     def _received(self) -> StoredPart:
-        """Take in the body. Raises Refused where it is not what its checksum says."""
+        """Read the body. Raises Refused if it does not match its checksum."""
         for name in self.headers:
             if name.lower() == "content-encoding" and "aws-chunked" in self.headers[name]:
                 raise RequestRefused(501, "NotImplemented", "This server takes no bodies in signed chunks")
@@ -305,7 +305,7 @@ class Handler(BaseHTTPRequestHandler):
         return b"".join(iter(lambda: self._read(_READ_BYTES) if self._unread else b"", b""))
 
     def _read_xml(self, *, is_digested: bool = False) -> ET.Element:
-        """Take in a body of XML. Raises Refused where it is none, or ``is_digested`` and not what its digests say."""
+        """Read an XML body. Raises Refused if it is invalid, or if ``is_digested`` and it contradicts its digests."""
         text = self._read_text()
         stated = {name: value for name in checksums.ALGORITHMS if (value := self.headers.get(name))}
         if is_digested:
