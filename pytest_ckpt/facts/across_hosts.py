@@ -1,6 +1,6 @@
-"""What hosts see of a target that other hosts see too, and what they had to wait for before a clock started.
+"""The view of several hosts on a shared target, and how long they waited for each other before a clock started.
 
-They wait for names and bytes that another host had just made.
+They wait for names and bytes that another host has just made.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pytest_ckpt.facts.bounds import Count, NotNegative
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marker:
-    """A file that the controller made in the target, by which other hosts know it again: its name, and what it says."""
+    """A file that the controller made in the target, by which other hosts recognise it: its name and its content."""
 
     name: str
     word: str
 
     def of_rank(self, rank: int) -> Marker:
-        """Return the file that the host of a rank makes beside it, for another host; its first line is the same."""
+        """Return the file that the host of a rank makes next to it, for another host; its first line is the same."""
         return Marker(name=f"{self.name}.{rank}", word=f"{self.word}\n{rank}")
 
 
@@ -35,9 +35,9 @@ class HostMount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierView:
-    """The directory of a local tier as one host has it: its free space, and whose files it shows that are not its own.
+    """The directory of a local tier as one host sees it: its free space, and the host of foreign files in it.
 
-    ``unavailable_reason`` says why no file can be made there; empty where one can.
+    ``unavailable_reason`` says why no file can be made there; empty if one can.
     """
 
     host: str
@@ -48,11 +48,10 @@ class TierView:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetView:
-    """The target as one host has it, and the version of this package there.
+    """The target as one host sees it, and the version of this package there.
 
-    ``misses`` says what was there instead of the controller's
-    file, ``mismatch_of_other`` the same of the file that the host ``other`` made; ``cannot_write`` is why no file can
-    be made there. Each is empty where all is well.
+    ``misses`` is what the host found instead of the controller's file, ``mismatch_of_other`` the same for the file that
+    the host ``other`` made; ``cannot_write`` is why no file can be made there. Each is empty if all is well.
     """
 
     host: str
@@ -69,7 +68,7 @@ Awaited = Literal["directory", "name", "data"]
 """The directory that a save goes into, the name that its commit gave it, or a file of it with all of its bytes."""
 
 SEEN_WITHIN_SECONDS = 2.0
-"""What STALE allows a client to remember what it knew, and as long again: nobody waits for longer."""
+"""The time that STALE allows a client for old facts, and as long again: the maximum of a wait."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,7 +82,7 @@ class DelayedHost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostWait:
-    """All waits of a host for one kind of thing. ``unseen``: so often it had not come when nobody waited any longer."""
+    """All waits of a host for one kind of event. ``unseen``: how often it had not come at the end of the wait."""
 
     host: str
     awaited: Awaited
@@ -105,7 +104,7 @@ class HostWaits:
 
 
 def added_up(looks: Iterable[tuple[Awaited, tuple[DelayedHost, ...]]]) -> HostWaits | None:
-    """Add up what came of each look; None where there was none, as on a single host."""
+    """Add up the results of all looks; None without any, as on a single host."""
     count = 0
     found: dict[tuple[str, Awaited], HostWait] = {}
     for awaited, late in looks:

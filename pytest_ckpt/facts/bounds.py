@@ -1,7 +1,7 @@
-"""What fields of records may hold beyond their types. `facts.written` holds files against it.
+"""The permitted values of records' fields beyond their types. `facts.written` checks files against them.
 
-It is data, not msgspec's ``Meta``: the process of each check and each rank imports records, and msgspec costs more to
-import than all of them.
+These are data, not msgspec's ``Meta``: the process of each check and each rank imports records, and msgspec costs more
+to import than all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Bounds(NamedTuple):
 
 
 class Partly(NamedTuple):
-    """Of a record whose other fields a file may lack: the fields that it must hold."""
+    """For a record whose other fields may be missing in a file: the fields that must be there."""
 
     fields: tuple[str, ...]
 

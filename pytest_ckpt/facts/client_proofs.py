@@ -18,7 +18,7 @@ DRIFT_FLOOR_SECONDS = 0.02
 """A clock may differ from the kernel's uptime by this share of the time, plus two steps of the uptime (10 ms each)."""
 
 CONTROLLER_FLOOR_SECONDS = 5.0
-"""What ranks tell may wait so long for a controller that is busy."""
+"""How long messages of ranks may wait for a controller that is busy."""
 
 # overlay (older kernels write "volatile"); ext3/4, btrfs, GFS2, NILFS and older XFS; reiserfs; f2fs.
 _UNSAFE_OPTIONS = (
@@ -38,10 +38,10 @@ def unsafe_options(options: Mapping[str, str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FsyncCounts:
-    """What the kernel counted of one file that was written through the page cache and fsynced. Bytes.
+    """The kernel's counts of one file that was written through the page cache and fsynced. Bytes.
 
     ``dirty_bytes`` waited to be written back before fsync, ``left_bytes`` still did after it returned.
-    ``unobservable`` is why the kernel's counts show nothing on this file system; it is empty if they do.
+    ``unobservable`` is why the kernel's counts show no effect on this file system; it is empty if they do.
     ``unsafe_option`` is the option of the mount with which fsync does not wait for the storage; empty without one.
     """
 
@@ -58,7 +58,7 @@ class FsyncCounts:
 
     @property
     def is_seen(self) -> bool:
-        """Whether bytes waited before fsync and none did after it, on a mount whose fsync waits for the storage."""
+        """Whether bytes were dirty before fsync and clean after it, on a mount whose fsync waits for the storage."""
         return not self.unobservable and self.left_bytes == 0 and not self.unsafe_option
 
 
@@ -115,7 +115,7 @@ class RankSpan:
     seconds: float
 
     def is_unlike(self, controller_seconds: float) -> bool:
-        """Whether the controller's clock gives another length; its own delays are no difference."""
+        """Whether the controller's clock gives another length; its own delays do not count as a difference."""
         allowed = CONTROLLER_FLOOR_SECONDS + MAXIMUM_DRIFT * max(self.seconds, controller_seconds)
         return controller_seconds > 0 and abs(self.seconds - controller_seconds) > allowed
 
@@ -131,12 +131,12 @@ class Interposed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientProofs:
-    """What the ranks of one measurement showed of their fsync, their clocks and what is loaded into them.
+    """What the ranks of one measurement showed of their fsync, their clocks and the libraries loaded into them.
 
     ``fsyncs`` and ``clocks`` contain, for each host (and moment), the rank with the worst result. ``disclosed`` are
     start-up hooks of Python, its variables, preloaded and auditing libraries, a C library of LD_LIBRARY_PATH, and
     profilers of I/O, a phrase each. ``spans`` contain, for each host, the rank whose clock gives the most unusual
-    length to the whole measurement, and ``controller_seconds`` its length by the controller's clock; 0 where the
+    length to the whole measurement, and ``controller_seconds`` its length by the controller's clock; 0 if the
     controller did not see its beginning.
     """
 

@@ -60,14 +60,14 @@ def _hints(kind: Hashable) -> dict[str, Any]:
 
 @functools.cache
 def _readers(kind: Hashable) -> dict[str, Reader | None]:
-    """Return what reads the values of a record's fields: ranks tell a controller the same few kinds by thousands."""
+    """Return the readers of a record's fields: thousands of ranks send a controller the same few kinds."""
     hints = _hints(kind)
     return {f.name: _reader(hints[f.name]) for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
 
 
 @functools.cache
 def _reader(hint: Any) -> Reader | None:
-    """Return what makes a value of this type from a plain one; None where it stays as it is."""
+    """Return the function that makes a value of this type from a plain one; None if it stays as it is."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (types.UnionType, typing.Union):
         return _reader(next(a for a in args if a is not types.NoneType))

@@ -23,10 +23,10 @@ class Streams:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostNetwork:
-    """What one host's network sends and receives, in bytes a second; None: not known (``unavailable_reason``).
+    """The rates of one host's network, in bytes a second; None: unknown (``unavailable_reason``).
 
     ``basis``: ``streams`` were TCP between two hosts while all others did the same, ``over`` the named addresses;
-    ``stated`` is what the user said.
+    ``stated`` is the user's figure.
     """
 
     basis: Literal["streams", "stated"]
@@ -37,18 +37,18 @@ class HostNetwork:
 
 
 CLOCK_AHEAD = "clock_ahead_seconds"
-"""The fact of a host, of several, that tells its time of day beside that of rank 0's host."""
+"""The fact of a host that compares its time of day with that of rank 0's host."""
 CONFTEST = "conftest "
 """How a recorder begins that is a conftest; its file follows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostFacts:
-    """What a host of ranks is. ``memory_available_bytes`` counts the limit of the memory cgroup.
+    """A host of ranks. ``memory_available_bytes`` includes the limit of the memory cgroup.
 
-    ``client`` are facts of it as a client of the target, by name, as its kernel tells them: options of the mount,
-    links, tuned values. What could not be read is not there. ``network`` is how fast its network is, where that was
-    measured or stated.
+    ``client`` are facts of it as a client of the target, by name, as its kernel reports them: options of the mount,
+    links, tuned values. Unreadable facts are missing. ``network`` is the rate of its network, if that was measured or
+    stated.
     """
 
     host: str
@@ -67,7 +67,7 @@ class HostFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PluginFacts:
-    """A plugin that takes part in a run, the hooks that it implements, and what it told of the environment."""
+    """A plugin that takes part in a run, the hooks that it implements, and its report of the environment."""
 
     name: Text
     version: str
@@ -82,10 +82,10 @@ class PluginFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """What a run was made with. ``second_client`` describes it, and is empty where there is none.
+    """The environment of a run. ``second_client`` describes the second client, and is empty without one.
 
-    ``versions`` go by the name of a package. ``recorders`` are what ran in pytest's process besides pytest and this
-    package, and could have altered what was recorded: conftests, other plugins, variables.
+    ``versions`` are by the name of a package. ``recorders`` is the code that ran in pytest's process in addition to
+    pytest and this package, and could have altered the records: conftests, other plugins, variables.
     """
 
     hosts: tuple[HostFacts, ...]

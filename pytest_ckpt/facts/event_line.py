@@ -1,6 +1,6 @@
 """The line that carries an event, and the one event of the checks: their processes import no other.
 
-A run starts a process for each check, and the kinds of events that ranks tell cost it more than the check itself.
+A run starts a process for each check, and the kinds of events of ranks would cost it more than the check itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Call:
 
 
 def plain_of(kind: str, event: Any) -> dict[str, Any]:
-    """Return an event of this kind as the JSON object that a line holds."""
+    """Return an event of this kind as the JSON object of a line."""
     return {"event": kind, **to_plain(event)}
 
 

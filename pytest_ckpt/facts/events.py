@@ -1,11 +1,12 @@
-"""What the processes of a run tell its controller while they work: a closed set of events, one writer and one reader.
+"""The reports of a run's processes to its controller while they work: a closed set of events, one writer, one reader.
 
-An event is a JSON object whose ``event`` names its kind. Every rank tells what it does (hello, beat, failed), rank 0
-tells what came of it, each on its connection; a check of a target's behaviour names the call that it is about to make.
-Where there is no connection, an event is a line: a mark, then the object. ``events.jsonl`` keeps what rank 0 told, with
+An event is a JSON object whose ``event`` names its kind. Every rank reports its activity (hello, beat, failed), rank 0
+reports results, each on its connection; a check of a target's behaviour names the call that it is about to make.
+Without a connection, an event is a line: a mark, then the object. ``events.jsonl`` keeps the reports of rank 0, with
 the seconds since the launch began.
 
-`SubjectEvents` takes together what rank 0 told of one subject: a measurement is made of it, and compared with it later.
+`SubjectEvents` collects the reports of rank 0 on one subject: a measurement is made of them, and compared with them
+later.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class Beat:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed:
-    """A rank cannot go on, and where it was."""
+    """A rank cannot continue, and where it was."""
 
     rank: int | None
     host: str
@@ -86,10 +87,10 @@ class Imported:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostsSeen:
-    """The hosts of a launch that measures nothing; ``views`` where each is to find what others made in the target.
+    """The hosts of a launch without a measurement; ``views`` if each must find files of others in the target.
 
-    ``tiers`` is what each has of a local tier, where the run needs one.
-    ``lacks`` names, by host, the libraries of the run's engines that are not installed there.
+    ``tiers`` is each host's view of a local tier, if the run needs one. ``lacks`` names, by host, the libraries of the
+    run's engines that are not installed there.
     """
 
     hosts: tuple[HostFacts, ...]
@@ -122,9 +123,9 @@ class OperationDone:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepDone:
-    """All ranks have ended a step beside the subject's own saves and loads: which of its kind, and what it took.
+    """All ranks have ended a step other than the subject's own saves and loads: its number in its kind, and its time.
 
-    Nothing is judged by it: it tells how far a run has come. ``seconds`` would be the moment of its line.
+    It is not judged: it shows the progress of a run. ``seconds`` would be the moment of its line.
     """
 
     subject: Subject
@@ -135,7 +136,7 @@ class StepDone:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostsWaited:
-    """Before a clock starts, all hosts have looked for what another one had made; ``late`` are those that waited."""
+    """Before a clock starts, all hosts have looked for another host's files; ``late`` are those that waited."""
 
     subject: Subject
     awaited: Awaited
@@ -178,7 +179,7 @@ class CommandAsked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandEnded:
-    """The controller has run a command of the user's: what came of it."""
+    """The controller has run a command of the user's, with this result."""
 
     subject: Subject
     run: CommandRun
@@ -186,7 +187,7 @@ class CommandEnded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasurementDone:
-    """Everything of a subject was measured; what is known at the end only. ``stages`` are rank 0's seconds."""
+    """Everything of a subject was measured; the facts that only its end shows. ``stages`` are rank 0's seconds."""
 
     subject: Subject
     cache: CacheFacts
@@ -244,12 +245,12 @@ _NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 def event_to_plain(event: Event) -> dict[str, Any]:
-    """Return an event as the JSON object that a line holds."""
+    """Return an event as the JSON object of a line."""
     return plain_of(_NAMES[type(event)], event)
 
 
 def event_from_plain(data: Any) -> Event:
-    """Return the event of a JSON object. Raises ValueError for one that is none of ours."""
+    """Return the event of a JSON object. Raises ValueError for an unknown one."""
     if not isinstance(data, dict) or str(data.get("event")) not in KINDS:
         raise ValueError("it is none of the events of a run")
     kind = KINDS[data["event"]]
@@ -268,7 +269,7 @@ def to_line(event: Event) -> str:
 
 
 def from_line(line: str) -> tuple[str, Event | None]:
-    """Return what stands before an event in a line that a process wrote, and the event; a torn one is no event.
+    """Return the text before an event in a line of a process, and the event; an incomplete one is not an event.
 
     A launcher that ends in a hurry, or a child, writes into the same line.
     """
@@ -284,7 +285,7 @@ def from_line(line: str) -> tuple[str, Event | None]:
 
 @dataclass(kw_only=True, slots=True)
 class SubjectEvents:
-    """What was told so far; ``end`` is None until everything was measured."""
+    """The reports so far; ``end`` is None until everything was measured."""
 
     subject: Subject
     operations: list[Operation] = field(default_factory=list)
@@ -296,7 +297,7 @@ class SubjectEvents:
     end: MeasurementDone | None = None
 
     def take(self, event: Event) -> None:
-        """Take in an event; those of no subject change nothing."""
+        """Take in an event; one without a subject changes no field."""
         if isinstance(event, OperationDone):
             self.operations.append(event.operation)
         elif isinstance(event, HostsWaited):
@@ -314,14 +315,14 @@ class SubjectEvents:
 
     @property
     def patterns(self) -> Patterns | None:
-        """The patterns, None where none was told of."""
+        """The patterns, None if none was reported."""
         if not self.found and not self.not_run:
             return None
         return Patterns(**self.found, not_run=self.not_run)  # type: ignore[arg-type]  # each under its own name
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The fields of a measurement that rank 0 tells, with their values."""
+        """The fields of a measurement that rank 0 reports, with their values."""
         end = self.end
         return {
             "operations": tuple(self.operations),
@@ -340,14 +341,14 @@ class SubjectEvents:
 
 
 def events_by_subject(events: Iterable[Event]) -> dict[Subject, SubjectEvents]:
-    """Return what rank 0 told of each subject; of a subject that was measured several times, the last."""
+    """Return the reports of rank 0 on each subject; of a subject that was measured several times, the last."""
     subjects: dict[Subject, SubjectEvents] = {}
     now: SubjectEvents | None = None
     for event in events:
         if isinstance(event, MeasurementStarted):
             now = subjects[event.subject] = SubjectEvents(subject=event.subject)
         elif isinstance(event, PatternMeasured) and event.subject in subjects:
-            # One of them is measured in a launch of its own, when all others are over.
+            # One of them is measured in a separate launch, when all others are over.
             subjects[event.subject].take(event)
         elif now:
             now.take(event)

@@ -32,17 +32,17 @@ Phase = Literal[
     "start of the reader",
     "read of samples",
 ]
-"""What a rank is doing within an operation; an engine says it in these words. Empty between two phases."""
+"""The activity of a rank within an operation; an engine reports it in these words. Empty between two phases."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
     """Why a measurement ended early: which rank on which host, in which operation, phase and file.
 
-    ``operation`` is None where ranks were in none. ``lane`` is the piece of work of the rank where it does several at
-    once; empty for its operations themselves. ``too slow``: it moved bytes, and would have gone on for many times its
-    limit. ``hook``: a plugin's hook failed, which ``message`` names. ``replaced``: the run's directory was no longer
-    the one that the run had made.
+    ``operation`` is None if ranks were between operations. ``lane`` is the piece of work of a rank that does several at
+    once; empty for its operations themselves. ``too slow``: it moved bytes, but would have taken many times its limit.
+    ``hook``: a plugin's hook failed, which ``message`` names. ``replaced``: the run's directory was no longer the one
+    that the run had made.
     """
 
     kind: FailureKind
@@ -59,7 +59,7 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BlockedCall:
-    """A call of a check that did not return within the deadline, on ``path``; ``stack`` is what the kernel says."""
+    """A call of a check that did not return within the deadline, on ``path``; ``stack`` is the kernel's view of it."""
 
     call: str
     path: str

@@ -1,4 +1,4 @@
-"""Which files an engine's library makes of a checkpoint, and what a recorded job made. Pure.
+"""Which files an engine's library makes of a checkpoint, and those of a recorded job. Pure.
 
 Every pytest run of an environment imports this module, as `pytest_ckpt.facts.engines` does: NamedTuples.
 """
@@ -24,25 +24,26 @@ class JobPattern(NamedTuple):
     pace: str = AS_SOON
 
     def to_plain(self) -> dict[str, str]:
-        """Return it in plain types; a pace only where it is another than that of older versions."""
+        """Return it in plain types; a pace only if it differs from that of older versions."""
         plain = self._asdict()
         return plain if self.pace != AS_SOON else {name: plain[name] for name in ("file", "sha256", "text")}
 
 
 class FileRule(NamedTuple):
-    """Which files a checkpoint has where the engine's library names them. Without ``of_rank`` they are the layout's.
+    """Which files a checkpoint has if the engine's library names them. Without ``of_rank`` they are the layout's.
 
-    ``of_rank`` is the one file of each rank; ``{rank}`` stands for its number, ``{shard}`` for one of five digits that
-    begins at 1. Rank 0 writes the ``shared`` ones too, which every rank reads. ``passing`` ones are there only while a
-    save goes on. Where ``maximum_bytes`` is set, a rank has several files: at scale 1.0 each takes tensors, in their
-    order, up to so many bytes, and the optimizer begins a new one (`pytest_ckpt.sizing.files`). ``{number}`` and
-    ``{count}``, of five digits too, tell them apart. Where a rank has several ``writers``, each has a file of about as
-    many bytes, and ``{writer}`` is its number, from 0. With a ``pattern`` files are those of a recorded job.
+    ``of_rank`` is the one file of each rank; ``{rank}`` is replaced by its number, ``{shard}`` by one of five digits
+    that begins at 1. Rank 0 also writes the ``shared`` ones, which every rank reads. ``passing`` ones exist only during
+    a save. If ``maximum_bytes`` is set, a rank has several files: at scale 1.0 each takes tensors, in their order, up
+    to so many bytes, and the optimizer begins a new one (`pytest_ckpt.sizing.files`). ``{number}`` and ``{count}``, of
+    five digits too, distinguish them. If a rank has several ``writers``, each has a file of about as many bytes, and
+    ``{writer}`` is its number, from 0. With a ``pattern`` files are those of a recorded job.
 
     ``consolidated`` names the files that rank 0 makes of those of all ranks, in the same save: whole tensors, as many
     files as each rank has at most; a load reads these.
 
-    ``commit`` is the shared one by which the library commits a checkpoint itself: whole when that is there.
+    ``commit`` is the shared file by which the library commits a checkpoint itself: the checkpoint is whole when it
+    exists.
     """
 
     of_rank: str = ""
@@ -55,7 +56,7 @@ class FileRule(NamedTuple):
     commit: str = ""
 
     def to_plain(self) -> dict[str, Any]:
-        """Return it in plain types; a size only where there is one, as plans of older versions have it."""
+        """Return it in plain types; a size only if there is one, as in plans of older versions."""
         plain: dict[str, Any] = {"of_rank": self.of_rank, "shared": list(self.shared), "passing": list(self.passing)}
         if self.pattern:
             plain["pattern"] = self.pattern.to_plain()
@@ -66,10 +67,10 @@ class FileRule(NamedTuple):
 
 
 OF_LAYOUT = FileRule()
-"""The files of the layout, which is what engines have whose files have no names of their own."""
+"""The files of the layout, for engines that do not name files themselves."""
 
 
-# What Hugging Face's transformers 4 take for a file where nothing else is said (`max_shard_size`).
+# The default size of a file in Hugging Face's transformers 4 (`max_shard_size`).
 _MAXIMUM_SHARD_BYTES = 5_000_000_000
 
 SAFETENSORS_FILES = FileRule(
@@ -77,17 +78,17 @@ SAFETENSORS_FILES = FileRule(
     shared=("model.safetensors.index.json",),
     maximum_bytes=_MAXIMUM_SHARD_BYTES,
 )
-"""The names are those of torch's HuggingFaceStorageWriter, whose index is that of all files."""
+"""The names are those of torch's HuggingFaceStorageWriter, whose index covers all files."""
 
 
 CONSOLIDATED_FILES = SAFETENSORS_FILES._replace(consolidated="model-{number}-of-{count}.safetensors")
-"""Those of the same writer with ``enable_consolidation``; it has the shards in a directory of their own."""
+"""Those of the same writer with ``enable_consolidation``; it puts the shards into a separate directory."""
 
 DCP_FILES = FileRule(of_rank="__{rank}_0.distcp", shared=(".metadata",), passing=(".metadata.tmp",))
 """Those of torch.distributed.checkpoint as it is."""
 
 DCP_OBJECTS = DCP_FILES._replace(commit=".metadata")
-"""The same as objects of a bucket, where the library has the last word."""
+"""The same as objects of a bucket, whose names the library decides."""
 
 TRACKER = "latest_checkpointed_iteration.txt"
 

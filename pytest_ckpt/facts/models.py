@@ -13,7 +13,7 @@ from typing import Literal
 from pytest_ckpt.facts.codec import to_plain
 
 Mode = Literal["full", "subset", "open"]
-"""How much of a layout runs: all ranks, those of one node, or as many as were asked for."""
+"""The share of a layout that runs: all ranks, those of one node, or a given number."""
 
 Precision = Literal["float32", "float16", "bfloat16", "float8"]
 Bias = Literal["qkv", "output", "feed_forward"]
@@ -25,21 +25,21 @@ PRECISION_BYTES: dict[Precision, int] = {"float32": 4, "float16": 2, "bfloat16":
 """Bytes of an element."""
 
 _DIGITS = 12
-# What says where a definition comes from, and is no part of it.
+# The origin of a definition, which is not part of it.
 _OF_FILE = ("file", "sha256", "given_as")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnModel:
-    """What the file of a user says of a model, beyond what a model of the workload has.
+    """The values of a user's model that a model of the workload does not have.
 
-    ``file`` is its name, ``sha256`` that of its bytes, ``given_as`` how the user named it. Sizes are elements:
-    ``head_size`` of one attention head; ``expert_feed_forward`` of one expert, of which a token uses ``active_experts``
-    and all ``shared_experts``; the first ``dense_layers`` have none. ``key_value_rank`` above 0: multi-head latent
-    attention, with ``query_rank`` (0: queries are not compressed), ``rope_size`` and ``value_size`` of a head.
-    ``mlp_matrices`` is 3 where the feed-forward is gated, else 2. A layer has ``norms`` norms of the hidden size (none
-    anywhere with 0) and ``query_key_norm`` elements of others. ``positions`` are learned ones. The optimizer keeps one
-    state of each precision in ``optimizer`` for each parameter.
+    ``file`` is the name of its file, ``sha256`` that of its bytes, ``given_as`` the user's word for it. Sizes are
+    elements: ``head_size`` of one attention head; ``expert_feed_forward`` of one expert, of which a token uses
+    ``active_experts`` and all ``shared_experts``; the first ``dense_layers`` have no experts. ``key_value_rank`` above
+    0: multi-head latent attention, with ``query_rank`` (0: queries are not compressed), ``rope_size`` and
+    ``value_size`` of a head. ``mlp_matrices`` is 3 for a gated feed-forward, else 2. A layer has ``norms`` norms of the
+    hidden size (0: the model has no norms) and ``query_key_norm`` elements of others. ``positions`` are learned ones.
+    The optimizer keeps one state of each precision in ``optimizer`` for each parameter.
     """
 
     file: str
@@ -125,12 +125,12 @@ class Model:
 
     @property
     def processes_per_copy(self) -> int:
-        """Processes that hold one copy of the weights between them; with ZeRO-3 that is all of the full layout."""
+        """Processes that share one copy of the weights; with ZeRO-3 that is all of the full layout."""
         return self.processes if self.zero_stage == PARAMETERS_SHARDED else self.model_parallel
 
     @property
     def label(self) -> str:
-        """What a sentence calls it: nobody can take a user's model for one of the workload."""
+        """Its name in a sentence, which distinguishes a user's model from one of the workload."""
         if not self.own:
             return self.name
         return f"own model {self.own.file} ({self.parameters:,} parameters, digest {self.digest[:_DIGITS]})"
@@ -142,7 +142,7 @@ class Model:
 
     @property
     def digest(self) -> str:
-        """SHA-256, in hexadecimal digits, of what is defined: sizes, precisions, parallelism; not of the file."""
+        """SHA-256, in hexadecimal digits, of the definition: sizes, precisions, parallelism; not of the file."""
         plain = {name: value for name, value in to_plain(self).items() if name != "name"}
         if plain["own"]:
             plain["own"] = {name: value for name, value in plain["own"].items() if name not in _OF_FILE}
@@ -172,7 +172,7 @@ class Model:
 
 
 def named(model: Model) -> Model:
-    """Return a user's model with its name: that of its file, and the first digits of its digest."""
+    """Return a user's model with its name: the name of its file, and the first digits of its digest."""
     assert model.own
     return replace(model, name=f"{model.own.file}-{model.digest[:_DIGITS]}")
 
@@ -192,7 +192,7 @@ def _attention(model: Model, own: OwnModel) -> list[int]:
 
 
 def _mlp(model: Model, own: OwnModel, width: int) -> list[int]:
-    """Return what goes up (gate and up, where it is gated) and what comes down."""
+    """Return the matrices up (gate and up, if it is gated) and down."""
     h, into = model.hidden, own.mlp_matrices - 1
     has_bias = "feed_forward" in own.biases
     return [into * (h * width + (width if has_bias else 0)), width * h + (h if has_bias else 0)]

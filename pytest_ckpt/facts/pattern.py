@@ -1,8 +1,8 @@
-"""What a recorded job did to its files in one save: no names, no data. The form of a pattern file; its checks. Pure.
+"""The calls of a recorded job on its files in one save: no names, no data. The form of a pattern file. Pure.
 
 A file is a number, a rank and a size. A step is one call, or a run of alike writes, by one lane (a thread) of a rank.
-Steps of a lane follow each other; a phase begins when all ranks have ended the one before. Lanes are those of a phase,
-and no two of them in one phase work on one file.
+Steps of a lane follow each other; a phase begins when all ranks have ended the previous one. Lanes are those of a
+phase, and no two of them in one phase work on one file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.support.strict_json import parse
 
 FORM = 1
-"""The number of the form; a reader of another one says so."""
+"""The number of the form; a reader refuses another one."""
 
 MAXIMUM_FILES, MAXIMUM_FILES_OF_RANK, MAXIMUM_STEPS, MAXIMUM_RANKS, MAXIMUM_LANES = 4096, 1024, 20_000, 1024, 64
 MAXIMUM_FILE_BYTES = 1 << 44
@@ -58,9 +58,9 @@ class PatternFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """``count`` calls on file number ``file``, each of ``bytes`` behind the one before, from ``offset`` on.
+    """``count`` calls on file number ``file``, each of ``bytes`` after the previous one, from ``offset`` on.
 
-    ``pause_us`` is how many microseconds its lane did something else before them, of a run before all of them together.
+    ``pause_us`` is how many microseconds its lane did other work before them, for a run before all of them together.
     """
 
     phase: int
@@ -76,9 +76,9 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pattern:
-    """One save of a job. ``label`` is what its owner calls it; ``omitted`` counts calls that no replay makes.
+    """One save of a job. ``label`` is its owner's name for it; ``omitted`` counts calls that no replay makes.
 
-    ``read_bytes`` is the size of the reads by which the job loaded; 0 where no load was recorded.
+    ``read_bytes`` is the size of the reads by which the job loaded; 0 if no load was recorded.
     """
 
     form: int
@@ -91,7 +91,7 @@ class Pattern:
     omitted: dict[str, int] = field(default_factory=dict)
 
     def of_rank(self, rank: int) -> int:
-        """Return the recorded rank whose calls rank ``rank`` of a replay makes; rank 0 has a part of its own."""
+        """Return the recorded rank whose calls rank ``rank`` of a replay makes; rank 0 keeps its own part."""
         return rank if rank < self.ranks else 1 + (rank - 1) % (self.ranks - 1) if self.ranks > 1 else 0
 
     def files_of(self, rank: int) -> list[int]:
@@ -104,14 +104,14 @@ class Pattern:
         return is_small(file.bytes, max(self.files[other].bytes for other in self.files_of(file.rank)))
 
     def pauses_us(self) -> dict[tuple[int, int], int]:
-        """Return what each lane of each rank paused, in microseconds, where it did."""
+        """Return the total pause of each lane of each rank, in microseconds, without lanes that did not pause."""
         found: Counter[tuple[int, int]] = Counter()
         for step in self.steps:
             found[step.rank, step.lane] += step.pause_us
         return {who: pause for who, pause in found.items() if pause}
 
     def unsynced(self) -> list[int]:
-        """Return the files that stay and that nothing flushes after their last change.
+        """Return the files that stay and that are not flushed after their last change.
 
         ``syncfs`` flushes the files of its rank: in a replay, other ranks may be on other hosts.
         """
@@ -135,7 +135,7 @@ class Pattern:
 
 
 def is_small(size: int, largest: int) -> bool:
-    """Whether a file of ``size`` bytes holds none of the data of a rank whose largest has ``largest``."""
+    """Whether a file of ``size`` bytes is no data file of a rank whose largest file has ``largest`` bytes."""
     return size < SMALL_BYTES and size * _SMALL_SHARE < largest
 
 
@@ -249,7 +249,7 @@ def _check_steps(pattern: Pattern) -> None:
 
 
 def check_covered(pattern: Pattern) -> None:
-    """Raise ValueError where a file that stays was not written whole by calls, or many times over."""
+    """Raise ValueError if a file that stays was not completely written by calls, or many times over."""
     for number, file in enumerate(pattern.files):
         spans = sorted((s.offset, s.bytes * s.count) for s in pattern.steps if s.file == number and s.call == "write")
         if sum(size for _, size in spans) > _MAXIMUM_TIMES_WRITTEN * max(file.bytes, SMALL_BYTES):

@@ -15,7 +15,7 @@ _INTERRUPTIONS: frozenset[FailureKind] = frozenset(("interrupted", "killed", "la
 
 
 def is_interruption(failure: Failure | None) -> bool:
-    """Return whether a failure says nothing of the storage, so that a later start measures again."""
+    """Return whether a failure has another cause than the storage, so that a later start measures again."""
     return failure is not None and failure.kind in _INTERRUPTIONS
 
 

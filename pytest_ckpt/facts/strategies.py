@@ -1,6 +1,6 @@
-"""The table of save strategies: when a job may go on while a checkpoint is saved. One row a strategy. Pure.
+"""The table of save strategies: when a job may continue while a checkpoint is saved. One row a strategy. Pure.
 
-The choices of ``--ckpt-strategy``, the memory that a run is planned with, what ranks import, which requirements judge
+The choices of ``--ckpt-strategy``, the memory that a run is planned with, the ranks' imports, which requirements judge
 a save and the documentation come from these rows.
 
 Every pytest run of an environment imports this module: NamedTuples, whose classes are made faster than dataclasses.
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class StrategySpec(NamedTuple):
-    """One strategy. ``help`` says in a few words what it does.
+    """One strategy. ``help`` describes it in a few words.
 
-    ``make`` is "module:class", imported in the ranks alone (`pytest_ckpt.ranks.strategies.protocol.MakeStrategy`).
-    ``blocks`` says whether the job stands still until a save is committed; where it does not, steps of a stand-in for
-    training go on beside every save. ``stages`` says whether the state is copied before it is written: then a rank
-    holds it twice, and an engine must be able to do so. ``saves_deltas``: between full saves it
-    saves only what changed. ``tiers``: it saves to a local tier, and drains some saves from there to the target.
-    ``compresses``: files pass a codec on their way, and content compresses as a training state does.
+    ``make`` is "module:class", imported only in the ranks (`pytest_ckpt.ranks.strategies.protocol.MakeStrategy`).
+    ``blocks`` says whether the job stops until a save is committed; if it does not, simulated training steps run during
+    every save. ``stages`` says whether the state is copied before it is written: then a rank needs memory for two
+    copies, and an engine must support it. ``saves_deltas``: between full saves it saves only the changed pages.
+    ``tiers``: it saves to a local tier, and drains some saves from there to the target. ``compresses``: files pass
+    through a codec, and content compresses as a training state does.
     """
 
     name: str
@@ -35,7 +35,7 @@ class StrategySpec(NamedTuple):
     compresses: bool = False
 
     def memory_bytes(self, state_bytes: int, shard_bytes: int) -> int:
-        """Return what a rank needs for its state: that of its engine, or the state and a copy of it."""
+        """Return the memory that a rank needs for its state: that of its engine, or the state and a copy of it."""
         return max(state_bytes, shard_bytes) + shard_bytes if self.stages else state_bytes
 
 

@@ -1,6 +1,6 @@
-"""What saves by strategies other than sync left: beside training, as chains of deltas, and to a local tier.
+"""The results of saves by strategies other than sync: during training, as chains of deltas, and to a local tier.
 
-No model is trained: a stand-in for training goes on beside the saves.
+No model is trained: simulated training steps run during the saves.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pytest_ckpt.facts.bounds import Bounds, Count, NotNegative, Share
 from pytest_ckpt.facts.proofs import Integrity
 
 BACKGROUND = "background save"
-"""The piece of work of a rank that writes while the job goes on: the lane that failures in it name."""
+"""The piece of work of a rank that writes while the job continues: failures in it name this lane."""
 
 
 LOCAL_TIER = "local tier"
-"""The piece of work of a rank that saves to its local tier: failures in it are none of the target."""
+"""The piece of work of a rank that saves to its local tier: failures in it are not attributed to the target."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +30,7 @@ class StepBatch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepsOfSave:
-    """Steps around one save, by rank 0's clock: each one before it and after it, and those beside it in batches.
+    """Steps around one save, by rank 0's clock: each one before it and after it, and those during it in batches.
 
     A step ends when all ranks have ended it.
     """
@@ -47,12 +47,12 @@ class StepsOfSave:
 
     @property
     def steps(self) -> int:
-        """How many steps went on beside the save."""
+        """How many steps ran during the save."""
         return sum(batch.steps for batch in self.beside)
 
     @property
     def extra_seconds(self) -> float:
-        """By how much longer the steps beside the save took than as many alone; negative where they took less."""
+        """By how much longer the steps during the save took than as many undisturbed ones; negative if less."""
         return sum(batch.seconds for batch in self.beside) - self.steps * self.undisturbed_seconds
 
 
@@ -64,9 +64,9 @@ Reached = Literal["copied", "written", "committed"]
 class Kill:
     """The processes of all ranks were killed ``moment_seconds`` after the last had copied its state.
 
-    ``reached``: what they had told until then; ``is_committed``: whether the checkpoint that they saved stands there.
-    ``lost`` says what is wrong with the newest checkpoint that does; empty where it loaded whole. ``deletes_older``:
-    the checkpoint before the newest committed one was deleted while the save went on.
+    ``reached``: their last report; ``is_committed``: whether the checkpoint that they saved exists. ``lost`` is the
+    fault of the newest checkpoint that exists; empty if it loaded completely. ``deletes_older``: the checkpoint before
+    the newest committed one was deleted during the save.
     """
 
     moment_seconds: NotNegative
@@ -78,10 +78,10 @@ class Kill:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Crashes:
-    """Saves of ``bytes`` in the background whose processes were killed, after one that nobody disturbed.
+    """Saves of ``bytes`` in the background whose processes were killed, after an undisturbed one.
 
-    ``usual_seconds`` is the shortest time from the copy to the commit that was seen. After every kill the newest
-    checkpoint that is committed was loaded and compared. ``planned`` kills were to be made.
+    ``usual_seconds`` is the shortest observed time from the copy to the commit. After every kill the newest committed
+    checkpoint was loaded and compared. ``planned`` kills were to be made.
     """
 
     planned: Count
@@ -93,9 +93,9 @@ class Crashes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preempted:
-    """Jobs that were given notice: seconds from when rank 0 told it until a save that it began was committed.
+    """Jobs that received a notice: seconds from rank 0's notice until a save that followed it was committed.
 
-    Where a save goes on in the background, one had just begun when the notice came. The saves were of ``bytes``.
+    If saves run in the background, one had just begun when the notice came. The saves were of ``bytes``.
     """
 
     bytes: Count
@@ -104,7 +104,7 @@ class Preempted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Training:
-    """A stand-in for training that went on beside every save: no model is trained.
+    """Simulated training during every save: no model is trained.
 
     A step waits ``step_seconds`` less the share ``cpu_share``, as for an accelerator, and works for that share: it
     changes the state that is saved, in place. Then all ranks wait for each other.
@@ -121,10 +121,10 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chains:
-    """A full save and ``deltas`` behind it, loaded after ``deleted`` older checkpoints were deleted.
+    """A full save and ``deltas`` after it, loaded after ``deleted`` older checkpoints were deleted.
 
     The deleted ones had ``deleted_bytes`` of tensors; ``freed_bytes`` is by how much the volume's used space fell, None
-    where the target does not tell. ``misses_deleted``: with one delta deleted, its file was no longer found by any
+    if the target does not report it. ``misses_deleted``: with one delta deleted, its file was no longer found by any
     rank.
     """
 
@@ -142,7 +142,7 @@ Tier = Literal["", "local", "target"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrainRule:
-    """Every ``every``-th save is drained to the target; ``target_share`` of failures leave nothing but the target."""
+    """Every ``every``-th save is drained to the target; after ``target_share`` of failures only the target remains."""
 
     every: Count
     target_share: Share
@@ -150,9 +150,9 @@ class DrainRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierRestore:
-    """A restore of the newest checkpoint that is whole on all ranks: which it should be, and which it was.
+    """A restore of the newest checkpoint that is whole on all ranks: the expected one, and the one that was taken.
 
-    ``integrity`` is None where no checkpoint was taken, or another one than it should be: then none was loaded.
+    ``integrity`` is None if no checkpoint was taken, or another one than expected: then none was loaded.
     """
 
     expected_tier: Literal["local", "target"]
@@ -170,11 +170,11 @@ class TierRestore:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeLoss:
-    """Host ``lost`` lost all that its local tier held; copies that ``partner`` held came back, and all ranks loaded.
+    """Host ``lost`` lost its local tier; copies on its ``partner`` were returned, and all ranks loaded.
 
     ``copied_bytes`` of files went to partners over the network of the ranks when a checkpoint was saved, in
-    ``copy_seconds``; ``returned_bytes`` came back in ``return_seconds``. ``missing`` are files whose copies were no
-    longer there: then nothing was loaded, and ``integrity`` is None.
+    ``copy_seconds``; ``returned_bytes`` came back in ``return_seconds``. ``missing`` are files whose copies no longer
+    existed: then no checkpoint was loaded, and ``integrity`` is None.
     """
 
     hosts: Count
@@ -191,10 +191,10 @@ class NodeLoss:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tiers:
-    """Saves of ``bytes`` to the local tier, alone and beside a drain, in turns; seconds of these, and of the drains.
+    """Saves of ``bytes`` to the local tier, undisturbed and during a drain, in turns; seconds, also of the drains.
 
-    Then two restores: ``complete``, when the newest checkpoint is in the local tier alone, and ``incomplete``, when
-    the files of one rank are missing there. ``node_loss`` is None where the ranks are on one host.
+    Then two restores: ``complete``, with the newest checkpoint only in the local tier, and ``incomplete``, with the
+    files of one rank missing there. ``node_loss`` is None if the ranks are on one host.
     """
 
     bytes: Count

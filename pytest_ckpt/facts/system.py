@@ -1,6 +1,6 @@
-"""What a vendor says of the system under test: every fact that is known, and those that a reader cannot do without.
+"""A vendor's description of the system under test: every known fact, and those that a reader needs.
 
-The list follows what SPECstorage, MLPerf Storage and SNIA ask to be disclosed beside a result.
+The list follows what SPECstorage, MLPerf Storage and SNIA require to be disclosed with a result.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Told = Mapping[str, Mapping[str, Any] | list[Mapping[str, Any]]]
-"""What was told, by table; a table that comes several times is a list of its entries."""
+"""The given facts, by table; a table that occurs several times is a list of its entries."""
 
 
 PICTURE = "picture"
@@ -19,9 +19,9 @@ PICTURE = "picture"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
-    """One line of the file. ``kind`` is the type that is expected, ``description`` the comment of the template.
+    """One line of the file. ``kind`` is the expected type, ``description`` the comment of the template.
 
-    Without a ``needed`` fact, a certificate says that the system is not described.
+    Without a ``needed`` fact, a certificate states that the system is not described.
     """
 
     name: str

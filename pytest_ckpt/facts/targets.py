@@ -26,7 +26,7 @@ class Layer:
 class StorageStack:
     """All layers of one host, each before those below it.
 
-    ``files`` are files of this host that hold the target's bytes, as a loop device has one: the page cache has the same
+    ``files`` are files of this host that contain the target's bytes, as for a loop device: the page cache has the same
     bytes a second time there. ``blind`` says why the count of cached pages misses a cache, a phrase for each cause.
     """
 
@@ -42,7 +42,7 @@ class StorageStack:
 
     @property
     def processes(self) -> tuple[str, ...]:
-        """The layers that a process serves: what it keeps in memory, the kernel neither counts nor drops."""
+        """The layers that a process serves: the kernel neither counts nor drops what that process caches."""
         return tuple(layer.text for layer in self.layers if layer.kind == "process")
 
     @property
@@ -79,7 +79,7 @@ Role = str
 """What a checkpoint is saved for: ``counted``, or a measurement in addition to the counted saves."""
 
 NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}
-"""What scenarios and requirements need of a target beside saves and loads; where it is missing, they are left out."""
+"""What scenarios and requirements need of a target beyond saves and loads; without it, they are left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,13 +100,13 @@ class CheckpointRef:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
-    """How the clients of a run reach a target over the network. It holds no secret.
+    """How the clients of a run reach a target over the network. It contains no secret.
 
     ``endpoints`` are URLs; without one the libraries of the target's own scheme find theirs. ``ca_bundle`` is the file
     of the certificates by which TLS is verified, empty for those of the system. No part of an object is smaller than
-    ``part_bytes``, but for its last. Ranks and the cleaner bear for ``borne_seconds`` what may pass. ``embedded`` names
-    the server that the run itself started on this host, for itself alone and without anybody's credentials; empty for
-    storage under test. ``unversioned`` is the operator's word that a bucket which may not be asked keeps no versions.
+    ``part_bytes``, except its last. Ranks and the cleaner tolerate temporary errors for ``borne_seconds``. ``embedded``
+    names the server that the run itself started on this host, for itself and without credentials; empty for storage
+    under test. ``unversioned`` is the operator's statement that a bucket without permission to look keeps no versions.
     """
 
     endpoints: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class Access:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What a command that removes by hand is told of it, as a shell takes it."""
+        """The options of a clean-up command for it, as a shell takes them."""
         told = (("endpoint", ",".join(self.endpoints)), ("ca-bundle", self.ca_bundle))
         return tuple(f"--{name}={shlex.quote(value)}" for name, value in told if value)
 
@@ -130,12 +130,12 @@ class Access:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AreaRef:
-    """A run's own area on a target, for whoever attaches to it: ranks, checks, a second client, the cleaner.
+    """A run's own area on a target, for every process that attaches to it: ranks, checks, a second client, the cleaner.
 
-    ``opener`` is ``module:function``, a function of the AreaRef that returns a Store, imported only where
-    it is used. ``location`` is the area's place in the scheme's own words; ``identity`` tells the area that was made
-    from another one of that name; ``access`` is how it is reached where that is no path. It holds no secret:
-    credentials come from each process's own environment.
+    ``opener`` is ``module:function``, a function of the AreaRef that returns a Store, imported only where it is used.
+    ``location`` is the area's place in the words of its scheme; ``identity`` distinguishes it from another area of the
+    same name; ``access`` is how it is reached if it has no path. It contains no secret: credentials come from each
+    process's own environment.
     """
 
     scheme: str
@@ -152,9 +152,9 @@ class AreaRef:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Capacity:
-    """Space of a target in bytes, as df shows it: what is kept for root is neither used nor free.
+    """Space of a target in bytes, as df shows it: space reserved for root is neither used nor free.
 
-    ``free_files`` is how many files it can still hold (inodes); None if it does not count them.
+    ``free_files`` is how many more files it can have (inodes); None if it does not count them.
     """
 
     total_bytes: Count
@@ -165,15 +165,14 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetFacts:
-    """What a target is, as its check found it before a run.
+    """The facts of a target, as its check found them before a run.
 
-    ``kind`` is its file system or protocol; ``gate_kind`` names the table of gates that ``auto`` stands for;
-    ``is_local`` says that only this host can write to it, None that nobody knows; ``capacity`` is None where space has
-    no known end. Without "page cache" in ``capabilities`` the target declares that its clients keep no cache of what
-    they read. ``source`` is what serves it: a device, an export, the name that a server gives itself. ``mount_point``
-    is empty where there is no mount, ``options`` are its own or what is known of the connection. ``plugin`` is who
-    brought a target that is none of ours: nothing is certified with it. ``stack`` is what lies below its mount on the
-    controller's host.
+    ``kind`` is its file system or protocol; ``gate_kind`` names the gate table of ``auto``; ``is_local`` says that only
+    this host can write to it, None if unknown; ``capacity`` is None if its space has no known end. Without "page cache"
+    in ``capabilities`` the target declares that its clients do not cache their reads. ``source`` is its server: a
+    device, an export, the name that a server gives itself. ``mount_point`` is empty without a mount, ``options`` are
+    its own or known facts of the connection. ``plugin`` supplies a target that is not ours, with which a run certifies
+    no system. ``stack`` is the storage below its mount on the controller's host.
     """
 
     location: str
@@ -190,7 +189,7 @@ class TargetFacts:
 
     @property
     def is_memory(self) -> bool:
-        """Whether what it contains is stored in this host's memory, so that nothing is read from storage."""
+        """Whether its content is stored in this host's memory, so that reads do not come from storage."""
         return self.kind in MEMORY_KINDS or bool(self.stack and self.stack.memory)
 
     @property
@@ -201,13 +200,13 @@ class TargetFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetSpec:
-    """A kind of target: one row. ``scheme`` is what stands before ``://``; empty for a path.
+    """A kind of target: one row. ``scheme`` precedes ``://``; empty for a path.
 
-    ``make`` is ``module:function``, a function of the location (what stands behind ``://``) that returns a Target,
-    imported in the controller only; where the target ``is_remote`` it takes an `Access` behind it. ``serve`` is such a
-    function, too: it returns a context manager, in which a server runs on this host for ``--ckpt-endpoint=embedded``,
-    and which gives its `Access`; empty where there is none. ``removal`` is the command that removes what a location
-    behind it holds, empty where none is known. ``plugin`` is who brought it, empty for ours.
+    ``make`` is ``module:function``, a function of the location (the text after ``://``) that returns a Target, imported
+    only in the controller; if the target ``is_remote`` it takes an `Access` as well. ``serve`` is such a function, too:
+    it returns a context manager, in which a server runs on this host for ``--ckpt-endpoint=embedded``, and which gives
+    its `Access`; empty if there is none. ``removal`` is the command that removes the content of a location that follows
+    it, empty if none is known. ``plugin`` is its supplier, empty for ours.
     """
 
     scheme: str
@@ -219,7 +218,7 @@ class TargetSpec:
     removal: str = ""
 
 
-# It aborts uploads, too, and removes versions: what the clouds' own tools do in several commands, or not at all.
+# It also aborts uploads and removes versions: the clouds' own tools need several commands for that, or cannot do it.
 _OF_OBJECTS = "python -m pytest_ckpt.targets.objects.remove"
 
 TARGETS: dict[str, TargetSpec] = {
@@ -258,7 +257,7 @@ TARGETS: dict[str, TargetSpec] = {
 
 
 def removal_of(scheme: str, location: str, access: Access = Access()) -> str:
-    """Return the command by which a user removes what a location holds; empty where none is known."""
+    """Return the command by which a user removes the content of a location; empty if none is known."""
     spec = TARGETS.get(scheme)
     if not spec or not spec.removal:
         return ""
@@ -267,10 +266,10 @@ def removal_of(scheme: str, location: str, access: Access = Access()) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Names:
-    """What a run may have made in its area, of all ranks.
+    """The names that a run may have made in its area, of all ranks.
 
-    ``files`` goes from subjects to the names of the files in their checkpoints, ``beside`` to those of the files that
-    stand beside their checkpoints. In ``directories`` the run made everything.
+    ``files`` maps subjects to the names of the files in their checkpoints, ``beside`` to the names of the other files
+    of the subject. In ``directories`` the run made everything.
     """
 
     files: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -280,9 +279,9 @@ class Names:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leftover:
-    """Something of an earlier run: what it is, which run left it, and the command that removes it (empty: none).
+    """The remains of an earlier run: a description, the run, and the command that removes them (empty: none).
 
-    ``elsewhere`` is the host of that run where this one cannot see whether it still goes on; empty: it does not.
+    ``elsewhere`` is the host of that run if this one cannot see whether it still runs; empty: it does not.
     """
 
     what: str

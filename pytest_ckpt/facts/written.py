@@ -1,7 +1,7 @@
-"""What a file must hold to be a record's: derived from its class, checked and described by msgspec.
+"""The required content of a record's file: derived from its class, checked and described by msgspec.
 
-`codec.to_plain` writes every field, so a file must hold every field; one that is not known is passed over.
-msgspec is imported where it is used: it costs more to import than a run's records, and most runs read no file.
+`codec.to_plain` writes every field, so a file must contain every field; an unknown one is ignored. msgspec is imported
+where it is used: it costs more to import than a run's records, and most runs read no file.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ _MAXIMUM_LETTERS = 200
 
 
 def fault(document: Any, kind: Any) -> str:
-    """Return where a plain document is none that `codec.to_plain` makes of this class, and why; empty: it is one.
+    """Return the first fault of a plain document that `codec.to_plain` did not make of this class; empty: it did.
 
-    ``kind`` is a dataclass or a TypedDict. The first place is named that does not fit. Types are strict: 2.0 is no
-    int, and true is no number.
+    ``kind`` is a dataclass or a TypedDict. Types are strict: 2.0 is not an int, and true is not a number.
     """
     import msgspec  # noqa: PLC0415
 
@@ -34,7 +33,7 @@ def fault(document: Any, kind: Any) -> str:
         what, _, place = str(error).partition(" - at `")
         return f"{place.removesuffix('`') or '$'}: {_cut(what)}"
     except UnicodeEncodeError as error:
-        # JSON can hold half of a surrogate pair, which is no text; msgspec names no place for it.
+        # JSON can contain half of a surrogate pair, which is invalid text; msgspec names no place for it.
         return f"$: a text contains {error.object[error.start : error.end]!a}, half of a surrogate pair"
     return ""
 
@@ -88,7 +87,7 @@ def _bounded(hint: Any) -> Any:
 
 
 def _object(kind: Any, required: tuple[str, ...] | None = None) -> Any:
-    """Return the object that a record is written as: all its fields; of a TypedDict, those that it requires."""
+    """Return the JSON object of a record: all its fields; for a TypedDict, the required ones."""
     hints = typing.get_type_hints(kind, include_extras=True)
     names = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else list(hints)
     fields = {name: _written(hints[name]) for name in names}

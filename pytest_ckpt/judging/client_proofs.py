@@ -26,12 +26,12 @@ def replaced_fsync(proofs: ClientProofs) -> str:
 
 
 def missing_effect(proofs: ClientProofs) -> FsyncEffect | None:
-    """Return an fsync after which the kernel still had bytes to write back; None if there was none."""
+    """Return an fsync after which pages were still dirty; None if there was no such fsync."""
     return next((effect for effect in proofs.fsyncs if effect.is_missing), None)
 
 
 def describe_missing(effect: FsyncEffect) -> str:
-    """Say what fsync left behind."""
+    """Return a sentence on the pages that fsync left dirty."""
     return (
         f"fsync returned on {effect.host} (rank {effect.rank}), and {format_bytes(effect.left_bytes)} of "
         f"{format_bytes(effect.dirty_bytes)} were still not written back (counted by {_counter(effect)})"
@@ -66,7 +66,7 @@ def has_proven_fsync(measurements: Iterable[Measurement]) -> bool:
 
 
 def client_reasons(measurements: Sequence[Measurement]) -> list[str]:
-    """Return why what these clients recorded certifies nothing, a sentence for each cause."""
+    """Return why the records of these clients certify no system, a sentence for each cause."""
     proofs = [m.client_proofs for m in measurements if m.client_proofs]
     found = [_interposed_sentence(i) for p in proofs for i in p.interposed]
     found += [_clock_sentence(span) for p in proofs for span in p.clocks if span.is_wrong][:1]

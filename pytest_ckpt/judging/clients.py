@@ -18,7 +18,7 @@ GATES_DEMAND = "The gates demand "
 _OPERATORS = (">=", "<=", "==", "!=", ">", "<")
 _BEFORE_A_SUFFIX = "-+_~"
 _EXAMPLE = '"client.nconnect >= 8"'
-# What each client has of its own, by its nature.
+# Facts that differ between clients by their nature.
 _OWN = frozenset(("addr", "clientaddr", "mountaddr", "localaddr", "port", "mountport", "fd", "user_id", "group_id"))
 _MAXIMUM_SHOWN = 4
 
@@ -33,12 +33,12 @@ class Demand:
     value: str
 
     def holds(self, fact: str) -> bool | None:
-        """Whether a fact is as demanded; None where it is no number, and a number is demanded."""
+        """Whether a fact meets the demand; None if the demand is a number and the fact is not."""
         here, there = _numbers(fact), _numbers(self.value)
         if self.operator in ("==", "!="):
             same = here == there if here and there else fact == self.value
             return same == (self.operator == "==")
-        # Releases go on behind their numbers: 6.8.0-40-generic, 2.15.3_ddn12.
+        # Releases continue after their numbers: 6.8.0-40-generic, 2.15.3_ddn12.
         here = here or _numbers(_release(fact))
         if here is None or there is None:
             return None
@@ -46,7 +46,7 @@ class Demand:
 
 
 def read_demand(text: Any) -> Demand:
-    """Return the demand that a text is. Raises ValueError with a sentence that says what is wrong."""
+    """Return the demand of a text. Raises ValueError with the reason if it is invalid."""
     if not isinstance(text, str) or not text.startswith(PREFIX):
         raise ValueError(f"{text!r:.80} is no demand of clients, such as {_EXAMPLE}")
     operator = next((operator for operator in _OPERATORS if operator in text), "")
@@ -82,7 +82,7 @@ def unmet_demands(demands: Sequence[str], clients: Clients) -> list[str]:
 
 
 def differences(clients: Clients) -> list[str]:
-    """Return a sentence for each fact in which hosts differ; where one says nothing that is a difference, too."""
+    """Return a sentence for each fact in which hosts differ; a missing fact is a difference, too."""
     found = []
     for name in dict.fromkeys(name for facts in clients.values() for name in facts):
         if name in _OWN:
@@ -96,7 +96,7 @@ def differences(clients: Clients) -> list[str]:
 
 
 def clients_of(environment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """Return the facts of each host of a report's environment; of a report without them none are known."""
+    """Return the facts of each host of a report's environment; unknown facts are missing."""
     found = {}
     for host in environment.get("hosts") or ():
         facts = dict(host.get("client") or {})
@@ -128,7 +128,7 @@ def _release(text: str) -> str:
 
 
 def _numbers(text: str) -> tuple[int, ...] | None:
-    """Return the numbers of ``8``, ``4.1`` or ``6.8.0``, to be compared one by one; None for what is none."""
+    """Return the numbers of ``8``, ``4.1`` or ``6.8.0``, to be compared one by one; None if there are none."""
     parts = text.split(".")
     if not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in parts):
         return None

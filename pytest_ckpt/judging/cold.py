@@ -1,8 +1,8 @@
-"""Did loads come from the storage where the kernel does not show what a client's cache holds? Pure.
+"""Did loads come from the storage if the kernel does not show a client's cache? Pure.
 
-Proofs in their order: other hosts loaded what they had neither written nor read; timed reads of checkpoints that were
-saved for this; more was moved between save and load than the client's caches hold. A target is accused only where
-another client's first read of the same bytes is slower: fast memory of the storage itself is no offence.
+Proofs in their order: other hosts loaded files that they had neither written nor read; timed reads of checkpoints that
+were saved for this; more bytes were moved between save and load than the client's caches can store. A target fails only
+if another client's first read of the same bytes is slower: fast memory of the storage itself is legitimate.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pytest_ckpt.facts.proofs import CacheFacts, CanaryReads, ColdBasis, MovedBy
 from pytest_ckpt.support.units import format_bytes
 
 FASTER = 0.8
-"""A read is faster where its median is below this share of the other's, and the sign test agrees."""
+"""A read is faster if its median is below this share of the other's, and the sign test agrees."""
 
 HELPS = 0.5
 """So much faster a cache must be for its absence to show: memory that is touched again is a little faster by itself."""
 
 MAXIMUM_RESIDENT = 0.01
-"""The share of what a load is about to read that may be in a client's page cache."""
+"""The share of a load's bytes that may be in a client's page cache before the load."""
 
 MAXIMUM_PROBABILITY = 0.02
 MINIMUM = 10
@@ -50,7 +50,7 @@ Found = Literal["proven", "cached", "unknown"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proof:
-    """``because`` is a part of a sentence; ``basis`` is None where nothing proves it."""
+    """``because`` is a part of a sentence; ``basis`` is None without a proof."""
 
     found: Found
     because: str
@@ -58,7 +58,7 @@ class Proof:
 
 
 def prove_cold(cache: CacheFacts) -> Proof:
-    """Return what stands in for a probe that this host's kernel does not have for the target."""
+    """Return the substitute for a probe that this host's kernel does not have for the target."""
     if cache.by_other_hosts:
         because = "every file was loaded by a host that had neither written nor read it before"
         return Proof(found="proven", because=because, basis="other client")
@@ -75,10 +75,10 @@ def prove_cold(cache: CacheFacts) -> Proof:
 
 
 def uncounted(kind: str, caches: Iterable[CacheFacts | None]) -> list[str]:
-    """Say what the kernel's count of cached pages leaves out on a target of this kind of file system.
+    """Return what the kernel's count of cached pages leaves out on a target of this kind of file system.
 
-    A process serves a mount of FUSE, the target's or one below it, and the kernel drops and counts its own pages alone.
-    What other hosts loaded needs no count.
+    A process serves a mount of FUSE, the target's or one below it, and the kernel drops and counts only its own pages.
+    Loads of other hosts need no count.
     """
     counted = [cache for cache in caches if cache is not None and _rests_on_count(cache)]
     served = {f"this mount ({kind})"} if is_served_by_process(kind) else set()
@@ -99,14 +99,14 @@ def _rests_on_count(cache: CacheFacts) -> bool:
 
 
 def refuted(cache: CacheFacts) -> Proof | None:
-    """Return what shows that a cache survived a drop although the kernel counts nothing; None where nothing does."""
+    """Return the evidence that a cache survived a drop although the kernel counts no pages; None without evidence."""
     return next((proof for proof in map(of_canaries, cache.canaries) if proof.found == "cached"), None)
 
 
 def is_drop_proven(cache: CacheFacts) -> bool:
-    """Return whether timed reads on every host show that what is read after a drop comes from the storage.
+    """Return whether timed reads on every host show that reads after a drop come from the storage.
 
-    Of all proofs this one speaks of other loads than those that are judged, too: each of them comes after such a drop.
+    Unlike the other proofs, this one covers other loads than the judged ones: each of them comes after such a drop.
     """
     return bool(cache.canaries) and all(of_canaries(reads).found == "proven" for reads in cache.canaries)
 
@@ -139,7 +139,7 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
     saved, again, dropped, elsewhere = (
         reads.first_read_seconds, reads.reread_seconds, reads.dropped_read_seconds, reads.other_client_seconds,
     )  # fmt: skip
-    # A read and the one right behind it meet the same load; reads before and after the drop may not.
+    # Two reads in succession meet the same load; reads before and after the drop may not.
     pairs = ((saved, again), (dropped, reads.dropped_reread_seconds or again))
     if len(saved) < MINIMUM:
         return Proof(found="unknown", because=f"only {len(saved)} of {MINIMUM} reads were timed on {reads.host}")
@@ -152,9 +152,10 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
         took += f", {_each(reads.dropped_reread_seconds)} again at once"
     if elsewhere:
         took += f", {_each(elsewhere)} on {reads.client}"
-        # A client that is never faster shows nothing of this one, and one that is a little faster is perhaps disturbed.
+        # A client that is never faster proves nothing about this one, and one that is a little faster may be disturbed.
         other_is_able = not reads.client_own_seconds or _helps(reads.client_own_seconds, elsewhere)
-        # What a cache still serves after the drop is near to what it serves without one, and far from the other client.
+        # Reads that a cache still serves after the drop are near to reads without a drop, and far from the other
+        # client's.
         survived = [own for own, warm in pairs if _is_near(own, warm, elsewhere) and _faster(own, elsewhere)]
         if survived and other_is_able:
             times = max(median(elsewhere) / median(own) for own in survived)
@@ -230,7 +231,7 @@ def _helps(warm: Sequence[float], own: Sequence[float]) -> bool:
 
 
 def _caches_more(reads: CanaryReads) -> bool:
-    """Return whether the other client is faster with what it knows, by more than this one ever was."""
+    """Return whether the other client is faster with its cached bytes, by more than this one ever was."""
     theirs, first = reads.client_own_seconds, reads.other_client_seconds
     if not theirs or not _faster(theirs, first):
         return False

@@ -1,4 +1,4 @@
-"""What judges of saves and loads beside commands of the user's share: bytes, caches, how ranks ended. Pure."""
+"""What judges of saves and loads during commands of the user's share: bytes, caches, how ranks ended. Pure."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def lost(because: str, detail: Sequence[str]) -> Decision:
-    """Fail a checkpoint that is not what it says that it is."""
+    """Fail a checkpoint whose bytes are not those of its number."""
     return Decision(outcome="failed", reason="missing bytes", because=because, detail=tuple(detail))
 
 
 def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) -> Decision:
-    """Return a decision that rests on bytes of the storage, or that those of a client's cache may have been compared.
+    """Return a decision with its basis: bytes of the storage, or bytes that may have come from a client's cache.
 
-    Where the kernel shows no cache, timed reads have shown for the subject's own loads what the drop is worth: here the
+    If the kernel shows no cache, timed reads have shown for the subject's own loads whether the drop works: here the
     same drop came before every load.
     """
     if found.is_declared_cold:
@@ -48,7 +48,7 @@ def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) 
 
 
 def ended_by(failure: Failure | None, pattern: Pattern, detail: Sequence[str]) -> Decision | None:
-    """Decide where the ranks did not come to the end."""
+    """Decide if the ranks did not finish."""
     if failure is None:
         return None
     if not is_decided_in(failure, pattern):
@@ -67,6 +67,6 @@ def describe_undisturbed(operations: Sequence[OperationTrial]) -> Iterator[str]:
 
 
 def describe_end(failure: Failure | None) -> Iterator[str]:
-    """Yield how the ranks ended where they did not come to the end."""
+    """Yield how the ranks ended if they did not finish."""
     if failure:
         yield describe_failure(failure)

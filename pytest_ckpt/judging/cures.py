@@ -13,8 +13,8 @@ from dataclasses import dataclass
 class KnownFailure:
     """Failures of one kind of file system that have one cause.
 
-    ``kinds`` are its names in the kernel's table of mounts, ``checks`` the checks that fail, ``why`` the cause and what
-    it costs a training job, ``cure`` what to change; empty where no option is known to help.
+    ``kinds`` are its names in the kernel's table of mounts, ``checks`` the checks that fail, ``why`` the cause and its
+    cost for a training job, ``cure`` what to change; empty if no option is known to help.
     """
 
     name: str
@@ -149,7 +149,7 @@ def remedy_of(row: KnownFailure) -> str:
 
 
 def explain(kind: str, check: str) -> tuple[str, ...]:
-    """Return the lines that explain a failed check on a kind of file system; none where nothing is known."""
+    """Return the lines that explain a failed check on a kind of file system; empty if the cause is unknown."""
     return tuple(
         line
         for row in known_of(kind)

@@ -44,10 +44,10 @@ def missing_bytes(integrity: Integrity | None, detail: Sequence[str]) -> Decisio
 def not_cold(
     which: str, resident: int | None, mapped: int | None, detail: Sequence[str], cache: CacheFacts | None
 ) -> Decision | None:
-    """Decide where ``which`` load is not known to have come from the storage, or did not.
+    """Decide if ``which`` load is not known to have come from the storage, or did not.
 
-    Of a target that declares its clients without a ``cache`` nothing is counted; where the kernel does not count,
-    timed reads may show that what was dropped before is read from the storage.
+    If a target declares its clients without a ``cache``, pages are not counted; if the kernel does not count, timed
+    reads may show that reads after a drop come from the storage.
     """
     if cache and (cache.is_declared_cold or (not cache.probe and is_drop_proven(cache))):
         return None
@@ -66,7 +66,7 @@ def not_cold(
 def skew_of(operation: Operation, rank_bytes: Sequence[int]) -> tuple[float, float | None]:
     """Return (slowest / median, p99 / p50) of the ranks' seconds for each byte; no p99 of fewer than 100 ranks.
 
-    Layouts give ranks different amounts to write; a rank that has more to do is no straggler.
+    Layouts give ranks different amounts to write; a rank with more bytes is not a straggler.
     """
     rates = sorted(s / b for s, b in zip(operation.rank_seconds, rank_bytes, strict=True) if b)
     middle = statistics.median(rates)

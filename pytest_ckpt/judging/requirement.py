@@ -1,4 +1,4 @@
-"""A requirement is one decorated function: what is known of it, its text for the buyer, and its judgement. Pure."""
+"""A requirement is one decorated function: its metadata, its text for the buyer, and its judgement. Pure."""
 
 from __future__ import annotations
 
@@ -20,26 +20,25 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., Decision])
 
-# The attribute of a function that is a requirement. Importing a module registers nothing: a file of a vendor may be
+# The attribute of a function that is a requirement. Importing a module does not register it: a vendor's file may be
 # imported twice, under two names.
 _ATTRIBUTE = "__ckpt_requirement__"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requirement:
-    """One requirement. ``source`` says where its limit comes from; ``text`` is what the certificate prints of it.
+    """One requirement. ``source`` is the source of its limit; ``text`` is what the certificate prints of it.
 
     ``function`` decides; its parameters name the facts that it needs (`judging.given`). Those of conformance are judged
-    on what a check observed, all others on a measurement. ``units`` are those that it reports, ``figure`` says what it
-    measures and ``limit`` what bounds that, for the documentation; ``{maximum}`` in it is the requirement's own.
-    ``maximum`` is a limit that a gate table may set.
-    ``asked_by`` says whether the options of a run ask for what it needs, ``needs`` is what a target must be able to
-    for it; others are no part of the run. ``not_given`` says what is missing where it is not asked and a table of
-    gates requires it "where given": then it is "not run". ``own_launch`` is the pattern of the launch that measures it
-    alone. ``of_strategy`` says whether saves by a strategy are asked for it: a run may have several.
-    ``next_step`` is what to do first where it failed, ``help`` the part of docs/faq.md that a failure leads to, and
-    ``also_known_as`` the lines of other lists of requirements that ask for the same.
-    ``plugin`` names the plugin that asks for it. One that was read from a report has no function.
+    on a check's observation, all others on a measurement. ``units`` are those of its figures, ``figure`` describes the
+    measured value and ``limit`` its bound, for the documentation; ``{maximum}`` in it is the requirement's own.
+    ``maximum`` is a limit that a gate table may set. ``asked_by`` decides from the options of a run whether its means
+    are given, ``needs`` are the capabilities of a target that it uses; otherwise it is not part of the run.
+    ``not_given`` describes the missing means if a gate table requires it "where given": then it is "not run".
+    ``own_launch`` is the pattern of the launch that only measures it. ``of_strategy`` decides whether it applies to
+    saves by a strategy: a run may have several. ``next_step`` is what to do first if it failed, ``help`` the part of
+    docs/faq.md that a failure leads to, and ``also_known_as`` the equivalent lines of other lists of requirements.
+    ``plugin`` names the plugin that adds it. One that was read from a report has no function.
     """
 
     id: str
@@ -65,7 +64,7 @@ class Requirement:
 
     @property
     def is_measured(self) -> bool:
-        """Whether it is judged on a measurement, here; others are judged on observations, or where their plugin is."""
+        """Whether it is judged on a measurement, here; others are judged on observations, or in their plugin."""
         return self.function is not None and self.suite != "conformance"
 
     def is_asked(self, settings: Settings) -> bool:
@@ -100,7 +99,7 @@ def requirement(
     """Make a requirement of a function: its parameters name facts, its docstring is the text, its body decides.
 
     The suite follows from the name of the module: ``test_strategies_of_tiers`` is of the suite "strategies". The
-    parameters are fields of `Requirement`. Raises TypeError where a parameter names no fact or gives it another type.
+    parameters are fields of `Requirement`. Raises TypeError if a parameter names no fact or gives it another type.
     """
 
     def state(function: _Function) -> _Function:
@@ -153,6 +152,6 @@ def requirements_of(module: ModuleType) -> dict[str, Requirement]:
 
 
 def _suite_of(module: str) -> str:
-    """Return the suite that a module of ours is; what plugins ask for is asked of saves and loads."""
+    """Return the suite of a module of ours; requirements of plugins apply to saves and loads."""
     package, _, name = module.rpartition(".test_")
     return name.partition("_of_")[0] if package == "pytest_ckpt.suites" else "performance"

@@ -1,7 +1,7 @@
-"""What a start measured of a subject beside the measurement that is judged can fail a requirement, never meet it. Pure.
+"""A start's measurements other than the judged one can fail a requirement, never meet it. Pure.
 
-A save over the limit is a result, whoever interrupted the run afterwards. So the operations that had ended before an
-interruption count, and those that were made again in order to add a suite.
+A save over the limit is a result, even if the run was interrupted afterwards. So the operations that had ended before
+an interruption count, and those that were repeated in order to add a suite.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def with_others(
 
 
 def _as_far_as_measured(measurement: Measurement, requirement: Requirement) -> Iterator[Measurement]:
-    """Yield a measurement as it is and, for a limit of every save or load, as if those that ended were all."""
+    """Yield a measurement unchanged and, for a limit of every save or load, as if the ended operations were all."""
     yield measurement
     kind = _KINDS.get(requirement.id)
     if kind and (ended := len(measurement.of_kind(kind))):

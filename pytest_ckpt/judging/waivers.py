@@ -1,7 +1,7 @@
-"""Waivers: what a buyer has agreed to do without, for which subject, why, and until when. Pure.
+"""Waivers: what a buyer has agreed to accept, for which subject, why, and until when. Pure.
 
-A waived requirement is told as such everywhere. It stops the exit code, never the grade: what is required and waived is
-not certified.
+A waived requirement is marked as waived everywhere. It changes the exit code, never the grade: a run with a waived
+required row is not certified.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Waiver:
 
 
 def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waiver, ...]:
-    """Return the entries of a TOML text of ``[[waive]]`` tables. Raises ValueError that says what is wrong.
+    """Return the entries of a TOML text of ``[[waive]]`` tables. Raises ValueError with the reason if it is invalid.
 
-    ``known`` goes from every requirement of the run to its subjects: an entry that matches nothing is an error.
+    ``known`` maps every requirement of the run to its subjects: an entry that matches none is an error.
     """
     table = parse_toml(text)
     for name in table:
@@ -52,7 +52,7 @@ def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waive
 
 
 def waive(verdicts: Iterable[Verdict], waivers: Sequence[Waiver], day: str) -> list[Verdict]:
-    """Return the verdicts; those that were not met and are covered on that day are waived, with what they were."""
+    """Return the verdicts; those that were not met and are covered on that day are waived, with their outcome."""
     return [_waived(v, waivers, day) if v.outcome in ("failed", "not run") else v for v in verdicts]
 
 

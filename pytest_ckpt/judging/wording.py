@@ -45,7 +45,7 @@ def describe_blocked(call: BlockedCall) -> str:
 
 
 def describe_fault(fault: Fault) -> str:
-    """Return one line: the kind of fault, where it is, and what was seen."""
+    """Return one line: the kind of fault, its place, and the bytes there."""
     tensor = f", tensor {fault.tensor}, offset {format_count(fault.offset)}" if fault.tensor else ""
     return (
         f"{fault.kind}: checkpoint {fault.checkpoint}, rank {fault.rank} on {fault.host}, {fault.file}{tensor}, "

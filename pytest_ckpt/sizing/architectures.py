@@ -1,4 +1,4 @@
-"""The models of the workload: their architecture, how many processes hold them, and sizes that others printed of them.
+"""The models of the workload: their architecture, their number of processes, and sizes in other publications.
 
 Source: the checkpoint workload of MLPerf Storage (architectures, parallelism and ZeRO stages of its four models).
 """

@@ -1,7 +1,7 @@
 """The cache rule: must the clients' page caches be dropped between the saves and the loads?
 
-The published rule compares a node's checkpoint with the node's memory, and its sentence and its examples do not say
-the same. Both readings are computed, and where either asks for a drop, caches are dropped.
+The published rule compares a node's checkpoint with the node's memory, and its sentence and its examples differ. Both
+readings are computed, and if either requires a drop, caches are dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ALL_CHECKPOINTS = "all checkpoints written by the node are less than 3 x the nod
 
 
 def minimum_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
-    """Return how many checkpoints were saved or loaded, at least, since the one that a load reads was moved last.
+    """Return the minimum number of checkpoints that were moved between a checkpoint's last move and its load.
 
     ``saves`` and ``loads`` are the numbers of checkpoints in the order in which they were moved. So many times a host's
     part of a checkpoint went through its memory before a load.
@@ -31,9 +31,9 @@ def minimum_moved(saves: Sequence[int], loads: Sequence[int]) -> int:
 def cache_readings(host: str, memory_bytes: int, checkpoint_bytes: int, operations: int) -> tuple[CacheReading, ...]:
     """Apply both readings of the rule to one host.
 
-    ``memory_bytes`` is the host's memory, ``checkpoint_bytes`` what its ranks write of one checkpoint. Under the
-    first reading the client could hold the whole checkpoint three times over; under the second, the first
-    checkpoint may not have been pushed out when it is read.
+    ``memory_bytes`` is the host's memory, ``checkpoint_bytes`` its ranks' part of one checkpoint. Under the first
+    reading the client's memory has room for the whole checkpoint three times; under the second, the first checkpoint
+    may not have been evicted when it is read.
     """
     written = checkpoint_bytes * operations
     return (

@@ -25,9 +25,9 @@ def tensor_bits(tensors: int) -> int:
 
 
 def check_places(layout: Layout) -> None:
-    """Refuse a layout whose pages no word could tell apart. Raises UsageError."""
+    """Refuse a layout whose pages the content cannot distinguish. Raises UsageError."""
     name, bits = layout.model.name, WITHIN_RANK_BITS - tensor_bits(layout.most_tensors)
-    # The last page of a tensor has another one behind it in the word.
+    # In the numbering, another page follows the last page of a tensor.
     longest = ((1 << max(bits, 0)) - 1) * PAGE_BYTES
     if layout.largest_tensor_bytes > longest:
         raise UsageError(

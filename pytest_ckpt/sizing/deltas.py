@@ -1,9 +1,9 @@
-"""Which checkpoints of a subject are deltas, and which pages each delta holds. Pure.
+"""Which checkpoints of a subject are deltas, and which pages each delta contains. Pure.
 
-A chain is a full save and the deltas behind it; a restore reads all of it. Which pages change between two checkpoints
+A chain is a full save and the deltas after it; a restore reads all of it. Which pages change between two checkpoints
 follows a rule that ranks, plan and verification share: a rank's pages are numbered over all of its tensors, and of
-every hundred that follow each other as many change as ``changed`` says. Where they begin differs from checkpoint to
-checkpoint, so that some pages are in several deltas of a chain and some in none.
+every hundred consecutive ones as many change as ``changed`` says. Where they begin differs from checkpoint to
+checkpoint, so that some pages are in several deltas of a chain and others in no delta.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import Layout, RankLayout
 
 PAGE_BYTES = 4096
-"""What is saved of a tensor or not: as much as the content generator tells apart."""
+"""The unit that is saved of a tensor or not: the resolution of the content generator."""
 
 OF_CHAIN, DELTAS_OF_CHAIN = 128, 2
-"""The chain that outlives the deletion of the subject's own: how far behind them its full save is numbered."""
+"""The chain that outlives the deletion of the subject's own: the offset of its full save's number."""
 
 _PERIOD_PAGES = 100
 # Has no divisor in common with the period, so that a hundred checkpoints begin at a hundred places.
@@ -49,7 +49,7 @@ class _Total(NamedTuple):
 class DeltaRule:
     """Every ``full_every``-th of the subject's ``operations`` saves is a full one; ``changed`` is a share of pages.
 
-    Saves behind them are full, but for one chain.
+    Later saves are full, except for one chain.
     """
 
     full_every: int
@@ -77,11 +77,11 @@ class DeltaRule:
         return tuple(range(base, number + 1))
 
     def is_delta(self, number: int) -> bool:
-        """Return whether a checkpoint holds changed pages only."""
+        """Return whether a checkpoint contains only changed pages."""
         return len(self.chain(number)) > 1
 
     def runs(self, shard: RankLayout, number: int) -> Iterator[Run]:
-        """Return the pages of a rank that a delta holds, in the order in which they stand in it."""
+        """Return the pages of a rank in a delta, in their order there."""
         return _runs(_sizes(shard), number, self._width)
 
     def delta_bytes(self, shard: RankLayout, number: int) -> int:
@@ -134,7 +134,7 @@ def delta_name(rank: int) -> str:
 
 
 def index_bytes(runs: int) -> int:
-    """Return the bytes that stand before the pages of a delta of so many runs: whole pages."""
+    """Return the bytes before the pages of a delta of so many runs: whole pages."""
     return -(-(_HEAD_BYTES + runs * _RUN_BYTES) // PAGE_BYTES) * PAGE_BYTES
 
 

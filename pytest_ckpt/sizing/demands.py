@@ -1,7 +1,7 @@
-"""What clusters ask of storage for models that they train, and published tables of what storage should deliver. Pure.
+"""What clusters need from storage for models that they train, and published tables of storage performance. Pure.
 
-These are the figures of ``pytest-ckpt size``, each with its formula. Nothing is measured. The limits are those that a
-run judges by (`pytest_ckpt.sizing.limits`).
+These are the figures of ``pytest-ckpt size``, each with its formula. They are not measured. The limits are those by
+which a run is judged (`pytest_ckpt.sizing.limits`).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 _DAYS_A_YEAR = 365
-# Strategies whose demand follows from the cluster alone; deltas need the share of pages that change, and what a codec
-# stores depends on the data of a job: before the codec it is that of sync.
+# Strategies whose demand follows from the cluster only; deltas need the share of changed pages, and the compressed size
+# depends on the data of a job: before the codec it is that of sync.
 SIZED = tuple(strategy for strategy in STRATEGIES if not (strategy.saves_deltas or strategy.compresses))
 
 FORMULAS = {
@@ -67,8 +67,8 @@ FORMULAS = {
 class RetentionDemand:
     """What is kept, and on what: checkpoints, copies of them, and properties of the storage.
 
-    ``usable_bytes``: usable capacity, None where it is what is kept. ``save_seconds`` and ``load_seconds`` are times of
-    a save that blocks and of a load, None where they are the limits.
+    ``usable_bytes``: usable capacity, None if it equals the kept bytes. ``save_seconds`` and ``load_seconds`` are times
+    of a blocking save and of a load, None if they equal the limits.
     """
 
     newest: int
@@ -83,7 +83,7 @@ class RetentionDemand:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rate:
-    """What saves by one strategy ask of the target: bytes a second while one is written, within so many seconds."""
+    """The target's rate for saves by one strategy: bytes a second while one is written, within so many seconds."""
 
     strategy: str
     within_seconds: float
@@ -124,7 +124,7 @@ class SizeRow:
 
 
 def size_rows(models: Sequence[Model], clusters: Sequence[Settings], keeping: RetentionDemand) -> list[SizeRow]:
-    """Return a row for each model on each cluster; the settings of each say its size and the rules."""
+    """Return a row for each model on each cluster; each settings object gives its size and the rules."""
     return [_row(model, settings, limits_of(settings), keeping) for model in models for settings in clusters]
 
 
@@ -151,10 +151,10 @@ class StorageTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableDemand:
-    """A row of a table, beside what checkpoints of a model ask on a cluster of the row's size.
+    """A row of a published table, with the needs of a model's checkpoints on a cluster of the row's size.
 
-    ``sufficient_up_to_accelerators`` is the largest cluster whose limits the row's rates meet, for saves by
-    sync and for loads.
+    ``sufficient_up_to_accelerators`` is the largest cluster whose limits the row's rates meet, for saves by sync and
+    for loads.
     """
 
     model: str
@@ -169,7 +169,7 @@ class TableDemand:
 
 
 def served(table: StorageTable, models: Sequence[Model], settings: Settings) -> Iterator[TableDemand]:
-    """Yield each row of a table for each model; the settings say the rules."""
+    """Yield each row of a table for each model; the settings give the rules."""
     for model in models:
         whole = layout(model, mode="full")
         for row in table.rows:

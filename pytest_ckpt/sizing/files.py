@@ -1,8 +1,8 @@
 """Which files of a checkpoint each rank writes, and how many requests they take. Pure.
 
 Files are those of the layout, those that an engine's library names, or, of a replay, those of a recorded rank: the
-bytes of a rank's layout are then shared out over its files as that rank shared out its own. Small ones
-(`facts.pattern.Pattern.is_small`) keep their size, and are none of the layout's bytes.
+bytes of a rank's layout are then divided among its files as in the recording. Small ones
+(`facts.pattern.Pattern.is_small`) keep their size, and do not count to the layout's bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONTENT = "content"
 """What the one tensor of a file is called."""
 
 _MADE_WHOLE = ("float16", "float32")
-"""torch 2.13 asks `torch.finfo` how large an element is, which knows floats only."""
+"""torch 2.13 calls `torch.finfo` for the size of an element, which knows only floats."""
 
 
 class PlannedFile(NamedTuple):
@@ -38,7 +38,7 @@ class PlannedFile(NamedTuple):
 
 
 def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
-    """Return the files of a rank with their tensors, in the order of writing; those that ranks share hold none."""
+    """Return the files of a rank with their tensors, in the order of writing; shared files have no tensors."""
     if not rule.of_rank:
         return shard.files
     if rule.pattern:
@@ -58,7 +58,7 @@ def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
 
 
 def files_of(shard: RankLayout, rule: FileRule) -> tuple[PlannedFile, ...]:
-    """Return the files that a rank writes of a checkpoint, in the order of writing; a shared file holds no tensors."""
+    """Return the files of a checkpoint that a rank writes, in the order of writing; a shared file has no tensors."""
     own = tuple(PlannedFile(file.name, file.bytes) for file in shard_files(shard, rule))
     if not rule.of_rank or shard.rank:
         return own
@@ -88,14 +88,14 @@ def file_count(layout: Layout, rule: FileRule) -> int:
 
 
 def names_of(layout: Layout, rule: FileRule) -> frozenset[str]:
-    """Return every name that a file of a checkpoint has, also while a save goes on."""
+    """Return every name of a checkpoint's files, including the names during a save."""
     of_ranks = (file.name for shard in layout.ranks() for file in files_of(shard, rule))
     passing = (name for shard in layout.ranks() for name in passing_names(shard, rule))
     return frozenset((*of_ranks, *passing))
 
 
 def passing_names(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
-    """Return the names that a rank's files have only while a save goes on."""
+    """Return the names that a rank's files have only during a save."""
     if not rule.pattern:
         return rule.passing
     found = replayed_files(rule.pattern.text, shard.rank, shard.bytes)
@@ -103,7 +103,7 @@ def passing_names(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
 
 
 class WholeFile(NamedTuple):
-    """A file of whole tensors, each of so many rows as ranks hold it; ``bytes`` are those of its tensors."""
+    """A file of whole tensors, each with one row per rank; ``bytes`` are those of its tensors."""
 
     name: str
     tensors: Mapping[str, tuple[Tensor, tuple[int, ...]]]
@@ -115,7 +115,7 @@ class WholeFile(NamedTuple):
 
 
 def consolidated_files(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, ...]:
-    """Return the files that rank 0 makes of those of all ranks of a rank's checkpoint; none where it makes none."""
+    """Return the files that rank 0 makes of those of all ranks of a rank's checkpoint; empty if it makes none."""
     if not rule.consolidated:
         return ()
     return _consolidated(shard.whole, rule) if shard.whole else _whole_files((shard,), (shard,), rule)
@@ -128,16 +128,16 @@ def read_of_consolidated(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, 
 
 
 def consolidating_bytes(layout: Layout, rule: FileRule) -> int:
-    """Return the memory that rank 0 needs beside its state: a whole tensor, and the part that was read last."""
+    """Return the memory that rank 0 needs in addition to its state: a whole tensor, and the part that was read last."""
     files = consolidated_files(layout.rank(0), rule)
     return max((part.bytes * (len(of) + 1) for file in files for part, of in file.tensors.values()), default=0)
 
 
 @lru_cache(maxsize=64)
 def bytes_beside_tensors(layout: Layout, rule: FileRule) -> int:
-    """Return the bytes of a checkpoint's files beside what each rank saves of its tensors.
+    """Return the bytes of a checkpoint's files in addition to each rank's tensors.
 
-    They are known where a recorded job says how large they are, and where all tensors are written twice.
+    They are known if a recorded job defines them, and if all tensors are written twice.
     """
     if rule.consolidated:
         return sum(file.bytes for file in consolidated_files(layout.rank(0), rule))
@@ -166,8 +166,8 @@ def requests_against_full_size(layout: Layout, request_bytes: int) -> float:
 class ReplayedFile(NamedTuple):
     """File ``number`` of a pattern as a rank writes it: its last name, bytes then and now, how often it is renamed.
 
-    ``passing`` are the names that it has before the last rename, in turn, or for good where it does not stay.
-    ``synchronous`` is the flag with which it is opened to be written.
+    ``passing`` are its names before the last rename, in turn, or all its names if it does not stay. ``synchronous`` is
+    the flag with which it is opened to be written.
     """
 
     number: int
@@ -185,7 +185,7 @@ class ReplayedFile(NamedTuple):
         return self.name if self.kept and not renames else self.passing[renames % 2]
 
     def at(self, offset: int) -> int:
-        """Return where a recorded place in the file stands now."""
+        """Return the present offset of a recorded place in the file."""
         return offset * self.bytes // self.recorded_bytes if self.recorded_bytes else 0
 
 
@@ -232,7 +232,7 @@ def _replayed_shard_files(text: str, rank: int, rank_bytes: int) -> tuple[ShardF
 
 
 def _replayed_bytes_beside(text: str, rank: int, rank_bytes: int) -> int:
-    """Return the bytes of files that are none of the layout's."""
+    """Return the bytes of files that are not part of the layout."""
     return sum(file.bytes for file in replayed_files(text, rank, rank_bytes) if file.is_small)
 
 
@@ -283,7 +283,7 @@ def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule:
 
 
 def _of_consolidated(shard: RankLayout, tensors: Sequence[Tensor], rule: FileRule) -> tuple[ShardFile, ...]:
-    """Give each tensor of a rank to the file that is numbered as that of the whole tensor."""
+    """Give each tensor of a rank to the file with the number of the whole tensor's file."""
     whole = consolidated_files(shard, rule)
     files = (
         ShardFile(
@@ -321,7 +321,7 @@ def _by_name(files: Iterable[ShardFile]) -> dict[tuple[str, str], Tensor]:
 
 
 def _cut(sizes: Sequence[int], maximum: int) -> list[tuple[int, int]]:
-    """Cut a sequence where the next would be too much; what is larger by itself stays whole."""
+    """Cut a sequence before the item that would exceed the maximum; an item above the maximum stays whole."""
     cuts, filled = [0], 0
     for number, size in enumerate(sizes):
         if filled and filled + size > maximum:
@@ -332,7 +332,7 @@ def _cut(sizes: Sequence[int], maximum: int) -> list[tuple[int, int]]:
 
 
 def _name(pattern: str, rank: int, number: int, count: int) -> str:
-    """Put numbers into a pattern; whatever else stands in it is taken as it is."""
+    """Put numbers into a pattern; other text in it is literal."""
     words = {"{rank}": str(rank), "{shard}": f"{rank + 1:05}", "{number}": f"{number:05}", "{count}": f"{count:05}"}
     for word, value in words.items():
         pattern = pattern.replace(word, value)

@@ -4,10 +4,10 @@ Files, names and tensors of the workload's models are those of the checkpoint wo
 and rank by rank the byte counts are the ones of its reference engine, DLIO. Model tensors are float16, optimizer
 tensors float32, all one-dimensional: about 14 bytes a parameter.
 
-A model that a user describes has the same kinds of files and ranks. Every parameter is in exactly one model file of a
-copy, and each optimizer state of it in exactly one optimizer file. What training frameworks repeat on all
-tensor-parallel ranks (norms, routers: less than 0.1 %) is cut as all else. Rank r: tp = r % TP, pp = (r // TP) % PP,
-ep = (r // (TP PP)) % EP, dp = r // (TP PP): expert parallelism lies within data parallelism, as in DeepSpeed and
+A user's model has the same kinds of files and ranks. Every parameter is in exactly one model file of a copy, and each
+optimizer state of it in exactly one optimizer file. Tensors that training frameworks repeat on all tensor-parallel
+ranks (norms, routers: less than 0.1 %) are cut as the others. Rank r: tp = r % TP, pp = (r // TP) % PP,
+ep = (r // (TP PP)) % EP, dp = r // (TP PP): expert parallelism is within data parallelism, as in DeepSpeed and
 Megatron.
 """
 
@@ -80,13 +80,13 @@ def dtypes(files: Iterable[ShardFile]) -> tuple[Dtype, ...]:
 
 
 def reduced(tensors: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
-    """Return the tensors that a scale leaves of tensors of one type, in their order: at least one.
+    """Return the tensors of one type that remain at a scale, in their order: at least one.
 
     Their bytes are those of all tensors, each cut to that share of its elements, rounded down and at least one. Tensors
     keep their sizes: as many are left out as that takes, evenly over the sizes, and the largest of the rest is cut to
-    what is then missing. So a reduced checkpoint has about as many tensors, and requests, a byte as a full one.
+    the missing size. So a reduced checkpoint has about as many tensors, and requests, per byte as a full one.
 
-    What is kept follows from the sizes alone: ranks that hold parts of the same tensors keep parts of the same ones.
+    The kept tensors follow only from the sizes: ranks with parts of the same tensors keep parts of the same ones.
     """
     if scale == 1 or not tensors:
         return tuple(tensors)
@@ -141,7 +141,7 @@ class Layout:
         return self.subject().layout
 
     def subject(self, engine: str = DEFAULT_ENGINE, strategy: str = DEFAULT_STRATEGY) -> Subject:
-        """Return what a measurement of this layout is of; its scale is no part of it."""
+        """Return the subject of a measurement of this layout; its scale is not part of it."""
         processes = self.processes if self.mode == "open" else None
         return Subject(model=self.model.name, mode=self.mode, processes=processes, engine=engine, strategy=strategy)
 
@@ -222,7 +222,7 @@ def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: f
 
     ``mode`` is ``full`` (exactly the model's processes), ``subset`` (ranks 0..7 of the full layout, for client-local
     storage) or ``open`` (a multiple of tensor x pipeline parallelism; needs ``processes``). ``scale``, above 0 and at
-    most 1, leaves the files as they are and fewer tensors in each (`reduced`).
+    most 1, keeps the files and reduces the tensors in each (`reduced`).
 
     Raises UsageError for an unknown model or mode, and for processes or a scale that do not fit.
     """
@@ -241,7 +241,7 @@ def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: f
 class _Part(NamedTuple):
     """Part ``part`` of ``parts`` of tensors of one precision.
 
-    Parts are of one size; the last one has what is left over in a tensor of its own.
+    Parts are of one size; the last one has the remainder in a separate tensor.
     """
 
     precision: Precision
@@ -264,14 +264,14 @@ class _Part(NamedTuple):
 
 
 def is_of_experts(file: str) -> bool:
-    """Whether a file of that name holds experts alone."""
+    """Whether a file of that name contains only experts."""
     return _OF_EXPERTS in file
 
 
 @lru_cache(maxsize=1024)
 def _kept(sizes: tuple[int, ...], scale: float) -> tuple[tuple[int, int], ...]:
     """Return which tensors are kept, as indices in ascending order, each with the elements that are left of it."""
-    # The decimal that was written: 0.29 of 100 elements is 29, though the float nearest to 0.29 lies below it.
+    # The decimal that was written: 0.29 of 100 elements is 29, though the float nearest to 0.29 is below it.
     share = Fraction(repr(scale))
     wanted = min(sum(sizes), sum(max(1, math.floor(size * share)) for size in sizes))
     largest_first = sorted(range(len(sizes)), key=lambda index: (-sizes[index], index))
@@ -296,7 +296,7 @@ def _evenly(ordered: Sequence[int], count: int) -> list[int]:
 
 
 def _fitting(model: Model, mode: str, processes: int | None) -> int:
-    """Return the processes, or say which would fit."""
+    """Return the processes, or raise UsageError with the numbers that fit."""
     step = model.model_parallel
     subset = f"subset {SUBSET_PROCESSES}, " if model.processes >= SUBSET_PROCESSES else ""
     fits = (
@@ -461,9 +461,9 @@ def _stage_layers(model: Model, stage: int) -> list[int]:
 
 
 def _reduced_own(tensors: Iterable[Tensor], scale: float) -> tuple[Tensor, ...]:
-    """Return the tensors that a scale leaves.
+    """Return the tensors that remain at a scale.
 
-    The last rank alone has what is left over of tensors: of the others it keeps the same ones as all ranks.
+    Only the last rank has the remainders of tensors: of the others it keeps the same ones as all ranks.
     """
     full = tuple(tensors)
     if scale == 1:

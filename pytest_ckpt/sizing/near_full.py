@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pytest_ckpt.support.units import format_bytes, format_percent
 
 LEVELS = (0.8, 0.9)
-# A volume that is in use by more than this holds somebody's data. What a new file system needs for itself is less.
+# A volume with more used space than this contains user data. A new file system needs less for itself.
 _MAXIMUM_USED, _OWN_BYTES = 0.05, 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Volume:
-    """A file system as df shows it: what is in use, and what an ordinary user may still write."""
+    """A file system as df shows it: the used space, and the space that an ordinary user may still write."""
 
     used_bytes: int
     free_bytes: int
@@ -29,7 +29,7 @@ class Volume:
         return self.used_bytes / self.capacity_bytes
 
     def ballast_bytes(self, level: float) -> int:
-        """Return what has to be written until a share ``level`` is in use; none where it is already."""
+        """Return the bytes to be written until a share ``level`` is used; 0 if it already is."""
         return max(0, int(level * self.capacity_bytes) - self.used_bytes)
 
 

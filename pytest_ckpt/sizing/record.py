@@ -1,7 +1,7 @@
-"""How large the files of a run become, before it writes them: what nobody can read again proves nothing. Pure.
+"""How large the files of a run become, before it writes them: a file that cannot be read again proves nothing. Pure.
 
-The bounds here, and those with which `support.strict_json` reads, fit each other: the longest run that is allowed can
-be judged and verified. A value is a number, a text, a list or a table in JSON.
+The bounds here, and those with which `support.strict_json` reads, fit each other: the longest permitted run can be
+judged and verified. A value is a number, a text, a list or a table in JSON.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 
 MAXIMUM_ENDURANCE_SAVES = 100_000
-"""Saves of one endurance: where they are faster, the next one waits for its turn."""
+"""Saves of one endurance: if they are faster, the next one waits for its turn."""
 
 TOLD_OF_ENDURANCE = 10_000
-"""Saves of one endurance that rank 0 tells of while it goes on; the measurement holds the times of all."""
+"""Saves of one endurance that rank 0 reports during it; the measurement contains the times of all."""
 
 MAXIMUM_FAULTS = 100
 """Faulty places that a measurement names; it counts all."""
 
-# Of an operation beside its ranks' times, of one rank in all, of a faulty place, and of everything that is there once.
+# Of an operation in addition to its ranks' times, of one rank in all, of a faulty place, and of everything else.
 _OF_OPERATION, _OF_RANK, _OF_FAULT, _OF_RUN = 40, 30, 10, 20_000
 _PATTERNS = 4
 
@@ -44,7 +44,7 @@ def check_record(plan: Plan, settings: Settings) -> None:
 
 
 def values_of(planned: PlannedCheckpoint, settings: Settings) -> int:
-    """Return how many values the report of a run holds of one checkpoint at most."""
+    """Return the maximum number of values of one checkpoint in the report of a run."""
     ranks = planned.layout.processes
     patterns = _PATTERNS if settings.asks_contention else 0
     operations = 2 * planned.operations + patterns * LOADS_OF_A_PATTERN

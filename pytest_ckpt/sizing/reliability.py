@@ -1,7 +1,7 @@
 """How often a cluster fails, and how often it should therefore save.
 
-Accelerators fail independently and at a constant rate (Poisson), so a cluster's rate is linear in its size. That form
-judges; the form 1 - R^N of the same model is there to be printed beside it.
+Accelerators fail independently and at a constant rate (Poisson), so a cluster's rate is linear in its size. Limits use
+that form; the form 1 - R^N of the same model is printed next to it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FailureModel:
     """A rate of failures.
 
     ``failures_per_accelerator_day`` is per day and accelerator; ``spec`` is the text it was made from, ``because`` a
-    sentence that says where the rate comes from.
+    sentence on the source of the rate.
     """
 
     failures_per_accelerator_day: float
@@ -63,10 +63,10 @@ class FailureModel:
 
 
 def parse_failure_model(text: str) -> FailureModel:
-    """Return the failure model that ``text`` means.
+    """Return the failure model of ``text``.
 
     ``llama3`` (419 unexpected interruptions in 54 days of Llama 3 405B, on 16,000 accelerators), ``mttf:50000h``,
-    ``node-days:6.5`` or ``observed:419/54d@16000``. Raises ValueError with what is accepted; the caller adds the name
+    ``node-days:6.5`` or ``observed:419/54d@16000``. Raises ValueError with the accepted forms; the caller adds the name
     of the option.
     """
     spec = text.strip()
@@ -147,8 +147,8 @@ def effective_training_time_ratio(
     """Return the share of time that trains: 1 - T_save / interval - (interval / 2 + T_risk + T_load + T_restart) / M.
 
     M is the mean time to failure. Each failure costs half an interval of work on average, one load and one restart;
-    and, where training goes on before a save is committed, what it did meanwhile (``at_risk_seconds``). Never below 0,
-    where the cluster makes no progress.
+    and, if training continues before a save is committed, its work during the save (``at_risk_seconds``). Never below
+    0: then the cluster makes no progress.
     """
     lost_per_failure = interval_seconds / 2 + at_risk_seconds + load_seconds + restart_seconds
     return max(0.0, 1 - save_overhead(save_seconds, interval_seconds) - lost_per_failure / mttf_seconds)
