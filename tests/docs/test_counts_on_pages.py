@@ -73,7 +73,6 @@ OF_NO_TABLE = [
     Counted("CONTRIBUTING.md", 2, "commands"),
     Counted("conformance.md", 4, "checks"),
     *(Counted("conformance.md", count, "checks") for count in (25, 500, 820)),
-    Counted("object_stores.md", 2, "stores"),
     Counted("patterns.md", 2, "commands"),
     Counted("results.md", 2, "commands"),
 ]
