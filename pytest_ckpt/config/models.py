@@ -176,7 +176,8 @@ def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{option} {word}: {error}.",
-            "Expected a TOML file with layers, hidden, feed_forward, vocabulary, heads; or a config.json of Hugging Face.",
+            "Expected a TOML file with layers, hidden, feed_forward, vocabulary and heads, "
+            "or a config.json of Hugging Face.",
         ) from None
 
 
