@@ -62,6 +62,7 @@ BY_TABLES = {
     ("README.md", "engines"): {len(engines.BUILT_IN)},
     ("README.md", "strategies"): {len(STRATEGIES)},
     ("refused_runs.md", "other proofs"): {len(set(COLD_BASES) - {"declared", "seen"})},
+    ("azure_and_google.md", "requirements"): {len(_OF_OBJECTS)},
     ("object_stores.md", "requirements"): {len(_OF_OBJECTS)},
     ("performance.md", "models"): {len(MODELS)},
     ("published_results.md", "models"): {len(MODELS)},
