@@ -11,10 +11,10 @@ rm -rf ckpt-report trend.html
 code=$?
 case $code in
 0) ;;
-1) echo "FAILED: something that is required was not met, see ckpt-report/certificate.html" ;;
-2) echo "INTERRUPTED: ckpt-report holds what there is" ;;
-4) echo "NOT STARTED: the message above says what to fix; nothing was written to the target" ;;
-8) echo "INCOMPLETE: nothing failed, but not everything that is required was run" ;;
+1) echo "FAILED: a required requirement was not met, see ckpt-report/certificate.html" ;;
+2) echo "INTERRUPTED: ckpt-report contains the results so far" ;;
+4) echo "NOT STARTED: the message above says what to fix; no checkpoint was written" ;;
+8) echo "INCOMPLETE: nothing failed, but a required check did not run" ;;
 *) echo "BROKEN: exit code $code, see the lines above" ;;
 esac
 [ "$code" -eq 4 ] && exit 4

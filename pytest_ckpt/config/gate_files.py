@@ -45,7 +45,8 @@ def load_waivers(path: str | None, known: Mapping[str, Collection[str]]) -> tupl
         raise UsageError(f"--ckpt-waivers {path}: it cannot be read: {error.strerror}.", "Name a TOML file.") from None
     except ValueError as error:
         raise UsageError(
-            f"--ckpt-waivers {path}: {error}.", "How a waiver is written: docs/contract.md, waivers."
+            f"--ckpt-waivers {path}: {error}.",
+            "Expected tables [[waive]], each with requirement, subject, reason and expires (such as 2027-03-31).",
         ) from None
 
 
@@ -109,5 +110,7 @@ def _named_gates(word: str, gate_kind: str, catalogue: Mapping[str, Requirement]
         ) from None
     except ValueError as error:
         raise UsageError(
-            f"--ckpt-gate-table {word}: {error}.", "How such a table is written: docs/conformance.md, tables of gates."
+            f"--ckpt-gate-table {word}: {error}.",
+            'Expected name, text, extends = "posix-shared" (or another table), and below [requirements] lines such as '
+            'STALE = { gate = "required", limit = 1.0 }.',
         ) from None

@@ -175,7 +175,9 @@ def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model
         ) from None
     except (ValueError, RecursionError) as error:
         raise UsageError(
-            f"{option} {word}: {error}.", "docs/own_models.md shows a file, and what each of its values means."
+            f"{option} {word}: {error}.",
+            "Expected a TOML file with layers, hidden, feed_forward, vocabulary and heads, "
+            "or a config.json of Hugging Face.",
         ) from None
 
 

@@ -31,7 +31,11 @@ def load_table(word: str) -> StorageTable:
     except OSError as error:
         raise UsageError(f"--table={word}: it cannot be read: {error.strerror}.", "Name a TOML file.") from None
     except ValueError as error:
-        raise UsageError(f"--table={word}: {error}.", "docs/size.md shows what such a file holds.") from None
+        raise UsageError(
+            f"--table={word}: {error}.",
+            "Expected name, title, source and levels, and tables [[storage]] with what, accelerators, "
+            "read_gb_per_second and write_gb_per_second.",
+        ) from None
 
 
 def read_table(text: str) -> StorageTable:

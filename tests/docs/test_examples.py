@@ -30,16 +30,18 @@ NOT_RUN = {
         "  ERROR: --ckpt-target /mnt/array/ckpt is not the same on every host: h2: tmpfs (local) instead of "
         "fuse (mfs#10.99.0.1:9421), the file that pytest made is not",
         "MPICC=/opt/openmpi/bin/mpicc pip install --no-binary=mpi4py --force-reinstall --no-deps mpi4py",
-        "export CKPT_BIN=/opt/ckpt/bin",
-        "ckpt note: the launcher placed ranks otherwise than --ckpt-hosts says: 3 on h2, 1 on h3 instead of "
-        "2 on h2, 2 on h3; tell it the place of each rank with",
-        "sbatch --nodes=2 --ntasks-per-node=8 : --nodes=2 --ntasks-per-node=4 --exclusive --mem=0 slurm.sbatch",
         "   pytest --ckpt-target=/mnt/array/ckpt --cluster=16000 --ckpt-hosts=node1:8,node2:8 --ckpt-model=llama3-8b "
         "--ckpt-profile=smoke",
         "   pytest --ckpt-target=/mnt/array/ckpt --cluster=16000 --ckpt-hosts=@hosts --ckpt-model=llama3-70b "
         "--ckpt-operations=2",
         "   sbatch --nodes=128 slurm.sbatch",
         "   sed -i 's/^CKPT_WORKERS=.*/CKPT_WORKERS=128/' values.env",
+    ],
+    "slurm.md": [
+        "export CKPT_BIN=/opt/ckpt/bin",
+        "ckpt note: the launcher placed ranks otherwise than --ckpt-hosts says: 3 on h2, 1 on h3 instead of "
+        "2 on h2, 2 on h3; tell it the place of each rank with",
+        "sbatch --nodes=2 --ntasks-per-node=8 : --nodes=2 --ntasks-per-node=4 --exclusive --mem=0 slurm.sbatch",
     ],
     "containers.md": [
         "cd docs/recipes/kubernetes",
@@ -58,10 +60,12 @@ NOT_RUN = {
         "pip install 'pytest-ckpt[objects]'",
         "python -m pytest_ckpt.conformance.objects OBJECT-CREATE.put --target=s3://checkpoints/acceptance "
         "--endpoint=https://s3.array.example:9000",
-        "export AZURE_STORAGE_ACCOUNT=… AZURE_STORAGE_KEY=…",
-        "pip install 'pytest-ckpt[gcs]'",
         "pytest --ckpt-target=s3://checkpoints/acceptance --ckpt-endpoint=https://gw1.array.example:9000,"
         "https://gw2.array.example:9000 --cluster=16000 \\",
+    ],
+    "azure_and_google.md": [
+        "export AZURE_STORAGE_ACCOUNT=… AZURE_STORAGE_KEY=…",
+        "pip install 'pytest-ckpt[gcs]'",
     ],
     "file_systems.md": [
         "apt-get install xfsprogs btrfs-progs exfat-fuse exfatprogs ntfs-3g fuse2fs bindfs gocryptfs mergerfs sshfs "

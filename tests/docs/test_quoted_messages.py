@@ -11,7 +11,7 @@ import pytest
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.subject import OperationRef, Subject
 from pytest_ckpt.judging.wording import describe_failure
-from tests.support.doc_pages import CHECKOUT, DOCS, PAGES, blocks
+from tests.support.doc_pages import CHECKOUT, DOCS, MESSAGE_PAGES, PAGES, blocks
 
 HOLE = "\0"
 MINIMUM_QUOTED = 10
@@ -70,8 +70,8 @@ def test_a_message_that_nothing_says_is_found():
     assert not is_said("… faulty place in the loaded data; first: …")
 
 
-def test_the_page_of_failures_has_many_each_with_its_message():
-    page = (DOCS / "faq.md").read_text()
+def test_the_pages_of_failures_have_many_each_with_its_message():
+    page = "\n".join((DOCS / name).read_text() for name in MESSAGE_PAGES)
     entries = re.findall(r"^### (.*)\n((?:(?!#{2,3} ).*\n)*)", page, re.MULTILINE)
     assert len(entries) >= 35
     silent = [title for title, text in entries if not re.search(r"<!-- (says|prints)", text)]

@@ -114,7 +114,7 @@ def test_the_commands_of_a_recipe_measure_and_compare(recipe, night):
 @pytest.mark.parametrize(
     ("changes", "code", "says"),
     [
-        ({"ckpt_cluster": 1_000_000_000}, 1, "FAILED: something that is required was not met"),
+        ({"ckpt_cluster": 1_000_000_000}, 1, "FAILED: a required requirement was not met"),
         ({"ckpt_target": "/nonexistent"}, 4, "NOT STARTED: the message above says what to fix"),
         ({"ckpt_model": "llama3-8b,llama3-70b"}, 8, "INCOMPLETE: nothing failed"),
     ],

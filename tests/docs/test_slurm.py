@@ -1,6 +1,6 @@
 """The sbatch file runs as it stands, on one machine whose Slurm is played by scripts: srun hands over to mpiexec.
 
-Its page is several_hosts.md.
+Its page is slurm.md.
 """
 
 from __future__ import annotations

@@ -25,6 +25,8 @@ from pathlib import Path
 from tests.support import CHECKOUT
 
 DOCS = CHECKOUT / "docs"
+# The pages with error messages, each with its cause and its remedy.
+MESSAGE_PAGES = ("faq.md", "refused_runs.md", "after_a_run.md")
 # All that is written for readers of Markdown; those in docs/ are pages of the site.
 PAGES = (*sorted(DOCS.glob("*.md")), *(CHECKOUT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")))
 

@@ -1,4 +1,6 @@
-"""Writes templates/remedies.json from docs/faq.md, what a certificate says under "What helps": ``python -m`` this.
+"""Writes templates/remedies.json, the section "What helps" of a certificate, from the pages of messages.
+
+Run it with ``python -m``.
 
 Only the entries that a verdict can lead to are taken. Their examples and quoted messages stay behind: a certificate has
 its own; a paragraph that ends with a colon and leads to one stays behind with it. Links to other pages become words.
@@ -15,7 +17,7 @@ from markdown_it import MarkdownIt
 
 from pytest_ckpt.report.front import HEADINGS
 from tests.support import CHECKOUT
-from tests.support.doc_pages import DOCS
+from tests.support.doc_pages import DOCS, MESSAGE_PAGES
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -26,7 +28,7 @@ _ENTRY = re.compile(r"^### (.*)\n((?:(?!#{2,3} ).*\n)*)", re.MULTILINE)
 
 def from_the_faq() -> str:
     """Return the file: by heading, what helps as HTML. An entry that is named and not there is a KeyError."""
-    entries = dict(_ENTRY.findall((DOCS / "faq.md").read_text()))
+    entries = dict(_ENTRY.findall("\n".join((DOCS / page).read_text() for page in MESSAGE_PAGES)))
     made = {heading: _html(entries[heading]) for heading in sorted(HEADINGS)}
     return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 
