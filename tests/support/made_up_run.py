@@ -37,9 +37,11 @@ from pytest_ckpt.facts.events import (
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import (
     Endurance,
+    FillLevel,
     LoadPattern,
     Measurement,
     MixedLoad,
+    NearFull,
     NoisyNeighbour,
     Operation,
     OperationKind,
@@ -59,6 +61,7 @@ from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.verdicts import decide, decide_observed
 from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.run.close import write_report
+from pytest_ckpt.sizing.near_full import LEVELS
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
 from pytest_ckpt.sizing.record import TOLD_OF_ENDURANCE
 from tests.support import made_measurement
@@ -539,11 +542,11 @@ def _large_measurement(
     return dataclasses.replace(
         made,
         cache=dataclasses.replace(made.cache, readings=readings, method="/proc/sys/vm/drop_caches"),
-        patterns=_patterns(operation, made) if settings.asks_contention else None,
+        patterns=_patterns(operation, made, settings) if settings.asks_contention else None,
     )
 
 
-def _patterns(operation: Callable[[OperationKind, int], Operation], made: Measurement) -> Patterns:
+def _patterns(operation: Callable[[OperationKind, int], Operation], made: Measurement, settings: Settings) -> Patterns:
     ranks, size = len(made.rank_bytes), sum(made.rank_bytes)
 
     def loads(reads: str) -> LoadPattern:
@@ -572,7 +575,26 @@ def _patterns(operation: Callable[[OperationKind, int], Operation], made: Measur
             contended_reads=(28_002, 27_884, 27_930),
             save_seconds=(18.2, 18.4, 18.9),
         ),
-    )
+        endurance=Endurance(
+            requested_seconds=14_400.0,
+            seconds=14_412.0,
+            kept=2,
+            start_seconds=tuple(40.0 * n for n in range(360)),
+            save_seconds=tuple(18.0 + n % 3 for n in range(360)),
+        )
+        if settings.asks_endurance
+        else None,
+        near_full=NearFull(
+            capacity_bytes=10**12,
+            levels=tuple(
+                FillLevel(requested=share, used=share or 0.01, ballast_bytes=int(share * 1e12),
+                          save_seconds=(18.0, 18.1, 18.2))
+                for share in (0.0, *LEVELS)
+            ),
+        )
+        if settings.asks_endurance
+        else None,
+    )  # fmt: skip
 
 
 def _observation(rng: random.Random, check: Check, changes: Mapping[str, Any]) -> Observation:

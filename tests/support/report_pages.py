@@ -24,7 +24,13 @@ _LONG = HOSTILE + " \u0627\u0644\u0639\u0631\u0628\u064a\u0629 " + "very-long-wi
 
 def hostile(text: str = _LONG) -> dict[str, Any]:
     """Return a report in which every text from outside is as bad as it can be, hosts and system included."""
-    document = made_up_run.not_certified(models="llama3-8b,llama3-70b,llama3-405b", fails_after=2, text=text)
+    document = made_up_run.not_certified(
+        models="llama3-8b,llama3-70b,llama3-405b",
+        options={"ckpt_suite": "performance,contention,endurance,conformance"},
+        fails_after=2,
+        text=text,
+    )
+    document["measurements"][1]["patterns"] |= {"joined": None, "not_run": {"joined": "One rank" + text}}
     document["run"]["id"] = "run " + text
     document["left_behind"] = ["/mnt/made-up/pytest-ckpt-old" + text]
     document["environment"]["target"]["source"] += text
