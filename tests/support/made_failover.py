@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pytest_ckpt.facts.commands import BREAKS, CommandRun, Failover, FailoverTrial, OperationTrial
 from pytest_ckpt.facts.measurement import Patterns
-from pytest_ckpt.facts.proofs import Integrity
-from tests.support.made_measurement import FULL, measurement
+from tests.support.made_measurement import FULL, compared, measurement
 
 BROKE = CommandRun(command="break", seconds=0.5, exit_code=0)
 MENDED = CommandRun(command="repair", seconds=2.0, exit_code=0)
@@ -25,15 +24,12 @@ def trial(kind="save", **changes):
 def failed_over(first=None, *, trials=None, bytes_checked=12 * FULL, fault_count=0, faults=(), failure=None, **changes):
     """Return a measurement in which something was broken as often as it should be; ``first`` is the first time."""
     trials = tuple(trials) if trials is not None else (first or trial(), *(trial(kind) for kind in BREAKS[1:]))
-    integrity = Integrity(
-        bytes_expected=12 * FULL, bytes_checked=bytes_checked, fault_count=fault_count, faults=tuple(faults)
-    )
     known = {
         "fault_command": "fail-drive 7",
         "repair_command": "replace-drive 7",
         "undisturbed": (done("save", quiet=0.25), done("load", quiet=0.25)),
         "trials": trials,
-        "integrity": integrity,
+        "integrity": compared(12 * FULL, bytes_checked, fault_count=fault_count, faults=faults),
         "resident_fraction": 0.0,
         "failure": failure,
     }

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pytest_ckpt.facts.commands import PAIRS, CommandRun, Snapshots, SnapshotTrial, Upgrade
 from pytest_ckpt.facts.measurement import Patterns
-from pytest_ckpt.facts.proofs import Integrity
 from tests.support.made_failover import done
-from tests.support.made_measurement import FULL, measurement
+from tests.support.made_measurement import FULL, compared, measurement
 
 CHANGED = CommandRun(command="upgrade", seconds=95.0, exit_code=0)
 UPGRADE_REFUSED = CommandRun(command="upgrade", seconds=0.5, exit_code=3, output="a node is down already")
@@ -19,12 +18,6 @@ REMOVED = CommandRun(command="remove", seconds=0.25, exit_code=0)
 STAYS = CommandRun(command="remove", seconds=0.25, exit_code=1, output="the clone is busy")
 
 
-def _integrity(bytes_checked, fault_count, faults):
-    return Integrity(
-        bytes_expected=12 * FULL, bytes_checked=bytes_checked, fault_count=fault_count, faults=tuple(faults)
-    )
-
-
 def upgraded(*, bytes_checked=12 * FULL, fault_count=0, faults=(), **changes):
     """Return a measurement in which the storage was changed while it served."""
     known = {
@@ -33,7 +26,7 @@ def upgraded(*, bytes_checked=12 * FULL, fault_count=0, faults=(), **changes):
         "moment_seconds": 4.0,
         "operations": (done("save"), done("load"), done("save", seconds=12.0), done("load")),
         "run": CHANGED,
-        "integrity": _integrity(bytes_checked, fault_count, faults),
+        "integrity": compared(12 * FULL, bytes_checked, fault_count=fault_count, faults=faults),
         "resident_fraction": 0.0,
     }
     return measurement(patterns=Patterns(upgrade=Upgrade(**known | changes)))
@@ -52,6 +45,6 @@ def snapshotted(first=None, *, trials=None, bytes_checked=12 * FULL, fault_count
         "command": "take",
         "remove_command": "remove",
         "trials": trials,
-        "integrity": _integrity(bytes_checked, fault_count, faults),
+        "integrity": compared(12 * FULL, bytes_checked, fault_count=fault_count, faults=faults),
     }
     return measurement(patterns=Patterns(snapshots=Snapshots(**known | changes)))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from pytest_ckpt.facts.measurement import ClientCount, Patterns, ScaledOperation, Scaling
-from pytest_ckpt.facts.proofs import Integrity
 from pytest_ckpt.sizing.limits import StatedLimits
-from tests.support.made_measurement import ByLimits, measurement
+from tests.support.made_measurement import ByLimits, compared, measurement
 
 PART = 1_000_000_000
 LINEAR = {1: 1e9, 2: 2e9, 4: 4e9, 8: 8e9}
@@ -34,16 +33,10 @@ def scaled(saves=LINEAR, loads=LINEAR, *, unit="ranks", resident=0, checked=None
         )
         for clients in saves
     )
-    expected = 3 * PART * sum(saves)
     found = Scaling(
         unit=unit,
         counts=counts,
-        integrity=Integrity(
-            bytes_expected=expected,
-            bytes_checked=expected if checked is None else checked,
-            fault_count=len(faults),
-            faults=faults,
-        ),
+        integrity=compared(3 * PART * sum(saves), checked, fault_count=len(faults), faults=faults),
     )
     return measurement(**{"patterns": Patterns(scaling=found), **changes})
 
@@ -71,7 +64,7 @@ def grown(rates):
         found = Scaling(
             unit="ranks",
             counts=counts,
-            integrity=Integrity(bytes_expected=moved, bytes_checked=moved, fault_count=0, faults=()),
+            integrity=compared(moved),
         )
         return dataclasses.replace(m, patterns=Patterns(scaling=found))
 

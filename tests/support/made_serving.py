@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pytest_ckpt.facts.measurement import Consolidation, Patterns, Serving, WeightsLoad
-from pytest_ckpt.facts.proofs import Integrity
-from tests.support.made_measurement import measurement
+from tests.support.made_measurement import compared, measurement
 
 WEIGHTS, FULL_WEIGHTS, REPLICAS = 160_000_000, 16_000_000_000, 4
 
@@ -19,12 +18,7 @@ def loaded(way, seconds, *, is_warm=False, resident=0, checked=None, fault_count
         slowest_rank=5,
         resident_bytes=resident,
         mapped_bytes=expected,
-        integrity=Integrity(
-            bytes_expected=expected,
-            bytes_checked=expected if checked is None else checked,
-            fault_count=fault_count,
-            faults=faults,
-        ),
+        integrity=compared(expected, checked, fault_count=fault_count, faults=faults),
     )
 
 
@@ -46,6 +40,6 @@ def served(*loads, **changes):
 
 def consolidated(seconds=30.0, *, checked=WEIGHTS, fault_count=0, faults=(), **changes):
     """Return a measurement in which one client rewrote the weights."""
-    integrity = Integrity(bytes_expected=WEIGHTS, bytes_checked=checked, fault_count=fault_count, faults=faults)
+    integrity = compared(WEIGHTS, checked, fault_count=fault_count, faults=faults)
     found = Consolidation(bytes=WEIGHTS, full_bytes=FULL_WEIGHTS, seconds=seconds, integrity=integrity)
     return measurement(**{"patterns": Patterns(consolidation=found), **changes})

@@ -49,7 +49,7 @@ from pytest_ckpt.facts.measurement import (
     RankFacts,
 )
 from pytest_ckpt.facts.observation import Anomaly, Observation
-from pytest_ckpt.facts.proofs import CacheReading, Durability, Integrity
+from pytest_ckpt.facts.proofs import CacheReading, Durability
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import Told
@@ -285,12 +285,7 @@ def _events(measurements: Sequence[Measurement]) -> Iterator[Event]:
             if operation.kind == "load" and measurement.integrity:
                 # Whatever is wrong is found in the last load.
                 done = measurement.integrity
-                so_far = Integrity(
-                    bytes_expected=done.bytes_expected,
-                    bytes_checked=done.bytes_checked * operation.index // loads,
-                    fault_count=0,
-                    faults=(),
-                )
+                so_far = made_measurement.compared(done.bytes_expected, done.bytes_checked * operation.index // loads)
                 integrity = done if operation.index == loads else so_far
                 yield IntegrityCompared(subject=subject, integrity=integrity)
         yield from _pattern_events(measurement)
@@ -373,7 +368,7 @@ def _measurement(
         full_bytes=shards.full_bytes,
         rank_bytes=tuple(rank.bytes for rank in shards.ranks()),
         operations_planned=count,
-        integrity=Integrity(bytes_expected=written, bytes_checked=written, fault_count=0, faults=()),
+        integrity=made_measurement.compared(written),
         durability=Durability(files=files, files_synced=files, directories=count, directories_synced=count,
                               saves=count, commits=count),
         ranks=tuple(RankFacts(rank=r, host=hosts[r // _HOST_RANKS], pid=100 + r, peak_memory_bytes=91_000_000)
