@@ -10,7 +10,8 @@ import pytest
 
 from pytest_ckpt.report.html import render
 from pytest_ckpt.report.text import summary_lines
-from tests.support import CHECKOUT, made_up
+from tests.support import CHECKOUT, report_pages
+from tests.support.made_up_run import Document
 
 PACKAGE = CHECKOUT / "pytest_ckpt"
 FILES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
@@ -48,9 +49,9 @@ def test_it_is_made_in_one_place(what: str) -> None:
     ],
 )
 def test_page_and_terminal_say_the_same_of_a_rehearsal(
-    change: made_up.Document, exit_code: int, terminal: str, page: str
+    change: Document, exit_code: int, terminal: str, page: str
 ) -> None:
-    document = made_up.document("rehearsal")
+    document = report_pages.document("rehearsal")
     document["requirements"][0] |= change
     document["exit_code"] = exit_code
     written = render(document)

@@ -9,7 +9,7 @@ import pytest
 from pytest_ckpt.analysis.comparison import compare_reports
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.report.diff import diff_lines, diff_sections
-from tests.support import made_requests, made_up, made_up_run
+from tests.support import made_requests, made_up_run
 from tests.support.by_the_library import faults
 
 pytestmark = pytest.mark.covers(commands=("diff",))
@@ -115,13 +115,13 @@ def test_what_is_no_run_is_a_usage_error(runs, capsys, tmp_path, content):
 
 
 def of_store(**words):
-    report = made_up.document("certified", subjects=("llama3-8b-full",))
+    report = made_up_run.report(models="llama3-8b", ranks=8)
     report["measurements"][0]["requests"] = made_requests.requests(**words)
     return report
 
 
 def test_requests_to_an_object_store_are_compared_by_kind_over_all_endpoints():
-    plain = made_up.document("certified", subjects=("llama3-8b-full",))
+    plain = made_up_run.report(models="llama3-8b", ranks=8)
     document = compare_reports(of_store(), of_store(again=3, slower=2.0))
     assert not faults(document, "diff")
     rows = {row["kind"]: row for row in document["requests"]}

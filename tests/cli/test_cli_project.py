@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pytest_ckpt.cli.main import main
-from tests.support.made_scaling import grown
+from tests.support.made_patterns import grown
 from tests.support.made_up_run import make_run
 
 pytestmark = pytest.mark.covers(commands=("project",))

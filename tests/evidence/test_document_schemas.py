@@ -15,8 +15,8 @@ from pytest_ckpt.cli import schema as command
 from pytest_ckpt.cli.documents import DOCUMENTS as KINDS
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.facts.written import fault
-from tests.support import made_up
 from tests.support.by_the_library import faults
+from tests.support.made_measurement import LIMITS
 
 FIGURE = {
     "kind": "save", "operations": 10, "planned": 10, "basis": "9 inferred from rank 0, 1 at most",
@@ -46,7 +46,7 @@ LINE_SUBJECT = {
 DOCUMENTS = {
     "published": {
         "schema": "pytest-ckpt/published/1", "version": "1", "tree": "closed", "results": [RESULT, RESULT],
-        "cluster": made_up.cluster(),
+        "cluster": LIMITS.to_plain(),
         "messages": [{"path": "a", "text": "b"}], "runs": 2, "passed_over": 0, "exit_code": 8,
     },
     "rules": {

@@ -15,7 +15,8 @@ from pytest_ckpt.evidence.manifest import MANIFEST, digests, write_manifest
 from pytest_ckpt.evidence.verification import verify_directory
 from tests.support import made_up_run
 from tests.support.deep_directories import make_too_deep
-from tests.support.forging import edit, places, put
+from tests.support.forging import edit
+from tests.support.fuzz.values import get, places, put
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +29,6 @@ def late(tmp_path_factory):
 @pytest.fixture
 def run(late, tmp_path):
     return shutil.copytree(late, tmp_path / "run")
-
-
-def value_at(document, place):
-    for key in place:
-        document = document[key]
-    return document
 
 
 @pytest.mark.parametrize("way", ["a pipe", "a link to what has no end"])
@@ -118,10 +113,10 @@ def test_a_digit_far_behind_the_point_is_found_in_each_number(run):
     file = run / "measurements" / f"{made_up_run.SUBJECT}.json"
     before = file.read_bytes()
     document = json.loads(before)
-    numbers = [place for place in places(document) if isinstance(value_at(document, place), float)]
+    numbers = [place for place in places(document) if isinstance(get(document, place), float)]
     assert len(numbers) > 20
     for place in numbers:
-        value = value_at(document, place)
+        value = get(document, place)
         file.write_text(json.dumps(put(json.loads(before), place, math.nextafter(value, math.inf))))
         write_manifest(run)
         assert any(c.outcome == "broken" for c in verify_directory(run, None)), place

@@ -15,9 +15,8 @@ from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.cold import BASIS_WORDS, of_canaries, of_volume, prove_cold, uncounted
 from pytest_ckpt.judging.verdicts import decide
 from pytest_ckpt.sizing.caches import minimum_moved
-from tests.support.made_failover import failed_over
-from tests.support.made_maintenance import upgraded
 from tests.support.made_measurement import LIMITS, judged, measurement
+from tests.support.made_patterns import failed_over, upgraded
 
 GIB = 1 << 30
 BLIND = CacheFacts(required=True, readings=(), policy="auto", method="none", probe="", resident_fraction=None,

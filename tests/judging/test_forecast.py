@@ -10,7 +10,7 @@ import pytest
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.manifest import write_manifest
 from tests.support import made_up_run
-from tests.support.made_scaling import grown
+from tests.support.made_patterns import grown
 
 EIGHT = {"ckpt_model": "llama3-70b", "ckpt_ranks": "8", "ckpt_profile": "nightly"}
 

@@ -7,9 +7,8 @@ import pytest
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.commands import CommandRun
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from tests.support.made_failover import REFUSED, done, failed_over, trial
 from tests.support.made_measurement import LIMITS, at, failed_in, judged, measurement
-from tests.support.made_patterns import FAULT
+from tests.support.made_patterns import FAULT, REFUSED, done, failed_over, trial
 
 pytestmark = pytest.mark.covers(requirements=("FAILOVER",))
 LIMIT = 1.5 * LIMITS.save_limit_seconds

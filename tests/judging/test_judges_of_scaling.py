@@ -9,8 +9,7 @@ import pytest
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.facts.proofs import CacheFacts, CanaryReads
 from tests.support.made_measurement import judged, outcome
-from tests.support.made_patterns import FAULT
-from tests.support.made_scaling import LINEAR, SATURATED, scaled, up_to
+from tests.support.made_patterns import FAULT, LINEAR, SATURATED, scaled, up_to
 
 
 @pytest.mark.covers(requirements=("SCALING",))

@@ -7,8 +7,7 @@ import pytest
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.sizing.limits import StatedLimits
 from tests.support.made_measurement import LIMITS, ByLimits, judged, outcome
-from tests.support.made_patterns import FAULT
-from tests.support.made_serving import FULL_WEIGHTS, REPLICAS, WEIGHTS, consolidated, loaded, served
+from tests.support.made_patterns import FAULT, FULL_WEIGHTS, REPLICAS, WEIGHTS, consolidated, loaded, served
 
 SHARE = WEIGHTS / FULL_WEIGHTS
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pytest_ckpt.report import certificate_charts, charts
 from pytest_ckpt.report.certificate_charts import goodput_chart
 from pytest_ckpt.report.svg import Axis, escape, round_step
-from tests.support import made_up
+from tests.support.made_up_run import report
 
 SECONDS = st.floats(min_value=1e-6, max_value=1e6)
 
@@ -59,7 +59,7 @@ def test_any_times_can_be_drawn(seconds: list[float], limit: float | None) -> No
 
 
 def test_operations_that_never_ran_keep_their_place() -> None:
-    (ran,) = made_up.document("not certified", subjects=("llama3-8b-full",), fail_after=3)["measurements"]
+    (ran,) = report(models="llama3-8b", ranks=8, fails_after=3)["measurements"]
     picture = ET.fromstring(charts.operations_chart("a", "save", ran["operations"], 10, 28.0))
     numbers = [text.text for text in picture.iter("text")]
     assert numbers[-5:].count("limit") <= 1
@@ -68,7 +68,7 @@ def test_operations_that_never_ran_keep_their_place() -> None:
 
 
 def test_what_breaks_the_limit_is_a_cross() -> None:
-    (ran,) = made_up.document("certified", subjects=("llama3-8b-full",))["measurements"]
+    (ran,) = report(models="llama3-8b", ranks=8)["measurements"]
     saves = [o for o in ran["operations"] if o["kind"] == "save"]
     slowest = sorted(o["seconds"] for o in saves)
     picture = charts.operations_chart("a", "save", saves, 10, (slowest[-3] + slowest[-2]) / 2)
@@ -91,7 +91,7 @@ def test_a_rank_with_more_bytes_is_no_straggler() -> None:
 
 
 def test_cells_of_the_heat_map_fill_its_rows() -> None:
-    (ran,) = made_up.document("certified", subjects=("llama3-1t-full",))["measurements"]
+    (ran,) = report(models="llama3-1t", ranks=1024)["measurements"]
     picture = ET.fromstring(certificate_charts.heat_map("a", ran["operations"]))
     width = sum(float(run.split("h")[1]) for path in picture.iter("path") for run in path.get("d", "").split("M")[1:])
     assert width == pytest.approx(20 * 1001, rel=0.01)

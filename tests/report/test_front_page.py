@@ -55,7 +55,7 @@ def test_what_helps_is_told_of_what_failed_and_of_what_is_required_and_lacks():
 
 
 def test_each_failure_of_a_certificate_links_to_what_helps_with_it_and_stands_there_once():
-    made = report_pages.DOCUMENTS["not certified"]()
+    made = report_pages.document("not certified")
     page = render(made)
     rows = re.findall(r'<tr role="row" class="[^"]*was-failed.*?</tr>', page, re.DOTALL)
     failed = [v for v in made["requirements"] if v["outcome"] == "failed"]
@@ -67,11 +67,11 @@ def test_each_failure_of_a_certificate_links_to_what_helps_with_it_and_stands_th
     points = re.findall(r"<li>.*?</li>", page.partition('id="exceptions"')[2].partition("</ul>")[0], re.DOTALL)
     assert points
     assert all('">What helps</a>' in point for point in points)
-    assert 'id="helps"' not in render(report_pages.DOCUMENTS["certified"]())
+    assert 'id="helps"' not in render(report_pages.document("certified"))
 
 
 def test_the_first_page_says_what_saves_and_loads_show_of_others_and_that_a_load_is_of_one_copy():
-    made = report_pages.DOCUMENTS["certified"]()
+    made = report_pages.document("certified")
     one = made["requirements"][0] | {"id": "SAVE", "detail": "mean 1 s\nhow sure: 10 of 10 saves <are>\nthe end"}
     others = [v for v in made["requirements"] if v["id"] not in ("SAVE", "LOAD")]
     page = render(made | {"requirements": [one, *others]})
@@ -146,7 +146,7 @@ def test_the_matrix_shows_the_worst_and_never_hides_a_failure():
 @pytest.mark.parametrize("subjects", [("a",), ("a", "b")], ids=["a line", "a table"])
 def test_what_is_advisory_is_called_so_beside_its_failure(subjects):
     """A page that passed and shows a failure says why both are so."""
-    made = report_pages.DOCUMENTS["certified"]()
+    made = report_pages.document("certified")
     like = made["requirements"][0]
     made["requirements"] = [
         like | verdict(name, subject, outcome=outcome, severity=severity)
@@ -167,14 +167,14 @@ def test_what_is_advisory_is_called_so_beside_its_failure(subjects):
 
 @pytest.mark.parametrize("name", ["certified", "not certified", "1,024 ranks", "nothing ran"])
 def test_every_link_of_a_certificate_leads_somewhere(name):
-    page = render(report_pages.DOCUMENTS[name]())
+    page = render(report_pages.document(name))
     targets = set(re.findall(r'\bid="([^"]+)"', page))
     assert set(re.findall(r'href="#([^"]+)"', page)) <= targets
     assert 'class="contents"' in page
 
 
 def test_exceptions_stand_before_everything_else():
-    page = render(report_pages.DOCUMENTS["not certified"]())
+    page = render(report_pages.document("not certified"))
     order = [page.index(part) for part in ('id="exceptions"', 'class="facts wide"', 'id="matrix"', 'id="limits"')]
     assert order == sorted(order)
 

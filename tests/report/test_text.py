@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from pytest_ckpt.report.text import WIDTH, failure_text, summary_lines
-from tests.support import made_up
+from tests.support import report_pages
+from tests.support.made_up_run import Document, report, steady
 
 
-def _text(document: made_up.Document) -> str:
+def _text(document: Document) -> str:
     return "\n".join(line for line, _ in summary_lines(document))
 
 
 @pytest.mark.parametrize(
-    "document",
-    [made_up.document("certified"), made_up.document("not certified"), made_up.document("rehearsal"),
-     made_up.document("incomplete"), made_up.document("not certified", fail_after=3), made_up.empty(), made_up.bare(),
-     made_up.document("certified", subjects=made_up.FULL_SIZE, accelerators=1_000_000, share_of_limit=1e-4)],
+    "make",
+    [*(partial(report_pages.document, grade) for grade in ("certified", "not certified", "rehearsal", "incomplete")),
+     partial(report, fails_after=3), partial(report_pages.document, "nothing ran"),
+     partial(report_pages.document, "contract only"),
+     partial(report, steady(1e-4, 1e-4), options={"ckpt_cluster": "1000000"})],
     ids=["certified", "not certified", "rehearsal", "incomplete", "ended early", "nothing ran", "contract", "large"],
 )  # fmt: skip
-def test_it_is_narrow_and_single_lined(document: made_up.Document) -> None:
-    for line, markup in summary_lines(document):
+def test_it_is_narrow_and_single_lined(make: Callable[[], Document]) -> None:
+    for line, markup in summary_lines(make()):
         assert len(line) <= WIDTH
         assert "\n" not in line
         assert line == line.rstrip()
@@ -31,36 +35,37 @@ def test_it_is_narrow_and_single_lined(document: made_up.Document) -> None:
 
 def test_ascii_terminals_can_show_it() -> None:
     for grade in ("certified", "not certified", "rehearsal", "incomplete"):
-        _text(made_up.document(grade)).encode("ascii")
+        _text(report_pages.document(grade)).encode("ascii")
 
 
 def test_certified_is_green_and_names_cluster_and_certificate() -> None:
-    lines = summary_lines(made_up.document("certified"))
+    lines = summary_lines(report_pages.document("certified"))
     assert ("CERTIFIED for a cluster of 16,000 accelerators", {"green": True, "bold": True}) in lines
-    assert lines[-1][0] == "certificate: /srv/reports/ckpt-report/certificate.html"
+    assert lines[-1][0] == "certificate: /srv/made-up/ckpt-report/certificate.html"
 
 
 def test_the_table_shows_slowest_limit_margin_rates_and_cluster() -> None:
-    document = made_up.document("certified", subjects=("llama3-8b-full",))
+    document = report(models="llama3-8b", ranks=8)
     save = _text(document).splitlines()[1].split()
-    assert save[:2] == ["llama3-8b-full", "save"]
+    assert save[:2] == ["llama3-8b-full/stream", "save"]
     assert save[4:6] == ["27.8", "s"]
     assert save[-1] == f"{document['sufficient_up_to_accelerators'][0]['save']:,}"
     assert "4.04 GB/s" in _text(document)
 
 
 def test_a_limit_that_was_missed_by_far_stands_apart_from_its_margin() -> None:
-    document = made_up.document("not certified", subjects=("llama3-8b-full",), share_of_limit=12_345.0)
+    document = report(steady(12_345.0), models="llama3-8b", ranks=8)
     save = _text(document).splitlines()[1]
     assert re.search(r" s +12,\d{3} x limit  ", save), save
 
 
 def test_whatever_was_not_met_is_told_once_with_its_reason() -> None:
-    document = made_up.document("not certified", fail_after=3, not_run=("llama3-1t-subset",))
+    document = report(models="llama3-8b,llama3-70b", ranks=8, fails_after=3)
     text = " ".join(_text(document).split())
-    assert "failed: SAVE of llama3-8b-full: Rank 3 on client01 failed in save, write: No space left on device." in text
-    assert "not run: SAVE, LOAD, INTEGRITY, COLD, DURABLE-CALLS, STRAGGLER, REPEAT of llama3-1t-subset: " in text
-    assert text.count("llama3-1t in full has 1024 ranks") == 1
+    failure = next(v for v in document["requirements"] if v["outcome"] == "failed")
+    assert f"failed: SAVE of llama3-8b-full/stream: {failure['because']}" in text
+    assert "not run: SAVE, LOAD, INTEGRITY, COLD, DURABLE-CALLS, STRAGGLER, REPEAT, STORM" in text
+    assert text.count("llama3-70b in full has 64 ranks") == 1
 
 
 @pytest.mark.parametrize(("change", "ending"), [
@@ -68,24 +73,24 @@ def test_whatever_was_not_met_is_told_once_with_its_reason() -> None:
     ({"outcome": "failed"}, ": did not pass"),
     ({"outcome": "not run"}, ": not everything required was run"),
 ])  # fmt: skip
-def test_a_rehearsal_says_how_it_went(change: made_up.Document, ending: str) -> None:
-    document = made_up.document("rehearsal")
+def test_a_rehearsal_says_how_it_went(change: Document, ending: str) -> None:
+    document = report_pages.document("rehearsal")
     document["requirements"][0] |= change
     assert f"REHEARSAL for a cluster of 16,000 accelerators{ending}" in _text(document).splitlines()
     assert "  The run had 3 saves and loads; acceptance needs 10 of each." in _text(document).splitlines()
 
 
 def test_what_was_left_behind_is_named_and_cannot_steer_the_terminal() -> None:
-    document = made_up.document("certified")
+    document = report_pages.document("certified")
     document["left_behind"] = ["/mnt/a\x1b[2Jb\nc"]
     assert "left on the target: /mnt/a\N{REPLACEMENT CHARACTER}[2Jb c" in _text(document).splitlines()
 
 
 def test_a_failing_test_explains_itself() -> None:
-    verdict = made_up.document("not certified")["requirements"][0] | {"measured": 33.0, "limit": 27.5}
+    verdict = report_pages.document("not certified")["requirements"][0] | {"measured": 33.0, "limit": 27.5}
     verdict["detail"] = "slowest save 3: rank 5\nlimit: 5 % of the interval"
     assert failure_text(verdict, "pytest-ckpt plan --cluster=16000").splitlines() == [
-        f"SAVE failed for llama3-8b-full: {verdict['because']}",
+        f"SAVE failed for llama3-8b-full/stream: {verdict['because']}",
         "",
         "  measured  33 s",
         "  limit     27.5 s",
@@ -99,12 +104,12 @@ def test_a_failing_test_explains_itself() -> None:
 
 
 def test_a_failure_without_numbers_has_none() -> None:
-    verdict = made_up.document("not certified", fail_after=3)["requirements"][0] | {"limit": None, "detail": ""}
-    assert failure_text(verdict, "") == f"SAVE failed for llama3-8b-full: {verdict['because']}"
+    verdict = report(fails_after=3)["requirements"][0] | {"limit": None, "detail": ""}
+    assert failure_text(verdict, "") == f"SAVE failed for llama3-8b-full/stream: {verdict['because']}"
 
 
 def test_a_known_cure_is_what_to_do_next() -> None:
-    document = made_up.document("not certified")
+    document = report_pages.document("not certified")
     failed = next(v for v in document["requirements"] if (v["outcome"], v["severity"]) == ("failed", "required"))
     failed["detail"] = "known of sshfs: it keeps names\ncure: Mount it with dir_cache=no."
     assert "  next: Mount it with dir_cache=no." in _text(document)

@@ -41,7 +41,7 @@ def _paper(document: str, sheets: int) -> Callable[[Path, Path], None]:
     """Return what makes a picture of the first sheets of a PDF, side by side."""
 
     def make(directory: Path, picture: Path) -> None:
-        write_pdf(report_pages.DOCUMENTS[document](), directory / "certificate.pdf")
+        write_pdf(report_pages.document(document), directory / "certificate.pdf")
         words = ["pdftoppm", "-r", "80", "-png", "-l", str(sheets), directory / "certificate.pdf", directory / "sheet"]
         subprocess.run(words, check=True)
         drawn = [Image.open(file).convert("RGB") for file in sorted(directory.glob("sheet-*.png"))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -12,7 +13,8 @@ def make_too_deep(directory: Path) -> None:
     """Make them below a directory."""
     at = os.open(directory, os.O_RDONLY)
     for _ in range(_COUNT):
-        os.mkdir(_NAME, dir_fd=at)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(_NAME, dir_fd=at)
         below = os.open(_NAME, os.O_RDONLY, dir_fd=at)
         os.close(at)
         at = below

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +22,3 @@ def edit(file: Path, change: Callable[[Any], object]) -> None:
     document = json.loads(file.read_text())
     change(document)
     file.write_text(json.dumps(document, indent=1) + "\n")
-
-
-def places(document: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of every value in a document."""
-    yield place
-    if isinstance(document, dict | list):
-        for key, value in document.items() if isinstance(document, dict) else enumerate(document):
-            yield from places(value, (*place, key))
-
-
-def put(document: Any, place: tuple[Any, ...], value: Any) -> Any:
-    """Return a document with another value in a place; the empty place is the whole."""
-    if not place:
-        return value
-    inside = document
-    for key in place[:-1]:
-        inside = inside[key]
-    inside[place[-1]] = value
-    return document

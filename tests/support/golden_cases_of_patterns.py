@@ -5,29 +5,37 @@ from __future__ import annotations
 from pytest_ckpt.facts.measurement import Patterns
 from pytest_ckpt.sizing.limits import StatedLimits
 from tests.support.golden_cases import ENDED, FLIPPED, LOAD, SAVE
-from tests.support.made_failover import MENDED, REFUSED, done, failed_over, trial
-from tests.support.made_maintenance import (
-    GOES_ON,
-    NO_SPACE,
-    REMOVED,
-    STAYS,
-    UPGRADE_REFUSED,
-    snapshot,
-    snapshotted,
-    upgraded,
-)
 from tests.support.made_measurement import FULL, ByLimits, at, failed_in, measurement
 from tests.support.made_patterns import (
     FAULT,
+    GOES_ON,
+    MENDED,
+    NO_SPACE,
+    REFUSED,
+    REMOVED,
+    SATURATED,
+    STAYS,
+    UPGRADE_REFUSED,
+    WARM,
+    WEIGHTS,
+    consolidated,
+    done,
     endured,
+    failed_over,
     filled,
+    loaded,
     pattern,
+    scaled,
+    served,
+    snapshot,
+    snapshotted,
+    trial,
+    up_to,
+    upgraded,
     with_neighbour,
     with_patterns,
     with_reads,
 )
-from tests.support.made_scaling import SATURATED, scaled, up_to
-from tests.support.made_serving import WARM, WEIGHTS, consolidated, loaded, served
 
 
 def of_pattern(*names):

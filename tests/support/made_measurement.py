@@ -63,11 +63,21 @@ def measurement(saves=(1.0, 1.0, 1.0), loads=(1.0, 1.0, 1.0), *, size=FULL, resi
             probe="cachestat",
             resident_fraction=resident,
         ),
-        integrity=Integrity(bytes_expected=3 * size, bytes_checked=3 * size, fault_count=0, faults=()),
+        integrity=compared(3 * size),
         durability=Durability(files=24, files_synced=24, directories=15, directories_synced=15, saves=3, commits=3),
         ranks=tuple(RankFacts(rank=r, host="n1", pid=100 + r) for r in range(4)),
     )
     return dataclasses.replace(whole, **changes)
+
+
+def compared(expected, checked=None, *, fault_count=0, faults=()):
+    """Return what a comparison of so many bytes found; all were compared, unless ``checked`` says otherwise."""
+    return Integrity(
+        bytes_expected=expected,
+        bytes_checked=expected if checked is None else checked,
+        fault_count=fault_count,
+        faults=tuple(faults),
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 
+from pytest_ckpt.facts.commands import (
+    BREAKS,
+    PAIRS,
+    CommandRun,
+    Failover,
+    FailoverTrial,
+    OperationTrial,
+    Snapshots,
+    SnapshotTrial,
+    Upgrade,
+)
 from pytest_ckpt.facts.measurement import (
+    ClientCount,
+    Consolidation,
     DataEffect,
     Endurance,
     FillLevel,
@@ -14,10 +27,15 @@ from pytest_ckpt.facts.measurement import (
     NoisyNeighbour,
     Patterns,
     Retention,
+    ScaledOperation,
+    Scaling,
+    Serving,
+    WeightsLoad,
 )
 from pytest_ckpt.facts.proofs import Fault, Integrity
+from pytest_ckpt.sizing.limits import StatedLimits
 from pytest_ckpt.sizing.near_full import LEVELS
-from tests.support.made_measurement import FULL, measurement, operation
+from tests.support.made_measurement import FULL, ByLimits, compared, measurement, operation
 
 GIB = 1 << 30
 RETENTION = Retention(kept=2, delete_seconds=(0.25, 0.5), save_seconds=10.0, save_while_deleting_seconds=10.5)
@@ -85,3 +103,187 @@ def pattern(*seconds, resident=0.0, ranks=None, size=FULL, **integrity):
 def with_patterns(*, size=FULL, failure=None, not_run=None, **found):
     known = {name: pattern(size=size) for name in ("storm", "shifted", "joined", "split")} | found
     return measurement(size=size, patterns=Patterns(**known, not_run=not_run or {}), failure=failure)
+
+
+# --- scaling: saves and loads by 1, 2, 4 and 8 clients ----------------------------------------------------------------
+
+PART = 1_000_000_000
+LINEAR = {1: 1e9, 2: 2e9, 4: 4e9, 8: 8e9}
+SATURATED = {1: 1e9, 2: 2e9, 4: 3e9, 8: 3.1e9}
+
+
+def operations_at(size, rate, *, resident=None, mapped=None):
+    """Return three operations whose median has this rate."""
+    return tuple(
+        ScaledOperation(seconds=size / rate * factor, resident_bytes=resident, mapped_bytes=mapped)
+        for factor in (1.1, 1.0, 0.9)
+    )
+
+
+def scaled(saves=LINEAR, loads=LINEAR, *, unit="ranks", resident=0, checked=None, faults=(), **changes):
+    """Return a measurement in which so many clients saved and loaded at these rates, in bytes a second."""
+    counts = tuple(
+        ClientCount(
+            clients=clients,
+            ranks=clients,
+            bytes=clients * PART,
+            saves=operations_at(clients * PART, saves[clients]),
+            loads=operations_at(clients * PART, loads[clients], resident=resident, mapped=clients * PART),
+        )
+        for clients in saves
+    )
+    found = Scaling(
+        unit=unit,
+        counts=counts,
+        integrity=compared(3 * PART * sum(saves), checked, fault_count=len(faults), faults=faults),
+    )
+    return measurement(**{"patterns": Patterns(scaling=found), **changes})
+
+
+def up_to(measured, save_ceiling, load_ceiling):
+    """Have a measurement judged by maximum rates that the vendor declares."""
+    return ByLimits(measured, StatedLimits(save_bytes_per_second=save_ceiling, load_bytes_per_second=load_ceiling))
+
+
+def grown(rates):
+    """Have growing counts of ranks save and load at these rates."""
+
+    def change(m):
+        counts = tuple(
+            ClientCount(
+                clients=n,
+                ranks=n,
+                bytes=sum(m.rank_bytes[:n]),
+                saves=operations_at(sum(m.rank_bytes[:n]), rate),
+                loads=operations_at(sum(m.rank_bytes[:n]), rate, resident=0, mapped=1),
+            )
+            for n, rate in rates.items()
+        )
+        moved = 3 * sum(count.bytes for count in counts)
+        found = Scaling(
+            unit="ranks",
+            counts=counts,
+            integrity=compared(moved),
+        )
+        return dataclasses.replace(m, patterns=Patterns(scaling=found))
+
+    return change
+
+
+# --- serving: 1/100 of a model's weights, loaded by four replicas and rewritten ---------------------------------------
+
+WEIGHTS, FULL_WEIGHTS, REPLICAS = 160_000_000, 16_000_000_000, 4
+
+
+def loaded(way, seconds, *, is_warm=False, resident=0, checked=None, fault_count=0, faults=()):
+    """Return one load of the weights by all replicas."""
+    expected = WEIGHTS * REPLICAS
+    return WeightsLoad(
+        io_mode=way,
+        is_warm=is_warm,
+        seconds=seconds,
+        slowest_rank=5,
+        resident_bytes=resident,
+        mapped_bytes=expected,
+        integrity=compared(expected, checked, fault_count=fault_count, faults=faults),
+    )
+
+
+WARM = loaded("reads", 0.1, is_warm=True, resident=WEIGHTS * REPLICAS)
+
+
+def served(*loads, **changes):
+    """Return a measurement of loads; without any, of one cold and one warm in each way."""
+    found = Serving(
+        bytes=WEIGHTS,
+        full_bytes=FULL_WEIGHTS,
+        files=4,
+        replicas=REPLICAS,
+        readers=2,
+        loads=loads or (loaded("reads", 0.4), WARM, loaded("mmap", 0.5), loaded("mmap", 0.25, is_warm=True)),
+    )
+    return measurement(**{"patterns": Patterns(serving=found), **changes})
+
+
+def consolidated(seconds=30.0, *, checked=WEIGHTS, fault_count=0, faults=(), **changes):
+    """Return a measurement in which one client rewrote the weights."""
+    integrity = compared(WEIGHTS, checked, fault_count=fault_count, faults=faults)
+    found = Consolidation(bytes=WEIGHTS, full_bytes=FULL_WEIGHTS, seconds=seconds, integrity=integrity)
+    return measurement(**{"patterns": Patterns(consolidation=found), **changes})
+
+
+# --- failovers --------------------------------------------------------------------------------------------------------
+
+BROKE = CommandRun(command="break", seconds=0.5, exit_code=0)
+MENDED = CommandRun(command="repair", seconds=2.0, exit_code=0)
+REFUSED = CommandRun(command="break", seconds=0.5, exit_code=3, output="no such drive")
+
+
+def done(kind, *, seconds=10.0, quiet=0.5, error=""):
+    return OperationTrial(kind=kind, seconds=seconds, longest_stall_seconds=quiet, stalled_rank=2, error=error)
+
+
+def trial(kind="save", **changes):
+    known = {"moment_seconds": 4.0, "fault": BROKE, "operations": (done(kind),), "repaired": MENDED,
+             "after": done("save")}  # fmt: skip
+    return FailoverTrial(kind=kind, **known | changes)
+
+
+def failed_over(first=None, *, trials=None, bytes_checked=12 * FULL, fault_count=0, faults=(), failure=None, **changes):
+    """Return a measurement in which something was broken as often as it should be; ``first`` is the first time."""
+    trials = tuple(trials) if trials is not None else (first or trial(), *(trial(kind) for kind in BREAKS[1:]))
+    known = {
+        "fault_command": "fail-drive 7",
+        "repair_command": "replace-drive 7",
+        "undisturbed": (done("save", quiet=0.25), done("load", quiet=0.25)),
+        "trials": trials,
+        "integrity": compared(12 * FULL, bytes_checked, fault_count=fault_count, faults=faults),
+        "resident_fraction": 0.0,
+        "failure": failure,
+    }
+    return measurement(patterns=Patterns(failover=Failover(**known | changes)))
+
+
+# --- upgrades and snapshots -------------------------------------------------------------------------------------------
+
+CHANGED = CommandRun(command="upgrade", seconds=95.0, exit_code=0)
+UPGRADE_REFUSED = CommandRun(command="upgrade", seconds=0.5, exit_code=3, output="a node is down already")
+GOES_ON = CommandRun(
+    command="upgrade", seconds=9.0, exit_code=None, output="the run ended before it did, and it goes on"
+)
+TAKEN = CommandRun(command="snapshot", seconds=0.5, exit_code=0, output="/mnt/clone")
+NO_SPACE = CommandRun(command="snapshot", seconds=0.5, exit_code=1, output="no space")
+REMOVED = CommandRun(command="remove", seconds=0.25, exit_code=0)
+STAYS = CommandRun(command="remove", seconds=0.25, exit_code=1, output="the clone is busy")
+
+
+def upgraded(*, bytes_checked=12 * FULL, fault_count=0, faults=(), **changes):
+    """Return a measurement in which the storage was changed while it served."""
+    known = {
+        "command": "rolling-restart --wait",
+        "undisturbed": (done("save", quiet=0.25), done("load", quiet=0.25)),
+        "moment_seconds": 4.0,
+        "operations": (done("save"), done("load"), done("save", seconds=12.0), done("load")),
+        "run": CHANGED,
+        "integrity": compared(12 * FULL, bytes_checked, fault_count=fault_count, faults=faults),
+        "resident_fraction": 0.0,
+    }
+    return measurement(patterns=Patterns(upgrade=Upgrade(**known | changes)))
+
+
+def snapshot(**changes):
+    known = {"alone": done("save"), "beside": done("save", seconds=10.5), "moment_seconds": 4.0, "taken": TAKEN,
+             "removed": REMOVED}  # fmt: skip
+    return SnapshotTrial(**known | changes)
+
+
+def snapshotted(first=None, *, trials=None, bytes_checked=12 * FULL, fault_count=0, faults=(), **changes):
+    """Return a measurement with as many snapshots as there should be; ``first`` is the first."""
+    trials = tuple(trials) if trials is not None else (first or snapshot(), *[snapshot()] * (PAIRS - 1))
+    known = {
+        "command": "take",
+        "remove_command": "remove",
+        "trials": trials,
+        "integrity": compared(12 * FULL, bytes_checked, fault_count=fault_count, faults=faults),
+    }
+    return measurement(patterns=Patterns(snapshots=Snapshots(**known | changes)))

@@ -14,6 +14,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 GIB = 2**30
 BYTES = {
     ("llama3-8b", 8): 112_425_623_552,
@@ -186,7 +188,9 @@ class MadeRun:
             (directory / "summary.json").write_text(json.dumps(self.summary(), indent=4))
         if "config" in parts:
             (directory / "dlio_config").mkdir(exist_ok=True)
-            (directory / "dlio_config" / "config.yaml").write_text(as_yaml({"workload": self.workload()}))
+            (directory / "dlio_config" / "config.yaml").write_text(
+                yaml.safe_dump({"workload": self.workload()}, sort_keys=False)
+            )
         if "metadata" in parts:
             (directory / f"checkpointing_{directory.name}_metadata.json").write_text(
                 json.dumps(self.metadata(), indent=2)
@@ -199,18 +203,6 @@ class MadeRun:
         return (self.started + timedelta(seconds=seconds + self.offsets.get(rank, 0.0))).isoformat(
             timespec="microseconds"
         )
-
-
-def as_yaml(content: Mapping[str, Any], indent: str = "") -> str:
-    """Return nested tables as YAML, as the tool's configuration library writes them."""
-    text = ""
-    for name, value in content.items():
-        if isinstance(value, dict):
-            text += f"{indent}{name}:\n{as_yaml(value, indent + '  ')}"
-        else:
-            shown = str(value).lower() if isinstance(value, bool) else value
-            text += f"{indent}{name}: {shown}\n"
-    return text
 
 
 def published(top: Path, submitter: str, system: str, model: str, time: str) -> Path:

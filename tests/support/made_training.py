@@ -6,7 +6,6 @@ import dataclasses
 
 from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.measurement import Patterns
-from pytest_ckpt.facts.proofs import Integrity
 from pytest_ckpt.facts.strategy_results import (
     Chains,
     Crashes,
@@ -20,7 +19,7 @@ from pytest_ckpt.facts.strategy_results import (
     Tiers,
     Training,
 )
-from tests.support.made_measurement import FULL, SUBJECT, measurement, operation
+from tests.support.made_measurement import FULL, SUBJECT, compared, measurement, operation
 
 STEP = 0.05
 ASYNC = dataclasses.replace(SUBJECT, strategy="async")
@@ -69,13 +68,7 @@ SMALL = 16 << 20
 def crashed(*kills, planned=6, fault_count=0, faults=(), bytes_checked=None, **changes):
     """Return a measurement in which saves were killed."""
     kills = kills or SIX
-    expected = SMALL * len(kills)
-    integrity = Integrity(
-        bytes_expected=expected,
-        bytes_checked=expected if bytes_checked is None else bytes_checked,
-        fault_count=fault_count,
-        faults=faults,
-    )
+    integrity = compared(SMALL * len(kills), bytes_checked, fault_count=fault_count, faults=faults)
     found = Crashes(planned=planned, bytes=SMALL, usual_seconds=0.08, kills=kills, integrity=integrity)
     return in_background(patterns=Patterns(crashes=found), **changes)
 
@@ -110,7 +103,7 @@ def of_chains(*seconds, **changes):
 
 def outlived(*, deleted_bytes=DELETED, freed=1.0, misses=True, fault_count=0, faults=(), checked=RESTORES[2]):
     """Return a chain that was loaded after others were deleted, of whose space a share came back."""
-    integrity = Integrity(bytes_expected=RESTORES[2], bytes_checked=checked, fault_count=fault_count, faults=faults)
+    integrity = compared(RESTORES[2], checked, fault_count=fault_count, faults=faults)
     return Chains(
         deltas=2,
         deleted=3,
@@ -149,7 +142,7 @@ EVERY_TENTH = DrainRule(every=10, target_share=0.1)
 def restored(expected_tier, expected, *, tier=None, number=None, checked=FULL, fault_count=0, faults=()):
     """Return a restore that took what it should, or something else."""
     taken = (expected_tier if tier is None else tier, expected if number is None else number)
-    integrity = Integrity(bytes_expected=FULL, bytes_checked=checked, fault_count=fault_count, faults=faults)
+    integrity = compared(FULL, checked, fault_count=fault_count, faults=faults)
     is_right = taken == (expected_tier, expected)
     return TierRestore(
         expected_tier=expected_tier,
@@ -166,7 +159,7 @@ COMPLETE, INCOMPLETE = restored("local", 169), restored("target", 168)
 
 def host_lost(*, seconds=2.0, missing=0, checked=FULL, fault_count=0, faults=()):
     """Return the loss of one of three hosts, whose files came back and were loaded in so many seconds."""
-    integrity = Integrity(bytes_expected=FULL, bytes_checked=checked, fault_count=fault_count, faults=faults)
+    integrity = compared(FULL, checked, fault_count=fault_count, faults=faults)
     return NodeLoss(
         hosts=3,
         lost="h3",

@@ -77,7 +77,7 @@ def row(
     fault: str,
     *,
     fails: str = "",
-    says: dict[str, str] | None = None,
+    says: str | dict[str, str] = "",
     may: str = "",
     reported: dict[str, str] | None = None,
     seconds: float = 150.0,
@@ -86,16 +86,18 @@ def row(
 ) -> Row:
     """Return the row of a fault, as the words of its class have it: names of checks are written as words.
 
-    ``may`` is ``content`` for every check that reads something back. ``damages``, in place of the rest, is how a check
-    names what happens to content wherever it is.
+    ``says`` is of the first of ``fails``, or by check. ``may`` is ``content`` for every check that reads something
+    back. ``damages``, in place of the rest, is how a check names what happens to content wherever it is.
     """
     if damages:
         says = {"MMAP.private": damages}
         return Row(fault=fault, fails=WHOLE_FILES, says=says, may_fail=CONTENT - WHOLE_FILES)
+    if isinstance(says, str):
+        says = {fails.partition(" ")[0]: says} if says else {}
     return Row(
         fault=fault,
         fails=names(fails),
-        says=says or {},
+        says=says,
         may_fail=CONTENT if may == "content" else names(may),
         parameters=parameters,
         seconds=seconds,

@@ -15,54 +15,62 @@ from typing import Any
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.history import entry
 from pytest_ckpt.report.html import write_certificate
-from tests.support import made_up, made_up_run, pictured_runs
+from tests.support import made_up_run
 from tests.support.made_results import MadeRun, published
 
-HOSTILE = made_up.HOSTILE + " \u0627\u0644\u0639\u0631\u0628\u064a\u0629 " + "very-long-without-a-break-" * 12
+HOSTILE = """<script>alert("1")</script> 'é 日本' & {{ 7*7 }} ]]> \u202e\u0007 </style><img src=x onerror=alert(1)>"""
+_LONG = HOSTILE + " \u0627\u0644\u0639\u0631\u0628\u064a\u0629 " + "very-long-without-a-break-" * 12
 
 
-def hostile() -> dict[str, Any]:
+def hostile(text: str = _LONG) -> dict[str, Any]:
     """Return a report in which every text from outside is as bad as it can be, hosts and system included."""
-    document = made_up.document("not certified", text=HOSTILE, fail_after=2, not_run=("llama3-1t-subset",))
-    document["system"] = {"system": {"vendor": HOSTILE, "product": HOSTILE}, "clients": {"hosts": 3, "model": HOSTILE}}
-    document["run"]["id"] = "run " + HOSTILE
+    document = made_up_run.not_certified(
+        models="llama3-8b,llama3-70b,llama3-405b",
+        options={"ckpt_suite": "performance,contention,endurance,conformance"},
+        fails_after=2,
+        text=text,
+    )
+    document["measurements"][1]["patterns"] |= {"joined": None, "not_run": {"joined": "One rank" + text}}
+    document["run"]["id"] = "run " + text
+    document["left_behind"] = ["/mnt/made-up/pytest-ckpt-old" + text]
+    document["environment"]["target"]["source"] += text
     document["environment"]["plugins"] = [
-        {"name": HOSTILE, "version": HOSTILE, "hooks": ["ckpt_environment"], "facts": {HOSTILE: HOSTILE}}
+        {"name": text, "version": text, "hooks": ["ckpt_environment"], "facts": {text: text}}
     ]
     document["sections"] = [
-        {
-            "plugin": HOSTILE,
-            "title": HOSTILE,
-            "paragraphs": [HOSTILE],
-            "head": [HOSTILE, "b"],
-            "rows": [[HOSTILE, HOSTILE]],
-        }
+        {"plugin": text, "title": text, "paragraphs": [text], "head": [text, "b"], "rows": [[text, text]]}
     ]
     return document
 
 
 # The grades in many shapes: documents of the report, written as certificates.
 DOCUMENTS: dict[str, Callable[[], dict[str, Any]]] = {
-    "certified": pictured_runs.certified,
-    "not certified": pictured_runs.not_certified,
-    "incomplete": pictured_runs.incomplete,
-    "rehearsal": pictured_runs.rehearsal,
-    "1,024 ranks": pictured_runs.thousand_ranks,
+    "certified": made_up_run.certified,
+    "not certified": made_up_run.not_certified,
+    "incomplete": made_up_run.incomplete,
+    "rehearsal": made_up_run.rehearsal,
+    "1,024 ranks": made_up_run.thousand_ranks,
     "hostile": hostile,
-    "nothing ran": made_up.empty,
-    "contract only": made_up.bare,
+    "nothing ran": made_up_run.nothing_ran,
+    "contract only": made_up_run.contract_only,
 }
 
 
 @cache
-def _certificate(name: str) -> dict[str, Any]:
-    return DOCUMENTS[name]()
+def _text_of(name: str) -> str:
+    return json.dumps(DOCUMENTS[name]())
+
+
+def document(name: str) -> dict[str, Any]:
+    """Return one of the documents, which is the caller's own."""
+    made: dict[str, Any] = json.loads(_text_of(name))
+    return made
 
 
 def certificate(name: str, directory: Path) -> Path:
     """Write one of the certificates and return its file."""
     page = directory / "certificate.html"
-    write_certificate(_certificate(name), page)
+    write_certificate(document(name), page)
     return page
 
 

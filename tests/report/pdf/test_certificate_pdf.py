@@ -47,7 +47,7 @@ def printer(tmp_path_factory: pytest.TempPathFactory) -> Printer:
     @cache
     def print_once(name: str) -> Path:
         file = tmp_path_factory.mktemp("pdf") / "certificate.pdf"
-        write_pdf(report_pages.DOCUMENTS[name](), file)
+        write_pdf(report_pages.document(name), file)
         return file
 
     return print_once
@@ -76,7 +76,7 @@ def test_it_has_a_title_a_language_tags_and_the_size_of_a4(printed: tuple[str, P
 
 def test_it_says_what_the_page_says_and_nothing_is_cut(printed: tuple[str, Path]) -> None:
     name, file = printed
-    document = report_pages.DOCUMENTS[name]()
+    document = report_pages.document(name)
     text = " ".join(output_of("pdftotext", "-layout", file, "-").split())
     for reason in document["grade_reasons"][:3]:
         words = [w for w in reason.split()[:4] if w.isascii()]
@@ -128,7 +128,7 @@ def test_pictures_are_in_colour_and_described(printer: Printer, tmp_path: Path) 
 @pytest.mark.thorough
 def test_the_same_page_gives_the_same_bytes_in_another_process(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    page.write_text(render(report_pages.DOCUMENTS["certified"]()), encoding="utf-8")
+    page.write_text(render(report_pages.document("certified")), encoding="utf-8")
     code = (
         "import sys; from pathlib import Path; from pytest_ckpt.report.pdf import print_page; "
         "Path(sys.argv[2]).write_bytes(print_page(Path(sys.argv[1]).read_text(encoding='utf-8')))"

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from tests.support import CHECKOUT, object_matrix
+from tests.support.docs_pages import made_anew
 from tests.support.matrix import CONTENT, MATRIX, WHOLE_FILES
 from tests.support.matrix_of_speed import OF_SPEED
 
 PAGE = CHECKOUT / "docs" / "conformance.md"
-BEGIN, END = "<!-- from the tables: begin -->\n", "<!-- from the tables: end -->\n"
 
 _INTRODUCTION = (
     "Each row was switched on, on a target with two clients that is otherwise honest, and all checks were made. What",
@@ -57,9 +57,7 @@ def from_the_tables() -> str:
 
 def with_tables(page: str) -> str:
     """Return the page with the part between the marks made anew."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return before + BEGIN + from_the_tables() + END + after
+    return made_anew(page, "the tables", from_the_tables())
 
 
 def _listed(names: Iterable[str]) -> str:

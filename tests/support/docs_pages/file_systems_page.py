@@ -9,12 +9,12 @@ from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.cures import KNOWN, remedy_of
 from pytest_ckpt.support.units import format_bytes
 from tests.support import CHECKOUT
+from tests.support.docs_pages import made_anew
 from tests.support.file_systems.results import is_shown, recorded
 from tests.support.file_systems.row import FileSystem
 from tests.support.file_systems.table import FILE_SYSTEMS
 
 PAGE = CHECKOUT / "docs" / "file_systems.md"
-BEGIN, END = "<!-- from the tests: begin -->\n", "<!-- from the tests: end -->\n"
 Row = Mapping[str, Any]
 _COLD_WAYS = ("cold", "volume")
 
@@ -28,9 +28,7 @@ def from_the_tests() -> str:
 
 def with_results(page: str) -> str:
     """Return the page with the part between the marks made anew."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return before + BEGIN + from_the_tests() + END + after
+    return made_anew(page, "the tests", from_the_tests())
 
 
 def _table(rows: list[tuple[FileSystem, Row]]) -> Iterable[str]:

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.support import CHECKOUT
+from tests.support.docs_pages import made_anew
 from tests.support.model_arrays import ARRAYS, Array, recorded
 
 PAGE = CHECKOUT / "docs" / "model_arrays.md"
-BEGIN, END = "<!-- from the tests: begin -->\n", "<!-- from the tests: end -->\n"
 
 
 def with_results(page: str) -> str:
     """Return the page with a new table between its marks."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
     seen = recorded()
     lines = ["| array | truth | good | expected | seen | date |", "|---|---|---|---|---|---|"]
     lines += [_row(array, seen.get(array.name, {})) for array in ARRAYS]
-    return before + BEGIN + "\n".join(lines) + "\n" + END + after
+    return made_anew(page, "the tests", "\n".join(lines) + "\n")
 
 
 def _row(array: Array, found: Mapping[str, object]) -> str:

@@ -6,9 +6,9 @@ import json
 
 from pytest_ckpt.facts.options import GROUPS, OPTIONS, ROLES, Group, Option
 from tests.support import CHECKOUT
+from tests.support.docs_pages import made_anew
 
 PAGE = CHECKOUT / "docs" / "options.md"
-BEGIN, END = "<!-- from the table of options: begin -->\n", "<!-- from the table of options: end -->\n"
 
 
 # What a reader is told of a group before its options.
@@ -28,9 +28,7 @@ TEXTS: dict[Group, str] = {
 
 def with_options(page: str) -> str:
     """Return the page with the part between the marks made anew."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return before + BEGIN + "\n" + from_the_table() + END + after
+    return made_anew(page, "the table of options", "\n" + from_the_table())
 
 
 def from_the_table() -> str:

@@ -17,9 +17,9 @@ from pytest_ckpt.sizing.limits import cluster_limits
 from pytest_ckpt.sizing.reliability import parse_failure_model
 from pytest_ckpt.support.units import format_seconds
 from tests.support import CHECKOUT
+from tests.support.docs_pages import made_anew
 
 PAGE = CHECKOUT / "docs" / "requirements.md"
-BEGIN, END = "<!-- from the catalogue: begin -->\n", "<!-- from the catalogue: end -->\n"
 NOT_ASKED = "—"
 _OF_STORES: frozenset[Capability] = frozenset(("objects", "parts of S3"))
 # What targets of a table can be asked for; of the others, those are mounted file systems.
@@ -77,9 +77,7 @@ SUITES = {
 
 def with_catalogue(page: str) -> str:
     """Return the page with the part between the marks made anew."""
-    before, rest = page.split(BEGIN)
-    _, after = rest.split(END)
-    return before + BEGIN + "\n" + from_the_catalogue() + END + after
+    return made_anew(page, "the catalogue", "\n" + from_the_catalogue())
 
 
 def from_the_catalogue() -> str:

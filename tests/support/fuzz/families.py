@@ -36,6 +36,8 @@ class Family(ABC):
     """One kind of input."""
 
     name: str
+    # The directories that attempts change, for families that have some.
+    originals: Sequence[Path]
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -47,6 +49,15 @@ class Family(ABC):
     @abstractmethod
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
         """Attack once, in an empty directory; return what was done and what did not hold, both in sentences."""
+
+    def changed(self, rng: Random, home: Path) -> tuple[Path, Path, list[str]]:
+        """Copy one of the originals, with a directory outside of it, and change it; return both and what was done."""
+        original = rng.choice(self.originals)
+        directory, outside = home / "changed", home / "outside"
+        shutil.copytree(original, directory)
+        outside.mkdir()
+        (outside / "file").write_text("{}")
+        return original, directory, [original.name, *mutate(rng, directory, outside)]
 
     def command(self, words: Sequence[str], home: Path, codes: Sequence[int], found: list[str]) -> Outcome:
         """Run a command of ours; its output and exit code must be those of one that ended well."""
@@ -95,15 +106,6 @@ class RunDirectories(Family):
         for directory in self.originals:
             outcome = self.sandbox.run(lambda directory=directory: main(["judge", str(directory), "--json"]), ())  # type: ignore[misc]
             self.before[directory.name] = (outcome.code, json.loads(outcome.out))
-
-    def changed(self, rng: Random, home: Path) -> tuple[Path, Path, list[str]]:
-        """Copy one of the originals, with a directory outside of it, and change it; return both and what was done."""
-        original = rng.choice(self.originals)
-        directory, outside = home / "run", home / "outside"
-        shutil.copytree(original, directory)
-        outside.mkdir()
-        (outside / "file").write_text("{}")
-        return original, directory, [original.name, *mutate(rng, directory, outside)]
 
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
         original, directory, done = self.changed(rng, home)
@@ -209,13 +211,9 @@ class PublishedTrees(Family):
             self.before[directory.name] = _rows(json.loads(outcome.out))
 
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
-        original = rng.choice(self.originals)
-        directory, outside, out = home / "tree", home / "outside", home / "out"
-        shutil.copytree(original, directory)
-        outside.mkdir()
-        (outside / "file").write_text("{}")
+        original, directory, done = self.changed(rng, home)
+        out = home / "out"
         out.mkdir()
-        done = [original.name, *mutate(rng, directory, outside)]
         found: list[str] = []
         words = ["judge", str(directory), "--cluster=16000", *pages_asked_for(rng, out)]
         outcome = self.command(words, home, (1, 4, 8), found)
@@ -238,12 +236,7 @@ class Rules(PublishedTrees):
     name = "rules"
 
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
-        original = rng.choice(self.originals)
-        directory, outside = home / "tree", home / "outside"
-        shutil.copytree(original, directory)
-        outside.mkdir()
-        (outside / "file").write_text("{}")
-        done = [original.name, *mutate(rng, directory, outside)]
+        _, directory, done = self.changed(rng, home)
         found: list[str] = []
         # No file records the file systems of both directories: so no result is shown to keep every rule.
         self.command(["judge", str(directory), "--rules=mlperf-v3", *_json(rng)], home, (1, 4, 8), found)

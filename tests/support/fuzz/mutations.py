@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from tests.support.deep_directories import make_too_deep
 from tests.support.fuzz.values import DEEP, NUMBERS, changed, places, put
 
 Mutation = Callable[[Random, Path, Path], str]
@@ -214,17 +215,8 @@ def many(rng: Random, directory: Path, _outside: Path) -> str:
         for number in range(300):
             (place / f"{number}.json").write_text("{}")
         return f"300 files in {place.name}"
-    at = os.open(directory, os.O_RDONLY)
-    for _ in range(30):
-        try:
-            os.mkdir("d" * 200, dir_fd=at)
-        except OSError:
-            break
-        below = os.open("d" * 200, os.O_RDONLY, dir_fd=at)
-        os.close(at)
-        at = below
-    os.close(at)
-    return "directories 30 deep, with a path longer than the kernel takes"
+    make_too_deep(directory)
+    return "directories so deep that the kernel takes no path to the last of them"
 
 
 def _clear(path: Path) -> None:

@@ -48,10 +48,10 @@ def nested(depth: int) -> Any:
     return found
 
 
-def places(document: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def places(document: Any) -> list[tuple[Any, ...]]:
     """Return the path of every value below a document."""
-    found = []
-    waiting = [(place, document)]
+    found: list[tuple[Any, ...]] = []
+    waiting: list[tuple[tuple[Any, ...], Any]] = [((), document)]
     while waiting:
         at, inside = waiting.pop()
         if at:
@@ -70,9 +70,12 @@ def get(document: Any, place: Sequence[Any]) -> Any:
     return document
 
 
-def put(document: Any, place: Sequence[Any], new: Any) -> None:
-    """Put a value in a place."""
+def put(document: Any, place: Sequence[Any], new: Any) -> Any:
+    """Put a value in a place; return the document, for the empty place the value."""
+    if not place:
+        return new
     get(document, place[:-1])[place[-1]] = new
+    return document
 
 
 def near(rng: Random, old: Any) -> Any:

@@ -13,6 +13,7 @@ import inspect
 import os
 import stat
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -62,6 +63,8 @@ class Fault:
 
     path = "*"
     client: int | None = None
+    # For which a fault remembers something.
+    seconds: float
 
     def __init_subclass__(cls, *, name: str = "", **row: Any) -> None:
         if not name:
@@ -77,6 +80,7 @@ class Fault:
         self.hits = 0
         self.lock = threading.Lock()
         self.over = threading.Event()
+        self.remembered: dict[Any, tuple[float, Any]] = {}
         for key, value in parameters.items():
             if key.startswith("_") or callable(getattr(type(self), key, len)):
                 raise ValueError(f"the fault {self.name!r} has no parameter {key!r}")
@@ -96,6 +100,15 @@ class Fault:
         """Count that the fault did something."""
         with self.lock:
             self.hits += 1
+
+    def remember(self, key: Any, value: Any = True) -> None:
+        """Remember something for the fault's ``seconds``."""
+        self.remembered[key] = (time.monotonic() + self.seconds, value)
+
+    def recall(self, key: Any) -> Any:
+        """Return what is remembered, None where that was not or is too long ago."""
+        end, value = self.remembered.get(key, (0.0, None))
+        return value if time.monotonic() < end else None
 
     def pause(self, seconds: float) -> None:
         """Wait, though not longer than the fault is on."""

@@ -116,8 +116,8 @@ class MisplacedRead(Fault, name="misplaced read", damages="misplaced bytes"):
 class StaleData(
     Fault,
     name="stale data",
-    fails="COMMIT.file-second-client VISIBLE.read-after-close STALE.names POINTER.overwrite-second-client",
-    says={"VISIBLE.read-after-close": "bytes of an older version"},
+    fails="VISIBLE.read-after-close COMMIT.file-second-client STALE.names POINTER.overwrite-second-client",
+    says="bytes of an older version",
     may="UNLINK.second-client SPARSE.disjoint-writers-second-client STALE.attributes CAPABILITIES.flock-second-client",
 ):
     """The second client goes on to see the bytes that a path had when it first read them, for a time."""
@@ -147,20 +147,16 @@ class LateData(
     name="late data",
     fails="VISIBLE.read-after-close VISIBLE.append COMMIT.file-second-client STALE.names STALE.attributes "
     "POINTER.overwrite-second-client",
-    says={"VISIBLE.read-after-close": "stale size at the first open"},
+    says="stale size at the first open",
     may="SPARSE.disjoint-writers-second-client UNLINK.second-client PUBLISH.marker PUBLISH.directory PUBLISH.pointer",
 ):
     """What the first client has written is not there for the second one until some time after: the file looks empty."""
 
-    client = None
     seconds = 3.0
-
-    def begin(self):
-        self.fresh: dict[int, float] = {}
 
     def write(self, proceed, call, handle, offset, data):
         if call.client != SECOND:
-            self.fresh[handle.node.id] = time.monotonic() + self.seconds
+            self.remember(handle.node.id)
         return proceed(call, handle, offset, data)
 
     def attributes(self, proceed, call, node):
@@ -174,7 +170,7 @@ class LateData(
         return memoryview(b"") if self._hides(call, handle.node.id) else proceed(call, handle, offset, size)
 
     def _hides(self, call, number):
-        return call.client == SECOND and time.monotonic() < self.fresh.get(number, 0)
+        return call.client == SECOND and self.recall(number)
 
 
 class DataAfterName(
@@ -201,24 +197,15 @@ class DataAfterName(
 
 
 class AppendsComeLate(
-    Fault,
-    name="appended bytes come late",
-    fails="VISIBLE.append STALE.attributes",
-    says={"VISIBLE.append": "appended bytes are not seen"},
+    Fault, name="appended bytes come late", fails="VISIBLE.append STALE.attributes", says="appended bytes are not seen"
 ):
     """What the first client has appended to a file (O_APPEND) is beyond its end for the second one, for a time."""
 
-    client = None
     seconds = 2.5
-
-    def begin(self):
-        self.ends: dict[int, tuple[float, int]] = {}
 
     def write(self, proceed, call, handle, offset, data):
         if handle.flags & os.O_APPEND and call.client != SECOND and offset:
-            until, end = self.ends.get(handle.node.id, (0.0, offset))
-            end = end if time.monotonic() < until else offset
-            self.ends[handle.node.id] = time.monotonic() + self.seconds, end
+            self.remember(handle.node.id, self.recall(handle.node.id) or offset)
         return proceed(call, handle, offset, data)
 
     def attributes(self, proceed, call, node):
@@ -233,15 +220,14 @@ class AppendsComeLate(
         return data[: max(self._end(call, handle.node.id, offset + len(data)) - offset, 0)]
 
     def _end(self, call, number, size):
-        until, end = self.ends.get(number, (0.0, size))
-        return min(end, size) if call.client == SECOND and time.monotonic() < until else size
+        return min(self.recall(number) or size, size) if call.client == SECOND else size
 
 
 class AppendsOverlap(
     Fault,
     name="appended bytes overwrite those of the other client",
     fails="VISIBLE.append",
-    says={"VISIBLE.append": "an appended record is lost or torn"},
+    says="an appended record is lost or torn",
 ):
     """The second client appends (O_APPEND) behind what it appended last, over what the first one has appended since."""
 
@@ -279,7 +265,7 @@ class FreshIsAHole(
     _FreshIsUnknown,
     name="what was just written is told as a hole",
     fails="CLONE-FRESH.copy",
-    says={"CLONE-FRESH.copy": "copied by SEEK_DATA and SEEK_HOLE"},
+    says="copied by SEEK_DATA and SEEK_HOLE",
 ):
     """SEEK_DATA and SEEK_HOLE find nothing but a hole in a file that was written and not fsynced since."""
 
@@ -296,7 +282,7 @@ class FreshIsCopiedAsZeros(
     _FreshIsUnknown,
     name="what was just written is copied as zeros",
     fails="CLONE-FRESH.copy",
-    says={"CLONE-FRESH.copy": "copied by copy_file_range"},
+    says="copied by copy_file_range",
 ):
     """copy_file_range makes zeros of a file that was written and not fsynced since."""
 
@@ -312,24 +298,21 @@ class GarbageForAMoment(
     Fault,
     name="overwrite in place is not atomic",
     fails="POINTER.overwrite POINTER.overwrite-second-client",
-    says={"POINTER.overwrite": "b'\\xa5"},
+    says="b'\\xa5",
     may="content",
 ):
     """For a moment after bytes of a file were written in place, readers get something that nobody wrote."""
 
     seconds = 0.005
 
-    def begin(self):
-        self.unsettled: dict[int, float] = {}
-
     def write(self, proceed, call, handle, offset, data):
         done = proceed(call, handle, offset, data)
-        self.unsettled[handle.node.id] = time.monotonic() + self.seconds
+        self.remember(handle.node.id)
         return done
 
     def read(self, proceed, call, handle, offset, size):
         data = proceed(call, handle, offset, size)
-        if data and time.monotonic() < self.unsettled.get(handle.node.id, 0):
+        if data and self.recall(handle.node.id):
             data[:] = b"\xa5" * len(data)
             self.hit()
         return data
@@ -339,7 +322,7 @@ class HolesNotZero(
     Fault,
     name="holes are not zero",
     fails="SPARSE.tail-first CLONE-FRESH.copy LARGE.offsets",
-    says={"SPARSE.tail-first": "bytes in a hole"},
+    says="bytes in a hole",
     # A file that was cut short and grows again has a hole for a moment.
     may="POINTER.overwrite POINTER.overwrite-second-client CAPABILITIES.extras",
 ):
@@ -354,7 +337,7 @@ class HolesNotZero(
         return data
 
 
-class LargeOffsetWraps(Fault, name="large offset wraps", fails="LARGE.offsets", says={"LARGE.offsets": "large-4-GiB"}):
+class LargeOffsetWraps(Fault, name="large offset wraps", fails="LARGE.offsets", says="large-4-GiB"):
     """Bytes written at or beyond a power of two, 4 GiB by default, land at the offset less that power."""
 
     at = 1 << 32
@@ -365,9 +348,7 @@ class LargeOffsetWraps(Fault, name="large offset wraps", fails="LARGE.offsets", 
         return proceed(call, handle, offset % self.at, data)
 
 
-class FileSizeLimited(
-    Fault, name="file size limited", fails="LARGE.offsets", says={"LARGE.offsets": "file size limited"}
-):
+class FileSizeLimited(Fault, name="file size limited", fails="LARGE.offsets", says="file size limited"):
     """No byte can be written at or beyond a size, 2 GiB by default: EFBIG."""
 
     at = 1 << 31
@@ -391,7 +372,7 @@ class DirectIsIncoherent(
     Fault,
     name="O_DIRECT is not coherent",
     fails="DIRECT.coherent",
-    says={"DIRECT.coherent": "zeros instead of data"},
+    says="zeros instead of data",
     # They read back past the caches, so with O_DIRECT.
     may="COMMIT-FULL.each-phase DURABLE.rank-killed ERRORS.acknowledged ERRORS.full FULL.mid-save "
     "DURABLE.power-cut DIRECT.aligned",
@@ -436,7 +417,7 @@ class UnlinkedIsStale(
     _UnlinkedWhileOpen,
     name="unlink takes the file from its readers",
     fails="UNLINK.open-reader",
-    says={"UNLINK.open-reader": "removed file fails"},
+    says="removed file fails",
     # A rename over a file unlinks it, too: who opens it then is refused.
     may="COMMIT.file COMMIT.file-second-client",
 ):
@@ -453,7 +434,7 @@ class UnlinkedIsGarbage(
     _UnlinkedWhileOpen,
     name="unlink gives its readers wrong bytes",
     fails="UNLINK.open-reader UNLINK.second-client",
-    says={"UNLINK.open-reader": "wrong bytes"},
+    says="wrong bytes",
     # A rename over a file unlinks it, too.
     may="COMMIT.file COMMIT.file-second-client POINTER.overwrite POINTER.overwrite-second-client",
 ):
@@ -471,7 +452,7 @@ class MappedReadFails(
     Fault,
     name="reading through mmap gives SIGBUS",
     fails="MMAP.private MMAP.shared",
-    says={"MMAP.private": "SIGBUS"},
+    says="SIGBUS",
     may="UNLINK.open-reader",
 ):
     """Pages of a mapped file cannot be read (the process gets SIGBUS), while read(2) of the same file works."""

@@ -9,7 +9,7 @@ class LostFsync(
     Fault,
     name="fsync of files is lost",
     fails="DURABLE.power-cut",
-    says={"DURABLE.power-cut": "acknowledged bytes lost in a power cut"},
+    says="acknowledged bytes lost in a power cut",
     # What is never made durable keeps its space.
     may="FULL.mid-save COMMIT-FULL.each-phase",
 ):
@@ -23,7 +23,7 @@ class LostFsyncOfDirectories(
     Fault,
     name="fsync of directories is lost",
     fails="DURABLE.power-cut",
-    says={"DURABLE.power-cut": "acknowledged name lost in a power cut"},
+    says="acknowledged name lost in a power cut",
     may="FULL.mid-save COMMIT-FULL.each-phase",
 ):
     """fsync makes no name durable, neither that of a directory nor that of a file: a power cut takes them all."""
@@ -36,12 +36,7 @@ class LostFsyncOfDirectories(
         self.hit()
 
 
-class PowerStays(
-    Fault,
-    name="power cut does not cut",
-    fails="DURABLE.power-cut",
-    says={"DURABLE.power-cut": "the power cut did not cut"},
-):
+class PowerStays(Fault, name="power cut does not cut", fails="DURABLE.power-cut", says="the power cut did not cut"):
     """The command that is to cut the power says that it did, and nothing is lost."""
 
     keeps_the_power = True

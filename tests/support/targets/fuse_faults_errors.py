@@ -8,6 +8,8 @@ import os
 
 from tests.support.targets.fuse_faults import Fault, is_file
 
+_OF_ERRORS = {"fails": "ERRORS.acknowledged", "may": "ERRORS.full", "path": "ERRORS.*"}
+
 
 class _Refuses(Fault):
     """Refuse operations with an error."""
@@ -19,14 +21,7 @@ class _Refuses(Fault):
         raise OSError(self.error, os.strerror(self.error))
 
 
-class FailingWrite(
-    _Refuses,
-    name="EIO in write",
-    fails="ERRORS.acknowledged",
-    says={"ERRORS.acknowledged": "EIO in write"},
-    may="ERRORS.full",
-    path="ERRORS.*",
-):
+class FailingWrite(_Refuses, name="EIO in write", says="EIO in write", **_OF_ERRORS):
     """Writing fails with EIO, beyond a number of bytes if one is given."""
 
     after = 0
@@ -37,27 +32,13 @@ class FailingWrite(
         return proceed(call, handle, offset, data)
 
 
-class FailingFsync(
-    _Refuses,
-    name="EIO in fsync",
-    fails="ERRORS.acknowledged",
-    says={"ERRORS.acknowledged": "EIO in fsync"},
-    may="ERRORS.full",
-    path="ERRORS.*",
-):
+class FailingFsync(_Refuses, name="EIO in fsync", says="EIO in fsync", **_OF_ERRORS):
     """fsync of a file fails with EIO; write and close do not."""
 
     fsync = _Refuses.refuse
 
 
-class FailingClose(
-    _Refuses,
-    name="EIO in close",
-    fails="ERRORS.acknowledged",
-    says={"ERRORS.acknowledged": "EIO in close"},
-    may="ERRORS.full",
-    path="ERRORS.*",
-):
+class FailingClose(_Refuses, name="EIO in close", says="EIO in close", **_OF_ERRORS):
     """close of a file that was written fails with EIO, as NFS does."""
 
     def begin(self):
@@ -74,14 +55,7 @@ class FailingClose(
         return proceed(call, handle)
 
 
-class FailingRead(
-    _Refuses,
-    name="EIO in read",
-    fails="ERRORS.acknowledged",
-    says={"ERRORS.acknowledged": "Input/output error"},
-    may="ERRORS.full",
-    path="ERRORS.*",
-):
+class FailingRead(_Refuses, name="EIO in read", says="Input/output error", **_OF_ERRORS):
     """Reading fails with EIO, beyond a number of bytes if one is given."""
 
     after = 0
@@ -116,27 +90,13 @@ class _Full(_Room):
         return proceed(call, handle, offset, data[:some])
 
 
-class VolumeFull(
-    _Full,
-    name="ENOSPC in write",
-    fails="ERRORS.acknowledged",
-    says={"ERRORS.acknowledged": "ENOSPC in write"},
-    may="ERRORS.full",
-    path="ERRORS.*",
-):
+class VolumeFull(_Full, name="ENOSPC in write", says="ENOSPC in write", **_OF_ERRORS):
     """Writing fails with ENOSPC once as many bytes were written as there is room for, none by default."""
 
     error = errno.ENOSPC
 
 
-class OverQuota(
-    _Full,
-    name="EDQUOT in write",
-    fails="ERRORS.acknowledged",
-    says={"ERRORS.acknowledged": "EDQUOT in write"},
-    may="ERRORS.full",
-    path="ERRORS.*",
-):
+class OverQuota(_Full, name="EDQUOT in write", says="EDQUOT in write", **_OF_ERRORS):
     """Writing fails with EDQUOT once as many bytes were written as there is room for, none by default."""
 
     error = errno.EDQUOT
@@ -146,7 +106,7 @@ class RenameNeedsSpace(
     _Refuses,
     name="rename without space loses the name",
     fails="COMMIT-FULL.each-phase",
-    says={"COMMIT-FULL.each-phase": "the pointer to the newest checkpoint is lost in a commit without space"},
+    says="the pointer to the newest checkpoint is lost in a commit without space",
 ):
     """A file is renamed over another on a full volume: ENOSPC, and the other is gone."""
 
@@ -161,14 +121,7 @@ class RenameNeedsSpace(
         return proceed(call, old, old_name, new, new_name, flags)
 
 
-class FullAndSilent(
-    _Room,
-    name="ENOSPC is swallowed",
-    fails="ERRORS.acknowledged",
-    says={"ERRORS.acknowledged": "acknowledged bytes are not there"},
-    may="ERRORS.full",
-    path="ERRORS.*",
-):
+class FullAndSilent(_Room, name="ENOSPC is swallowed", says="acknowledged bytes are not there", **_OF_ERRORS):
     """Once there is no more room, write, fsync and close say success and the bytes are not there: the file is short."""
 
     def write(self, proceed, call, handle, offset, data):
@@ -180,14 +133,7 @@ class FullAndSilent(
         return len(data)
 
 
-class LostWriteback(
-    Fault,
-    name="error of write-back is lost",
-    fails="ERRORS.acknowledged",
-    says={"ERRORS.acknowledged": "acknowledged bytes are not there"},
-    may="ERRORS.full",
-    path="ERRORS.*",
-):
+class LostWriteback(Fault, name="error of write-back is lost", says="acknowledged bytes are not there", **_OF_ERRORS):
     """What was written never gets to storage, and neither write nor fsync nor close says so: zeros are read later."""
 
     def write(self, proceed, call, handle, offset, data):
@@ -197,14 +143,7 @@ class LostWriteback(
         return len(data)
 
 
-class ReadOnly(
-    _Refuses,
-    name="EROFS",
-    fails="ERRORS.acknowledged",
-    says={"ERRORS.acknowledged": "read-only file system"},
-    may="ERRORS.full",
-    path="ERRORS.*",
-):
+class ReadOnly(_Refuses, name="EROFS", says="read-only file system", **_OF_ERRORS):
     """Nothing can be changed: EROFS."""
 
     error = errno.EROFS
@@ -218,7 +157,7 @@ class ReadOnly(
         return proceed(call, node, flags)
 
 
-class NoDirect(_Refuses, name="no O_DIRECT", fails="DIRECT.aligned", says={"DIRECT.aligned": "O_DIRECT refused"}):
+class NoDirect(_Refuses, name="no O_DIRECT", fails="DIRECT.aligned", says="O_DIRECT refused"):
     """open with O_DIRECT fails with EINVAL."""
 
     error = errno.EINVAL
@@ -234,13 +173,7 @@ class NoDirect(_Refuses, name="no O_DIRECT", fails="DIRECT.aligned", says={"DIRE
         return proceed(call, parent, name, flags, mode)
 
 
-class NoMmap(
-    Fault,
-    name="no mmap",
-    fails="MMAP.shared",
-    says={"MMAP.shared": "mmap refused"},
-    may="MMAP.private UNLINK.open-reader",
-):
+class NoMmap(Fault, name="no mmap", fails="MMAP.shared", says="mmap refused", may="MMAP.private UNLINK.open-reader"):
     """A shared mapping of a file fails with ENODEV; private ones the kernel grants on every file."""
 
     def open(self, proceed, call, node, flags):
@@ -256,12 +189,7 @@ class NoMmap(
         return node, handle
 
 
-class NoSymlinks(
-    _Refuses,
-    name="no symbolic links",
-    fails="CAPABILITIES.links",
-    says={"CAPABILITIES.links": "symbolic links refused"},
-):
+class NoSymlinks(_Refuses, name="no symbolic links", fails="CAPABILITIES.links", says="symbolic links refused"):
     """A symbolic link cannot be made: EPERM."""
 
     error = errno.EPERM
@@ -269,11 +197,7 @@ class NoSymlinks(
 
 
 class NoHardLinks(
-    _Refuses,
-    name="no hard links",
-    fails="CAPABILITIES.links",
-    says={"CAPABILITIES.links": "link"},
-    may="COMMIT.file COMMIT.file-second-client",
+    _Refuses, name="no hard links", fails="CAPABILITIES.links", says="link", may="COMMIT.file COMMIT.file-second-client"
 ):
     """A hard link cannot be made: EPERM."""
 
@@ -289,10 +213,7 @@ class NoXattr(_Refuses, name="no extended attributes", reported={"CAPABILITIES.e
 
 
 class CutXattr(
-    Fault,
-    name="extended attributes lose a byte",
-    fails="CAPABILITIES.extras",
-    says={"CAPABILITIES.extras": "did not come back as it was set"},
+    Fault, name="extended attributes lose a byte", fails="CAPABILITIES.extras", says="did not come back as it was set"
 ):
     """Values of extended attributes over 100 bytes come back without their last byte."""
 
@@ -330,7 +251,7 @@ class EverybodyLocks(
     Fault,
     name="flock locks nobody out",
     fails="CAPABILITIES.flock CAPABILITIES.flock-second-client",
-    says={"CAPABILITIES.flock": "exclusive lock given twice"},
+    says="exclusive lock given twice",
 ):
     """Everybody gets the lock of a file that he asks for."""
 

@@ -14,7 +14,7 @@ class RenameLeavesAGap(
     Fault,
     name="rename of a file is not atomic: no name",
     fails="COMMIT.file COMMIT.file-second-client",
-    says={"COMMIT.file": "name missing during a rename"},
+    says="name missing during a rename",
     may="COMMIT-FULL.each-phase CAPABILITIES.links STALE.names CAPABILITIES.names",
 ):
     """When a file is renamed over another, for a moment there is nothing of the new name."""
@@ -48,44 +48,38 @@ class RenameShowsAPart(
     Fault,
     name="rename of a file is not atomic: short content",
     fails="COMMIT.file COMMIT.file-second-client",
-    says={"COMMIT.file": "file too short during a rename"},
+    says="file too short during a rename",
     may="PUBLISH.marker COMMIT-FULL.each-phase CAPABILITIES.links STALE.names CAPABILITIES.names",
 ):
     """For a moment after a file was renamed, only the first half of its bytes is there."""
 
     seconds = 0.005
 
-    def begin(self):
-        self.arriving: dict[int, float] = {}
-
     def rename(self, proceed, call, old, old_name, new, new_name, flags):
         node = self.fs.nodes.find(old, old_name)
-        self.arriving[node.id] = time.monotonic() + self.seconds
+        self.remember(node.id)
         self.fs.nodes.unpin(node)
         proceed(call, old, old_name, new, new_name, flags)
 
     def attributes(self, proceed, call, node):
         known: Attributes = proceed(call, node)
-        if not self._is_short(node.id):
+        if not self.recall(node.id):
             return known
         self.hit()
         return known._replace(size=known.size // 2)
 
     def read(self, proceed, call, handle, offset, size):
         data = proceed(call, handle, offset, size)
-        if not self._is_short(handle.node.id):
+        if not self.recall(handle.node.id):
             return data
         return data[: max(os.fstat(handle.fd).st_size // 2 - offset, 0)]
-
-    def _is_short(self, number):
-        return time.monotonic() < self.arriving.get(number, 0)
 
 
 class DirectoryArrivesInParts(
     Fault,
     name="rename of a directory is not atomic",
     fails="COMMIT.directory COMMIT.directory-second-client",
-    says={"COMMIT.directory": "during a rename"},
+    says="during a rename",
     # A checkpoint is a directory that is renamed when it is whole.
     may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save COMMIT-FULL.each-phase LIVE.calls",
 ):
@@ -111,44 +105,45 @@ class DirectoryArrivesInParts(
         return found[: int(len(found) * share)]
 
 
+class _ManyNames(Fault):
+    """A listing of a directory with many names is wrong."""
+
+    at_least = 8
+
+    def list(self, proceed, call, handle):
+        found = proceed(call, handle)
+        if len(found) < self.at_least:
+            return found
+        self.hit()
+        return self.wrong(found)
+
+
 class DroppedNames(
-    Fault,
+    _ManyNames,
     name="names dropped in a listing",
     fails="NAMES.many NAMES.after-change NAMES.second-client",
-    says={"NAMES.many": "name missing in a listing"},
+    says="name missing in a listing",
     may="COMMIT.directory COMMIT.directory-second-client",
     at_least=60,
 ):
     """A listing of a directory with many names lacks one of them."""
 
-    at_least = 8
-
-    def list(self, proceed, call, handle):
-        found = proceed(call, handle)
-        if len(found) < self.at_least:
-            return found
-        self.hit()
+    def wrong(self, found):
         middle = len(found) // 2
         return found[:middle] + found[middle + 1 :]
 
 
 class DuplicatedNames(
-    Fault,
+    _ManyNames,
     name="names twice in a listing",
     fails="NAMES.many NAMES.after-change NAMES.second-client",
-    says={"NAMES.many": "name listed twice"},
+    says="name listed twice",
     may="COMMIT.directory COMMIT.directory-second-client",
     at_least=60,
 ):
     """A listing of a directory with many names has one of them twice."""
 
-    at_least = 8
-
-    def list(self, proceed, call, handle):
-        found = proceed(call, handle)
-        if len(found) < self.at_least:
-            return found
-        self.hit()
+    def wrong(self, found):
         return [*found, found[len(found) // 2]]
 
 
@@ -156,25 +151,22 @@ class ListedAfterDelete(
     Fault,
     name="still listed after delete",
     fails="NAMES.after-change",
-    says={"NAMES.after-change": "removed or unknown name in a listing"},
+    says="removed or unknown name in a listing",
     may="NAMES.second-client NAMES.many STALE.names ERRORS.full FULL.mid-save",
 ):
     """A deleted name goes on to be listed for a time."""
 
     seconds = 3.0
 
-    def begin(self):
-        self.ghosts: dict[tuple[int, bytes], float] = {}
-
     def unlink(self, proceed, call, parent, name):
         proceed(call, parent, name)
-        self.ghosts[parent.id, name] = time.monotonic() + self.seconds
+        self.remember((parent.id, name))
 
     def list(self, proceed, call, handle):
         found = proceed(call, handle)
         names = {name for name, _, _ in found}
-        for (number, name), end in list(self.ghosts.items()):
-            if number == handle.node.id and time.monotonic() < end and name not in names:
+        for number, name in list(self.remembered):
+            if number == handle.node.id and name not in names and self.recall((number, name)):
                 self.hit()
                 found.append((name, 1, 0o100000))
         return found
@@ -183,8 +175,8 @@ class ListedAfterDelete(
 class NotListedAfterCreate(
     Fault,
     name="not listed after create",
-    fails="NAMES.many NAMES.after-change",
-    says={"NAMES.after-change": "name missing in a listing"},
+    fails="NAMES.after-change NAMES.many",
+    says="name missing in a listing",
     # What lists a directory to compare it, or to remove it, misses the name too.
     may="NAMES.second-client COMMIT.directory COMMIT.directory-second-client CAPABILITIES.names DURABLE.power-cut "
     "DURABLE.rank-killed ERRORS.full FULL.mid-save COMMIT-FULL.each-phase LIVE.calls STALE.names",
@@ -193,17 +185,14 @@ class NotListedAfterCreate(
 
     seconds = 3.0
 
-    def begin(self):
-        self.fresh: dict[tuple[int, bytes], float] = {}
-
     def create(self, proceed, call, parent, name, flags, mode):
         made = proceed(call, parent, name, flags, mode)
-        self.fresh[parent.id, name] = time.monotonic() + self.seconds
+        self.remember((parent.id, name))
         return made
 
     def list(self, proceed, call, handle):
-        found, now = proceed(call, handle), time.monotonic()
-        seen = [entry for entry in found if now >= self.fresh.get((handle.node.id, entry[0]), 0)]
+        found = proceed(call, handle)
+        seen = [entry for entry in found if not self.recall((handle.node.id, entry[0]))]
         if len(seen) < len(found):
             self.hit()
         return seen
@@ -217,15 +206,12 @@ class _HiddenFromOthers(Fault):
 
     seconds = 2.0
 
-    def begin(self):
-        self.hidden: dict[tuple[int, bytes], tuple[float, object]] = {}
-
     def hide(self, call, parent, name):
-        self.hidden[parent.id, name] = (time.monotonic() + self.seconds, _process(call))
+        self.remember((parent.id, name), _process(call))
 
     def lookup(self, proceed, call, parent, name):
-        until, maker = self.hidden.get((parent.id, name), (0.0, None))
-        if time.monotonic() < until and maker != _process(call):
+        maker = self.recall((parent.id, name))
+        if maker and maker != _process(call):
             self.hit()
             raise FileNotFoundError(errno.ENOENT, "not yet")
         return proceed(call, parent, name)
@@ -235,7 +221,7 @@ class CreateIsNotExclusive(
     _HiddenFromOthers,
     name="O_EXCL is not exclusive",
     fails="EXCLUSIVE.create EXCLUSIVE.create-second-client",
-    says={"EXCLUSIVE.create": "several winners"},
+    says="several winners",
     path="EXCLUSIVE.*",
 ):
     """For a time after a file was made, other processes do not see it, and O_EXCL lets them make it too."""
@@ -254,7 +240,7 @@ class MkdirIsNotExclusive(
     _HiddenFromOthers,
     name="mkdir is not exclusive",
     fails="MKDIR.race MKDIR.race-second-client",
-    says={"MKDIR.race": "mkdir with several winners"},
+    says="mkdir with several winners",
     path="MKDIR.*",
 ):
     """For a time after a directory was made, other processes do not see it, and mkdir lets them make it too."""
@@ -273,7 +259,7 @@ class MkdirIsNotVisible(
     _HiddenFromOthers,
     name="new directory is not visible",
     fails="MKDIR.race MKDIR.race-second-client",
-    says={"MKDIR.race": "directory that was just made cannot be used"},
+    says="directory that was just made cannot be used",
     path="MKDIR.*",
 ):
     """For a time after a directory was made, other processes do not find it."""
@@ -288,7 +274,7 @@ class StaleNames(
     Fault,
     name="stale names",
     fails="STALE.names",
-    says={"STALE.names": "limit 1 s"},
+    says="limit 1 s",
     may="COMMIT.file-second-client COMMIT.directory-second-client VISIBLE.read-after-close UNLINK.second-client "
     "MKDIR.race-second-client POINTER.overwrite-second-client",
 ):
@@ -330,7 +316,7 @@ class StaleAbsence(
     Fault,
     name="stale negative names",
     fails="STALE.negative-names",
-    says={"STALE.negative-names": "s"},
+    says="s",
     may="MKDIR.race-second-client EXCLUSIVE.create-second-client COMMIT.directory-second-client STALE.names",
 ):
     """The second client goes on not to find a name that it has looked for in vain before, for a time."""
@@ -338,23 +324,20 @@ class StaleAbsence(
     client = SECOND
     seconds = 2.5
 
-    def begin(self):
-        self.missed: dict[tuple[int, bytes], float] = {}
-
     def lookup(self, proceed, call, parent, name):
-        if time.monotonic() < self.missed.get((parent.id, name), 0):
+        if self.recall((parent.id, name)):
             self.hit()
             raise FileNotFoundError(errno.ENOENT, "as before")
         try:
             return proceed(call, parent, name)
         except FileNotFoundError:
-            self.missed[parent.id, name] = time.monotonic() + self.seconds
+            self.remember((parent.id, name))
             raise
 
     def create(self, proceed, call, parent, name, flags, mode):
         """What it made itself a client knows, whatever it missed before and however often its kernel forgets."""
         made = proceed(call, parent, name, flags, mode)
-        self.missed.pop((parent.id, name), None)
+        self.remembered.pop((parent.id, name), None)
         return made
 
 
@@ -370,16 +353,12 @@ class StaleAttributes(
     client = SECOND
     seconds = 2.5
 
-    def begin(self):
-        self.seen: dict[int, tuple[float, Attributes]] = {}
-
     def attributes(self, proceed, call, node):
-        end, old = self.seen.get(node.id, (0.0, None))
-        if time.monotonic() < end:
+        if old := self.recall(node.id):
             self.hit()
             return old
         known = proceed(call, node)
-        self.seen[node.id] = (time.monotonic() + self.seconds, known)
+        self.remember(node.id, known)
         return known
 
 
@@ -387,7 +366,7 @@ class StaleListing(
     Fault,
     name="stale listing",
     fails="STALE.names",
-    says={"STALE.names": "limit 1 s"},
+    says="limit 1 s",
     may="NAMES.second-client COMMIT.directory-second-client MKDIR.race-second-client",
 ):
     """The second client goes on to list the names that a directory had when it first listed it, for a time."""
@@ -395,22 +374,16 @@ class StaleListing(
     client = SECOND
     seconds = 2.5
 
-    def begin(self):
-        self.seen = {}
-
     def list(self, proceed, call, handle):
-        end, old = self.seen.get(handle.node.id, (0.0, None))
-        if time.monotonic() < end:
+        if (old := self.recall(handle.node.id)) is not None:
             self.hit()
             return old
         found = proceed(call, handle)
-        self.seen[handle.node.id] = (time.monotonic() + self.seconds, found)
+        self.remember(handle.node.id, found)
         return found
 
 
-class CaseInsensitive(
-    Fault, name="names regardless of case", fails="CAPABILITIES.names", says={"CAPABILITIES.names": "case"}
-):
+class CaseInsensitive(Fault, name="names regardless of case", fails="CAPABILITIES.names", says="case"):
     """Names that differ in case alone are one name."""
 
     def lookup(self, proceed, call, parent, name):
@@ -444,9 +417,7 @@ class CaseInsensitive(
         return same[0]
 
 
-class ShortNames(
-    Fault, name="names of limited length", fails="CAPABILITIES.names", says={"CAPABILITIES.names": "name"}
-):
+class ShortNames(Fault, name="names of limited length", fails="CAPABILITIES.names", says="name"):
     """A name of more than 64 bytes is refused: ENAMETOOLONG."""
 
     length = 64

@@ -232,13 +232,7 @@ class _Holds(Fault):
 
 
 class Hang(
-    _Holds,
-    name="hang",
-    fails="LIVE.calls",
-    says={"LIVE.calls": "did not return"},
-    path="LIVE.*",
-    operation="fsync",
-    seconds=8.0,
+    _Holds, name="hang", fails="LIVE.calls", says="did not return", path="LIVE.*", operation="fsync", seconds=8.0
 ):
     """An operation, write by default, does not come back until it is released; its task shows as D."""
 
@@ -258,9 +252,7 @@ class Hang(
     list = mkdir = unlink = rename = truncate = statfs = flock = _held
 
 
-class TruncateHangs(
-    _Holds, name="concurrent O_TRUNC hangs", fails="TRUNCATE.concurrent", says={"TRUNCATE.concurrent": "a call hangs"}
-):
+class TruncateHangs(_Holds, name="concurrent O_TRUNC hangs", fails="TRUNCATE.concurrent", says="a call hangs"):
     """When a file is opened with O_TRUNC twice at once, the second one does not come back until it is released."""
 
     seconds = 0.005
@@ -286,11 +278,7 @@ class TruncateHangs(
 
 
 class StatfsStands(
-    Fault,
-    name="statfs never changes",
-    fails="CAPABILITIES.statfs",
-    says={"CAPABILITIES.statfs": "free"},
-    may="FULL.mid-save ERRORS.full",
+    Fault, name="statfs never changes", fails="CAPABILITIES.statfs", says="free", may="FULL.mid-save ERRORS.full"
 ):
     """Free space stays at what it was when it was first asked for."""
 
@@ -303,13 +291,7 @@ class StatfsStands(
         return self.seen
 
 
-class TimesGoBack(
-    Fault,
-    name="mtime goes back",
-    fails="CAPABILITIES.mtime",
-    says={"CAPABILITIES.mtime": "time"},
-    may="STALE.attributes",
-):
+class TimesGoBack(Fault, name="mtime goes back", fails="CAPABILITIES.mtime", says="time", may="STALE.attributes"):
     """What was changed later has the earlier mtime."""
 
     def begin(self):
@@ -321,7 +303,7 @@ class TimesGoBack(
         return known._replace(mtime_ns=2 * self.middle - known.mtime_ns)
 
 
-class CoarseTimes(Fault, name="mtime is coarse", fails="CAPABILITIES.mtime", says={"CAPABILITIES.mtime": "time"}):
+class CoarseTimes(Fault, name="mtime is coarse", fails="CAPABILITIES.mtime", says="time"):
     """mtime is told in steps of two seconds, or another time."""
 
     seconds = 2.0
