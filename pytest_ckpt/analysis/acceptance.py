@@ -70,7 +70,7 @@ def _at_least(met: int, trials: int, share: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tolerance:
-    """An estimate of the seconds that ``SHARE`` of all operations take at most, with ``CONFIDENCE``.
+    """An estimate of the seconds that a share of all operations take at most, with a confidence.
 
     ``fit`` is the correlation of the normal probability plot of the logarithms (Filliben, Technometrics 17, 1975): 1 if
     the times lie exactly as log-normal ones would.
@@ -80,7 +80,7 @@ class Tolerance:
     fit: float
 
 
-def tolerance(seconds: Sequence[float]) -> Tolerance | None:
+def tolerance(seconds: Sequence[float], share: float = SHARE, confidence: float = CONFIDENCE) -> Tolerance | None:
     """Return the log-normal tolerance bound; None of fewer than ``MINIMUM_TIMES`` times, or of times without spread."""
     if len(seconds) < MINIMUM_TIMES or min(seconds) <= 0:
         return None
@@ -88,7 +88,7 @@ def tolerance(seconds: Sequence[float]) -> Tolerance | None:
     spread = statistics.stdev(logs)
     if not spread:
         return None
-    bound = statistics.fmean(logs) + k_factor(len(logs)) * spread
+    bound = statistics.fmean(logs) + k_factor(len(logs), share, confidence) * spread
     return Tolerance(seconds=math.exp(bound), fit=statistics.correlation(logs, _medians_of_order(len(logs))))
 
 

@@ -6,7 +6,8 @@ import math
 import statistics
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.analysis.acceptance import CONFIDENCE, SHARE, least_share, tolerance
+from pytest_ckpt.analysis.acceptance import CONFIDENCE, SHARE, least_share, tolerance, trials_for
+from pytest_ckpt.facts.settings import Assurance
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.support.units import (
     compared,
@@ -16,6 +17,7 @@ from pytest_ckpt.support.units import (
     format_rate,
     format_ratio,
     format_seconds,
+    format_share,
 )
 
 if TYPE_CHECKING:
@@ -31,8 +33,11 @@ _TOLD_STALL = 0.01
 _TOLD_STARVED = 0.1
 
 
-def within(done: Operations, full_limit: float, reason: str) -> Decision:
-    """Every operation within a limit in seconds, which is for the full size; ``reason`` is where that comes from."""
+def within(done: Operations, full_limit: float, reason: str, assurance: Assurance | None) -> Decision:
+    """Every operation within a limit in seconds, which is for the full size; ``reason`` is where that comes from.
+
+    ``assurance`` is how sure the verdict must be about operations that were not measured; None: nothing was asked for.
+    """
     kind, operations, measurement = done.kind, done.all, done.of
     planned = measurement.operations_planned
     share = measurement.share
@@ -76,7 +81,10 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
             f"{format_seconds(_stalled(slowest))} of it reads waited until bytes that had arrived were compared."
         )
         return not_decided("client too slow", because, detail)
-    detail += tuple(HOW_SURE + sentence for sentence in _how_sure(done, limit, is_held_up=len(over) > len(blamed)))
+    # A bound for what was not asked for is of the share that is usual.
+    wanted = assurance or Assurance(confidence=CONFIDENCE, share=SHARE)
+    how_sure = _how_sure(done, limit, wanted, is_held_up=len(over) > len(blamed))
+    detail += tuple(HOW_SURE + sentence for sentence in how_sure)
     if blamed:
         slowest = max(blamed, key=lambda o: o.seconds)
         worst = slowest.seconds
@@ -87,10 +95,15 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
         )
         return measured_as("over limit", worst, limit, "s", because, detail)
     because = f"Slowest of {counted(planned, kind)}: {took}; limit {allowed}.{_share(slowest)}"
+    if assurance and len(operations) >= trials_for(assurance.share, assurance.confidence):
+        because += (
+            f" {format_share(assurance.confidence)} confident that {format_share(assurance.share)} of {kind}s take at "
+            f"most {allowed}, if {kind}s are independent."
+        )
     return measured_as("met", worst, limit, "s", because, detail)
 
 
-def _how_sure(done: Operations, limit: float, *, is_held_up: bool) -> Iterator[str]:
+def _how_sure(done: Operations, limit: float, wanted: Assurance, *, is_held_up: bool) -> Iterator[str]:
     """Say what these operations show of all others.
 
     Nothing is said of a share where the client held up an operation that is over the limit: it is neither a hit nor a
@@ -99,19 +112,20 @@ def _how_sure(done: Operations, limit: float, *, is_held_up: bool) -> Iterator[s
     kinds, operations = f"{done.kind}s", done.all
     is_exact = all(o.at_least_seconds is None for o in operations)
     met = sum(o.seconds <= limit for o in operations)
-    confidence = format_percent(CONFIDENCE)
+    confidence = format_share(wanted.confidence)
     if met and not is_held_up and (is_exact or met == len(operations)):
         # Rounded down: never more than was shown.
-        least = math.floor(least_share(len(operations), met) * 1000) / 1000
+        least = math.floor(least_share(len(operations), met, wanted.confidence) * 1000) / 1000
         yield (
             f"{met} of {counted(len(operations), done.kind)} within the limit: {confidence} confident that at least "
             f"{format_percent(least)} of {kinds} are, if {kinds} are independent."
         )
     is_alike = len({o.bytes for o in operations}) == 1
-    found = tolerance([o.seconds for o in operations]) if is_exact and is_alike else None
+    times = [o.seconds for o in operations]
+    found = tolerance(times, wanted.share, wanted.confidence) if is_exact and is_alike else None
     if found:
         yield (
-            f"Estimate: {confidence} confident that {format_percent(SHARE)} of {kinds} take at most "
+            f"Estimate: {confidence} confident that {format_share(wanted.share)} of {kinds} take at most "
             f"{format_seconds(found.seconds)}, if their times are log-normal (correlation of the probability plot: "
             f"{found.fit:.3f})."
         )

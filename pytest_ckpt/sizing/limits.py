@@ -18,7 +18,7 @@ from pytest_ckpt.support.units import counted, format_count, format_percent, for
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import OperationKind
-    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.settings import Assurance, Settings
     from pytest_ckpt.sizing.models import Layout
     from pytest_ckpt.sizing.reliability import FailureModel
 
@@ -28,6 +28,7 @@ class StatedLimits:
     """Limits that the user states, at full size; 0 if none is stated.
 
     ``save_bytes_per_second`` and ``load_bytes_per_second`` are the maximum rates that the vendor declares.
+    ``assurance`` is how sure verdicts on saves and loads must be; None: the operations of the profile decide.
     """
 
     notice_seconds: float = 0.0
@@ -35,6 +36,7 @@ class StatedLimits:
     consolidate_seconds: float = 0.0
     save_bytes_per_second: float = 0.0
     load_bytes_per_second: float = 0.0
+    assurance: Assurance | None = None
 
     def bytes_per_second(self, kind: OperationKind) -> float:
         """Return the declared maximum rate of saves or of loads."""
@@ -268,6 +270,7 @@ def limits_of(settings: Settings) -> ClusterLimits:
         consolidate_seconds=settings.consolidate_limit_seconds,
         save_bytes_per_second=save_ceiling,
         load_bytes_per_second=load_ceiling,
+        assurance=settings.assurance,
     )
     return replace(derived, stated=stated)
 
