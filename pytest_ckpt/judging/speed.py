@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.analysis.acceptance import CONFIDENCE, SHARE, least_share, tolerance, trials_for
 from pytest_ckpt.facts.settings import Assurance
+from pytest_ckpt.facts.verdict import AcceptanceBound
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.support.units import (
     compared,
@@ -21,7 +23,7 @@ from pytest_ckpt.support.units import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pytest_ckpt.facts.measurement import Operation
     from pytest_ckpt.judging.given import Operations
@@ -83,8 +85,8 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
         return not_decided("client too slow", because, detail)
     # A bound for what was not asked for is of the share that is usual.
     wanted = assurance or Assurance(confidence=CONFIDENCE, share=SHARE)
-    how_sure = _how_sure(done, limit, wanted, is_held_up=len(over) > len(blamed))
-    detail += tuple(HOW_SURE + sentence for sentence in how_sure)
+    bound = _bound(operations, limit, wanted.confidence, is_held_up=len(over) > len(blamed))
+    detail += tuple(HOW_SURE + sentence for sentence in _how_sure(done, bound, wanted))
     if blamed:
         slowest = max(blamed, key=lambda o: o.seconds)
         worst = slowest.seconds
@@ -93,33 +95,46 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
             f"{len(blamed)} of {counted(planned, kind)} exceeded the limit of {allowed}; slowest: {kind} "
             f"{slowest.index}, {took} ({format_ratio(worst / limit)} x the limit), {_where(slowest)}.{_share(slowest)}"
         )
-        return measured_as("over limit", worst, limit, "s", because, detail)
+        return replace(measured_as("over limit", worst, limit, "s", because, detail), bound=bound)
     because = f"Slowest of {counted(planned, kind)}: {took}; limit {allowed}.{_share(slowest)}"
     if assurance and len(operations) >= trials_for(assurance.share, assurance.confidence):
         because += (
             f" {format_share(assurance.confidence)} confident that {format_share(assurance.share)} of {kind}s take at "
             f"most {allowed}, if {kind}s are independent."
         )
-    return measured_as("met", worst, limit, "s", because, detail)
+    return replace(measured_as("met", worst, limit, "s", because, detail), bound=bound)
 
 
-def _how_sure(done: Operations, limit: float, wanted: Assurance, *, is_held_up: bool) -> Iterator[str]:
+def _bound(
+    operations: Sequence[Operation], limit: float, confidence: float, *, is_held_up: bool
+) -> AcceptanceBound | None:
+    """Return what these operations show of all others; None if nothing.
+
+    An operation over the limit that the client held up is neither a hit nor a miss of the storage: then nothing is
+    shown.
+    """
+    met, trials = sum(o.seconds <= limit for o in operations), len(operations)
+    is_exact = all(o.at_least_seconds is None for o in operations)
+    if not met or is_held_up or not (is_exact or met == trials):
+        return None
+    # Rounded down: never more than was shown.
+    share = math.floor(least_share(trials, met, confidence) * 1000) / 1000
+    return AcceptanceBound(trials=trials, met=met, share=share, confidence=confidence)
+
+
+def _how_sure(done: Operations, bound: AcceptanceBound | None, wanted: Assurance) -> Iterator[str]:
     """Say what these operations show of all others.
 
-    Nothing is said of a share where the client held up an operation that is over the limit: it is neither a hit nor a
-    miss of the storage. Nothing is estimated of times that are bounds themselves, or of different amounts of data.
+    Nothing is estimated of times that are bounds themselves, or of different amounts of data.
     """
     kinds, operations = f"{done.kind}s", done.all
-    is_exact = all(o.at_least_seconds is None for o in operations)
-    met = sum(o.seconds <= limit for o in operations)
     confidence = format_share(wanted.confidence)
-    if met and not is_held_up and (is_exact or met == len(operations)):
-        # Rounded down: never more than was shown.
-        least = math.floor(least_share(len(operations), met, wanted.confidence) * 1000) / 1000
+    if bound:
         yield (
-            f"{met} of {counted(len(operations), done.kind)} within the limit: {confidence} confident that at least "
-            f"{format_percent(least)} of {kinds} are, if {kinds} are independent."
+            f"{bound.met} of {counted(bound.trials, done.kind)} within the limit: {confidence} confident that at least "
+            f"{format_percent(bound.share)} of {kinds} are, if {kinds} are independent."
         )
+    is_exact = all(o.at_least_seconds is None for o in operations)
     is_alike = len({o.bytes for o in operations}) == 1
     times = [o.seconds for o in operations]
     found = tolerance(times, wanted.share, wanted.confidence) if is_exact and is_alike else None

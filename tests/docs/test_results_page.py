@@ -28,7 +28,7 @@ SECTION_OF = {
     "Checkpoint": "checkpoints", "Engine": "checkpoints", "FileNames": "checkpoints", "ReplayedPattern": "checkpoints",
     "Memory": "checkpoints", "Demand": "demand", "Model": "checkpoints", "OwnModel": "checkpoints",
     "DeltaRule": "checkpoints", "DrainRule": "measurements",
-    "Verdict": "requirements", "CatalogueRow": "catalogue", "Gates": "gate_table",
+    "Verdict": "requirements", "AcceptanceBound": "requirements", "CatalogueRow": "catalogue", "Gates": "gate_table",
     "Measurement": "measurements", "Requests": "measurements", "HostWaits": "measurements", "HostWait": "measurements",
     "RankFacts": "measurements", "ClientProofs": "measurements", "FsyncEffect": "measurements",
     "ClockSpan": "measurements", "Interposed": "measurements", "RankSpan": "measurements",

@@ -79,6 +79,15 @@ class TestTime:
         assert one_missed[0].startswith(f"9 of 10 {kind} within the limit: 95 % confident that at least 60.5 % of")
         assert not how_sure(requirement, kind, [1.1 * limit] * 10), "no time met, and no spread: nothing is shown"
 
+    def test_the_share_that_is_shown_stands_in_the_verdict(self, requirement, kind, limit):
+        seconds = [0.5 * limit] * 9
+        bounds = [judged(requirement, of_seconds(kind, [*seconds, last * limit])).bound for last in (0.5, 1.1)]
+        assert [(b.trials, b.met, b.share, b.confidence) for b in bounds] == [
+            (10, 10, 0.741, 0.95),
+            (10, 9, 0.605, 0.95),
+        ]
+        assert judged(requirement, of_seconds(kind, [1.1 * limit] * 3)).bound is None
+
     def test_as_sure_as_was_asked_for_the_verdict_says_so(self, requirement, kind, limit):
         wanted = StatedLimits(assurance=Assurance(confidence=0.95, share=0.95))
         enough, few = (of_seconds(kind, [limit / 2] * count) for count in (59, 58))
