@@ -21,6 +21,7 @@ MINIMUM_TIMES = 5
 
 _NORMAL = statistics.NormalDist()
 _HALVINGS = 60
+_STEPS_OF_SHARES = 1_000
 _STEPS = 1_000
 # Standard deviations of a chi variable on each side, beyond which nothing of its density matters.
 _REACH = 9.0
@@ -48,9 +49,14 @@ def least_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
     return low
 
 
+def shown_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
+    """Return `least_share` as it is printed: rounded down to a tenth of a percent, never more than was shown."""
+    return math.floor(least_share(trials, met, confidence) * _STEPS_OF_SHARES) / _STEPS_OF_SHARES
+
+
 def largest_share(trials: int, confidence: float = CONFIDENCE) -> float:
-    """Return the largest share of losses that ``trials`` without one leave possible: 63 % for 3."""
-    return 1 - least_share(trials, trials, confidence)
+    """Return the largest share of losses that ``trials`` without one leave possible, rounded up: 63.2 % for 3."""
+    return 1 - shown_share(trials, trials, confidence)
 
 
 def trials_for(share: float, confidence: float = CONFIDENCE) -> int:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.analysis.acceptance import CONFIDENCE, SHARE, least_share, tolerance, trials_for
+from pytest_ckpt.analysis.acceptance import CONFIDENCE, SHARE, shown_share, tolerance, trials_for
 from pytest_ckpt.facts.settings import Assurance
 from pytest_ckpt.facts.verdict import AcceptanceBound
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
@@ -117,8 +116,7 @@ def _bound(
     is_exact = all(o.at_least_seconds is None for o in operations)
     if not met or is_held_up or not (is_exact or met == trials):
         return None
-    # Rounded down: never more than was shown.
-    share = math.floor(least_share(trials, met, confidence) * 1000) / 1000
+    share = shown_share(trials, met, confidence)
     return AcceptanceBound(trials=trials, met=met, share=share, confidence=confidence)
 
 
