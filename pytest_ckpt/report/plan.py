@@ -82,6 +82,7 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
     limits = plan.limits
     lines = [f"cluster of {counted(limits.accelerators, 'accelerator')}", ""]
     lines += [f"  {sentence}" for _, sentence in limits.reasons]
+    lines += ["", "  inputs of the limits:", *(f"    {given.sentence}" for given in limits.inputs)]
     for planned in plan.checkpoints:
         shards, asks = planned.layout, planned.demand
         scale = "" if shards.scale == 1 else f" at scale {shards.scale:g}"

@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.limit_inputs import LimitInput, limit_inputs
 from pytest_ckpt.facts.strategies import STRATEGIES, StrategySpec
 from pytest_ckpt.sizing.reliability import ACCELERATORS_PER_NODE, SECONDS_PER_DAY, parse_failure_model
 from pytest_ckpt.support.errors import UsageError
@@ -50,6 +52,7 @@ class ClusterLimits:
     ``failures_per_day_in_slots`` is the other form of the same model, 1 - R^N, for slots of one interval; it judges
     nothing. ``save_budget`` and ``load_budget`` are shares from 0 to 1. ``reasons`` pairs the name of a field with a
     sentence that says where its value comes from. ``stated`` are the limits that do not follow from the cluster.
+    ``inputs`` are the values that the limits follow from, each with its origin; empty if no settings were resolved.
     """
 
     accelerators: int
@@ -66,6 +69,7 @@ class ClusterLimits:
     load_limit_seconds: float
     reasons: tuple[tuple[str, str], ...]
     stated: StatedLimits = StatedLimits()
+    inputs: tuple[LimitInput, ...] = ()
 
     def save_seconds(self, strategy: StrategySpec) -> float:
         """Return how long a save at full size may take, from its begin until it is committed.
@@ -98,6 +102,7 @@ class ClusterLimits:
             "save_limit_seconds": self.save_limit_seconds,
             "load_limit_seconds": self.load_limit_seconds,
             "reasons": dict(self.reasons),
+            "inputs": [to_plain(given) for given in self.inputs],
         }
 
 
@@ -272,7 +277,7 @@ def limits_of(settings: Settings) -> ClusterLimits:
         load_bytes_per_second=load_ceiling,
         assurance=settings.assurance,
     )
-    return replace(derived, stated=stated)
+    return replace(derived, stated=stated, inputs=limit_inputs(settings))
 
 
 def _save_limit_seconds(mttf_seconds: float, save_budget: float, checkpoints_per_failure: int) -> float:

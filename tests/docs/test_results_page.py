@@ -24,7 +24,8 @@ SECTIONS = {
 }
 # Which section has the fields of which record.
 SECTION_OF = {
-    "Report": "The document", "Run": "run", "Cluster": "cluster", "Waiver": "The document", "Origin": "The document",
+    "Report": "The document", "Run": "run", "Cluster": "cluster", "LimitInput": "cluster",
+    "Waiver": "The document", "Origin": "The document",
     "Checkpoint": "checkpoints", "Engine": "checkpoints", "FileNames": "checkpoints", "ReplayedPattern": "checkpoints",
     "Memory": "checkpoints", "Demand": "demand", "Model": "checkpoints", "OwnModel": "checkpoints",
     "DeltaRule": "checkpoints", "DrainRule": "measurements",

@@ -61,6 +61,7 @@ def cluster(accelerators: int = 16_000) -> Document:
             "save_limit_seconds": "Saving may cost 5 % of training time: 5 % of the checkpoint interval.",
             "load_limit_seconds": "Loading may cost 1 % of the time between failures: one load a failure.",
         },
+        "inputs": [],
     }
 
 
@@ -284,7 +285,7 @@ def bare() -> Document:
     )  # fmt: skip
     slim = {name: whole[name] for name in kept}
     slim["run"] = {name: whole["run"][name] for name in ("id", "version", "started", "finished", "command")}
-    later = {"reasons", "failure_model", "failures_per_day_in_slots"}
+    later = {"reasons", "inputs", "failure_model", "failures_per_day_in_slots"}
     slim["cluster"] = {n: v for n, v in whole["cluster"].items() if n not in later}
     for measurement in slim["measurements"]:
         for name in (
