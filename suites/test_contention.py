@@ -18,6 +18,7 @@ from pytest_ckpt.support.units import (
     compared,
     counted,
     format_bytes,
+    format_decimal_bytes,
     format_rate,
     format_ratio,
     format_seconds,
@@ -77,6 +78,64 @@ def test_all_replicas_restore_at_once(
         f"(at most {MAXIMUM_STORM_SKEW:g}): the storage serves the replicas unevenly."
     )
     return measured_as("uneven", ratio, MAXIMUM_STORM_SKEW, "slowest / median", because, decision.detail)
+
+
+@requirement(
+    "RESTART",
+    title="The whole cluster restarts within the load limit",
+    severity="advisory",
+    units=("s",),
+    figure="the time of a restart of all copies, read or projected at the rate of STORM's slowest load",
+    limit="the load limit of the cluster ({load} for 16,000 accelerators)",
+    source="as LOAD: load budget x mean time to failure; copies: accelerators / those that hold one copy",
+    next_step="Look at the rate and at the host that was last: the storage or the network gives all replicas together "
+    "too little.",
+    help="Another kind of load is too slow",
+)
+def test_the_whole_cluster_restarts_within_the_load_limit(
+    storm: LoadPattern, measurement: Measurement, limits: ClusterLimits
+) -> Decision:
+    """A restart of the cluster reads every data-parallel copy of the model within the load limit.
+
+    LOAD reads one copy, and a failure makes all copies read. STORM reads as many copies as the ranks hold. If the
+    cluster holds more, the time is a projection: the bytes of all copies at the rate of STORM's slowest load. More
+    clients may get a higher rate, so a projection beyond the limit decides nothing. With ZeRO-1, each copy reads the
+    model files and its own part of the optimizer; with ZeRO-3, all of the checkpoint.
+    """
+    if no_time := _no_time(storm, measurement.cache):
+        return no_time
+    restart = storm.restart
+    if restart is None:
+        return not_decided("not recorded", "The bytes that a restart reads were not recorded.")
+    needed, limit = restart.copies_of(limits.accelerators), limits.load_limit_seconds
+    cluster = counted(limits.accelerators, "accelerator")
+    if needed == 1:
+        because = f"A cluster of {cluster} holds one copy of the model: LOAD measures its restart."
+        return not_decided("not possible", because)
+    slowest = max(storm.operations, key=lambda o: o.seconds)
+    rate, total = slowest.bytes_per_second, restart.bytes_of(needed)
+    seconds = total / rate
+    detail: tuple[str, ...] = (
+        f"measured: {storm.reads}; {format_decimal_bytes(slowest.bytes)} in {format_seconds(slowest.seconds)}",
+        f"a restart of {counted(needed, 'copy', 'copies')} reads {format_decimal_bytes(total)}: "
+        f"{format_rate(total / limit)} are needed",
+        limits.reason("load_limit_seconds"),
+    )
+    if measurement.share < 1:
+        detail += (f"the run was at {measurement.share:.4g} of the full size: the time follows from the bandwidth",)
+    took, allowed = compared(seconds, limit)
+    read = counted(restart.copies, "copy", "copies") if restart.copies else "parts of copies"
+    measured = f"Measured: {read} at once, {format_rate(rate)}."
+    if restart.copies >= needed:
+        because = f"{measured} A restart of {cluster} takes {took}; limit {allowed}."
+        return measured_as("over limit" if seconds > limit else "met", seconds, limit, "s", because, detail)
+    because = (
+        f"{measured} Projection at this rate: a restart of {cluster}, {counted(needed, 'copy', 'copies')}, takes "
+        f"{took}; limit {allowed}."
+    )
+    if seconds > limit:
+        return not_decided("too few", f"{because} The rate of more clients was not measured.", detail)
+    return measured_as("met", seconds, limit, "s", because, detail)
 
 
 @requirement(

@@ -75,7 +75,7 @@ def test_every_save_meets_the_budget(saves: Operations, limits: ClusterLimits) -
     the failure rate of a cluster of this size. Every save must meet the limit, not their mean: one slow save stops the
     whole cluster.
     """
-    return within(saves, limits.save_limit_seconds, limits.reason("save_limit_seconds"))
+    return within(saves, limits.save_limit_seconds, limits.reason("save_limit_seconds"), limits.stated.assurance)
 
 
 @requirement(
@@ -97,7 +97,7 @@ def test_every_load_meets_the_budget(loads: Operations, limits: ClusterLimits) -
     budget times the mean time between failures. The clock stops when the slowest rank has all its tensors in memory; a
     load with missing bytes does not count.
     """
-    return within(loads, limits.load_limit_seconds, limits.reason("load_limit_seconds"))
+    return within(loads, limits.load_limit_seconds, limits.reason("load_limit_seconds"), limits.stated.assurance)
 
 
 @requirement(

@@ -99,7 +99,7 @@ def test_saves_are_committed_before_the_next_is_due(saves: Operations, limits: C
         f"{limits.reason('interval_seconds')} A save that is not committed by then makes the next one wait; saves of "
         "this run begin when the one before is committed."
     )
-    return within(saves, limits.interval_seconds, reason)
+    return within(saves, limits.interval_seconds, reason, limits.stated.assurance)
 
 
 @requirement(

@@ -21,6 +21,7 @@ MINIMUM_TIMES = 5
 
 _NORMAL = statistics.NormalDist()
 _HALVINGS = 60
+_STEPS_OF_SHARES = 1_000
 _STEPS = 1_000
 # Standard deviations of a chi variable on each side, beyond which nothing of its density matters.
 _REACH = 9.0
@@ -48,9 +49,14 @@ def least_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
     return low
 
 
+def shown_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
+    """Return `least_share` as it is printed: rounded down to a tenth of a percent, never more than was shown."""
+    return math.floor(least_share(trials, met, confidence) * _STEPS_OF_SHARES) / _STEPS_OF_SHARES
+
+
 def largest_share(trials: int, confidence: float = CONFIDENCE) -> float:
-    """Return the largest share of losses that ``trials`` without one leave possible: 63 % for 3."""
-    return 1 - least_share(trials, trials, confidence)
+    """Return the largest share of losses that ``trials`` without one leave possible, rounded up: 63.2 % for 3."""
+    return 1 - shown_share(trials, trials, confidence)
 
 
 def trials_for(share: float, confidence: float = CONFIDENCE) -> int:
@@ -70,7 +76,7 @@ def _at_least(met: int, trials: int, share: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tolerance:
-    """An estimate of the seconds that ``SHARE`` of all operations take at most, with ``CONFIDENCE``.
+    """An estimate of the seconds that a share of all operations take at most, with a confidence.
 
     ``fit`` is the correlation of the normal probability plot of the logarithms (Filliben, Technometrics 17, 1975): 1 if
     the times lie exactly as log-normal ones would.
@@ -80,7 +86,7 @@ class Tolerance:
     fit: float
 
 
-def tolerance(seconds: Sequence[float]) -> Tolerance | None:
+def tolerance(seconds: Sequence[float], share: float = SHARE, confidence: float = CONFIDENCE) -> Tolerance | None:
     """Return the log-normal tolerance bound; None of fewer than ``MINIMUM_TIMES`` times, or of times without spread."""
     if len(seconds) < MINIMUM_TIMES or min(seconds) <= 0:
         return None
@@ -88,7 +94,7 @@ def tolerance(seconds: Sequence[float]) -> Tolerance | None:
     spread = statistics.stdev(logs)
     if not spread:
         return None
-    bound = statistics.fmean(logs) + k_factor(len(logs)) * spread
+    bound = statistics.fmean(logs) + k_factor(len(logs), share, confidence) * spread
     return Tolerance(seconds=math.exp(bound), fit=statistics.correlation(logs, _medians_of_order(len(logs))))
 
 

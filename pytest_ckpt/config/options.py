@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.analysis.acceptance import trials_for
 from pytest_ckpt.config import parsers
 from pytest_ckpt.config.engines import Engines, check_codec, known_engines
 from pytest_ckpt.config.models import Models
 from pytest_ckpt.config.pattern_files import with_pattern
 from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.options import GROUPS, OPTIONS, Option, declaration
-from pytest_ckpt.facts.settings import PROFILES, Origin, Settings
+from pytest_ckpt.facts.settings import PROFILES, Assurance, Origin, Profile, Settings
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.user_files import parse_toml, read_user_text, user_path
@@ -86,7 +87,7 @@ def resolve(
         values[option.key] = _parse(option, text, source, engines) if text else option.unset
         origins.append(Origin(option=option.flag, value=text, default=option.default, source=source))
     profile = PROFILES[values["profile"]]
-    operations = values["operations"] or profile.operations
+    operations = _planned_operations(values["operations"], values["confidence"], profile)
     if values["keep_last"] and values["keep_last"] > operations:
         raise UsageError(
             f"--ckpt-keep-last {values['keep_last']}: the run has {operations} saves, and no more can be kept.",
@@ -114,6 +115,19 @@ def resolve(
         "effort": profile.effort,
     }
     return Settings(**fields, origins=tuple(origins))
+
+
+def _planned_operations(said: int | None, wanted: Assurance | None, profile: Profile) -> int:
+    """Return the number of saves, and of loads. Raises UsageError if fewer are asked for than the confidence needs."""
+    if wanted is None:
+        return said or profile.operations
+    needed = trials_for(wanted.share, wanted.confidence)
+    if said and said < needed:
+        raise UsageError(
+            f"--ckpt-operations {said} with --ckpt-confidence: that confidence needs {needed} saves and loads.",
+            "Leave one of them out: --ckpt-confidence sets the number of operations itself.",
+        )
+    return said or max(needed, profile.operations)
 
 
 def _parse(option: Option, text: str, source: str, engines: Engines) -> Any:

@@ -6,21 +6,23 @@ The rows of `facts.options` name these functions.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import urllib.parse
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from pytest_ckpt.analysis.acceptance import trials_for
 from pytest_ckpt.config.host_lists import expand_hosts, line_of_file, split_hosts
 from pytest_ckpt.config.models import is_file, read_parallelism
 from pytest_ckpt.facts.compression import CODECS
 from pytest_ckpt.facts.file_rules import PACES
-from pytest_ckpt.facts.settings import EMBEDDED, PROFILES, SUITES, HostSlots
+from pytest_ckpt.facts.settings import EMBEDDED, PROFILES, SUITES, Assurance, HostSlots
 from pytest_ckpt.facts.strategies import STRATEGY_OF, StrategySpec
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.reliability import SECONDS_PER_DAY, parse_failure_model
 from pytest_ckpt.support.errors import nearest
-from pytest_ckpt.support.units import format_count, parse_duration, parse_fraction, parse_size
+from pytest_ckpt.support.units import format_count, format_percent, parse_duration, parse_fraction, parse_size
 from pytest_ckpt.support.user_files import read_user_text
 
 _FIRST_PORT, _LAST_PORT = 1024, 65_535
@@ -28,6 +30,8 @@ _REQUEST_STEP_BYTES, _MAXIMUM_REQUEST_BYTES = 64 << 10, 16 << 20
 # Shorter ones are lost in the ranks' waiting for each other; of longer ones too few go on beside a save.
 _MINIMUM_STEP_SECONDS, _MAXIMUM_STEP_SECONDS = 0.01, 60.0
 _MINIMUM_CHANGED = 0.01
+_MINIMUM_ASSURANCE = 0.5
+_PERCENT = re.compile(r"\d{1,3}(?:\.\d{1,6})?", re.ASCII)
 _MAXIMUM_SECONDS = 30 * 86_400.0
 _MAXIMUM_NAME, _MAXIMUM_PATH = 255, 4095
 _RAREST = 1e-9  # failures a day
@@ -111,6 +115,24 @@ def read_share(value: str) -> float:
     if not 0 < share < 1:
         raise ValueError("more than 0 % and less than 100 % is expected, such as 5%")
     return share
+
+
+def read_assurance(value: str) -> Assurance:
+    """Return a confidence and a share, which are written in percent; the share can be shown by a run's operations."""
+    confidence, slash, share = (part.strip().removesuffix("%").strip() for part in value.partition("/"))
+    if not (slash and _PERCENT.fullmatch(confidence) and _PERCENT.fullmatch(share)):
+        raise ValueError("confidence and share in percent are expected, such as 95/99")
+    wanted = Assurance(confidence=float(confidence) / 100, share=float(share) / 100)
+    for name, part in (("confidence", wanted.confidence), ("share", wanted.share)):
+        if not _MINIMUM_ASSURANCE <= part < 1:
+            raise ValueError(f"a {name} from {format_percent(_MINIMUM_ASSURANCE)} to below 100 % is expected")
+    needed = trials_for(wanted.share, wanted.confidence)
+    if needed > _MAXIMUM_OPERATIONS:
+        raise ValueError(
+            f"{format_count(needed)} saves and loads would be needed, and a run has at most "
+            f"{format_count(_MAXIMUM_OPERATIONS)}"
+        )
+    return wanted
 
 
 def read_engines(value: str) -> tuple[str, ...]:

@@ -95,16 +95,40 @@ class DataEffect:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RestartReads:
+    """What a restart of a cluster reads, at full size: ``first_copy_bytes``, and ``copy_bytes`` for each further copy.
+
+    A copy of the model is on ``accelerators_per_copy`` accelerators. ``copies`` complete copies were read at once; 0:
+    the ranks hold one copy, and each of them stood for a part of another one.
+    """
+
+    copies: Count
+    accelerators_per_copy: CountFromOne
+    first_copy_bytes: Count
+    copy_bytes: Count
+
+    def copies_of(self, accelerators: int) -> int:
+        """Return the copies that a cluster holds, all of which a restart reads."""
+        return max(1, accelerators // self.accelerators_per_copy)
+
+    def bytes_of(self, copies: int) -> int:
+        """Return the bytes that a restart of so many copies reads."""
+        return self.first_copy_bytes + (copies - 1) * self.copy_bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class LoadPattern:
     """Loads in which ranks read what other ranks wrote; none of the subject's own loads.
 
-    ``reads`` says who reads what, ``rank_bytes`` how much of it each rank (0: it waits for the others).
+    ``reads`` says who reads what, ``rank_bytes`` how much of it each rank (0: it waits for the others). ``restart`` is
+    what a restart of a cluster reads, of a storm; None for the other patterns.
     """
 
     reads: str
     rank_bytes: tuple[Count, ...]
     operations: tuple[Operation, ...]
     integrity: Integrity
+    restart: RestartReads | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

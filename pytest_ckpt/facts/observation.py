@@ -10,6 +10,9 @@ from pytest_ckpt.facts.failure import BlockedCall
 EVIDENCE_OF_CUTS = "evidence of the power cuts"
 """The fact of an observation that says what shows that the power was cut."""
 
+POWER_CUTS = "power cuts"
+"""The fact that says how many power cuts lost nothing, and what that shows of all others."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Anomaly:

@@ -207,9 +207,13 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="scale", group="workload", metavar="FRACTION", parse="read_scale", example="1/50",
            roles=("plan", "disclosed"),
            help="share of the full size, in place of the profile's; a run below 1 is a rehearsal"),
-    Option(key="operations", group="workload", metavar="N", parse="read_operations", example="20",
+    Option(key="operations", group="workload", metavar="N", parse="read_operations", example="300",
            roles=("plan", "disclosed"),
            help="number of saves and of loads, in place of the profile's; a run with fewer than 10 is a rehearsal"),
+    Option(key="confidence", group="workload", metavar="CONFIDENCE/SHARE", parse="read_assurance", example="95/99",
+           roles=("plan", "disclosed"), field="assurance",
+           help="confidence and share of saves and loads within the limit, in percent: plans as many as show it if all "
+           "meet the limit and are independent (95/95: 59, 95/99: 299), in place of the profile's"),
     Option(key="keep_last", group="workload", metavar="K", parse="read_operations", example="2",
            roles=("plan", "condition", "disclosed"), unset=0,
            help="keep only the newest K checkpoints; loads cycle over them, with caches dropped before each "

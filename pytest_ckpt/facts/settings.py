@@ -38,6 +38,17 @@ ACCEPTANCE = PROFILES["acceptance"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Assurance:
+    """The statement that a run is to support about operations that it does not measure.
+
+    With ``confidence``, at least ``share`` of all saves, and of all loads, meet the limit. Both are shares of 1.
+    """
+
+    confidence: float
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class HostSlots:
     """A host and the number of ranks that may run on it."""
 
@@ -95,6 +106,7 @@ class Settings:
     profile: str
     scale: float
     operations: int
+    assurance: Assurance | None
     drop_caches: str
     io_timeout_seconds: float
     seed: int | None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pytest_ckpt.facts.bounds import RequirementId
+from pytest_ckpt.facts.bounds import Count, CountFromOne, RequirementId, Share
 
 Severity = Literal["required", "advisory"]
 
@@ -84,13 +84,27 @@ REASONS: Mapping[Reason, str] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AcceptanceBound:
+    """What the operations of a run show of those that were not measured.
+
+    ``met`` of ``trials`` operations met the limit. So at least ``share`` of all operations do, with ``confidence``, if
+    operations are independent.
+    """
+
+    trials: CountFromOne
+    met: Count
+    share: Share
+    confidence: Share
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
     """What was decided about one requirement and subject. These two identify it, never the node id of a test.
 
     ``margin`` is the share of the limit that was left (negative: by how much it was missed), None where a
     requirement has no scale. ``reason`` is a code of `REASONS`; a waived verdict keeps that of what was waived.
     ``because`` is one sentence for a person; ``detail`` holds the lines that explain it. ``basis`` names what a proof
-    rests on where there are several ways.
+    rests on where there are several ways. ``bound`` is what the operations show of those that were not measured.
     """
 
     id: RequirementId
@@ -105,3 +119,4 @@ class Verdict:
     because: str
     detail: str
     basis: Literal["", "declared", "seen", "other client", "timed canary", "volume"] = ""
+    bound: AcceptanceBound | None = None

@@ -16,6 +16,7 @@ from pytest_ckpt.facts.bounds import (
     Text,
 )
 from pytest_ckpt.facts.environment import HostFacts, PluginFacts
+from pytest_ckpt.facts.limit_inputs import LimitInput
 from pytest_ckpt.facts.measurement import Measurement, OperationKind
 from pytest_ckpt.facts.models import Model
 from pytest_ckpt.facts.observation import Observation
@@ -69,6 +70,7 @@ class Cluster(TypedDict):
     save_limit_seconds: Positive
     load_limit_seconds: Positive
     reasons: dict[str, str]
+    inputs: list[LimitInput]
 
 
 class ReplayedPattern(TypedDict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.environment import CONFTEST
-from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS
+from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS, POWER_CUTS
 from pytest_ckpt.grading.completeness import chosen_suites
 from pytest_ckpt.judging.client_proofs import describe_effect, has_proven_fsync
 from pytest_ckpt.support.units import counted, format_decimal_bytes, format_percent, format_seconds
@@ -161,6 +161,9 @@ def _of_power_cuts(observations: Sequence[Observation]) -> Iterator[str]:
     for seen in observations:
         if evidence := seen.facts.get(EVIDENCE_OF_CUTS):
             yield f"That the power was cut rests on the operator's command (--ckpt-power-cut). {evidence}."
+        if bound := seen.facts.get(POWER_CUTS):
+            # How many cuts there were is not told without what they show.
+            yield f"Power cuts: {bound}."
 
 
 def _not_given(settings: Settings, suites: Sequence[str], *, has_files: bool) -> Iterator[str]:

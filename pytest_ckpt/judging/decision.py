@@ -9,7 +9,7 @@ from pytest_ckpt.facts.failure import Failure, FailureKind
 from pytest_ckpt.facts.measurement import Measurement, OperationKind
 from pytest_ckpt.facts.proofs import ColdBasis
 from pytest_ckpt.facts.subject import Pattern, Stage
-from pytest_ckpt.facts.verdict import Outcome, Reason
+from pytest_ckpt.facts.verdict import AcceptanceBound, Outcome, Reason
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.support.processes import SAID_OF_STOPPED
 from pytest_ckpt.support.units import counted
@@ -29,7 +29,8 @@ class Decision:
     """A judge's answer, before it is given its id and severity.
 
     ``margin`` is computed from measured and limit; plugins leave ``reason`` as it is. ``basis`` names what a proof
-    rests on where there are several ways: gates may not take all of them.
+    rests on where there are several ways: gates may not take all of them. ``bound`` is what the operations show of
+    those that were not measured.
     """
 
     outcome: Outcome
@@ -40,6 +41,7 @@ class Decision:
     unit: str = ""
     detail: tuple[str, ...] = ()
     basis: ColdBasis | None = None
+    bound: AcceptanceBound | None = None
 
     @property
     def margin(self) -> float | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import statistics
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.analysis.acceptance import CONFIDENCE, SHARE, least_share, tolerance
+from pytest_ckpt.analysis.acceptance import CONFIDENCE, SHARE, shown_share, tolerance, trials_for
+from pytest_ckpt.facts.settings import Assurance
+from pytest_ckpt.facts.verdict import AcceptanceBound
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.support.units import (
     compared,
@@ -16,10 +18,11 @@ from pytest_ckpt.support.units import (
     format_rate,
     format_ratio,
     format_seconds,
+    format_share,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pytest_ckpt.facts.measurement import Operation
     from pytest_ckpt.judging.given import Operations
@@ -31,8 +34,11 @@ _TOLD_STALL = 0.01
 _TOLD_STARVED = 0.1
 
 
-def within(done: Operations, full_limit: float, reason: str) -> Decision:
-    """Every operation within a limit in seconds, which is for the full size; ``reason`` is where that comes from."""
+def within(done: Operations, full_limit: float, reason: str, assurance: Assurance | None) -> Decision:
+    """Every operation within a limit in seconds, which is for the full size; ``reason`` is where that comes from.
+
+    ``assurance`` is how sure the verdict must be about operations that were not measured; None: nothing was asked for.
+    """
     kind, operations, measurement = done.kind, done.all, done.of
     planned = measurement.operations_planned
     share = measurement.share
@@ -76,7 +82,10 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
             f"{format_seconds(_stalled(slowest))} of it reads waited until bytes that had arrived were compared."
         )
         return not_decided("client too slow", because, detail)
-    detail += tuple(HOW_SURE + sentence for sentence in _how_sure(done, limit, is_held_up=len(over) > len(blamed)))
+    # A bound for what was not asked for is of the share that is usual.
+    wanted = assurance or Assurance(confidence=CONFIDENCE, share=SHARE)
+    bound = _bound(operations, limit, wanted.confidence, is_held_up=len(over) > len(blamed))
+    detail += tuple(HOW_SURE + sentence for sentence in _how_sure(done, bound, wanted))
     if blamed:
         slowest = max(blamed, key=lambda o: o.seconds)
         worst = slowest.seconds
@@ -85,33 +94,51 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
             f"{len(blamed)} of {counted(planned, kind)} exceeded the limit of {allowed}; slowest: {kind} "
             f"{slowest.index}, {took} ({format_ratio(worst / limit)} x the limit), {_where(slowest)}.{_share(slowest)}"
         )
-        return measured_as("over limit", worst, limit, "s", because, detail)
+        return replace(measured_as("over limit", worst, limit, "s", because, detail), bound=bound)
     because = f"Slowest of {counted(planned, kind)}: {took}; limit {allowed}.{_share(slowest)}"
-    return measured_as("met", worst, limit, "s", because, detail)
+    if assurance and len(operations) >= trials_for(assurance.share, assurance.confidence):
+        because += (
+            f" {format_share(assurance.confidence)} confident that {format_share(assurance.share)} of {kind}s take at "
+            f"most {allowed}, if {kind}s are independent."
+        )
+    return replace(measured_as("met", worst, limit, "s", because, detail), bound=bound)
 
 
-def _how_sure(done: Operations, limit: float, *, is_held_up: bool) -> Iterator[str]:
+def _bound(
+    operations: Sequence[Operation], limit: float, confidence: float, *, is_held_up: bool
+) -> AcceptanceBound | None:
+    """Return what these operations show of all others; None if nothing.
+
+    An operation over the limit that the client held up is neither a hit nor a miss of the storage: then nothing is
+    shown.
+    """
+    met, trials = sum(o.seconds <= limit for o in operations), len(operations)
+    is_exact = all(o.at_least_seconds is None for o in operations)
+    if not met or is_held_up or not (is_exact or met == trials):
+        return None
+    share = shown_share(trials, met, confidence)
+    return AcceptanceBound(trials=trials, met=met, share=share, confidence=confidence)
+
+
+def _how_sure(done: Operations, bound: AcceptanceBound | None, wanted: Assurance) -> Iterator[str]:
     """Say what these operations show of all others.
 
-    Nothing is said of a share where the client held up an operation that is over the limit: it is neither a hit nor a
-    miss of the storage. Nothing is estimated of times that are bounds themselves, or of different amounts of data.
+    Nothing is estimated of times that are bounds themselves, or of different amounts of data.
     """
     kinds, operations = f"{done.kind}s", done.all
-    is_exact = all(o.at_least_seconds is None for o in operations)
-    met = sum(o.seconds <= limit for o in operations)
-    confidence = format_percent(CONFIDENCE)
-    if met and not is_held_up and (is_exact or met == len(operations)):
-        # Rounded down: never more than was shown.
-        least = math.floor(least_share(len(operations), met) * 1000) / 1000
+    confidence = format_share(wanted.confidence)
+    if bound:
         yield (
-            f"{met} of {counted(len(operations), done.kind)} within the limit: {confidence} confident that at least "
-            f"{format_percent(least)} of {kinds} are, if {kinds} are independent."
+            f"{bound.met} of {counted(bound.trials, done.kind)} within the limit: {confidence} confident that at least "
+            f"{format_percent(bound.share)} of {kinds} are, if {kinds} are independent."
         )
+    is_exact = all(o.at_least_seconds is None for o in operations)
     is_alike = len({o.bytes for o in operations}) == 1
-    found = tolerance([o.seconds for o in operations]) if is_exact and is_alike else None
+    times = [o.seconds for o in operations]
+    found = tolerance(times, wanted.share, wanted.confidence) if is_exact and is_alike else None
     if found:
         yield (
-            f"Estimate: {confidence} confident that {format_percent(SHARE)} of {kinds} take at most "
+            f"Estimate: {confidence} confident that {format_share(wanted.share)} of {kinds} take at most "
             f"{format_seconds(found.seconds)}, if their times are log-normal (correlation of the probability plot: "
             f"{found.fit:.3f})."
         )

@@ -94,4 +94,5 @@ def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: 
         because=decision.because,
         detail="\n".join(decision.detail),
         basis=decision.basis or "",
+        bound=decision.bound,
     )

@@ -16,6 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.limit_inputs import LimitInput
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED
 from pytest_ckpt.facts.targets import StorageStack
@@ -49,6 +50,15 @@ CLUSTER_QUANTITIES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("save_limit_seconds", "save limit", units.format_seconds),
     ("load_limit_seconds", "load limit", units.format_seconds),
 )
+
+_INPUT_OF = {
+    "accelerators": "--cluster",
+    "failures_per_day": "--ckpt-failures",
+    "checkpoints_per_failure": "--ckpt-checkpoints-per-failure",
+    "save_budget": "--ckpt-save-budget",
+    "load_budget": "--ckpt-load-budget",
+}
+"""The option that sets a quantity, or from which alone it follows."""
 
 
 def write_certificate(document: dict[str, Any], path: Path) -> None:
@@ -248,11 +258,17 @@ def _or_dash(write: Callable[[Any], str]) -> Callable[[Any], str]:
     return written
 
 
-def _limits(cluster: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Return (name, value, where it comes from) of every quantity that leads to the limits."""
+def _limits(cluster: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
+    """Return (name, value, where it comes from, origin) of every quantity that leads to the limits.
+
+    The origin is empty for what follows from others. Inputs without a quantity of their own come last.
+    """
     reasons = dict(cluster.get("reasons") or {})
+    inputs = {given.option: given for given in (from_plain(LimitInput, i) for i in cluster.get("inputs") or ())}
     rows = []
     for key, name, write in CLUSTER_QUANTITIES:
         if cluster.get(key) is not None:
-            rows.append((name, write(cluster[key]), reasons.pop(key, "")))
-    return rows + [(key.replace("_", " "), "", sentence) for key, sentence in reasons.items()]
+            given = inputs.pop(_INPUT_OF.get(key, ""), None)
+            rows.append((name, write(cluster[key]), reasons.pop(key, ""), given.mark if given else ""))
+    rows += [(key.replace("_", " "), "", sentence, "") for key, sentence in reasons.items()]
+    return rows + [(given.option, given.value, "", given.mark) for given in inputs.values()]

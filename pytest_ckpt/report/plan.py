@@ -24,6 +24,7 @@ from pytest_ckpt.support.units import (
     format_percent,
     format_rate,
     format_seconds,
+    format_share,
 )
 from pytest_ckpt.targets.objects.keys import MARKER, RUN, checkpoint_key
 from pytest_ckpt.targets.objects.parts import MAXIMUM_PARTS, part_bytes
@@ -81,6 +82,7 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
     limits = plan.limits
     lines = [f"cluster of {counted(limits.accelerators, 'accelerator')}", ""]
     lines += [f"  {sentence}" for _, sentence in limits.reasons]
+    lines += ["", "  inputs of the limits:", *(f"    {given.sentence}" for given in limits.inputs)]
     for planned in plan.checkpoints:
         shards, asks = planned.layout, planned.demand
         scale = "" if shards.scale == 1 else f" at scale {shards.scale:g}"
@@ -98,6 +100,7 @@ def describe(plan: Plan, settings: Settings, target: TargetFacts | None) -> list
             f"  run    {counted(planned.operations, 'save')}, {counted(planned.operations, 'load')}, "
             f"space {format_bytes(planned.space_bytes)}, memory {format_bytes(planned.largest_rank_memory_bytes)} "
             f"for the largest rank, {format_bytes(max(planned.host_memory_bytes))} for the largest host",
+            *_how_sure(planned, settings),
             f"  cluster writes {format_decimal_bytes(asks.bytes_per_day)} a day, "
             f"{format_rate(asks.sustained_bytes_per_second)} sustained; while saving "
             f"{format_rate(asks.cluster_save_bytes_per_second)}: {format_rate(asks.per_writer_bytes_per_second)} for "
@@ -154,6 +157,23 @@ def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
         yield (
             f"  train  loses at most {format_seconds(limit)} a save: blocked, slower steps, and the time until the "
             f"commit / {limits.checkpoints_per_failure}"
+        )
+
+
+def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
+    """Say what the planned saves and loads show if all meet the limit; nothing if no confidence was asked for."""
+    if not (wanted := settings.assurance):
+        return
+    asks, share = planned.demand, format_share(wanted.share)
+    yield (
+        f"  sure   if all meet the limit: {format_share(wanted.confidence)} confident that {share} of saves take at "
+        f"most {format_seconds(asks.save_limit_seconds)} and {share} of loads at most "
+        f"{format_seconds(asks.load_limit_seconds)}, if they are independent"
+    )
+    if not settings.keep_last and planned.deltas is None:
+        yield (
+            f"         all {counted(planned.operations, 'checkpoint')} stay until they are loaded; "
+            "--ckpt-keep-last=2 keeps two and loads them in turn"
         )
 
 

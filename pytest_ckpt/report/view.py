@@ -11,7 +11,7 @@ from pytest_ckpt.grading.grading import EXIT_INCOMPLETE
 from pytest_ckpt.judging.clients import GATES_DEMAND
 from pytest_ckpt.judging.speed import HOW_SURE
 from pytest_ckpt.report.quantity import moment_text
-from pytest_ckpt.support.units import counted
+from pytest_ckpt.support.units import counted, format_percent, format_share
 
 Document = Mapping[str, Any]
 RehearsalResult = Literal["passed", "failed", "incomplete"]
@@ -171,6 +171,28 @@ def how_sure(document: Document) -> list[str]:
         for line in verdict["detail"].splitlines()
         if line.startswith(HOW_SURE)
     ]
+
+
+def shares_shown(document: Document) -> list[str]:
+    """Return, in one sentence for all checkpoints that are alike, the share of saves and loads that was shown."""
+    subjects: dict[str, list[str]] = {}
+    for subject, bounds in _bounds(document).items():
+        shares = " and ".join(f"{format_percent(bound['share'])} of {kind}" for kind, bound in bounds.items())
+        confidence = format_share(next(iter(bounds.values()))["confidence"])
+        sentence = f"how sure ({confidence}): at least {shares} meet the limit, if independent"
+        subjects.setdefault(sentence, []).append(subject)
+    is_one = len(subjects) == 1
+    return [f"{sentence}." if is_one else f"{sentence}: {', '.join(of)}." for sentence, of in subjects.items()]
+
+
+def _bounds(document: Document) -> dict[str, dict[str, Document]]:
+    """Return what saves and loads show of all others, by subject and kind."""
+    kinds = {"SAVE": "saves", "LOAD": "loads"}
+    found: dict[str, dict[str, Document]] = {}
+    for verdict in document.get("requirements") or []:
+        if verdict["id"] in kinds and (bound := verdict.get("bound")):
+            found.setdefault(verdict["subject"], {})[kinds[verdict["id"]]] = bound
+    return found
 
 
 def unread_copies(document: Document) -> list[str]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import resource
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.settings import PROFILES
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.environment import HostFacts
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.facts.targets import TargetFacts, TargetSpec
-    from pytest_ckpt.sizing.plan import Plan
+    from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 
 # Rounding must not make a proposed scale too large.
 _SLACK = 0.99
 _SMALLEST_SCALE = 1e-6
+# An acceptance run loads at least two checkpoints in turn.
+_FEWEST_KEPT = 2
 
 # One stat, one statvfs and one readdir of a directory.
 _ANSWER_SECONDS = 10.0
@@ -41,12 +44,22 @@ def check_space(plan: Plan, settings: Settings, free: int) -> None:
     count = checkpoints_at_once(settings)
     scale = min(_scale_that_fits(settings.scale, c.space_bytes, c.layout.bytes * count, free) for c in plan.runnable)
     models = ",".join(c.layout.model.word for c in plan.runnable if c.space_bytes <= free)
-    ways = (f"choose --ckpt-model={models}" if models else "", _rehearse(scale))
+    ways = (_keep_fewer(tight, settings, free), f"choose --ckpt-model={models}" if models else "", _rehearse(scale))
     raise UsageError(
         f"Too little space on the target: {counted(count, 'checkpoint')} of {largest.subject} need "
         f"{format_bytes(largest.space_bytes)}, and {format_bytes(free)} are free.",
         ", or ".join(filter(None, ("Give the target more space", *ways))) + ".",
     )
+
+
+def _keep_fewer(tight: Sequence[PlannedCheckpoint], settings: Settings, free: int) -> str:
+    """Say how many checkpoints to keep, if fewer are enough and fit; empty otherwise. A chain is kept as a whole."""
+    if settings.keep_last or any(strategy.saves_deltas for strategy in settings.strategies):
+        return ""
+    fewer = replace(settings, keep_last=_FEWEST_KEPT)
+    saved = checkpoints_at_once(settings) - checkpoints_at_once(fewer)
+    fits = all(c.space_bytes - saved * c.checkpoint_bytes <= free for c in tight)
+    return f"keep fewer checkpoints with --ckpt-keep-last={_FEWEST_KEPT}" if saved > 0 and fits else ""
 
 
 def check_files(plan: Plan, settings: Settings, free: int | None, checked: int = 0) -> None:

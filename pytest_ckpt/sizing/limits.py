@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.limit_inputs import LimitInput, limit_inputs
 from pytest_ckpt.facts.strategies import STRATEGIES, StrategySpec
 from pytest_ckpt.sizing.reliability import ACCELERATORS_PER_NODE, SECONDS_PER_DAY, parse_failure_model
 from pytest_ckpt.support.errors import UsageError
@@ -18,7 +20,7 @@ from pytest_ckpt.support.units import counted, format_count, format_percent, for
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import OperationKind
-    from pytest_ckpt.facts.settings import Settings
+    from pytest_ckpt.facts.settings import Assurance, Settings
     from pytest_ckpt.sizing.models import Layout
     from pytest_ckpt.sizing.reliability import FailureModel
 
@@ -28,6 +30,7 @@ class StatedLimits:
     """Limits that the user states, at full size; 0 if none is stated.
 
     ``save_bytes_per_second`` and ``load_bytes_per_second`` are the maximum rates that the vendor declares.
+    ``assurance`` is how sure verdicts on saves and loads must be; None: the operations of the profile decide.
     """
 
     notice_seconds: float = 0.0
@@ -35,6 +38,7 @@ class StatedLimits:
     consolidate_seconds: float = 0.0
     save_bytes_per_second: float = 0.0
     load_bytes_per_second: float = 0.0
+    assurance: Assurance | None = None
 
     def bytes_per_second(self, kind: OperationKind) -> float:
         """Return the declared maximum rate of saves or of loads."""
@@ -48,6 +52,7 @@ class ClusterLimits:
     ``failures_per_day_in_slots`` is the other form of the same model, 1 - R^N, for slots of one interval; it judges
     nothing. ``save_budget`` and ``load_budget`` are shares from 0 to 1. ``reasons`` pairs the name of a field with a
     sentence that says where its value comes from. ``stated`` are the limits that do not follow from the cluster.
+    ``inputs`` are the values that the limits follow from, each with its origin; empty if no settings were resolved.
     """
 
     accelerators: int
@@ -64,6 +69,7 @@ class ClusterLimits:
     load_limit_seconds: float
     reasons: tuple[tuple[str, str], ...]
     stated: StatedLimits = StatedLimits()
+    inputs: tuple[LimitInput, ...] = ()
 
     def save_seconds(self, strategy: StrategySpec) -> float:
         """Return how long a save at full size may take, from its begin until it is committed.
@@ -96,6 +102,7 @@ class ClusterLimits:
             "save_limit_seconds": self.save_limit_seconds,
             "load_limit_seconds": self.load_limit_seconds,
             "reasons": dict(self.reasons),
+            "inputs": [to_plain(given) for given in self.inputs],
         }
 
 
@@ -268,8 +275,9 @@ def limits_of(settings: Settings) -> ClusterLimits:
         consolidate_seconds=settings.consolidate_limit_seconds,
         save_bytes_per_second=save_ceiling,
         load_bytes_per_second=load_ceiling,
+        assurance=settings.assurance,
     )
-    return replace(derived, stated=stated)
+    return replace(derived, stated=stated, inputs=limit_inputs(settings))
 
 
 def _save_limit_seconds(mttf_seconds: float, save_budget: float, checkpoints_per_failure: int) -> float:

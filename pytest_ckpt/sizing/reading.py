@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from pytest_ckpt.facts.measurement import RestartReads
 from pytest_ckpt.facts.models import PARAMETERS_SHARDED
 from pytest_ckpt.sizing.models import Layout, RankLayout, is_of_experts
+from pytest_ckpt.sizing.models import layout as layout_of
 
 if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import Layout
@@ -27,7 +29,7 @@ class ShardPart:
 class Reading:
     """A pattern: what each rank reads, one piece after the other; ``bytes`` are those of all ranks.
 
-    ``not_run`` is why these ranks cannot be it.
+    ``not_run`` is why these ranks cannot be it. ``copies`` complete copies of the model are read at once.
     """
 
     name: Literal["storm", "shifted", "joined", "split"]
@@ -35,6 +37,7 @@ class Reading:
     pieces: tuple[tuple[ShardPart, ...], ...] = ()
     bytes: int = 0
     not_run: str = ""
+    copies: int = 0
 
     def of(self, rank: int) -> tuple[ShardPart, ...]:
         """Return what a rank reads."""
@@ -49,8 +52,7 @@ def storm(layout: Layout) -> Reading:
     (ZeRO-3, or the ranks of one node), each rank stands for the first rank of another replica, or of another job that
     starts from this checkpoint: all read the files of rank 0.
     """
-    model = layout.model
-    replicas = 1 if model.zero_stage == PARAMETERS_SHARDED else layout.processes // model.model_parallel
+    replicas = _replicas(layout)
     if layout.processes == 1:
         return Reading(name="storm", not_run="One rank is no storm; two are needed.")
     if replicas > 1:
@@ -61,7 +63,34 @@ def storm(layout: Layout) -> Reading:
     else:
         description = f"{layout.processes} ranks, each the first of a replica, read the files of rank 0 at once"
         pieces = tuple((ShardPart(shard=layout.rank(0)),) for _ in range(layout.processes))
-    return Reading(name="storm", description=description, pieces=pieces, bytes=_whole(pieces))
+    copies = replicas if replicas > 1 else 0
+    return Reading(name="storm", description=description, pieces=pieces, bytes=_whole(pieces), copies=copies)
+
+
+def restart_reads(shards: Layout, copies: int) -> RestartReads:
+    """Return what a restart of a cluster reads at full size, of a storm that read ``copies`` complete copies.
+
+    With ZeRO-1, each further copy reads the model files again, and its own part of the optimizer, which is in the first
+    copy's bytes already. With ZeRO-3, or if the full layout has one copy only, each copy reads all of the checkpoint:
+    then the bytes are an upper bound.
+    """
+    model = shards.model
+    first = shards.cluster_bytes
+    whole = layout_of(model, mode="full")
+    further = range(model.model_parallel, 2 * model.model_parallel) if _replicas(whole) > 1 else range(0)
+    again = sum(_whole([_of_replica(whole, rank)]) - whole.rank(rank).bytes for rank in further)
+    return RestartReads(
+        copies=copies,
+        accelerators_per_copy=model.processes_per_copy,
+        first_copy_bytes=first,
+        copy_bytes=again or first,
+    )
+
+
+def _replicas(shards: Layout) -> int:
+    """Return how many replicas of complete weights the ranks of a layout hold."""
+    model = shards.model
+    return 1 if model.zero_stage == PARAMETERS_SHARDED else shards.processes // model.model_parallel
 
 
 def _of_replica(layout: Layout, rank: int) -> tuple[ShardPart, ...]:

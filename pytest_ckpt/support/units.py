@@ -20,6 +20,7 @@ _RATIO = re.compile(r"\s*(\d+)\s*/\s*(\d+)\s*", re.ASCII)
 _LARGEST = Fraction(10) ** 30
 # Of a float.
 _EVERY_DIGIT = 17
+_DIGITS_OF_SHARES = 9
 
 _MILLISECOND = Fraction(1, 1000)
 _SECONDS: dict[str, Fraction] = {
@@ -121,6 +122,11 @@ def format_rate(bytes_per_second: float, *, digits: int = 3) -> str:
 def format_percent(fraction: float, *, digits: int = 3) -> str:
     """Return a share as a percentage: ``5 %`` for 0.05, ``0.35 %`` for 0.0035."""
     return f"{_number(fraction * 100, digits)} %"
+
+
+def format_share(fraction: float) -> str:
+    """Return a share that was asked for in all its digits: ``99.95 %`` is not ``100 %``."""
+    return format_percent(fraction, digits=_DIGITS_OF_SHARES)
 
 
 def compared(value: float, limit: float, write: Callable[..., str] = format_seconds) -> tuple[str, str]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.analysis.acceptance import k_factor, largest_share, least_share, tolerance, trials_for
+from pytest_ckpt.analysis.acceptance import k_factor, largest_share, least_share, shown_share, tolerance, trials_for
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,16 @@ def test_counts_that_cannot_be_are_refused(trials, met):
 
 def test_trials_without_a_miss():
     assert [trials_for(share) for share in (0.95, 0.99)] == [59, 299]
-    assert largest_share(3) == pytest.approx(0.6316, abs=0.00005)
-    assert largest_share(298) > 0.01 > largest_share(299)
+    assert [largest_share(cuts) for cuts in (3, 59)] == pytest.approx([0.632, 0.05]), "rounded up"
+    assert largest_share(298) > 0.0101 > largest_share(299)
+
+
+@given(st.integers(1, 2_000), st.data())
+def test_what_is_printed_is_never_more_than_what_was_shown(trials, data):
+    met = data.draw(st.integers(0, trials))
+    exact, shown = least_share(trials, met), shown_share(trials, met)
+    assert shown <= exact < shown + 0.001
+    assert largest_share(trials) >= 1 - least_share(trials, trials) - 1e-12
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,54 @@ def test_scale_and_operations_take_the_place_of_the_profile_s():
     assert (of.scale, of.operations) == (0.001, 5)
 
 
+@pytest.mark.parametrize(
+    ("profile", "text", "confidence", "share", "operations"),
+    [
+        ("acceptance", "95/95", 0.95, 0.95, 59),
+        ("acceptance", " 95 % / 99% ", 0.95, 0.99, 299),
+        ("smoke", "99/90", 0.99, 0.9, 44),
+        ("smoke", "80/50", 0.8, 0.5, 3),
+        ("acceptance", "80/50", 0.8, 0.5, 10),
+    ],
+)
+def test_a_confidence_plans_as_many_operations_as_show_it_and_no_fewer_than_the_profile(
+    profile, text, confidence, share, operations
+):
+    of = settings_of({"profile": profile, "confidence": text})
+    assert (of.assurance.confidence, of.assurance.share) == pytest.approx((confidence, share))
+    assert of.operations == operations
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("99", "confidence and share in percent are expected, such as 95/99"),
+        ("95/99/1", "confidence and share in percent are expected"),
+        ("0.95/1e1", "confidence and share in percent are expected"),
+        ("49/99", "a confidence from 50 % to below 100 % is expected"),
+        ("95/100", "a share from 50 % to below 100 % is expected"),
+        ("95/99.95", "5,990 saves and loads would be needed, and a run has at most 4,093"),
+    ],
+)
+def test_a_confidence_that_no_run_shows_is_refused_with_what_is_expected(text, says):
+    with pytest.raises(UsageError) as refusal:
+        settings_of({"confidence": text})
+    assert says in str(refusal.value)
+    assert "95/99: 299" in refusal.value.remedy
+
+
+def test_fewer_operations_than_a_confidence_needs_are_refused_and_more_are_run():
+    with pytest.raises(UsageError, match="--ckpt-operations 58 with --ckpt-confidence: that confidence needs 59 saves"):
+        settings_of({"confidence": "95/95", "operations": "58"})
+    assert settings_of({"confidence": "95/95", "operations": "60"}).operations == 60
+
+
+def test_no_more_checkpoints_are_kept_than_a_confidence_plans():
+    assert settings_of({"confidence": "95/95", "keep_last": "59"}).keep_last == 59
+    with pytest.raises(UsageError, match="the run has 59 saves"):
+        settings_of({"confidence": "95/95", "keep_last": "60"})
+
+
 anything = st.one_of(
     st.text(max_size=12),
     st.builds(

@@ -24,11 +24,12 @@ SECTIONS = {
 }
 # Which section has the fields of which record.
 SECTION_OF = {
-    "Report": "The document", "Run": "run", "Cluster": "cluster", "Waiver": "The document", "Origin": "The document",
+    "Report": "The document", "Run": "run", "Cluster": "cluster", "LimitInput": "cluster",
+    "Waiver": "The document", "Origin": "The document",
     "Checkpoint": "checkpoints", "Engine": "checkpoints", "FileNames": "checkpoints", "ReplayedPattern": "checkpoints",
     "Memory": "checkpoints", "Demand": "demand", "Model": "checkpoints", "OwnModel": "checkpoints",
     "DeltaRule": "checkpoints", "DrainRule": "measurements",
-    "Verdict": "requirements", "CatalogueRow": "catalogue", "Gates": "gate_table",
+    "Verdict": "requirements", "AcceptanceBound": "requirements", "CatalogueRow": "catalogue", "Gates": "gate_table",
     "Measurement": "measurements", "Requests": "measurements", "HostWaits": "measurements", "HostWait": "measurements",
     "RankFacts": "measurements", "ClientProofs": "measurements", "FsyncEffect": "measurements",
     "ClockSpan": "measurements", "Interposed": "measurements", "RankSpan": "measurements",
@@ -36,7 +37,8 @@ SECTION_OF = {
     "MovedBytes": "cache", "StorageStack": "cache", "Layer": "cache",
     "Integrity": "integrity", "Fault": "faults", "Durability": "durability",
     "Retention": "retention and data", "DataEffect": "retention and data",
-    "Patterns": "patterns", "LoadPattern": "patterns", "NoisyNeighbour": "patterns", "MixedLoad": "patterns",
+    "Patterns": "patterns", "LoadPattern": "patterns", "RestartReads": "patterns",
+    "NoisyNeighbour": "patterns", "MixedLoad": "patterns",
     "Endurance": "patterns", "NearFull": "patterns", "FillLevel": "patterns", "Training": "patterns",
     "StepsOfSave": "patterns", "StepBatch": "patterns", "Crashes": "patterns", "Kill": "patterns",
     "Chains": "patterns", "Tiers": "patterns", "TierRestore": "patterns", "NodeLoss": "patterns",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ckpt.evidence.rejudge import judge_directory
 from tests.support import by_the_library
 from tests.support.front_door import (
     HERE,
@@ -81,6 +82,18 @@ def test_each_reads_all_it_promises_cold_and_right(run: Run, name: str) -> None:
     assert [abs(got - wanted) <= size // 8 for got, wanted in zip(found["rank_bytes"], readers, strict=True)] == [
         True
     ] * 4
+
+
+def test_a_restart_of_a_larger_cluster_is_projected_from_the_storm(run: Run) -> None:
+    recorded = run.measurement(SUBJECT)["patterns"]["storm"]["restart"]
+    assert (recorded["copies"], recorded["accelerators_per_copy"]) == (0, 8)
+    assert recorded["first_copy_bytes"] == recorded["copy_bytes"] == run.measurement(SUBJECT)["full_bytes"]
+    verdict = run.verdict("RESTART", SUBJECT)
+    assert (verdict["outcome"], verdict["severity"], verdict["reason"]) == ("not run", "advisory", "not possible")
+    assert verdict["because"].startswith("A cluster of 1 accelerator holds one copy of the model")
+    again = judge_directory(run.report, {"ckpt_cluster": "64"}, foresees=False)
+    (projected,) = (v for v in again["requirements"] if v["id"] == "RESTART")
+    assert "Projection at this rate: a restart of 64 accelerators, 8 copies, takes" in projected["because"]
 
 
 def test_they_are_none_of_the_loads(run: Run) -> None:

@@ -12,9 +12,9 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.verdicts import severity_of
 from tests.support.made_measurement import FULL, LIMITS, at, failed_in, judged, measurement
-from tests.support.made_patterns import FAULT, pattern, with_patterns
+from tests.support.made_patterns import FAULT, of_copies, pattern, with_patterns
 
-pytestmark = pytest.mark.covers(requirements=("STORM", "SHIFTED", "RESHAPED"))
+pytestmark = pytest.mark.covers(requirements=("STORM", "RESTART", "SHIFTED", "RESHAPED"))
 
 LOAD_LIMIT = LIMITS.load_limit_seconds
 ALL = {"STORM": ("storm",), "SHIFTED": ("shifted",), "RESHAPED": ("joined", "split")}
@@ -104,6 +104,60 @@ class TestEachPattern:
     def test_what_these_ranks_cannot_be_is_not_run_with_its_reason(self, requirement, name):
         verdict = judged(requirement, with_patterns(**{name: None}, not_run={name: "Two are needed."}))
         assert (verdict.outcome, verdict.reason) == ("not run", "not possible")
+
+
+# A quarter of the checkpoint is read again by each of three further copies: 1.75 x what the storm moves.
+ALL_COPIES = 1.75
+
+
+@pytest.mark.parametrize(("read", "beyond"), [(4, "failed"), (5, "failed"), (3, "not run"), (0, "not run")])
+def test_a_restart_fails_where_all_copies_were_read_and_a_projection_beyond_the_limit_decides_nothing(read, beyond):
+    within, late = (LOAD_LIMIT / ALL_COPIES * share for share in (0.999, 1.001))
+    for seconds, outcome in ((within, "met"), (late, beyond)):
+        verdict = judged("RESTART", with_patterns(storm=pattern(1.0, seconds, 1.0, restart=of_copies(read))))
+        assert (verdict.outcome, verdict.severity) == (outcome, "advisory")
+        assert ("Projection at this rate" in verdict.because) == (read < 4)
+        if outcome != "not run":
+            assert (verdict.measured, verdict.limit) == (pytest.approx(ALL_COPIES * seconds), LOAD_LIMIT)
+    assert ("The rate of more clients was not measured." in verdict.because) == (beyond == "not run")
+
+
+def test_a_restart_says_how_many_copies_were_read_and_how_many_the_cluster_holds():
+    verdict = judged("RESTART", with_patterns(storm=pattern(1.0, 2.0, 1.0, restart=of_copies(2))))
+    assert verdict.because == (
+        "Measured: 2 copies at once, 500 MB/s. Projection at this rate: a restart of 16,000 accelerators, 4 copies, "
+        "takes 3.5 s; limit 111 s."
+    )
+    assert "a restart of 4 copies reads 1.75 GB: 15.7 MB/s are needed" in verdict.detail
+
+
+def test_at_reduced_scale_a_restart_is_judged_by_the_bandwidth():
+    small = FULL // 1000
+    for share, outcome in ((0.999, "met"), (1.001, "failed")):
+        storm = pattern(*(LOAD_LIMIT / ALL_COPIES / 1000 * share,) * 3, size=small, restart=of_copies(4))
+        verdict = judged("RESTART", with_patterns(size=small, storm=storm))
+        assert (verdict.outcome, verdict.measured) == (outcome, pytest.approx(share * LOAD_LIMIT))
+        assert "0.001 of the full size: the time follows from the bandwidth" in verdict.detail
+
+
+@pytest.mark.parametrize(
+    ("storm", "reason"),
+    [
+        (pattern(), "not recorded"),
+        (pattern(restart=of_copies(2, needed=1)), "not possible"),
+        (pattern(resident=0.5, restart=of_copies(4)), "cached"),
+        (pattern(resident=None, restart=of_copies(4)), "unproven"),
+        (None, "not measured"),
+    ],
+)
+def test_a_restart_is_not_judged_without_cold_loads_of_copies(storm, reason):
+    verdict = judged("RESTART", with_patterns(storm=storm))
+    assert (verdict.outcome, verdict.reason) == ("not run", reason)
+
+
+def test_wrong_bytes_fail_a_restart():
+    storm = pattern(fault_count=1, faults=(FAULT,), restart=of_copies(4))
+    assert judged("RESTART", with_patterns(storm=storm)).reason == "wrong bytes"
 
 
 @pytest.mark.parametrize(("slow", "is_met"), [(2.0, True), (math.nextafter(2.0, 3), False)])

@@ -8,12 +8,16 @@ import math
 import pytest
 
 from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.settings import Assurance
 from pytest_ckpt.judging.speed import HOW_SURE
+from pytest_ckpt.sizing.limits import StatedLimits
+from pytest_ckpt.support.units import format_seconds
 from tests.support.limits_of_judges import ALL, CLOSE
 from tests.support.made_measurement import (
     FULL,
     LIMITS,
     SUBJECT,
+    ByLimits,
     at,
     failed_in,
     judged,
@@ -74,6 +78,36 @@ class TestTime:
         one_missed = how_sure(requirement, kind, [*seconds[:-1], 1.1 * limit])
         assert one_missed[0].startswith(f"9 of 10 {kind} within the limit: 95 % confident that at least 60.5 % of")
         assert not how_sure(requirement, kind, [1.1 * limit] * 10), "no time met, and no spread: nothing is shown"
+
+    def test_the_share_that_is_shown_stands_in_the_verdict(self, requirement, kind, limit):
+        seconds = [0.5 * limit] * 9
+        bounds = [judged(requirement, of_seconds(kind, [*seconds, last * limit])).bound for last in (0.5, 1.1)]
+        assert [(b.trials, b.met, b.share, b.confidence) for b in bounds] == [
+            (10, 10, 0.741, 0.95),
+            (10, 9, 0.605, 0.95),
+        ]
+        assert judged(requirement, of_seconds(kind, [1.1 * limit] * 3)).bound is None
+
+    def test_as_sure_as_was_asked_for_the_verdict_says_so(self, requirement, kind, limit):
+        wanted = StatedLimits(assurance=Assurance(confidence=0.95, share=0.95))
+        enough, few = (of_seconds(kind, [limit / 2] * count) for count in (59, 58))
+        shown = judged(requirement, ByLimits(enough, wanted))
+        assert shown.because.endswith(
+            f" 95 % confident that 95 % of {kind} take at most {format_seconds(limit)}, if {kind} are independent."
+        )
+        for lacks in (ByLimits(few, wanted), enough):
+            assert "confident" not in judged(requirement, lacks).because
+        missed = judged(requirement, ByLimits(of_seconds(kind, [limit / 2] * 58 + [1.1 * limit]), wanted))
+        assert (missed.outcome, "confident" in missed.because) == ("failed", False)
+
+    def test_the_detail_is_about_the_confidence_and_share_that_were_asked_for(self, requirement, kind, limit):
+        seconds = [limit * (0.3 + 0.01 * n) for n in range(44)]
+        wanted = StatedLimits(assurance=Assurance(confidence=0.99, share=0.9))
+        lines = judged(requirement, ByLimits(of_seconds(kind, seconds), wanted)).detail.splitlines()
+        share, estimate = (line for line in lines if line.startswith(HOW_SURE))
+        assert "44 of 44" in share
+        assert "99 % confident that at least 90 % of" in share
+        assert f"99 % confident that 90 % of {kind} take at most" in estimate
 
     def test_of_times_that_are_bounds_or_held_up_by_the_client_it_says_less(self, requirement, kind, limit):
         seconds = [limit * share for share in (0.5, 0.6, 0.7, 0.8, 0.9)]

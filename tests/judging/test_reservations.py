@@ -8,7 +8,7 @@ import pytest
 
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS, Observation
+from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS, POWER_CUTS, Observation
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.grading.reservations import is_projectable, not_tested, relevance
 from pytest_ckpt.grading.scope import scope_of
@@ -96,6 +96,10 @@ def test_what_shows_that_the_power_was_cut_is_told():
     assert (
         told[0] == "That the power was cut rests on the operator's command (--ckpt-power-cut). Of 3 cuts, it was gone."
     )
+    assert not any(sentence.startswith("Power cuts: ") for sentence in told)
+    bound = dataclasses.replace(seen, facts=seen.facts | {POWER_CUTS: "3, none lost: at most 63.2 % lose anything"})
+    told = not_tested(settings, built_in("posix-local"), REQUIREMENTS, [measurement()], [bound], has_files=True)
+    assert told[1] == "Power cuts: 3, none lost: at most 63.2 % lose anything."
 
 
 @pytest.mark.parametrize(("asked", "ends"), [

@@ -80,6 +80,29 @@ def test_a_rehearsal_says_how_it_went(change: Document, ending: str) -> None:
     assert "  The run had 3 saves and loads; acceptance needs 10 of each." in _text(document).splitlines()
 
 
+def _bounded(document: Document, shares: dict[tuple[str, str], float]) -> list[str]:
+    """Return the lines on how sure the verdicts are, of a document in which SAVE and LOAD have these bounds."""
+    for v in document["requirements"]:
+        share = shares.get((v["id"], v["subject"]))
+        v["bound"] = None if share is None else {"trials": 10, "met": 10, "share": share, "confidence": 0.95}
+    return [line for line in _text(document).splitlines() if "how sure" in line]
+
+
+def test_the_closing_lines_say_how_sure_saves_and_loads_are_in_one_line() -> None:
+    document = report(models="llama3-8b,llama3-70b", ranks=64)
+    first, second = dict.fromkeys(v["subject"] for v in document["requirements"] if v["id"] == "SAVE")
+    every = {(kind, name): 0.741 for kind in ("SAVE", "LOAD") for name in (first, second)}
+    said = "  how sure (95 %): at least 74.1 % of saves and 74.1 % of loads meet the limit, if independent"
+    assert _bounded(document, every) == [f"{said}."]
+    apart = _bounded(document, every | {("SAVE", second): 0.605})
+    assert len(apart) == 2
+    assert all(re.search(rf": {name}\.", " ".join(_text(document).split())) for name in (first, second))
+    assert _bounded(document, {("LOAD", first): 0.741}) == [
+        "  how sure (95 %): at least 74.1 % of loads meet the limit, if independent."
+    ]
+    assert not _bounded(document, {})
+
+
 def test_what_was_left_behind_is_named_and_cannot_steer_the_terminal() -> None:
     document = report_pages.document("certified")
     document["left_behind"] = ["/mnt/a\x1b[2Jb\nc"]

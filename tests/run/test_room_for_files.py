@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.checks import FILES_OF_CHECKS
-from pytest_ckpt.run.fitting import check_file_size, check_files
+from pytest_ckpt.run.fitting import check_file_size, check_files, check_space
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.target import capacity_of
@@ -22,6 +22,24 @@ SMALL = (4096, 4096, 1000, 500, 400, 600, 500, 300, 0, 255)
 
 def test_a_file_system_that_answers_with_zeros_has_no_known_space():
     assert capacity_of(os.statvfs_result(ZEROS)) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "free_checkpoints", "helps"),
+    [
+        ({}, 3.5, True),
+        ({"ckpt_confidence": "95/95"}, 3.5, True),
+        ({}, 2.5, False),
+        ({"ckpt_keep_last": "3"}, 3.5, False),
+    ],
+)
+def test_fewer_kept_checkpoints_are_the_first_remedy_for_too_little_space_if_they_fit(said, free_checkpoints, helps):
+    settings = resolve({"ckpt_cluster": "64", "ckpt_model": "llama3-8b", **said}, {})
+    plan = plan_run(settings, None)
+    free = int(free_checkpoints * plan.checkpoints[0].checkpoint_bytes)
+    with pytest.raises(UsageError, match="Too little space on the target") as error:
+        check_space(plan, settings, free)
+    assert ("keep fewer checkpoints with --ckpt-keep-last=2" in error.value.remedy) is helps
 
 
 def test_no_free_files_may_be_a_word_that_is_not_told():

@@ -92,7 +92,7 @@ def test_plain_form_holds_what_scripts_rely_on():
     assert set(plain) == {
         "accelerators", "failures_per_day", "mttf_seconds", "checkpoints_per_failure", "interval_seconds",
         "save_budget", "load_budget", "save_limit_seconds", "load_limit_seconds",
-        "failure_model", "checkpoints_per_day", "failures_per_day_in_slots", "reasons",
+        "failure_model", "checkpoints_per_day", "failures_per_day_in_slots", "reasons", "inputs",
     }  # fmt: skip
     assert plain["accelerators"] == 16_000
     assert plain["failures_per_day"] == pytest.approx(7.759, abs=0.0005)
@@ -102,7 +102,7 @@ def test_plain_form_holds_what_scripts_rely_on():
 
 def test_every_derived_quantity_has_its_reason_with_numbers():
     limits = _limits(16_000)
-    assert {key for key, _ in limits.reasons} == set(limits.to_plain()) - {"failure_model", "reasons"}
+    assert {key for key, _ in limits.reasons} == set(limits.to_plain()) - {"failure_model", "reasons", "inputs"}
     assert limits.reason("failures_per_day") == (
         "Llama 3 405B had 419 unexpected interruptions in 54 days on 16,000 accelerators: 0.000485 failures a day and "
         "accelerator, times 16,000 accelerators = 7.759 a day."

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.sizing.reading import joined, shifted, split, storm
+from pytest_ckpt.sizing.reading import joined, restart_reads, shifted, split, storm
 
 ONE_COPY = layout("llama3-8b", mode="open", processes=6, scale=1e-4)
 
@@ -81,6 +81,31 @@ def test_two_readers_share_each_file():
 
 def test_an_odd_rank_has_no_partner_and_waits():
     assert [len(split(open_layout(5)).of(rank)) for rank in range(5)] == [3, 3, 2, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("model", "mode", "copies", "read", "terabytes"),
+    [
+        ("llama3-405b", "full", 62, 2, 55.2),
+        ("llama3-405b", "subset", 62, 0, 55.2),
+        ("llama3-1t", "full", 31, 2, 87.5),
+        ("llama3-70b", "full", 250, 0, 244.6),
+    ],
+)
+def test_a_restart_reads_the_optimizer_once_with_zero_1_and_whole_copies_with_zero_3(
+    model, mode, copies, read, terabytes
+):
+    of = layout(model, mode=mode, scale=1e-4)
+    found = restart_reads(of, storm(of).copies)
+    assert (found.copies_of(16_000), found.copies) == (copies, read)
+    assert found.bytes_of(copies) / 1e12 == pytest.approx(terabytes, rel=0.001)
+    assert found.bytes_of(1) == of.cluster_bytes
+    assert found.copies_of(8) == 1
+
+
+def test_a_storm_over_all_replicas_reads_what_a_restart_of_them_reads():
+    of = layout("llama3-405b", mode="full")
+    assert restart_reads(of, 2).bytes_of(2) == storm(of).bytes
 
 
 def test_in_a_storm_over_one_copy_all_read_the_files_of_rank_0():

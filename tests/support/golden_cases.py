@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Fault, Integrity
-from tests.support.made_measurement import FULL, LIMITS, at, failed_in, measurement, operation
+from pytest_ckpt.facts.settings import Assurance
+from pytest_ckpt.sizing.limits import StatedLimits
+from tests.support.made_measurement import FULL, LIMITS, ByLimits, at, failed_in, measurement, operation
 from tests.support.made_patterns import (
     FAULT,
     with_data,
@@ -41,6 +43,13 @@ def timed(kind, limit):
         "ten that differ": measurement(
             operations=[operation(of, n, 1 + n / 10) for of in ("save", "load") for n in range(1, 11)],
             operations_planned=10,
+        ),
+        "as sure as was asked for": ByLimits(
+            measurement(
+                operations=[operation(of, n, 1.0) for of in ("save", "load") for n in range(1, 60)],
+                operations_planned=59,
+            ),
+            StatedLimits(assurance=Assurance(confidence=0.95, share=0.95)),
         ),
         "one moved fewer bytes": measurement(
             operations=[operation("save", n, 1.0, size=FULL - (n == 2 and kind == "save")) for n in (1, 2, 3)]

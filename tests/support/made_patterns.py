@@ -26,6 +26,7 @@ from pytest_ckpt.facts.measurement import (
     NearFull,
     NoisyNeighbour,
     Patterns,
+    RestartReads,
     Retention,
     ScaledOperation,
     Scaling,
@@ -91,12 +92,23 @@ FAULT = Fault(kind="misplaced", rank=1, host="n1", checkpoint=1, file="a.pt", te
               detail="the page belongs to rank 2")  # fmt: skip
 
 
-def pattern(*seconds, resident=0.0, ranks=None, size=FULL, **integrity):
+def pattern(*seconds, resident=0.0, ranks=None, size=FULL, restart=None, **integrity):
     seconds = seconds or (1.0, 1.0, 1.0)
     done = [operation("load", n, s, resident=resident, ranks=ranks, size=size) for n, s in enumerate(seconds, 1)]
     known = {"bytes_expected": 3 * size, "bytes_checked": 3 * size, "fault_count": 0, "faults": (), **integrity}
     return LoadPattern(
-        reads="4 ranks read", rank_bytes=(size // 4,) * 4, operations=tuple(done), integrity=Integrity(**known)
+        reads="4 ranks read",
+        rank_bytes=(size // 4,) * 4,
+        operations=tuple(done),
+        integrity=Integrity(**known),
+        restart=restart,
+    )
+
+
+def of_copies(read, *, needed=4, copy_bytes=FULL // 4):
+    """Return what a restart of 16,000 accelerators reads that hold so many copies, of which some were read at once."""
+    return RestartReads(
+        copies=read, accelerators_per_copy=16_000 // needed, first_copy_bytes=FULL, copy_bytes=copy_bytes
     )
 
 

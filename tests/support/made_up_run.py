@@ -669,7 +669,7 @@ def contract_only() -> Document:
             "sufficient_up_to_accelerators")  # fmt: skip
     slim = {name: whole[name] for name in kept}
     slim["run"] = {name: whole["run"][name] for name in ("id", "version", "started", "finished", "command")}
-    later = {"reasons", "failure_model", "failures_per_day_in_slots"}
+    later = {"reasons", "inputs", "failure_model", "failures_per_day_in_slots"}
     slim["cluster"] = {n: v for n, v in whole["cluster"].items() if n not in later}
     subjects = {row["subject"] for row in whole["sufficient_up_to_accelerators"]}
     slim["requirements"] = [v for v in whole["requirements"] if v["subject"] in subjects]

@@ -37,7 +37,7 @@ from pytest_ckpt.conformance.posix.checkpoints import (
     wrong_bytes,
 )
 from pytest_ckpt.conformance.workers import all_said, gather, working
-from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS
+from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS, POWER_CUTS
 from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.support.units import counted, format_percent, format_seconds
 from pytest_ckpt.targets.owner import OWNER
@@ -362,7 +362,7 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
         more = ((trials_for(1 - share), share) for share in _SHARES_OF_LOSSES)
         if would := [f"{needed} cuts would show {format_percent(share)}" for needed, share in more if cuts < needed]:
             bound += f" ({', '.join(would)})"
-        findings.facts["power cuts"] = f"{cuts}, {counted(witness.count, 'acknowledged file')}, none lost: {bound}"
+        findings.facts[POWER_CUTS] = f"{cuts}, {counted(witness.count, 'acknowledged file')}, none lost: {bound}"
     findings.facts |= {EVIDENCE_OF_CUTS: evidence.describe()} | reported.facts()
 
 

@@ -12,7 +12,7 @@ from pytest_ckpt.facts.proofs import Fault, Integrity
 from pytest_ckpt.ranks.engines.factory import ShardsInTurn
 from pytest_ckpt.ranks.process.job import EngineOptions
 from pytest_ckpt.sizing.patterns import LOADS_OF_A_PATTERN
-from pytest_ckpt.sizing.reading import Reading, joined, shifted, split, storm
+from pytest_ckpt.sizing.reading import Reading, joined, restart_reads, shifted, split, storm
 from pytest_ckpt.sizing.record import MAXIMUM_FAULTS
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class LoadPatterns:
                 fault_count=fault_count,
                 faults=tuple(faults),
             ),
+            restart=restart_reads(self.layout, reading.copies) if reading.name == "storm" else None,
         )
         self.do.send(PatternMeasured(subject=self.do.subject, name=reading.name, found=found))
 

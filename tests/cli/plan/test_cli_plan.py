@@ -118,6 +118,21 @@ def test_a_plan_at_reduced_scale_keeps_the_bandwidth_and_the_files(plan_json):
     assert (smoke["operations"], full["operations"]) == (3, 10)
 
 
+def test_a_confidence_plans_operations_and_says_what_they_show_with_the_time_and_bytes_of_the_run(plan, plan_json):
+    words = ("--ckpt-model=llama3-8b", "--ckpt-confidence=95/99")
+    assert [c["operations"] for c in plan_json(*words)["checkpoints"]] == [299]
+    printed = plan(*words)
+    assert (
+        "  sure   if all meet the limit: 95 % confident that 99 % of saves take at most 27.8 s and 99 % of loads "
+        "at most 111 s, if they are independent\n"
+        "         all 299 checkpoints stay until they are loaded; --ckpt-keep-last=2 keeps two and loads them in turn\n"
+    ) in printed
+    assert "in all: 299 saves write 33.6 TB and 299 loads read as much: at most 11.6 h if" in printed
+    kept = plan(*words, "--ckpt-keep-last=2")
+    assert "stay until they are loaded" not in kept
+    assert "  sure   " not in plan("--ckpt-model=llama3-8b")
+
+
 @pytest.mark.parametrize(("profile", "scale", "operations"),
                          [("acceptance", 1, 10), ("nightly", 0.01, 10), ("smoke", 0.001, 3)])  # fmt: skip
 def test_profiles(plan_json, profile, scale, operations):

@@ -1,0 +1,94 @@
+"""Where each input of a limit is from: published, set by the operator, or a default of this program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pytest_ckpt.facts.bounds import Text
+from pytest_ckpt.facts.options import OPTIONS
+from pytest_ckpt.facts.settings import Settings
+
+InputOrigin = Literal["published", "set by the operator", "default of this program"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Publication:
+    """A publication that states a figure."""
+
+    title: str
+    publisher: str
+    year: int
+
+    @property
+    def text(self) -> str:
+        """The citation: publisher, title, year."""
+        return f"{self.publisher}, {self.title}, {self.year}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LimitInput:
+    """One input of the limits: an option, its value as text, its origin, and the publication of a published value."""
+
+    option: Text
+    value: str
+    origin: InputOrigin
+    source: str
+
+    @property
+    def mark(self) -> str:
+        """The origin for people, with the citation of a published value."""
+        return f"{self.origin} ({self.source})" if self.source else self.origin
+
+    @property
+    def sentence(self) -> str:
+        """The input and its origin for people."""
+        return f"{self.option} {self.value}: {self.mark}."
+
+
+_LLAMA_3 = Publication(title="The Llama 3 Herd of Models", publisher="Meta", year=2024)
+_CHECKPOINTING = "article on the checkpointing workload of MLPerf Storage v2.0"
+_ARTICLE = Publication(title=_CHECKPOINTING, publisher="MLCommons", year=2025)
+_GUIDANCE = Publication(title=f"{_CHECKPOINTING}, after guidance of NVIDIA", publisher="MLCommons", year=2025)
+
+DEFAULTS: Mapping[str, Publication | None] = {
+    "--ckpt-cluster": None,
+    "--ckpt-failures": _LLAMA_3,
+    "--ckpt-checkpoints-per-failure": _ARTICLE,
+    "--ckpt-save-budget": _GUIDANCE,
+    "--ckpt-load-budget": None,
+    "--ckpt-target-share": None,
+    "--ckpt-preemption-notice": None,
+    "--ckpt-serving-limit": None,
+    "--ckpt-consolidate-limit": None,
+    "--ckpt-vendor-max-rate": None,
+}
+"""The options that limits follow from, each with the publication of its default; None: the default is our own."""
+
+_NAMES = {option.flag: option.flags[0] for option in OPTIONS}
+
+
+def limit_inputs(settings: Settings) -> tuple[LimitInput, ...]:
+    """Return the inputs of the limits of a run that have a value, in the order of the derivation."""
+    # A default of one of these limits nothing unless the run measures what it is for.
+    idle = {
+        "--ckpt-target-share": not settings.has_tiers,
+        "--ckpt-consolidate-limit": not settings.asks_serving,
+    }
+    values = {origin.option: origin.value for origin in settings.origins}
+    found = []
+    for option, publication in DEFAULTS.items():
+        is_said, value = settings.is_said(option), values.get(option, "")
+        if not value or (idle.get(option) and not is_said):
+            continue
+        is_published = publication is not None and not is_said
+        found.append(
+            LimitInput(
+                option=_NAMES[option],
+                value=value,
+                origin="set by the operator" if is_said else "published" if is_published else "default of this program",
+                source=publication.text if publication and is_published else "",
+            )
+        )
+    return tuple(found)
