@@ -21,7 +21,7 @@ from pytest_ckpt.support.units import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_ckpt.facts.measurement import Operation
+    from pytest_ckpt.facts.measurement import Measurement, Operation
     from pytest_ckpt.judging.given import Operations
 
 HOW_SURE = "how sure: "
@@ -55,7 +55,8 @@ def within(done: Operations, full_limit: float, reason: str) -> Decision:
         f"{kind}s: mean {format_seconds(statistics.fmean(seconds))}, "
         f"median {format_seconds(statistics.median(seconds))}, maximum {format_seconds(max(seconds))}"
         + (f"; rank 0 by itself at most {format_seconds(max(rank0))}" if rank0 else ""),
-        f"{format_rate(slowest.bytes_per_second)} where {format_rate(needed)} are needed",
+        f"{format_rate(slowest.bytes_per_second)}{_rate_of_client(slowest, measurement)} where {format_rate(needed)} "
+        "are needed",
         *origin,
     )
     short = [o for o in operations if o.bytes != measurement.bytes_of(o)]
@@ -133,6 +134,15 @@ def _share(operation: Operation) -> str:
     if _starved(operation) >= _TOLD_STARVED * operation.seconds:
         told += f" For {format_seconds(_starved(operation))} of it a rank waited for a CPU."
     return told
+
+
+def _rate_of_client(operation: Operation, measurement: Measurement) -> str:
+    """Give the rate of one client, a host or on a single host a rank: some storage caps each client."""
+    hosts = len(measurement.hosts)
+    clients, unit = (hosts, "host") if hosts > 1 else (measurement.processes, "rank")
+    if clients < 2:
+        return ""
+    return f" ({format_rate(operation.bytes_per_second / clients)} for each of {counted(clients, unit)})"
 
 
 def _where(operation: Operation) -> str:

@@ -75,3 +75,13 @@ def test_an_array_that_caps_each_client_passes_with_enough_clients(name: str) ->
     assert not is_met(name, bucket, MORE["twice the ranks"])
     assert not is_met(name, bucket, MORE["hosts twice as fast"])
     assert is_met(name, bucket, MORE["twice the hosts"])
+
+
+@pytest.mark.parametrize("name", ["SAVE", "LOAD", "BACKGROUND"])
+def test_the_rate_of_a_client_is_printed(name: str) -> None:
+    """Of hosts, where several take part, else of ranks."""
+    bucket = Bucket(rate=8.0, rate_of_client=0.6)
+    for clients, words in ((FEW, "for each of 8 ranks)"), (MORE["twice the hosts"], "for each of 2 hosts)")):
+        row = row_on(name, clients)
+        (verdict,) = row.verdicts(series_on(bucket, clients, row)).values()
+        assert words in verdict.detail

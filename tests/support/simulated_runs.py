@@ -25,7 +25,7 @@ from pytest_ckpt.facts.measurement import (
 )
 from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
 from pytest_ckpt.facts.strategy_results import Chains, NodeLoss, StepBatch, StepsOfSave, TierRestore, Tiers, Training
-from pytest_ckpt.facts.verdict import Outcome
+from pytest_ckpt.facts.verdict import Outcome, Verdict
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.reasons import is_own_limit
 from pytest_ckpt.judging.verdicts import decide, severity_of
@@ -89,12 +89,14 @@ class Row:
         """How many operations decide."""
         return self.deciding or sum(self.operations)
 
+    def verdicts(self, series: Sequence[Series]) -> dict[str, Verdict]:
+        """Return the verdict of each requirement, as the judges decide."""
+        measurement, limits = self.measured(series), plan().limits
+        return {name: decide(REQUIREMENTS[name], measurement, limits, GATES) for name in self.requirements}
+
     def outcomes(self, series: Sequence[Series]) -> dict[str, Outcome]:
-        """Return the outcome of each requirement, as the judges decide."""
-        measurement = self.measured(series)
-        return {
-            name: decide(REQUIREMENTS[name], measurement, plan().limits, GATES).outcome for name in self.requirements
-        }
+        """Return the outcome of each requirement."""
+        return {name: verdict.outcome for name, verdict in self.verdicts(series).items()}
 
 
 @functools.cache
