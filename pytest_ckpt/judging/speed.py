@@ -7,6 +7,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.analysis.acceptance import CONFIDENCE, SHARE, least_share, tolerance
+from pytest_ckpt.facts.measurement import clients_of_run
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.support.units import (
     compared,
@@ -137,12 +138,11 @@ def _share(operation: Operation) -> str:
 
 
 def _rate_of_client(operation: Operation, measurement: Measurement) -> str:
-    """Give the rate of one client, a host or on a single host a rank: some storage caps each client."""
-    hosts = len(measurement.hosts)
-    clients, unit = (hosts, "host") if hosts > 1 else (measurement.processes, "rank")
+    """Give the rate of one client: some storage caps each of them."""
+    clients, unit = clients_of_run(len(measurement.hosts), measurement.processes)
     if clients < 2:
         return ""
-    return f" ({format_rate(operation.bytes_per_second / clients)} for each of {counted(clients, unit)})"
+    return f" ({format_rate(operation.bytes_per_second / clients)} for each of {counted(clients, unit[:-1])})"
 
 
 def _where(operation: Operation) -> str:
