@@ -204,6 +204,11 @@ ClientUnit = Literal["hosts", "ranks"]
 """What counts as a client: a host where several took part, else a rank."""
 
 
+def clients_of_run(hosts: int, ranks: int) -> tuple[int, ClientUnit]:
+    """Return the count of clients and their unit; ``hosts`` are those that took part."""
+    return (hosts, "hosts") if hosts > 1 else (ranks, "ranks")
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScaledOperation:
     """A save or a load by some of the clients: until the slowest of their ranks was done, a save committed."""

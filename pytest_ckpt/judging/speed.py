@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.analysis.acceptance import CONFIDENCE, SHARE, shown_share, tolerance, trials_for
+from pytest_ckpt.facts.measurement import clients_of_run
 from pytest_ckpt.facts.settings import Assurance
 from pytest_ckpt.facts.verdict import AcceptanceBound
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
@@ -24,7 +25,7 @@ from pytest_ckpt.support.units import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_ckpt.facts.measurement import Operation
+    from pytest_ckpt.facts.measurement import Measurement, Operation
     from pytest_ckpt.judging.given import Operations
 
 HOW_SURE = "how sure: "
@@ -61,7 +62,8 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
         f"{kind}s: mean {format_seconds(statistics.fmean(seconds))}, "
         f"median {format_seconds(statistics.median(seconds))}, maximum {format_seconds(max(seconds))}"
         + (f"; rank 0 by itself at most {format_seconds(max(rank0))}" if rank0 else ""),
-        f"{format_rate(slowest.bytes_per_second)} where {format_rate(needed)} are needed",
+        f"{format_rate(slowest.bytes_per_second)}{_rate_of_client(slowest, measurement)} where {format_rate(needed)} "
+        "are needed",
         *origin,
     )
     short = [o for o in operations if o.bytes != measurement.bytes_of(o)]
@@ -160,6 +162,14 @@ def _share(operation: Operation) -> str:
     if _starved(operation) >= _TOLD_STARVED * operation.seconds:
         told += f" For {format_seconds(_starved(operation))} of it a rank waited for a CPU."
     return told
+
+
+def _rate_of_client(operation: Operation, measurement: Measurement) -> str:
+    """Give the rate of one client: some storage caps each of them."""
+    clients, unit = clients_of_run(len(measurement.hosts), measurement.processes)
+    if clients < 2:
+        return ""
+    return f" ({format_rate(operation.bytes_per_second / clients)} for each of {counted(clients, unit[:-1])})"
 
 
 def _where(operation: Operation) -> str:

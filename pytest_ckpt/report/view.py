@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from pytest_ckpt.facts.measurement import clients_of_run
 from pytest_ckpt.grading.grading import EXIT_INCOMPLETE
 from pytest_ckpt.judging.clients import GATES_DEMAND
 from pytest_ckpt.judging.speed import HOW_SURE
@@ -107,6 +108,13 @@ class Subject:
     def kinds(self) -> tuple[Kind, Kind]:
         """Saves, then loads."""
         return self.save, self.load
+
+    @property
+    def clients(self) -> tuple[int, str]:
+        """How many clients took part, and what counts as one; 0 when nothing was measured."""
+        ran = self.measurement or {}
+        count, unit = clients_of_run(len(ran.get("hosts") or ()), ran.get("processes") or 0)
+        return count, unit[:-1]
 
     @property
     def not_run(self) -> str:

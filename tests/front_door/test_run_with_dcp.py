@@ -16,7 +16,7 @@ from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.verification import verify_directory
 from tests.support.bare_dcp import load_bare, whole_tensors
 from tests.support.front_door import REQUIRED, SUBJECT, TINY, FrontDoor, Run, opened_door
-from tests.support.hidden_hosts import AS_HOST
+from tests.support.hidden_hosts import launcher_of_namespaces
 from tests.support.machine import need_fuse, patience
 from tests.support.matrix_of_speed import OF_CANARIES
 from tests.support.targets.memory import memory_server
@@ -44,19 +44,6 @@ for path in directory.parent.glob("*/*"):
 
 
 # Starts each rank under the name of a host of its own.
-LAUNCHER = """
-import os, sys
-
-if sys.argv[1] == "--version":
-    print("hosts that are namespaces 1")
-    sys.exit()
-_, nodes, processes, *command = sys.argv[1:]
-os.environ |= {{"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}}
-mpiexec = os.path.join(os.path.dirname(sys.executable), "mpiexec")
-local = ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "self,sm"]
-rank = [sys.executable, {as_host!r}, nodes, processes, *command]
-os.execv(mpiexec, [mpiexec, "-n", processes, *local, *rank])
-"""
 
 
 @pytest.fixture(scope="module")
@@ -262,10 +249,7 @@ def test_ranks_on_several_hosts_find_each_other_and_load_what_they_saved(
 ) -> None:
     """No host can load what another one saved, so where the kernel shows no cache, timed reads are needed for COLD."""
     need_fuse()
-    program, as_host = door.home / "start.py", door.home / "as_host.py"
-    as_host.write_text(AS_HOST)
-    program.write_text(LAUNCHER.format(as_host=str(as_host)))
-    launcher = f"{shlex.quote(sys.executable)} {program} start {{nodes}} {{processes}}"
+    launcher = launcher_of_namespaces(door.home)
     with misbehaving(make_home("blind"), direct_io=True) as target:
         words = ("--ckpt-hosts=left:1,right:1", f"--ckpt-launcher={launcher}")
         run = door.run(*TINY, DCP, *words, target=target.path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -46,8 +47,32 @@ socket.send_fds(there, [len(asked).to_bytes(4, "big")], [0, 1, 2])
 there.sendall(asked)
 sys.exit(int(there.makefile().readline() or 1))
 """
+_LAUNCHER = """
+import os, sys
+
+if sys.argv[1] == "--version":
+    print("hosts that are namespaces 1")
+    sys.exit()
+_, nodes, processes, *command = sys.argv[1:]
+os.environ |= {{"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}}
+mpiexec = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+local = ["--map-by", ":OVERSUBSCRIBE", "--bind-to", "none", "--mca", "pml", "ob1", "--mca", "btl", "self,sm"]
+rank = [sys.executable, {as_host!r}, nodes, processes, *command]
+os.execv(mpiexec, [mpiexec, "-n", processes, *local, *rank])
+"""
 HIDDEN = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 """Before the command of a controller."""
+
+
+def launcher_of_namespaces(home: Path) -> str:
+    """Return a value of --ckpt-launcher that starts ranks under the names of several hosts on this one.
+
+    Its programs are written into ``home``.
+    """
+    program, as_host = home / "start.py", home / "as_host.py"
+    as_host.write_text(AS_HOST)
+    program.write_text(_LAUNCHER.format(as_host=str(as_host)))
+    return f"{shlex.quote(sys.executable)} {program} start {{nodes}} {{processes}}"
 
 
 class Hosts:

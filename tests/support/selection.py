@@ -129,6 +129,7 @@ MATRICES = {
     f"{_FRONT_DOOR}run_with_maintenance.py::test_a_clone_that_is_wrong_fails": 3,
     f"{_FRONT_DOOR}run_with_maintenance.py::test_what_is_no_snapshot_is_not_judged_as_one": 3,
     f"{_FRONT_DOOR}run_with_replay.py::test_what_is_not_what_was_saved_turns_the_verdict": 3,
+    f"{_FRONT_DOOR}run_with_more_clients.py::test_the_rate_of_the_array_decides_and_not_its_clients": 3,
     f"{_FRONT_DOOR}run_with_safetensors.py::test_a_damaged_file_is_a_fault_and_a_missing_one_an_error": 4,
     f"{_FRONT_DOOR}run_with_safetensors.py::test_an_error_of_the_storage_is_named_with_its_rank_and_file": 3,
     "tests/plugin/test_hooks_misuse.py::test_it_is_refused_with_the_plugin_named": 5,

@@ -1,0 +1,185 @@
+"""How often is a verdict wrong? ``python benchmarks/acceptance_study.py [--arrays N] [--raw FILE] [--pictures DIR]``.
+
+Simulated arrays whose truth is known make the measurements of a planned run, and the judges of pytest-ckpt decide. For
+each requirement with a limit of time, each kind of array and each margin, the study counts the arrays that pass. The
+buyer's risk is the share of bad arrays that pass, the vendor's risk the share of good arrays that fail. No storage is
+used. The seed fixes every number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.support.acceptance_charts import curves_picture, file_of
+from tests.support.simulated_arrays import GOOD_LATE_SHARE, Drawn, Truth
+from tests.support.simulated_runs import OPTIONS, Row, Timed, planned_by, rows
+
+ARRAYS, SEED = 1000, 1
+PROCESSES = 2
+TRIALS = (1, 3, 10, 59, 60, 100, 299, 1000)
+SHARES = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """One margin: what the arrays deserve, and how many of them pass. ``late_share``: None if it defines no truth."""
+
+    margin: float
+    late_share: float | None
+    is_good: bool
+    passed: int
+    failed: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curve:
+    """The points of one requirement and one kind of array. ``operations`` are those of the run that decide."""
+
+    row: str
+    truth: str
+    operations: int
+    is_independent: bool
+    points: tuple[Point, ...]
+
+
+def miss_probability(share: float, trials: int) -> float:
+    """Return the probability that no trial of ``trials`` shows a fault that a ``share`` of all trials has."""
+    return (1 - share) ** trials
+
+
+def curve(row: Row, truth: Truth, arrays: int, seed: int) -> Curve:
+    """Judge ``arrays`` arrays at each margin."""
+    return Curve(
+        row=row.name,
+        truth=truth.name,
+        operations=row.trials,
+        is_independent=truth.is_independent,
+        points=tuple(_point(row, truth, margin, arrays, seed) for margin in truth.margins),
+    )
+
+
+def _point(row: Row, truth: Truth, margin: float, arrays: int, seed: int) -> Point:
+    # Of its own: a point stays the same if others are added.
+    text = f"{seed} {row.name} {truth.name} {margin}"
+    chance = np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]))
+    drawn = truth.draw(chance, margin, arrays, row.operations)
+    ranks = planned_by("sync").layout.processes
+    passed = sum(
+        set(row.outcomes(series).values()) == {"met"} for series in _series_of(row, margin, drawn, arrays, ranks)
+    )
+    return Point(
+        margin=margin,
+        late_share=truth.late_share(margin),
+        is_good=truth.is_good(margin),
+        passed=passed,
+        failed=arrays - passed,
+    )
+
+
+def _series_of(row: Row, margin: float, drawn: Sequence[Drawn], arrays: int, ranks: int) -> Iterator[list[list[Timed]]]:
+    """Give the operations of each array in seconds. One rank is the slowest, another one in each operation."""
+    scaled = [
+        ((limit / (1 + margin) * one.slowest).tolist(), (limit / (1 + margin) * one.others).tolist())
+        for limit, one in zip(row.limits, drawn, strict=True)
+    ]
+    for array in range(arrays):
+        yield [
+            [
+                Timed(seconds=slow, ranks=tuple(slow if r == i % ranks else other for r in range(ranks)))
+                for i, (slow, other) in enumerate(zip(slowest[array], others[array], strict=True))
+            ]
+            for slowest, others in scaled
+        ]
+
+
+def _curve_of(names: tuple[str, str, int, int]) -> Curve:
+    """The work of one process: rows contain functions, so their names cross."""
+    row_name, truth_name, arrays, seed = names
+    row = next(each for each in rows() if each.name == row_name)
+    return curve(row, next(each for each in row.truths if each.name == truth_name), arrays, seed)
+
+
+def study(arrays: int, seed: int, processes: int = PROCESSES, only: Sequence[str] = ()) -> list[Curve]:
+    """Return every curve, or those of the rows ``only``."""
+    tasks = [
+        (row.name, truth.name, arrays, seed) for row in rows() if not only or row.name in only for truth in row.truths
+    ]
+    if processes == 1:
+        return [_curve_of(task) for task in tasks]
+    with ProcessPoolExecutor(processes) as pool:
+        return list(pool.map(_curve_of, tasks))
+
+
+def document_of(curves: Sequence[Curve], arrays: int, seed: int, seconds: float) -> dict[str, Any]:
+    """Return the study as the page and ``--raw`` have it."""
+    return {
+        "arrays": arrays,
+        "seed": seed,
+        "seconds": round(seconds),
+        "processes": PROCESSES,
+        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "date": datetime.now(UTC).date().isoformat(),
+        "options": OPTIONS,
+        "good_late_share": GOOD_LATE_SHARE,
+        "curves": [asdict(each) for each in curves],
+    }
+
+
+def lines_of(document: dict[str, Any]) -> Iterator[str]:
+    """Give the study as text: one table a row and kind of array."""
+    yield (
+        f"{document['arrays']} arrays a point, seed {document['seed']}. Good: at most {GOOD_LATE_SHARE:.0%} of "
+        "operations in service exceed the limit."
+    )
+    for each in document["curves"]:
+        yield f"\n{each['row']}, {each['truth']} ({each['operations']} operations)"
+        yield "  margin     late  truth  passed  wrong"
+        for point in each["points"]:
+            late = "-" if point["late_share"] is None else f"{point['late_share']:.1%}"
+            of = point["passed"] + point["failed"]
+            wrong = point["failed"] if point["is_good"] else point["passed"]
+            risk = "vendor" if point["is_good"] else "buyer"
+            yield (
+                f"  {point['margin']:+6.0%}  {late:>7}  {'good' if point['is_good'] else 'bad':<5}  "
+                f"{point['passed'] / of:6.1%}  {wrong / of:6.1%} {risk}'s risk"
+            )
+    yield "\nBehaviour: probability that a fault is missed which a share p of all trials has, (1 - p)^n"
+    yield "  n of a run " + "".join(f"{share:>9.1%}" for share in SHARES)
+    for trials in TRIALS:
+        yield f"  {trials:>10} " + "".join(f"{miss_probability(share, trials):>9.1%}" for share in SHARES)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arrays", type=int, default=ARRAYS, help="arrays for each point of a curve (%(default)s)")
+    parser.add_argument("--seed", type=int, default=SEED, help="seed of all numbers (%(default)s)")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help="processes (%(default)s)")
+    parser.add_argument("--row", action="append", default=[], help="only this row; may be repeated")
+    parser.add_argument("--raw", metavar="FILE", help="write the study as JSON")
+    parser.add_argument("--pictures", metavar="DIR", help="write one SVG a row into this directory")
+    asked = parser.parse_args()
+    start = time.monotonic()
+    curves = study(asked.arrays, asked.seed, asked.processes, asked.row)
+    document = document_of(curves, asked.arrays, asked.seed, time.monotonic() - start)
+    print("\n".join(lines_of(document)))
+    if asked.raw:
+        Path(asked.raw).write_text(json.dumps(document, indent=1) + "\n")
+    if asked.pictures:
+        for row in dict.fromkeys(each["row"] for each in document["curves"]):
+            (Path(asked.pictures) / file_of(row)).write_text(curves_picture(document, row))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,215 @@
+"""Arrays with a known truth, as distributions of the time of an operation. Pure, seeded.
+
+A time is a multiple of the array's usual time. The margin of an array is limit / usual time - 1: an array with a margin
+of 20 % is 1.2 times as fast as its limit requires. In service, an array is good if at most one operation in a hundred
+exceeds the limit.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Times = NDArray[np.float64]
+Generator = np.random.Generator
+
+GOOD_LATE_SHARE = 0.01
+"""The largest share of operations in service that exceed the limit on a good array."""
+
+# Standard deviations of the logarithm of a time.
+_NOISE, _TAIL = 0.04, 0.35
+_DRIFT, _DRIFT_OPERATIONS = 0.3, 25
+_CACHE_SPEEDUP, _LARGEST_CACHE = 4.0, 14
+_UNFAIR = 0.5
+_SLOW_SHARE, _SLOW_SERVER = 0.1, 1.5
+# The mean range of five values of a normal distribution, in standard deviations.
+_RANGE_OF_FIVE = 2.326
+_STEADY_NOISE = 0.02
+
+_NORMAL = statistics.NormalDist()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawn:
+    """Operations of arrays: one row an array, in multiples of the usual time. ``others``: the ranks but the slowest."""
+
+    slowest: Times
+    others: Times
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Truth:
+    """One kind of array.
+
+    ``draw`` takes a source of random numbers, the margin, a count of arrays and the counts of operations of each
+    series of a run; the series of one array share its state. ``late`` returns the share of operations in service that
+    exceed the limit at a margin; None if the truth is not a share of late operations.
+    """
+
+    name: str
+    sentence: str
+    margins: tuple[float, ...]
+    draw: Callable[[Generator, float, int, Sequence[int]], list[Drawn]]
+    late: Callable[[float], float] | None
+    # Whether operations of one array are independent: then a run of n accepts with the probability (1 - late) ** n.
+    is_independent: bool = False
+
+    def late_share(self, margin: float) -> float | None:
+        """The share of operations in service that exceed the limit; None if the truth is not such a share."""
+        return None if self.late is None else self.late(1 + margin)
+
+    def is_good(self, margin: float) -> bool:
+        """Whether the array deserves to pass."""
+        late = self.late_share(margin)
+        return margin >= 0 if late is None else late <= GOOD_LATE_SHARE
+
+
+def _exceeds(ratio: float, sigma: float = _NOISE) -> float:
+    """Return the probability that a log-normal time with median 1 exceeds ``ratio``."""
+    return 1 - _NORMAL.cdf(math.log(ratio) / sigma)
+
+
+def _noise(chance: Generator, arrays: int, count: int, sigma: float = _NOISE) -> Times:
+    return np.exp(chance.normal(0.0, sigma, (arrays, count)))
+
+
+def _even(times: Times) -> Drawn:
+    return Drawn(slowest=times, others=times * 0.95)
+
+
+def _rate(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
+    return [_even(_noise(chance, arrays, n)) for n in series]
+
+
+def _tail(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
+    return [_even(_noise(chance, arrays, n, _TAIL)) for n in series]
+
+
+def _drift(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
+    """Each operation of the run makes the array older, whatever its kind."""
+    found, done = [], 0
+    for n in series:
+        age = np.arange(done + 1, done + n + 1)
+        done += n
+        found.append(_even(_noise(chance, arrays, n) * (1 + _DRIFT * -np.expm1(-age / _DRIFT_OPERATIONS))))
+    return found
+
+
+def _cache(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
+    cached = chance.integers(0, _LARGEST_CACHE, arrays, endpoint=True)[:, np.newaxis]
+    return [
+        _even(_noise(chance, arrays, n) * np.where(np.arange(n)[np.newaxis, :] < cached, 1 / _CACHE_SPEEDUP, 1.0))
+        for n in series
+    ]
+
+
+def _unfair(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
+    found = []
+    for n in series:
+        fair = _noise(chance, arrays, n)
+        found.append(Drawn(slowest=fair * (1 + chance.uniform(0, _UNFAIR, fair.shape)), others=fair))
+    return found
+
+
+def _unfair_late(ratio: float) -> float:
+    """Average over a grid of the slowest rank's disadvantage."""
+    steps = 500
+    return math.fsum(_exceeds(ratio / (1 + _UNFAIR * (i + 0.5) / steps)) for i in range(steps)) / steps
+
+
+def _straggling(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
+    slow = np.where(chance.random(arrays) < _SLOW_SHARE, _SLOW_SERVER, 1.0)[:, np.newaxis]
+    found = []
+    for n in series:
+        fair = _noise(chance, arrays, n)
+        found.append(Drawn(slowest=fair * slow, others=fair * 0.95))
+    return found
+
+
+def _spread(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
+    sigma = 0.2 / _RANGE_OF_FIVE / (1 + margin)
+    return [_even(_noise(chance, arrays, n, sigma)) for n in series]
+
+
+def _slope(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
+    each = 0.1 / 4 / (1 + margin)
+    return [_even(_noise(chance, arrays, n, _STEADY_NOISE) * np.exp(each * np.arange(n))) for n in series]
+
+
+_NEAR = (-0.3, -0.2, -0.15, -0.1, -0.05, 0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
+_FAR = (-0.3, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.9)
+
+TRUTHS: tuple[Truth, ...] = (
+    Truth(
+        name="rate",
+        sentence="A steady array: the time of an operation is log-normal with sigma 0.04.",
+        margins=_NEAR,
+        draw=_rate,
+        late=_exceeds,
+        is_independent=True,
+    ),
+    Truth(
+        name="tail",
+        sentence="A heavy tail: the time of an operation is log-normal with sigma 0.35. One operation in 100 takes "
+        "2.3 times the median.",
+        margins=(-0.3, 0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0),
+        draw=_tail,
+        late=lambda ratio: _exceeds(ratio, _TAIL),
+        is_independent=True,
+    ),
+    Truth(
+        name="drift",
+        sentence="An array that becomes slower with use: by 1.2 % with the first operation, by 30 % in the end.",
+        margins=_FAR,
+        draw=_drift,
+        late=lambda ratio: _exceeds(ratio / (1 + _DRIFT)),
+    ),
+    Truth(
+        name="cache",
+        sentence="A cache in the array that serves 0 to 14 operations, all counts equally likely, four times as fast. "
+        "In service, other jobs fill the cache.",
+        margins=_NEAR,
+        draw=_cache,
+        late=_exceeds,
+    ),
+    Truth(
+        name="unfair",
+        sentence="Unfair service: in each operation one rank takes up to 1.5 times as long as the others.",
+        margins=_FAR,
+        draw=_unfair,
+        late=_unfair_late,
+        is_independent=True,
+    ),
+    Truth(
+        name="straggling server",
+        sentence="One server takes 1.5 times as long for 10 % of the time. Each slow period is longer than a run.",
+        margins=_FAR,
+        draw=_straggling,
+        late=lambda ratio: (1 - _SLOW_SHARE) * _exceeds(ratio) + _SLOW_SHARE * _exceeds(ratio / _SLOW_SERVER),
+    ),
+)
+"""Arrays for requirements with a limit of time."""
+
+TRUTHS_OF_STEADINESS: tuple[Truth, ...] = (
+    Truth(
+        name="spread",
+        sentence="Times vary: at margin 0 the mean range of five saves is 20 % of the mean, the limit of SNIA.",
+        margins=(-0.8, -0.7, -0.6, -0.5, -0.4, -0.3, -0.2, -0.1, 0.0, 0.2, 0.5, 1.0),
+        draw=_spread,
+        late=None,
+    ),
+    Truth(
+        name="trend",
+        sentence="Each save is slower than the previous one: at margin 0 by 2.5 %, which is 10 % over five saves, the "
+        "limit of SNIA.",
+        margins=(-0.8, -0.7, -0.6, -0.5, -0.4, -0.3, -0.2, -0.1, 0.0, 0.2, 0.5, 1.0),
+        draw=_slope,
+        late=None,
+    ),
+)
+"""Arrays for the requirement that saves reach a steady state."""
