@@ -38,7 +38,7 @@ _POLL_SECONDS = 0.001
 
 
 class DirectorySyncs:
-    """What one rank's draft, or one commit, does to make the names in directories durable.
+    """What a draft, one rank for its host, or a commit does to make the names in directories durable.
 
     A directory is owed from the moment at which a name in it is made or changed. So a call that is left out, or raises,
     shows as one that was owed and did not return.
@@ -269,7 +269,6 @@ class PosixDraft:
         self._directories = DirectorySyncs()
         with phases.phase("open", directory.name):
             make_directory(directory)
-        self._directories.owe()
 
     def create(self, name: str, size: int | None) -> Sink:
         """Begin a file."""
@@ -295,18 +294,24 @@ class PosixDraft:
                 size = sync(self._directory / name)
             self._finished.append(Entry(name=name, bytes=size))
 
-    def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Fsync the directory."""
-        if not self._directories.returned:
-            with self._phases.phase("directory", self._directory.name):
-                self._directories.sync(self._directory)
+    def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Return what was fsynced."""
         proof = DurabilityProof(
             files_attempted=len(self._names),
             files_returned=len(self._finished),
             directories_attempted=self._directories.attempted,
             directories_returned=self._directories.returned,
+            names_pending=not self._directories.attempted,
         )
         return tuple(self._finished), proof
+
+    def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Fsync the directory."""
+        if not self._directories.attempted:
+            self._directories.owe()
+            with self._phases.phase("directory", self._directory.name):
+                self._directories.sync(self._directory)
+        return self.written()
 
     def commit(self, entries: Sequence[Entry]) -> CommitProof:
         """Rename the directory."""

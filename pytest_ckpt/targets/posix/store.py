@@ -1,9 +1,10 @@
 """The area of a run on a mounted file system, attached: on the target, or in a local tier.
 
 A subject has a directory, a checkpoint a directory in it, which has another name until rank 0 renames it: that commits.
-Every file is made durable before that, by its fsync, and every rank makes the directory's names durable; after the
-rename rank 0 makes the subject's directory durable. A directory's name follows from the checkpoint's number and the
-attempt: no name is used twice. A local tier is a directory on each host, under one path, that no other host sees.
+Every file is made durable before that, by its fsync. When all ranks of a host have fsynced their files, one of them
+fsyncs the directory, which makes their names durable. After the rename rank 0 makes the subject's directory durable. A
+directory's name follows from the checkpoint's number and the attempt: no name is used twice. A local tier is a
+directory on each host, under one path, that no other host sees.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from pytest_ckpt.facts.client_proofs import FsyncCounts
-from pytest_ckpt.facts.proofs import CommitProof, Entry
+from pytest_ckpt.facts.proofs import CommitProof, Entry, NamesProof
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.sizing.near_full import Volume
@@ -178,6 +179,14 @@ class PosixStore:
             return self.commit(ref, entries, phases)
 
         return PosixDraft(self._partial(ref), self._way, phases, publish)
+
+    def sync_names(self, ref: CheckpointRef, phases: Phases) -> NamesProof:
+        """Fsync the checkpoint's directory."""
+        directory, directories = self._partial(ref), DirectorySyncs()
+        directories.owe()
+        with phases.phase("directory", directory.name):
+            directories.sync(directory)
+        return NamesProof(directories_attempted=directories.attempted, directories_returned=directories.returned)
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
         """Rename the checkpoint's directory and make its name durable; which files are in it is not asked."""
