@@ -10,6 +10,9 @@ from pytest_ckpt.facts.failure import BlockedCall
 EVIDENCE_OF_CUTS = "evidence of the power cuts"
 """The fact of an observation that says what shows that the power was cut."""
 
+SECOND_MOUNT = "mount of the second client"
+"""The fact of an observation that gives the kind and the options of the mount that the second client looked through."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Anomaly:

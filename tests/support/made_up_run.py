@@ -102,7 +102,9 @@ def make_run(
     chosen = {"performance", *settings.suites} if settings.suites == ("auto",) else set(settings.suites)
     asked = [r for r in asked_requirements(settings, gates, catalogue) if r.is_measured and r.suite in chosen]
     findings = [decide(r, m, plan.limits, gates) for m in measurements for r in asked]
-    findings += [decide_observed(catalogue[o.requirement], o, gates, MADE_UP.kind) for o in observations]
+    findings += [
+        decide_observed(catalogue[o.requirement], o, gates, MADE_UP.kind, plan.files_of_host) for o in observations
+    ]
     judgement = judge_run(plan, settings, gates, findings, measurements, waivers, started, catalogue)
     document = make_document(
         run={

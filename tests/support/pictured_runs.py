@@ -150,7 +150,7 @@ def run(
     ]
     judged = [r for r in asked if r.is_measured and r.is_asked(settings)]
     findings = [decide(r, m, plan.limits, gates) for m in measurements for r in judged]
-    findings += [decide_observed(REQUIREMENTS[o.requirement], o, gates) for o in observations]
+    findings += [decide_observed(REQUIREMENTS[o.requirement], o, gates, "", plan.files_of_host) for o in observations]
     judgement = judge_run(plan, settings, gates, findings, measurements, waivers, started, catalogue)
     hosts = sorted({h for m in measurements for h in m.hosts})
     return make_document(
