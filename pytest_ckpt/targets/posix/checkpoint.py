@@ -16,6 +16,7 @@ from pytest_ckpt.facts.pattern import Step
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.sizing.files import ReplayedFile
 from pytest_ckpt.targets.posix.direct_io import BLOCK_BYTES, NOT_OFFERED, DirectFile, DirectSupport
+from pytest_ckpt.targets.posix.names import MARKER
 from pytest_ckpt.targets.protocol import Buffer, Phases, Sink
 
 # Large enough to cost nothing, small enough that a slow target is seen to make progress.
@@ -382,10 +383,11 @@ class PosixCommitted:
         self._directory, self._way, self._phases = directory, way, phases
 
     def entries(self) -> Sequence[Entry]:
-        """Return all files of it."""
+        """Return all files of it, without what commits it."""
         with os.scandir(self._directory) as found:
+            files = [e for e in found if e.name != MARKER]
             return sorted(
-                (Entry(name=e.name, bytes=e.stat(follow_symlinks=False).st_size) for e in found), key=lambda e: e.name
+                (Entry(name=e.name, bytes=e.stat(follow_symlinks=False).st_size) for e in files), key=lambda e: e.name
             )
 
     def source(self, name: str, *, fresh: bool = False) -> SourceAtOffsets:
