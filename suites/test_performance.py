@@ -224,8 +224,10 @@ def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
 def test_saves_are_made_durable(durability: Durability, measurement: Measurement) -> Decision:
     """A save ends when fsync has returned for every file and directory and the checkpoint is committed.
 
-    Data in a client's memory is not a checkpoint. Each rank calls fsync on its files and on the directory; then one
-    rank renames the directory to its final name and calls fsync on the parent directory. The clock includes all of it.
+    Data in a client's memory is not a checkpoint. Each rank calls fsync on its files. Then one rank of each
+    host calls fsync on the directory, and one rank renames the directory to its final name and calls fsync on the
+    parent directory. If the target refuses to rename a directory, a marker file in the directory commits the
+    checkpoint. The clock includes all of it.
     Before and after the saves each rank fsyncs a file of its own, and the kernel must count nothing that is left to
     write back. If the file system shows no such count, the certificate says that the effect of fsync was not
     observable.

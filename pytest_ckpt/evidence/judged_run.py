@@ -240,7 +240,7 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
         verdict = decide(requirement, measurement, facts.plan.limits, gates)
         return with_others(verdict, requirement, facts.others.get(subject, ()), facts.plan.limits, gates)
     if observation := facts.observations.get((found.id, subject)):
-        return decide_observed(requirement, observation, gates, facts.kind)
+        return decide_observed(requirement, observation, gates, facts.kind, facts.plan.files_of_host)
     if found.outcome == "not run":
         return dataclasses.replace(found, severity=severity_of(requirement, subject, gates))
     # What a report says alone is no fact.

@@ -24,6 +24,9 @@ from pytest_ckpt.facts.file_rules import (
 
 Commits = Literal["store", "engine"]
 
+NOT_DIRECT = "not direct"
+"""Begins the fact ``direct`` of an engine if more than a small share of its bytes passed a client's page cache."""
+
 
 class MemoryRule(NamedTuple):
     """What a rank needs: ``process_bytes`` whatever the model, ``state_share`` of the bytes of tensors that it saves.

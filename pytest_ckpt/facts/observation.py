@@ -13,6 +13,9 @@ EVIDENCE_OF_CUTS = "evidence of the power cuts"
 POWER_CUTS = "power cuts"
 """The fact that says how many power cuts lost nothing, and what that shows of all others."""
 
+SECOND_MOUNT = "mount of the second client"
+"""The fact of an observation that gives the kind and the options of the mount that the second client looked through."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Anomaly:

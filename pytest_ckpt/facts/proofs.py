@@ -173,6 +173,8 @@ class DurabilityProof:
     ``observed`` says by whom: the store that made them, calls that were counted, a library that declares them, nobody.
     ``attempted`` counts what must become durable, from when it is begun; ``returned`` what a call that makes it durable
     returned for without error. ``acknowledged`` says in words what an object store told of what it holds.
+    ``names_pending``: the files are durable and their names are not yet: one rank of each host fsyncs the directory for
+    all ranks of the host.
     """
 
     files_attempted: int
@@ -181,6 +183,15 @@ class DurabilityProof:
     directories_returned: int
     observed: Observer = "store"
     acknowledged: tuple[str, ...] = ()
+    names_pending: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NamesProof:
+    """Directories whose names one rank made durable for its host, counted before the calls and as they returned."""
+
+    directories_attempted: int
+    directories_returned: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,6 +209,7 @@ class SaveTiming:
 
     ``returned_seconds``: the job may go on; ``staged_seconds``: it may change its state; ``stored_seconds``: the bytes
     of this rank are durable; ``committed_seconds``: the checkpoint is (on the rank that commits).
+    ``names_seconds`` this rank took for the fsync of the directory, for all ranks of its host; 0 on other ranks.
     ``waited_for_previous`` are the seconds that it waited for the save before. A save that blocks returns last, when
     all others are reached.
     """
@@ -206,6 +218,7 @@ class SaveTiming:
     staged_seconds: float | None = None
     stored_seconds: float | None = None
     committed_seconds: float | None = None
+    names_seconds: float = 0.0
     waited_for_previous: float = 0.0
     staged_bytes: int = 0
     stored_bytes: int = 0

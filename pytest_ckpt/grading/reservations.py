@@ -88,7 +88,12 @@ def not_tested(
         return []
     suites = chosen_suites(settings, gates, catalogue)
     durability = _of_durability(settings, measured, has_files=has_files)
-    return [*durability, *_of_power_cuts(observations), *_not_given(settings, suites, has_files=has_files)]
+    return [
+        *durability,
+        *_of_commits(measured, has_files=has_files),
+        *_of_power_cuts(observations),
+        *_not_given(settings, suites, has_files=has_files),
+    ]
 
 
 def _of_the_operator(recorders: Sequence[str], files_below: Sequence[str]) -> Iterator[str]:
@@ -155,6 +160,14 @@ def _of_durability(settings: Settings, measured: Sequence[Measurement], *, has_f
             ),
         )
     )
+
+
+def _of_commits(measured: Sequence[Measurement], *, has_files: bool) -> Iterator[str]:
+    if has_files and any(m.durability and "marker" in m.durability.commit_methods for m in measured):
+        yield (
+            "The target refuses to rename a directory: a marker file committed each checkpoint, as torch's DCP does. "
+            "Libraries that rename the complete directory (Orbax, Hugging Face) cannot save there."
+        )
 
 
 def _of_power_cuts(observations: Sequence[Observation]) -> Iterator[str]:

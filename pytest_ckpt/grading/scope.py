@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.bounds import Count, Text
+from pytest_ckpt.facts.engines import NOT_DIRECT
 from pytest_ckpt.grading.reservations import unusual_inputs
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import layout
@@ -75,8 +76,14 @@ def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterabl
         strategies=tuple(dict.fromkeys(c.subject.strategy for c in planned)),
         hosts=len(hosts) or 1,
         gate_table=gates.name,
-        text=", ".join((_sentence(planned, engines), *unusual_inputs(plan.limits))),
+        text=", ".join((_sentence(planned, engines), *_not_direct(measured), *unusual_inputs(plan.limits))),
     )
+
+
+def _not_direct(measured: Mapping[str, Measurement]) -> list[str]:
+    """Return which engines that try direct I/O measured the client's page cache, too, in a phrase."""
+    found = [m.engine for m in measured.values() if NOT_DIRECT in m.engine_facts.get("direct", "")]
+    return [f"I/O of {named('engine', 'engines', found)} {NOT_DIRECT}"] if found else []
 
 
 def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str]) -> str:

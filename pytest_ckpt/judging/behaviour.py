@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
+from pytest_ckpt.facts.observation import SECOND_MOUNT
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
+from pytest_ckpt.judging.promises import promise_of
 from pytest_ckpt.judging.wording import describe_blocked
 from pytest_ckpt.support.units import compared, counted, format_count, format_general, format_seconds
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.checks import Check
     from pytest_ckpt.facts.observation import Anomaly, Observation
+    from pytest_ckpt.judging.promises import Memory
+    from pytest_ckpt.sizing.plan import FilesOfHost
 
 _NEEDS = {
     "second client": "No second client (--ckpt-second-mount, or a second host in --ckpt-hosts).",
@@ -59,6 +64,44 @@ def without_anomaly(observation: Observation, limit: float | None) -> Decision:
         return measured_as("over limit", measured, limit, unit, because, detail)
     because = f"Worst: {took}; limit {allowed}, in {tried}."
     return measured_as("met", measured, limit, unit, because, detail)
+
+
+def creates_in_time(decision: Decision, observation: Observation, demand: FilesOfHost | None) -> Decision:
+    """Compare the rate at which a check created files with what a host needs, if the check has such a figure.
+
+    The check creates more files than any host does: its time alone says nothing of a save.
+    """
+    if decision.outcome != "met" or not observation.measured:
+        return decision
+    rate = observation.trials / observation.measured
+    created = f"One client created {format_count(observation.trials)} files, {rate:,.0f} a second."
+    if demand is None:
+        return replace(decision, because=f"{decision.because} {created}")
+    seconds = demand.files / rate
+    took, allowed = compared(seconds, demand.save_limit_seconds, format_seconds)
+    because = (
+        f"{created} At that rate a host ({counted(demand.hosts, 'host')}) creates its "
+        f"{counted(demand.files, 'file')} of a checkpoint of {demand.model} in {took}; save limit {allowed}."
+    )
+    return measured_as(
+        "met" if seconds <= demand.save_limit_seconds else "over limit",
+        seconds,
+        demand.save_limit_seconds,
+        "s",
+        because,
+        decision.detail,
+    )
+
+
+def beside_promise(decision: Decision, observation: Observation) -> Decision:
+    """Add to the time that a client kept an old state what its mount promises; that decides nothing."""
+    if decision.outcome == "not run" or SECOND_MOUNT not in observation.facts:
+        return decision
+    what = cast("Memory", observation.subject)
+    promise = promise_of(observation.facts[SECOND_MOUNT], what)
+    if promise is None:
+        return decision
+    return replace(decision, because=f"{decision.because} {promise.text(what, decision.measured)}")
 
 
 def missing_need(check: Check) -> str:

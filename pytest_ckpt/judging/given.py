@@ -31,16 +31,21 @@ from pytest_ckpt.judging.save_costs import SaveCost, save_costs
 
 if TYPE_CHECKING:
     from pytest_ckpt.sizing.limits import ClusterLimits
+    from pytest_ckpt.sizing.plan import FilesOfHost
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedFacts:
-    """What one requirement is judged on: a measurement with the cluster's limits, or what a check observed."""
+    """What one requirement is judged on: a measurement with the cluster's limits, or what a check observed.
+
+    ``files_of_host`` is what the plan demands of the creation of files; None without a plan.
+    """
 
     measurement: Measurement | None = None
     limits: ClusterLimits | None = None
     observation: Observation | None = None
     maximum: float | None = None
+    files_of_host: FilesOfHost | None = None
 
     @property
     def measured(self) -> Measurement:
@@ -148,6 +153,7 @@ PROVIDERS: dict[str, tuple[Callable[[JudgedFacts], Any], str]] = {
     # The limit of a requirement or check, as the table of gates has it.
     "maximum": (lambda facts: facts.maximum, "float"),
     "observation": (_observation, "Observation"),
+    "files_of_host": (lambda facts: facts.files_of_host, "FilesOfHost"),
     "saves": (_saves, "Operations"),
     "loads": (_loads, "Operations"),
     "durability": (_durability, "Durability"),

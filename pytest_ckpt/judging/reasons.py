@@ -103,6 +103,10 @@ _LOAD = Derived(inputs="the load limit (--cluster, --ckpt-failures, --ckpt-load-
 _INTERVAL = Derived(
     inputs="the interval between checkpoints (--cluster, --ckpt-failures, --ckpt-checkpoints-per-failure)"
 )
+_FILES = Derived(
+    inputs="the files of a checkpoint by host (--ckpt-model, --ckpt-engine, --ckpt-hosts) and the save limit "
+    "(--cluster, --ckpt-failures, --ckpt-checkpoints-per-failure, --ckpt-save-budget)",
+)
 _RENAME = _torch(
     "FileSystemWriter.finish, which writes the metadata to a temporary name and renames it",
     "a restore finds no checkpoint, or a part of one",
@@ -211,7 +215,8 @@ REASONS: tuple[Reason, ...] = (
         name="LARGE",
         because=_torch("dcp_to_torch_save, which writes the whole model into one file", "the file, beyond the offset"),
     ),
-    Reason(name="NAMES", because=_LIST, own_limit=True),
+    Reason(name="NAMES", because=_LIST),
+    Reason(name="NAMES.many", because=_FILES),
     Reason(name="UNLINK", because=_ROTATE),
     Reason(name="DURABLE.rank-killed", because=_RENAME),
     Reason(name="DURABLE.power-cut", because=_SYNC),

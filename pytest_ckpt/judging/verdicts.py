@@ -17,6 +17,7 @@ from pytest_ckpt.judging.reasons import is_own_limit
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.sizing.limits import ClusterLimits
+from pytest_ckpt.sizing.plan import FilesOfHost
 
 
 def severity_of(requirement: Requirement, subject: str, gates: Gates) -> Severity:
@@ -42,15 +43,22 @@ def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLi
     return _verdict(requirement, subject, decision, gates)
 
 
-def decide_observed(requirement: Requirement, observation: Observation, gates: Gates, kind: str = "") -> Verdict:
+def decide_observed(
+    requirement: Requirement,
+    observation: Observation,
+    gates: Gates,
+    kind: str = "",
+    files_of_host: FilesOfHost | None = None,
+) -> Verdict:
     """Judge one requirement on a target's behaviour on what one check saw.
 
-    ``kind`` is the target's file system: what is known of it explains a failure, and decides nothing.
+    ``kind`` is the target's file system: what is known of it explains a failure, and decides nothing. ``files_of_host``
+    is what the plan demands of the creation of files; without a plan nothing is demanded.
     """
     subject = observation.subject
     default = next((c.limit for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject)), None)
     maximum = gates.limit(requirement.id, subject, default)
-    decision = requirement.decide(JudgedFacts(observation=observation, maximum=maximum))
+    decision = requirement.decide(JudgedFacts(observation=observation, maximum=maximum, files_of_host=files_of_host))
     if decision.outcome == "failed":
         lines = explain(kind, f"{requirement.id}.{subject}")
         decision = dataclasses.replace(decision, detail=(*lines, *decision.detail))

@@ -148,7 +148,8 @@ class RequirementItem(pytest.Item):
         if not is_given(check, run.settings):
             return not_run(requirement, subject, "not given", missing_need(check), run.gates)
         observation = _observations(self.session).observation(check)
-        return decide_observed(requirement, observation, run.gates, run.environment.target.kind)
+        kind = run.environment.target.kind
+        return decide_observed(requirement, observation, run.gates, kind, run.plan.files_of_host)
 
 
 def carry(item: pytest.Item, report: pytest.TestReport) -> None:

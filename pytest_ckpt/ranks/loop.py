@@ -130,7 +130,7 @@ class MeasurementLoop:
             drop=lambda files: self._drop(cache, files),
             take_in=self._take_in,
         ).measure(engine, self._own.kept, task.operations)
-        facts = joined_facts(self._group.gather(engine.facts()))
+        facts = joined_facts(self._group.gather(engine.facts() | do.added_facts()))
         requests = together(self._group.gather(self._store.requests()))
         # What the engine holds must be free before another one takes its place.
         del engine, strategy

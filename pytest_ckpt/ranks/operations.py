@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -48,7 +49,8 @@ class RankOperation:
     """One operation as one rank saw it, on its own monotonic clock.
 
     ``seconds`` are those of each step, from its barrier until this rank was done, added up; a save has one step, until
-    its bytes were durable. On a rank that commits ``commit_seconds`` are those of the commit alone and
+    its bytes were durable. On the rank that then made the names of its host's files durable, ``directory_seconds`` are
+    those of that alone. On a rank that commits ``commit_seconds`` are those of the commit alone and
     ``committed_seconds`` run from the barrier until the checkpoint was committed. ``returned_seconds`` and
     ``staged_seconds`` of a save run from the barrier until the job could go on, and change its state. ``resident`` are
     the resident and all bytes of the files, before a load. In ``stalled_seconds``, at most, a load waited for its own
@@ -58,6 +60,7 @@ class RankOperation:
     seconds: float
     phases: dict[str, float]
     bytes: int
+    directory_seconds: float = 0.0
     commit_seconds: float = 0.0
     committed_seconds: float = 0.0
     returned_seconds: float | None = None
@@ -76,11 +79,14 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ra
     """
     rank_seconds = tuple(o.seconds for o in ranks)
     slowest = max(range(len(ranks)), key=rank_seconds.__getitem__)
-    commit = ranks[0].commit_seconds
-    seconds = max(rank_seconds[slowest] + commit, *(of_rank.committed_seconds for of_rank in ranks))
+    commit, directory = ranks[0].commit_seconds, max(o.directory_seconds for o in ranks)
+    stored = rank_seconds[slowest] + directory
+    seconds = max(stored + commit, *(of_rank.committed_seconds for of_rank in ranks))
     phases = {name: spent for name, spent in ranks[slowest].phases.items() if name != "commit"}
+    if directory:
+        phases["directory"] = directory
     if kind == "save":
-        phases |= {"coordination": seconds - commit - rank_seconds[slowest], "commit": commit}
+        phases |= {"coordination": seconds - commit - stored, "commit": commit}
     known = [o.resident for o in ranks if o.resident is not None]
     whole = len(known) == len(ranks)
     starved = [o.starved_seconds for o in ranks]
@@ -98,7 +104,7 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ra
         mapped_bytes=sum(r[1] for r in known) if whole else None,
         returned_seconds=_last(o.returned_seconds for o in ranks),
         staged_seconds=_last(o.staged_seconds for o in ranks),
-        stored_seconds=rank_seconds[slowest] if kind == "save" else None,
+        stored_seconds=stored if kind == "save" else None,
         stalled_seconds=seconds - max(o.seconds - o.stalled_seconds for o in ranks) if kind == "load" else None,
         starved_seconds=None
         if None in starved
@@ -118,12 +124,14 @@ def summed(
 ) -> Durability:
     """Add up the durable calls of so many saves, of which so many were committed; pairs are those of every rank."""
     own = [durability for durability, _ in pairs if durability]
+    # A save that ended with names pending owes the directory of each such rank.
+    pending = sum(d.names_pending for d in own)
     of_commits = [commit for _, commit in pairs if commit]
     directories: list[DurabilityProof | CommitProof] = [*own, *of_commits]
     return Durability(
         files=sum(d.files_attempted for d in own),
         files_synced=sum(d.files_returned for d in own),
-        directories=sum(f.directories_attempted for f in directories),
+        directories=pending + sum(f.directories_attempted for f in directories),
         directories_synced=sum(f.directories_returned for f in directories),
         saves=saves,
         commits=commits,
@@ -134,6 +142,7 @@ def summed(
 
 
 _MAXIMUM_FAULTS_OF_RANK = 20
+_MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -240,6 +249,7 @@ class Operations(Checkpoints):
             seconds=timing.stored_seconds or 0.0,
             phases=timing.phases,
             bytes=self._bytes(checkpoint) if takes_part else 0,
+            directory_seconds=timing.names_seconds,
             commit_seconds=timing.phases.get("commit", 0.0),
             committed_seconds=timing.committed_seconds or 0.0,
             returned_seconds=timing.returned_seconds,
@@ -365,6 +375,17 @@ class Operations(Checkpoints):
             return None
         pairs = [pair for of_rank in gathered for pair in of_rank]
         return summed(pairs, saves=len(self._saved), commits=self._commits)
+
+    def added_facts(self) -> dict[str, str]:
+        """Return what is added to the engine's own calls in every counted save; asked of all ranks together."""
+        own = max((saved.timing.names_seconds for saved in self._saved), default=0.0)
+        longest = self._group.largest(math.ceil(own * _MICROSECONDS)) / _MICROSECONDS
+        if not longest:
+            return {}
+        return {
+            "directory": "fsync by one rank of each host after the last file of the host, added by pytest-ckpt in "
+            f"every save: {longest * 1000:.1f} ms at most"
+        }
 
     @contextmanager
     def stage(self, spent_on: str, at: OperationRef | None) -> Iterator[None]:

@@ -434,7 +434,9 @@ class _Checks:
                 self.broken.append(InterruptedWork(name=log.stem, operation="", operations=0, why=_BROKEN))
         for name, seen in there.items():
             check = asked.get(name)
-            verdict = decide_observed(catalogue[seen.requirement], seen, earlier.gates, earlier.target.kind)
+            verdict = decide_observed(
+                catalogue[seen.requirement], seen, earlier.gates, earlier.target.kind, earlier.plan.files_of_host
+            )
             differences = tuple(_of_check(check, earlier.settings, checked.settings)) if check else ()
             if check and verdict.outcome == "not run" and seen.errno:
                 self.broken.append(InterruptedWork(name=name, operation="", operations=0, why=verdict.because))

@@ -87,6 +87,11 @@ class PlannedCheckpoint:
         return file_count(self.layout, self.engine.files)
 
     @property
+    def hosts(self) -> int:
+        """Hosts that run ranks of it."""
+        return sum(1 for memory in self.host_memory_bytes if memory)
+
+    @property
     def save_bytes(self) -> tuple[int, ...]:
         """The bytes of tensors that each save writes; empty where each writes all of them."""
         return self.deltas.saves_bytes(self.layout) if self.deltas else ()
@@ -113,6 +118,16 @@ class PlannedCheckpoint:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FilesOfHost:
+    """The ``files`` of a checkpoint of ``model`` that each of ``hosts`` creates in a save, which may take so long."""
+
+    model: str
+    files: int
+    hosts: int
+    save_limit_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """The limits of the cluster and the measurements of a run."""
 
@@ -128,6 +143,20 @@ class Plan:
     def space_bytes(self) -> int:
         """Free space that the run needs: that of its largest measurement, each is removed before the next."""
         return max((c.space_bytes for c in self.runnable), default=0)
+
+    @property
+    def files_of_host(self) -> FilesOfHost | None:
+        """The checkpoint that demands the highest rate of new files from each host; None if none can run."""
+        found = [
+            FilesOfHost(
+                model=c.layout.model.name,
+                files=-(-c.files // c.hosts),
+                hosts=c.hosts,
+                save_limit_seconds=self.limits.save_seconds(c.strategy),
+            )
+            for c in self.runnable
+        ]
+        return max(found, key=lambda one: one.files / one.save_limit_seconds, default=None)
 
     def of(self, subject: Subject) -> PlannedCheckpoint:
         """Return the measurement of that subject."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.client_proofs import FsyncCounts
     from pytest_ckpt.facts.failure import Phase
     from pytest_ckpt.facts.pattern import Step
-    from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
+    from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry, NamesProof
     from pytest_ckpt.facts.requests import Tallies
     from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, Leftover, Names, StorageStack, TargetFacts
     from pytest_ckpt.sizing.files import ReplayedFile
@@ -109,10 +109,14 @@ class Draft(Protocol):
     def adopt(self, names: Collection[str]) -> None:
         """Take files that a library wrote into `location` as this draft's own, and make them durable."""
 
+    def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Return this rank's entries and the durable calls so far; names need not be durable yet."""
+
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
         """Make names durable, as far as the store can; return this rank's entries and the durable calls.
 
-        Called again, it does nothing more and returns the same.
+        For an engine that commits itself, on every rank before the commit: else one rank of each host makes names
+        durable for all. Called again, it does nothing more and returns the same.
         """
 
     def commit(self, entries: Sequence[Entry]) -> CommitProof:
@@ -378,6 +382,9 @@ class AreaView(Protocol):
 
 class StoreOfPaths(Store, Protocol):
     """A store whose area has a path, whose files become durable by fsync, and whose snapshots show in a directory."""
+
+    def sync_names(self, ref: CheckpointRef, phases: Phases) -> NamesProof:
+        """Make the names of files durable that ranks of this host have written and fsynced; called by one of them."""
 
     def sighting(self) -> AreaView:
         """Return the area's directory as this host sees it."""

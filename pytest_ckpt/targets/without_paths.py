@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from pytest_ckpt.facts.proofs import Entry
+from pytest_ckpt.facts.proofs import DurabilityProof, Entry
 from pytest_ckpt.facts.targets import CheckpointRef
 from pytest_ckpt.targets.protocol import Buffer, CachedBytes, Source
 
@@ -107,4 +107,12 @@ class DraftWithoutPaths:
 
     def adopt(self, names: Collection[str]) -> None:
         """There are no paths."""
+        raise NotImplementedError
+
+    def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Return this rank's entries and the durable calls: without directories, names are durable with the objects."""
+        return self.seal()
+
+    def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Return this rank's entries and the durable calls."""
         raise NotImplementedError

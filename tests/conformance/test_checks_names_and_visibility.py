@@ -9,6 +9,8 @@ import pytest
 
 from pytest_ckpt.conformance.content import page_fault, pages_of, version_of
 from pytest_ckpt.facts.checks import BY_NAME
+from pytest_ckpt.facts.observation import SECOND_MOUNT
+from pytest_ckpt.targets.posix.storage_stack import mount_of
 from tests.support.made_check import kinds, made
 from tests.support.selection import first_few
 
@@ -288,6 +290,8 @@ def test_what_is_stale_for_ever_is_given_up(tmp_path):
     assert seen.anomalies[0].kind == "stale size"
     assert "size still 1000 after 0.5 s, when the check gave up" in seen.anomalies[0].seen
     assert seen.anomalies[0].expected == "5096 within 1 s"
+    here = mount_of(tmp_path.resolve())
+    assert seen.facts[SECOND_MOUNT] == f"{here.file_system} {here.options}"
 
 
 def test_a_page_tells_what_is_wrong_with_it():

@@ -66,7 +66,8 @@ def test_every_byte_of_every_load_is_compared_and_none_was_cached(saved: Run) ->
 def test_what_is_the_library_s_and_what_is_added_are_told_apart(saved: Run) -> None:
     measurement = saved.measurement()
     assert measurement["subject"] == f"{SUBJECT}/dcp"
-    assert measurement["engine_facts"]["added"].startswith("fsync of each file once more and of the directory")
+    assert measurement["engine_facts"]["added"].startswith("fsync of each file once more, in every save")
+    assert measurement["engine_facts"]["directory"].startswith("fsync by one rank of each host")
     assert "FileSystemWriter" in measurement["engine_facts"]["save"]
     for save in saved.operations("save"):
         assert {"open", "write", "fsync", "directory", "coordination", "commit"} == set(save["phases"])

@@ -180,9 +180,11 @@ def test_a_target_without_direct_requests_is_measured_all_the_same_and_the_repor
     assert undirected.outcomes() == dict.fromkeys(REQUIRED, "met")
     facts = undirected.measurement()["engine_facts"]
     assert facts["direct"] == (
-        "no: the target refuses O_DIRECT: Invalid argument; files are read without read-ahead (POSIX_FADV_RANDOM)"
+        "not direct: the target refuses O_DIRECT: Invalid argument; "
+        "files are read without read-ahead (POSIX_FADV_RANDOM)"
     )
     assert facts["requests"] == "64 KiB, 2 in flight for each rank"
+    assert ", I/O of engine stream not direct" in undirected.document["scope"]["text"]
 
 
 @pytest.mark.thorough

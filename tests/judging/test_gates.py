@@ -118,7 +118,7 @@ def test_what_is_relaxed_is_named(tmp_path, row, says):
     ('[requirements]\nCOMMIT = { gate = "off" }\n', False),
     ('[requirements]\n"COMMIT.file" = { gate = "where given" }\n', False),
     ('[requirements]\n"STALE.names" = { limit = 5 }\n', True),
-    ('[requirements]\n"NAMES.many" = { limit = 500 }\n', False),
+    ('[requirements]\n"LIVE.calls" = { limit = 500 }\n', False),
     ('[suites]\ncontention = { gate = "off" }\n', False),
     ('[needs]\n"power cut" = { gate = "advisory" }\n', False),
 ])  # fmt: skip

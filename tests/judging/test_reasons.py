@@ -88,15 +88,15 @@ def test_a_power_cut_counts_where_it_was_given(table: str) -> None:
 
 
 def test_a_limit_of_this_program_is_reported_and_decides_only_if_the_operator_set_it() -> None:
-    of = built_in("posix-shared")
-    mine = dataclasses.replace(of, name="ours", extends="posix-shared", limits=of.limits | {"NAMES.many": 3.0})
-    assert is_own_limit("NAMES", "many", of)
-    assert not is_own_limit("NAMES", "many", mine)
-    late = Observation(requirement="NAMES", subject="many", trials=1, measured=60.0, unit="s")
-    assert [decide_observed(REQUIREMENTS["NAMES"], late, g).severity for g in (of, mine)] == ["advisory", "required"]
+    of = built_in("serving")
+    mine = dataclasses.replace(of, name="ours", extends="serving", limits=of.limits | {"PUBLISH.marker": 3.0})
+    assert is_own_limit("PUBLISH", "marker", of)
+    assert not is_own_limit("PUBLISH", "marker", mine)
+    late = Observation(requirement="PUBLISH", subject="marker", trials=1, measured=60.0, unit="s")
+    assert [decide_observed(REQUIREMENTS["PUBLISH"], late, g).severity for g in (of, mine)] == ["advisory", "required"]
     missing = Anomaly(kind="missing", where="names/7", seen="nothing", expected="the name")
-    wrong = Observation(requirement="NAMES", subject="many", trials=1, anomaly_count=1, anomalies=(missing,))
-    verdict = decide_observed(REQUIREMENTS["NAMES"], wrong, of)
+    wrong = Observation(requirement="PUBLISH", subject="marker", trials=1, anomaly_count=1, anomalies=(missing,))
+    verdict = decide_observed(REQUIREMENTS["PUBLISH"], wrong, of)
     assert (verdict.outcome, verdict.severity) == ("failed", "required")
 
 

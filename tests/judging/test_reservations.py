@@ -89,6 +89,17 @@ def test_a_cluster_follows_from_a_second_and_a_gigabyte_a_host(changed, expected
     assert is_projectable(measurement(**LARGE | changed)) is expected
 
 
+@pytest.mark.parametrize(("method", "has_files", "is_told"), [
+    ("marker", True, True), ("rename", True, False), ("marker", False, False),
+])  # fmt: skip
+def test_a_target_that_renames_no_directory_is_told(method, has_files, is_told):
+    settings = resolve({"ckpt_cluster": "16000"}, {})
+    by = measurement()
+    by = dataclasses.replace(by, durability=dataclasses.replace(by.durability, commit_methods=(method,)))
+    told = not_tested(settings, built_in("gateway"), REQUIREMENTS, [by], has_files=has_files)
+    assert any(text.startswith("The target refuses to rename a directory: a marker file") for text in told) is is_told
+
+
 def test_what_shows_that_the_power_was_cut_is_told():
     settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", "ckpt_power_cut": "cut"}, {})
     seen = Observation(requirement="DURABLE", subject="power-cut", facts={EVIDENCE_OF_CUTS: "Of 3 cuts, it was gone"})

@@ -17,6 +17,7 @@ from pytest_ckpt.grading.obstacles import not_given, obstacles, possible_grade, 
 from pytest_ckpt.grading.scope import scope_of, unheld_model
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.sizing.plan import Plan, plan_run
+from tests.support.made_measurement import measurement
 from tests.support.made_target import mounted
 
 SPEED = dataclasses.replace(built_in("speed-only"), certifies=True)
@@ -67,6 +68,21 @@ def test_the_headline_names_model_size_engine_and_strategy(models: str, asked: d
     assert scope.text == text
     assert scope.accelerators == 16_000
     assert [c.bytes for c in scope.checkpoints] == sorted(c.bytes for c in scope.checkpoints)
+
+
+@pytest.mark.parametrize(
+    ("way", "ends"),
+    [
+        ("O_DIRECT, around the client's page cache", "strategy sync"),
+        ("O_DIRECT for 99.5 % of the bytes; the others through the client's page cache", "strategy sync"),
+        ("not direct: the target refuses O_DIRECT: Invalid argument", "I/O of engine stream not direct"),
+        ("O_DIRECT, around the client's page cache | not direct: on a host", "I/O of engine stream not direct"),
+    ],
+)
+def test_the_headline_says_that_io_was_not_direct(way: str, ends: str) -> None:
+    plan, settings, gates = run_of("llama3-8b")
+    found = measurement(subject=plan.runnable[0].subject, engine="stream", engine_facts={"direct": way})
+    assert scope_of(plan, settings, gates, [found]).text.endswith(f", {ends}")
 
 
 def test_a_scope_is_of_the_full_size_whatever_the_scale() -> None:

@@ -2,57 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
-from pytest_ckpt.ranks.process.forked import ForkedProcess
-from tests.support.machine import patience
-
-HOSTS = ("left", "left", "right")
-
-
-def of_ranks(work: Callable[[Any], object]) -> list[ForkedProcess]:
-    """Fork one process for each of three ranks on two hosts, in this process; each tells what ``work`` returned."""
-    children = []
-    for rank, host in enumerate(HOSTS):
-        of_host = [number for number, other in enumerate(HOSTS) if other == host]
-        ranks: Any = SimpleNamespace(
-            rank=rank,
-            size=len(HOSTS),
-            host=host,
-            leads_host=rank == of_host[0],
-            spans_hosts=True,
-            ranks_of_host=of_host,
-        )
-        children.append(ForkedProcess(ranks, lambda tell, _hear, group: tell(json.dumps(work(group)))))
-    return children
-
-
-def until(children: list[ForkedProcess], is_over: Callable[[], bool]) -> None:
-    """Hand on what the processes ask for, as their ranks do together, until it is over."""
-    deadline = time.monotonic() + patience(10)
-    while not is_over():
-        assert time.monotonic() < deadline, [child.error for child in children]
-        if all(child.asks() for child in children):
-            found = [child.take() for child in children]
-            for child in children:
-                child.answer(found)
-        for child in children:
-            child.poll()
-
-
-def told(work: Callable[[Any], object]) -> list[Any]:
-    children = of_ranks(work)
-    try:
-        until(children, lambda: all(child.sent or child.error for child in children))
-        assert [child.error for child in children] == [""] * len(children)
-        return [json.loads(child.sent) for child in children]
-    finally:
-        for child in children:
-            child.kill()
+from tests.support.forked_ranks import of_ranks, told, until
 
 
 def test_each_hears_what_all_say() -> None:

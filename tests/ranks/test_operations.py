@@ -14,26 +14,15 @@ from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.activity import Activity
+from pytest_ckpt.ranks.strategies import protocol
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.targets.posix.checkpoint import DirectorySyncs
 from pytest_ckpt.targets.posix.store import PosixStore
 from tests.support.made_measurement import measurement, outcome
+from tests.support.one_rank import Alone
 from tests.support.own_files_engine import FILES, OwnFilesEngine
 
 SUBJECT = Subject(model="made", mode="test")
-
-
-class Alone:
-    """A group of one rank."""
-
-    rank, size, host, spans_hosts = 0, 1, "here", False
-
-    def wait(self): ...
-
-    def start_together(self): ...
-
-    def gather(self, value):
-        return [value]
 
 
 class Shard:
@@ -45,6 +34,13 @@ class LosesTheCommit(PosixStore):
 
     def is_committed(self, ref):
         return False
+
+
+class LeavesTheCommit(OwnFilesEngine):
+    """Leaves the names of its files and the commit to its strategy."""
+
+    def save(self, draft, clock):
+        self.write(draft, clock)
 
 
 class LeavesAFile(OwnFilesEngine):
@@ -70,8 +66,12 @@ def saved(tmp_path, activity, kind=PosixStore, engine=OwnFilesEngine):
     return do, operation, strategy, store
 
 
-def test_every_durable_call_is_counted_before_it_is_made_and_when_it_has_returned(tmp_path, activity):
-    durability = saved(tmp_path, activity)[0].durability()
+ENGINES = pytest.mark.parametrize("engine", [OwnFilesEngine, LeavesTheCommit])
+
+
+@ENGINES
+def test_every_durable_call_is_counted_before_it_is_made_and_when_it_has_returned(tmp_path, activity, engine):
+    durability = saved(tmp_path, activity, engine=engine)[0].durability()
     assert (durability.files, durability.files_synced) == (FILES, FILES)
     assert (durability.directories, durability.directories_synced) == (2, 2)
     assert (durability.saves, durability.commits) == (1, 1)
@@ -96,9 +96,12 @@ def of_directories(monkeypatch):
     return replace_by
 
 
-def test_the_directories_that_are_counted_are_those_that_fsync_was_called_for(tmp_path, activity, of_directories):
+@ENGINES
+def test_the_directories_that_are_counted_are_those_that_fsync_was_called_for(
+    tmp_path, activity, of_directories, engine
+):
     called = of_directories(os.fsync)
-    do, _, strategy, _ = saved(tmp_path, activity)
+    do, _, strategy, _ = saved(tmp_path, activity, engine=engine)
     do.save(strategy, 2)
     assert len(called) == 4, "two a save: the checkpoint's directory, and the directory that its final name is in"
     assert called[1] == called[3] == SUBJECT.slug
@@ -107,20 +110,22 @@ def test_the_directories_that_are_counted_are_those_that_fsync_was_called_for(tm
     assert outcome("DURABLE-CALLS", measurement(durability=durability)) == "met"
 
 
+@ENGINES
 @pytest.mark.parametrize("which", [0, 1], ids=["the checkpoint's", "the one above"])
-def test_an_fsync_of_a_directory_that_raises_is_no_save(tmp_path, activity, of_directories, which):
+def test_an_fsync_of_a_directory_that_raises_is_no_save(tmp_path, activity, of_directories, which, engine):
     called = of_directories(lambda _: refuse() if len(called) > which else None)
 
     def refuse():
         raise OSError(errno.EIO, "Input/output error")
 
     with pytest.raises(OSError, match="Input/output error"):
-        saved(tmp_path, activity)
+        saved(tmp_path, activity, engine=engine)
     assert len(called) == which + 1
 
 
+@ENGINES
 @pytest.mark.parametrize("left_out", ["the checkpoint's", "the one above"])
-def test_an_fsync_of_a_directory_that_is_left_out_fails(tmp_path, activity, monkeypatch, left_out):
+def test_an_fsync_of_a_directory_that_is_left_out_fails(tmp_path, activity, monkeypatch, left_out, engine):
     sync = DirectorySyncs.sync
 
     def sometimes(self, directory):
@@ -128,9 +133,27 @@ def test_an_fsync_of_a_directory_that_is_left_out_fails(tmp_path, activity, monk
             sync(self, directory)
 
     monkeypatch.setattr(DirectorySyncs, "sync", sometimes)
-    durability = saved(tmp_path, activity)[0].durability()
+    durability = saved(tmp_path, activity, engine=engine)[0].durability()
     assert (durability.directories, durability.directories_synced) == (2, 1)
     assert outcome("DURABLE-CALLS", measurement(durability=durability)) == "failed"
+
+
+def test_a_strategy_that_leaves_names_pending_fails(tmp_path, activity, monkeypatch):
+    monkeypatch.setattr(protocol, "names_made_durable", lambda saved, *_: saved)
+    durability = saved(tmp_path, activity, engine=LeavesTheCommit)[0].durability()
+    assert (durability.directories, durability.directories_synced) == (2, 1)
+    assert outcome("DURABLE-CALLS", measurement(durability=durability)) == "failed"
+
+
+def test_the_report_is_told_how_long_the_fsync_of_the_directory_took(tmp_path, activity):
+    do = saved(tmp_path, activity, engine=LeavesTheCommit)[0]
+    facts = do.added_facts()
+    assert list(facts) == ["directory"]
+    assert facts["directory"].startswith("fsync by one rank of each host")
+
+
+def test_the_fsync_of_an_engine_that_commits_itself_is_not_one_of_ours(tmp_path, activity):
+    assert saved(tmp_path, activity)[0].added_facts() == {}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,10 +34,11 @@ def loads(draw):
 
 @st.composite
 def saves(draw):
-    """Every rank writes; rank 0 then commits, by a clock that started at the same barrier or a little later."""
+    """Every rank writes, rank 0 then fsyncs the directory and commits; its clock may have started a little later."""
     times = draw(st.lists(seconds, min_size=1, max_size=9))
-    commit, late = draw(seconds), draw(st.floats(-0.001, 0.001))
-    first = own(times[0], commit_seconds=commit, committed_seconds=max(times) + commit + late)
+    directory, commit, late = draw(seconds), draw(seconds), draw(st.floats(-0.001, 0.001))
+    committed = max(times) + directory + commit + late
+    first = own(times[0], directory_seconds=directory, commit_seconds=commit, committed_seconds=committed)
     return [first, *(own(time) for time in times[1:])]
 
 
@@ -99,11 +102,12 @@ def test_waits_for_a_cpu_take_nothing_from_the_commit():
 @given(ranks=saves())
 def test_a_save_ends_with_the_commit_and_not_before(ranks):
     save = combine("save", 3, 3, ranks)
-    assert save.seconds >= max(save.rank_seconds) + ranks[0].commit_seconds - ROUNDING
+    added = ranks[0].directory_seconds + ranks[0].commit_seconds
+    assert save.seconds >= max(save.rank_seconds) + added - ROUNDING
     assert save.seconds >= ranks[0].committed_seconds
     assert save.seconds in (
         pytest.approx(ranks[0].committed_seconds),
-        pytest.approx(max(save.rank_seconds) + ranks[0].commit_seconds),
+        pytest.approx(max(save.rank_seconds) + added),
     )
 
 
@@ -111,8 +115,17 @@ def test_a_save_ends_with_the_commit_and_not_before(ranks):
 def test_the_phases_of_a_save_add_up_with_the_commit_that_rank_0_does_for_all(ranks):
     save = combine("save", 3, 3, ranks)
     assert save.phases["commit"] == ranks[0].commit_seconds
+    assert save.phases["directory"] == ranks[0].directory_seconds
     assert save.phases["coordination"] >= -ROUNDING * save.seconds
     assert sum(save.phases.values()) == pytest.approx(save.seconds)
+
+
+def test_bytes_are_durable_when_the_longest_fsync_of_the_directory_has_returned():
+    ranks = [own(1.0, directory_seconds=0.2, commit_seconds=0.5, committed_seconds=4.8), own(4.0), own(3.0)]
+    ranks[2] = dataclasses.replace(ranks[2], directory_seconds=0.3)
+    save = combine("save", 1, 1, ranks)
+    assert (save.seconds, save.stored_seconds, save.phases["directory"]) == (4.8, pytest.approx(4.3), 0.3)
+    assert save.phases["coordination"] == pytest.approx(0.0)
 
 
 def test_waiting_for_the_slowest_shows_as_coordination():

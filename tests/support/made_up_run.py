@@ -230,7 +230,9 @@ def _judged(
     observations = observe(settings, checks)
     judged = [r for r in asked if r.is_measured and r.suite in settings.suites and r.is_asked(settings)]
     findings = [decide(r, m, plan.limits, gates) for m in measurements for r in judged]
-    findings += [decide_observed(catalogue[o.requirement], o, gates, target.kind) for o in observations]
+    findings += [
+        decide_observed(catalogue[o.requirement], o, gates, target.kind, plan.files_of_host) for o in observations
+    ]
     judgement = judge_run(plan, settings, gates, findings, measurements, waivers, run["started"], catalogue)
     hosts = {host: m for m in measurements for host in m.hosts} or {"n1": None}
     document = make_document(

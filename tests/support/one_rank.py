@@ -32,12 +32,17 @@ _SECONDS = 300
 class Alone:
     """A group of one rank; as rank ``rank``, it is asked what no other rank is asked."""
 
-    size, host = 1, "here"
+    size, host, leads_host, spans_hosts = 1, "here", True, False
 
     def __init__(self, rank: int = 0) -> None:
         self.rank = rank
 
     def wait(self) -> None: ...
+
+    def start_together(self) -> None: ...
+
+    def sum_of_host(self, value: int) -> int:
+        return value
 
     def gather(self, value: Any) -> list[Any]:
         return [value]

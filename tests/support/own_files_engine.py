@@ -28,13 +28,16 @@ class OwnFilesEngine:
         for number, data in enumerate(self._state):
             self._content.fill(data, TensorKey(checkpoint=checkpoint, rank=self._rank, tensor=number))
 
-    def save(self, draft, clock):
+    def write(self, draft, clock):
         self._names = [f"{secrets.token_hex(8)}.bin" for _ in range(FILES)]
         for name, data in zip(self._names, self._state, strict=True):
             sink = draft.create(name, None)
             with clock.phase("write", name):
                 sink.write(data)
             sink.finish()
+
+    def save(self, draft, clock):
+        self.write(draft, clock)
         entries, _ = draft.seal()
         everyone = self._group.gather(tuple(entries))
         if self._group.rank != 0:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import mmap
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,8 @@ import pytest
 from pytest_ckpt.conformance.posix.checkpoints import read_past_caches
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.process.activity import Activity
-from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED, DirectFile, DirectSupport
+from pytest_ckpt.targets.posix import direct_io
+from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED, DirectFile, DirectSupport, stated_alignment
 from tests.support.made_check import kinds, made
 
 REFUSALS = [errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS]
@@ -66,3 +70,79 @@ def test_the_check_of_direct_io_names_the_refusal(name: str, make_home: Any) -> 
         "os.open = lie"
     )
     assert kinds(made("DIRECT.aligned", make_home("refused"), sabotage=lie)) == {"O_DIRECT refused"}
+
+
+def test_the_alignment_that_the_kernel_states_is_the_one_that_it_requires(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path / "file", os.O_CREAT | os.O_RDWR | os.O_DIRECT)
+    try:
+        stated = stated_alignment(descriptor)
+        if not stated:
+            pytest.skip("the file system of the temporary directory states no alignment of direct requests")
+        with mmap.mmap(-1, mmap.PAGESIZE) as page:
+            assert os.pwrite(descriptor, memoryview(page)[:stated], 0) == stated
+            with pytest.raises(OSError, match="Invalid argument"):
+                os.pwrite(descriptor, memoryview(page)[: stated // 2], 0)
+    finally:
+        os.close(descriptor)
+
+
+def test_a_file_system_without_direct_io_states_no_alignment() -> None:
+    with tempfile.TemporaryFile(dir="/dev/shm") as file:
+        assert not stated_alignment(file.fileno())
+
+
+SIZE = 3 * (64 << 10) + 4096
+"""Three blocks of 64 KiB, and the end of a file that fills none."""
+
+
+def written_as_stated(stated: int | None, path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DirectFile, list[Any]]:
+    """Write a file whose kernel states an alignment; return it and its requests: offset, bytes, direct or not."""
+    requests = []
+
+    def write(descriptor: int, part: memoryview, offset: int) -> int:
+        flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+        requests.append((offset, len(part), bool(flags & os.O_DIRECT)))
+        return os.pwrite(descriptor, part, offset)
+
+    monkeypatch.setattr(direct_io, "stated_alignment", lambda _: stated)
+    file = DirectFile(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, DirectSupport(), Clock(activity=Activity()))
+    with mmap.mmap(-1, SIZE) as data:
+        data.write(os.urandom(SIZE))
+        assert file.transfer(os.pwrite if stated is None else write, data, 0, SIZE) == SIZE
+        file.sync()
+        file.close()
+        assert path.read_bytes() == data[:]
+    return file, requests
+
+
+def test_only_the_end_that_fills_no_block_of_the_stated_size_passes_the_page_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, requests = written_as_stated(64 << 10, tmp_path / "file", monkeypatch)
+    assert requests == [(0, 3 * (64 << 10), True), (3 * (64 << 10), 4096, False)]
+    assert file.way.endswith(": direct requests are multiples of 65,536 bytes")
+    assert file.way.startswith("not direct throughout: O_DIRECT for 98 % of the bytes")
+
+
+def test_ends_of_files_within_the_bound_are_called_direct(tmp_path: Path) -> None:
+    way = DirectSupport(refused="direct requests are multiples of 65,536 bytes")
+    way.moved(995, direct=True)
+    way.moved(5, direct=False)
+    assert way.words.startswith("O_DIRECT for 99.5 % of the bytes; the others")
+    way.moved(6, direct=False)
+    assert way.words.startswith("not direct throughout: O_DIRECT for ")
+
+
+def test_a_file_whose_kernel_states_that_it_has_no_direct_io_is_not_called_direct(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, requests = written_as_stated(0, tmp_path / "file", monkeypatch)
+    assert requests == [(0, SIZE, False)]
+    assert not file.direct
+    assert file.way.startswith("not direct: the kernel states that the file has no direct I/O; ")
+
+
+def test_a_kernel_that_states_nothing_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, _ = written_as_stated(None, tmp_path / "file", monkeypatch)
+    assert file.direct
+    assert file.way == "O_DIRECT, around the client's page cache"

@@ -58,10 +58,13 @@ def endpoint() -> Iterator[str]:
         yield started
 
 
-@pytest.fixture(params=["a directory", "memory", "a bucket"])
+@pytest.fixture(params=["a directory", "a directory that keeps its name", "memory", "a bucket"])
 def word(request: pytest.FixtureRequest, tmp_path, monkeypatch) -> Iterator[str]:
     """What --ckpt-target says."""
     if request.param == "a directory":
+        yield str(tmp_path)
+    elif request.param == "a directory that keeps its name":
+        monkeypatch.setattr("pytest_ckpt.targets.posix.target.refuses_to_rename", lambda _: True)
         yield str(tmp_path)
     elif request.param == "a bucket":
         for name, value in CREDENTIALS.items():

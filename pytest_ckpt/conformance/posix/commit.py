@@ -25,6 +25,7 @@ from pytest_ckpt.conformance.content import PAGE, page_fault, page_of, pages_of,
 from pytest_ckpt.conformance.context import Findings, NotRun, ObservedRace
 from pytest_ckpt.conformance.posix.checkpoints import Calls, sync_directory, write_durably
 from pytest_ckpt.facts.checks import BY_NAME
+from pytest_ckpt.targets.posix.names import RENAME_REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -177,6 +178,20 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
     both[0].mkdir()
     for name in _names(files):
         (both[0] / name).touch()
+    context.tell("rename", str(both[0]))
+    try:
+        both[0].rename(both[1])
+    except OSError as error:
+        if error.errno not in RENAME_REFUSED:
+            raise
+        findings.wrong(
+            "rename of a directory is refused",
+            where=f"{both[0]}, with {files:,} files",
+            seen=f"{error.strerror} (errno {error.errno})",
+            expected=f"it is {both[1].name} then",
+        )
+        return
+    both.reverse()
     _begin_whole(watcher, f"{directory}/{both[0].name}", files)
     while race.goes_on(findings):
         paths = [f"{directory}/{path.name}" for path in both]

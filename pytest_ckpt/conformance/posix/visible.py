@@ -22,6 +22,8 @@ from pytest_ckpt.conformance.actions import decoded, encoded
 from pytest_ckpt.conformance.content import PAGE, opened, page_fault, page_of, random_bytes, read_to_end
 from pytest_ckpt.conformance.context import Findings
 from pytest_ckpt.facts.checks import BY_NAME
+from pytest_ckpt.facts.observation import SECOND_MOUNT
+from pytest_ckpt.targets.posix.storage_stack import mount_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -298,6 +300,7 @@ def measure(context: CheckContext, findings: Findings, check: str, changes: tupl
     other, directory = context.second()
     limit = BY_NAME[check].limit
     assert limit is not None
+    findings.facts[SECOND_MOUNT] = other.ask("visible:mount", directory)
     longest, spent = {change.what: 0.0 for change in changes}, 0.0
     for trial in range(context.count(_STALE_TRIALS, minimum=3)):
         for number, change in enumerate(changes):
@@ -318,6 +321,12 @@ def measure(context: CheckContext, findings: Findings, check: str, changes: tupl
         if spent > GIVE_UP_TIMES * limit:
             break
     findings.facts |= {f"longest after {what}": f"{seconds:.4f} s" for what, seconds in longest.items()}
+
+
+def mount(path: str) -> str:
+    """Return the kind and the options of the mount that a path is on."""
+    found = mount_of(Path(path).resolve())
+    return f"{found.file_system} {found.options}"
 
 
 def _look(

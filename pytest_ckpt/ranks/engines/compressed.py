@@ -139,6 +139,10 @@ class CompressingDraft:
         """Raise NotImplementedError, as `location`."""
         self.location()
 
+    def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Return this rank's entries, which tell what is stored."""
+        return self._draft.written()
+
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
         """Make names durable; entries tell what is stored."""
         return self._draft.seal()

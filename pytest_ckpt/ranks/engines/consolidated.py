@@ -2,7 +2,7 @@
 
 The library's are all calls of a save until it has returned: each rank writes and syncs its shards, then rank 0 reads
 those of all ranks and writes files of whole tensors and their index, and syncs none of these. Ours come behind them, on
-the clock, before the commit: the store makes each file and the directory durable.
+the clock, before the commit: the store makes each file durable.
 
 A load reads the whole tensors' files, as who is given the checkpoint does: each rank its rows, by reads. The library's
 reader would map the files into memory, and where a page of a mapped file cannot be read, the process is killed.

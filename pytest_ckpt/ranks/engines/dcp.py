@@ -2,7 +2,7 @@
 
 The library's are all calls until the save has returned: each rank writes and syncs `__RANK_0.distcp`, then rank 0
 writes and syncs `.metadata` and gives it its name. Ours come behind them, on the clock, before the commit: the store
-makes each file and the directory durable, whatever the library did, and has seen that.
+makes each file durable, whatever the library did, and has seen that.
 
 Every rank waits for the others within the library, so what one rank meets, all are told. A rank that met an error of
 the storage ends the launch; the others wait for that, so that none is named in its place.
@@ -129,7 +129,7 @@ class DcpEngine:
             "torch": torch.__version__,
             "save": "torch.distributed.checkpoint.save, FileSystemWriter as it is: one file a rank, sync_files",
             "load": "torch.distributed.checkpoint.load, FileSystemReader, into tensors that are there",
-            "added": f"fsync of each file once more and of the directory, in every save: {self.added_text()}",
+            "added": f"fsync of each file once more, in every save: {self.added_text()}",
         }
 
     def added_text(self) -> str:
@@ -177,7 +177,7 @@ class DcpEngine:
             self._checksums[self._filled] = files.checksum
         began = time.perf_counter()
         draft.adopt(self._written)
-        entries, _ = draft.seal()
+        entries, _ = draft.written()
         self._added_seconds = max(self._added_seconds, time.perf_counter() - began)
         self._sizes = {entry.name: entry.bytes for entry in entries if entry.name in self._own_files}
         return self._committed_as(entries, files)

@@ -2,7 +2,7 @@
 
 Each rank makes the calls of a recorded rank: its files, its writes with their places and lengths, its fsyncs and
 renames, in as many threads, and waits for all ranks where the job did. Behind them come ours, on the clock and before
-the commit: the store makes each file and the directory durable, whatever the job did.
+the commit: the store makes each file durable, whatever the job did.
 
 With pauses, a thread does nothing before a call for as long as the job's did something else there.
 
@@ -84,7 +84,7 @@ class ReplayEngine:
             f"directories, {whole} flushes of the file system by syncfs",
             "save": f"the calls of {ranks} recorded ranks on {self._group.size}{others}; places and lengths scaled",
             "load": f"each rank its own files, in reads of {self._pattern.read_bytes or _READ_BYTES:,} bytes ({read})",
-            "added": f"fsync of each file once more and of the directory, in every save: {added * 1000:.1f} ms at most",
+            "added": f"fsync of each file once more, in every save: {added * 1000:.1f} ms at most",
         }
 
     def fill(self, checkpoint: int) -> None:
@@ -123,7 +123,6 @@ class ReplayEngine:
         self._is_staged = False
         began = time.perf_counter()
         draft.adopt([file.name for file in self._files.values() if file.kept])
-        draft.seal()
         self._added_seconds = max(self._added_seconds, time.perf_counter() - began)
 
     def load_steps(self) -> int:

@@ -27,7 +27,7 @@ from pytest_ckpt.ranks.operations import BackgroundThread, Operations
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.process.forked import ForkedProcess, hand_on
 from pytest_ckpt.ranks.scenarios.failing_operations import ComparisonTotals
-from pytest_ckpt.ranks.strategies.protocol import write_files
+from pytest_ckpt.ranks.strategies.protocol import names_made_durable, write_files
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.ranks.strategies.tiered import Copies
 from pytest_ckpt.ranks.training import change_all
@@ -270,7 +270,7 @@ class CrashScenario:
         tell(COPIED)
         if hear() != WRITE:
             return
-        saved = write()
+        saved = names_made_durable(write(), store, group, ref, clock)
         tell(WRITTEN)
         if self.group.rank == 0 and hear() == COMMIT:
             store.commit(ref, saved.entries, clock)

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pytest_ckpt.facts.events import PatternMeasured
+from pytest_ckpt.facts.proofs import SaveTiming
 from pytest_ckpt.facts.strategy_results import NodeLoss, Tier, TierRestore, Tiers
 from pytest_ckpt.ranks.checkpoints import size_of_file
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.ranks.operations import Operations
 from pytest_ckpt.ranks.process.host_cache import HostCache
-from pytest_ckpt.ranks.strategies.protocol import leads
+from pytest_ckpt.ranks.strategies.protocol import RankSave, leads, names_made_durable, part_of
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.ranks.strategies.tiered import Drains, read_piece, write_piece
 from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES
@@ -356,8 +357,8 @@ class PartnerScenario:
             group.exchange(sent, [(way.source, data) for way, data in arriving])
             for way, _ in arriving:
                 next(incoming[way])
-        if draft:
-            draft.seal()
+        saved = part_of(draft, clock) if draft else RankSave(timing=SaveTiming())
+        names_made_durable(saved, self.tier, group, self.do.ref(new), clock)
         group.wait()
         if receives and leads(group, self.tier):
             self.tier.commit(self.do.ref(new), (), clock)

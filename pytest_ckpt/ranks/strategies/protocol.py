@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.protocol import Clock, Engine
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
-    from pytest_ckpt.targets.protocol import Draft, Store
+    from pytest_ckpt.targets.protocol import Draft, Store, StoreOfPaths
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSave:
     """A save that this rank has ended: when what was reached, this rank's files, and what made them durable.
 
-    ``durability`` is None on a rank that took no part, ``commit`` on all ranks but 0.
+    ``durability`` is None on a rank that took no part and fsynced no directory, ``commit`` on all ranks but 0.
     """
 
     timing: SaveTiming
@@ -74,14 +74,17 @@ def strategy_of(reference: str) -> MakeStrategy:
 
 
 def write_files(engine: Engine, store: Store, ref: CheckpointRef, clock: Clock) -> RankSave:
-    """Write this rank's files of a checkpoint and make them durable; an engine may have committed, too."""
+    """Write this rank's files of a checkpoint and make them durable; an engine may have committed, too.
+
+    `names_made_durable` makes their names durable.
+    """
     draft = store.begin(ref, clock)
-    return sealed(draft, clock, engine.save(draft, clock))
+    return part_of(draft, clock, engine.save(draft, clock))
 
 
-def sealed(draft: Draft, clock: Clock, commit: CommitProof | None = None) -> RankSave:
-    """Make the names of what was written durable; return this rank's part of the save."""
-    entries, durability = draft.seal()
+def part_of(draft: Draft, clock: Clock, commit: CommitProof | None = None) -> RankSave:
+    """Return this rank's part of a save, whose files are written and durable."""
+    entries, durability = draft.written()
     timing = SaveTiming(phases=clock.phases)
     return RankSave(timing=timing, entries=tuple(entries), durability=durability, commit=commit)
 
@@ -112,10 +115,14 @@ def store_and_commit(
     start: float,
     takes_part: bool,
 ) -> RankSave:
-    """Have ``write`` make this rank's files durable, wait for all ranks, commit where it did not."""
+    """Have ``write`` make this rank's files durable, make their names durable, wait for all ranks, commit.
+
+    An engine may have committed: then names are durable, too.
+    """
     nothing = SaveTiming(phases=clock.phases)
     saved = write() if takes_part else RankSave(timing=nothing)
     stored = time.perf_counter() - start
+    saved = names_made_durable(saved, store, group, ref, clock)
     entries = all_have_written(group, store, saved.entries)
     commit_start = time.perf_counter()
     commit = saved.commit
@@ -130,6 +137,33 @@ def store_and_commit(
         stored_bytes=sum(entry.bytes for entry in saved.entries),
     )
     return replace(saved, timing=timing, commit=commit)
+
+
+def names_made_durable(saved: RankSave, store: Store, group: Group, ref: CheckpointRef, clock: Clock) -> RankSave:
+    """Have one rank of each host fsync the directory, when all ranks of the host have fsynced their files.
+
+    The fsync of a directory covers the names that are in it at that time, whichever process of the client made them.
+    So one call after the last file of a host is enough, and no call of one host covers names that another host made.
+    """
+    pending = saved.durability is not None and saved.durability.names_pending
+    if group.sum_of_host(pending) and group.leads_host:
+        start = time.perf_counter()
+        names = cast("StoreOfPaths", store).sync_names(ref, clock)
+        own = saved.durability or DurabilityProof(
+            files_attempted=0, files_returned=0, directories_attempted=0, directories_returned=0
+        )
+        saved = replace(
+            saved,
+            timing=replace(saved.timing, names_seconds=time.perf_counter() - start),
+            durability=replace(
+                own,
+                directories_attempted=own.directories_attempted + names.directories_attempted,
+                directories_returned=own.directories_returned + names.directories_returned,
+            ),
+        )
+    if saved.durability is None:
+        return saved
+    return replace(saved, durability=replace(saved.durability, names_pending=False))
 
 
 def all_have_written(group: Group, store: Store, entries: Sequence[Entry]) -> list[Entry]:

@@ -16,7 +16,7 @@ from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.strategies.asynchronous import Background
-from pytest_ckpt.ranks.strategies.protocol import RankSave, leads, save_and_commit, sealed, store_and_commit
+from pytest_ckpt.ranks.strategies.protocol import RankSave, leads, part_of, save_and_commit, store_and_commit
 from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Copies:
         draft, copy = self._store.begin(ref, clock), store.open(ref, clock)
         for name in names:
             self._copy_file(copy, draft, name, clock)
-        return sealed(draft, clock)
+        return part_of(draft, clock)
 
     def _copy_file(self, copy: CommittedCheckpoint, draft: Draft, name: str, clock: Clock) -> None:
         """Read a file of the local tier in pieces, and write each to the target."""

@@ -16,6 +16,7 @@ from pytest_ckpt.facts.pattern import Step, Synchronous
 from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.sizing.files import ReplayedFile
 from pytest_ckpt.targets.posix.direct_io import BLOCK_BYTES, NOT_OFFERED, DirectFile, DirectSupport
+from pytest_ckpt.targets.posix.names import MARKER
 from pytest_ckpt.targets.protocol import Buffer, Phases, Sink
 
 # Large enough to cost nothing, small enough that a slow target is seen to make progress.
@@ -39,7 +40,7 @@ _POLL_SECONDS = 0.001
 
 
 class DirectorySyncs:
-    """What one rank's draft, or one commit, does to make the names in directories durable.
+    """What a draft, one rank for its host, or a commit does to make the names in directories durable.
 
     A directory is owed from the moment at which a name in it is made or changed. So a call that is left out, or raises,
     shows as one that was owed and did not return.
@@ -282,7 +283,6 @@ class PosixDraft:
         self._directories = DirectorySyncs()
         with phases.phase("open", directory.name):
             make_directory(directory)
-        self._directories.owe()
 
     def create(self, name: str, size: int | None) -> Sink:
         """Begin a file."""
@@ -308,18 +308,24 @@ class PosixDraft:
                 size = sync(self._directory / name)
             self._finished.append(Entry(name=name, bytes=size))
 
-    def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Fsync the directory."""
-        if not self._directories.returned:
-            with self._phases.phase("directory", self._directory.name):
-                self._directories.sync(self._directory)
+    def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Return what was fsynced."""
         proof = DurabilityProof(
             files_attempted=len(self._names),
             files_returned=len(self._finished),
             directories_attempted=self._directories.attempted,
             directories_returned=self._directories.returned,
+            names_pending=not self._directories.attempted,
         )
         return tuple(self._finished), proof
+
+    def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Fsync the directory."""
+        if not self._directories.attempted:
+            self._directories.owe()
+            with self._phases.phase("directory", self._directory.name):
+                self._directories.sync(self._directory)
+        return self.written()
 
     def commit(self, entries: Sequence[Entry]) -> CommitProof:
         """Rename the directory."""
@@ -390,10 +396,11 @@ class PosixCommitted:
         self._directory, self._way, self._phases = directory, way, phases
 
     def entries(self) -> Sequence[Entry]:
-        """Return all files of it."""
+        """Return all files of it, without what commits it."""
         with os.scandir(self._directory) as found:
+            files = [e for e in found if e.name != MARKER]
             return sorted(
-                (Entry(name=e.name, bytes=e.stat(follow_symlinks=False).st_size) for e in found), key=lambda e: e.name
+                (Entry(name=e.name, bytes=e.stat(follow_symlinks=False).st_size) for e in files), key=lambda e: e.name
             )
 
     def source(self, name: str, *, fresh: bool = False) -> SourceAtOffsets:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import mmap
 import os
+import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pytest_ckpt.facts.engines import NOT_DIRECT
 from pytest_ckpt.support.own_names import own_name
+from pytest_ckpt.support.units import format_percent
 from pytest_ckpt.targets.protocol import Buffer, Phases
 
 BLOCK_BYTES = 4096
@@ -29,17 +33,42 @@ _LARGEST_BLOCK_BYTES = 64 << 10
 """No known file system requires a larger alignment: a request at multiples of it that is refused is refused for another
 reason."""
 
+_LARGEST_BUFFERED_SHARE = 0.01
+"""The ends of files that fill no block may pass through the page cache: up to this share, I/O is called direct."""
+
+# include/uapi/linux/stat.h, from Linux 6.1 on.
+_AT_EMPTY_PATH, _AT_STATX_DONT_SYNC = 0x1000, 0x4000
+_STATX_DIOALIGN = 0x2000
+_STATX_BYTES, _OFFSET_ALIGNMENT = 256, 156
+_statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
+
+
+def stated_alignment(descriptor: int) -> int | None:
+    """Return the multiple, in bytes, of offsets and lengths of direct requests that the kernel states for a file.
+
+    0: this file has no direct I/O, and the kernel passes requests through the page cache although it was opened with
+    O_DIRECT. None: kernel or file system state nothing. The server is not asked: a client that fetches the attributes
+    of a file also forgets an old size.
+    """
+    found = ctypes.create_string_buffer(_STATX_BYTES)
+    flags = _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC
+    if _statx is None or _statx(descriptor, b"", flags, _STATX_DIOALIGN, found):
+        return None
+    (mask,) = struct.unpack_from("I", found)
+    (alignment,) = struct.unpack_from("I", found, _OFFSET_ALIGNMENT)
+    return alignment if mask & _STATX_DIOALIGN else None
+
 
 @dataclass(slots=True)
 class DirectSupport:
     """How many bytes of a target were moved by direct requests, and why the others were not.
 
-    ``refused`` is the last reason; a reason of one file does not decide for other files. Requests at multiples of
-    ``refused_block_bytes`` or less are too small for the target and are not tried again.
+    ``refused`` is the last reason; a reason of one file does not decide for other files. Direct requests are multiples
+    of ``block_bytes``: the target has refused smaller ones, which are not tried again.
     """
 
     refused: str = ""
-    refused_block_bytes: int = 0
+    block_bytes: int = 1
     direct_bytes: int = 0
     buffered_bytes: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
@@ -55,7 +84,7 @@ class DirectSupport:
     def refuse_block(self, block_bytes: int) -> None:
         """Record that the target refused a request at multiples of ``block_bytes``; called by several threads."""
         with self._lock:
-            self.refused_block_bytes = max(self.refused_block_bytes, block_bytes)
+            self.block_bytes = max(self.block_bytes, 2 * block_bytes)
 
     @property
     def words(self) -> str:
@@ -63,10 +92,11 @@ class DirectSupport:
         if not self.refused:
             return "O_DIRECT, around the client's page cache"
         if not self.direct_bytes:
-            return f"no: {self.refused}; files are read without read-ahead (POSIX_FADV_RANDOM)"
-        total = self.direct_bytes + self.buffered_bytes
+            return f"{NOT_DIRECT}: {self.refused}; files are read without read-ahead (POSIX_FADV_RANDOM)"
+        share = self.direct_bytes / (self.direct_bytes + self.buffered_bytes)
+        way = "O_DIRECT" if share >= 1 - _LARGEST_BUFFERED_SHARE else f"{NOT_DIRECT} throughout: O_DIRECT"
         return (
-            f"O_DIRECT for {self.direct_bytes:,} of {total:,} bytes; the others through the client's page cache, "
+            f"{way} for {format_percent(share)} of the bytes; the others through the client's page cache, "
             f"read without read-ahead (POSIX_FADV_RANDOM): {self.refused}"
         )
 
@@ -74,8 +104,9 @@ class DirectSupport:
 class DirectFile:
     """A file that is open for direct requests.
 
-    A request that the target refuses for its alignment is made through the page cache, and only that request: the rest
-    of the file stays direct. If the target refuses another request, or the open, the whole file is not direct.
+    The kernel states which alignment the file requires, or refused requests show it. The part of a request that fits no
+    block passes through the page cache, and only that part: the rest of the file stays direct. If the target refuses
+    another request, or the open, the whole file is not direct.
     """
 
     def __init__(self, path: Path, flags: int, way: DirectSupport, phases: Phases) -> None:
@@ -88,6 +119,7 @@ class DirectFile:
         self._is_direct = True
         # Set before the descriptor changes: a request of another thread may then already pass through the cache.
         self._leaves = False
+        self._stated_bytes = 1
         try:
             self.descriptor = os.open(path, flags | os.O_DIRECT, 0o600)
         except OSError as error:
@@ -97,6 +129,8 @@ class DirectFile:
             self._is_direct = False
             # Some file systems have made the file before they refuse.
             self.descriptor = self._open_buffered(flags & ~os.O_EXCL)
+        else:
+            self._use_stated_alignment()
 
     @property
     def direct(self) -> bool:
@@ -137,22 +171,22 @@ class DirectFile:
         ``is_end`` is asked for that where a read cannot tell.
         """
         view, done = memoryview(data).cast("B"), 0
-        block = _block_of(offset | view.nbytes)
-        fits = block > self._way.refused_block_bytes
         while done < wanted:
             # Another thread's request may leave the direct way while this one is refused.
-            was_direct = self._is_direct and fits
+            is_file_direct = self._is_direct
+            fitting = self._fitting(offset + done, wanted - done) if is_file_direct else 0
+            was_direct, count = fitting > 0, fitting or wanted - done
             try:
-                descriptor = self.descriptor if fits or not self._is_direct else self._descriptor_beside()
-                step = call(descriptor, view[done:], offset + done)
+                descriptor = self._descriptor_beside() if is_file_direct and not was_direct else self.descriptor
+                step = call(descriptor, view[done : done + count], offset + done)
             except OSError as error:
                 if error.errno not in NOT_OFFERED or not was_direct:
                     raise
                 why = f"the target refuses a direct request: {error.strerror}"
+                block = _block_of((offset + done) | count)
                 if error.errno == errno.EINVAL and block < _LARGEST_BLOCK_BYTES:
                     self._way.refuse_block(block)
                     self._way.refused = why
-                    fits = False
                 else:
                     self._leave_direct(why)
                 continue
@@ -161,12 +195,28 @@ class DirectFile:
             done += step
             self._phases.moved(step)
             self._way.moved(step, direct=was_direct and not self._leaves)
-            if done % BLOCK_BYTES and was_direct and done < wanted:
+            if step < count and done % BLOCK_BYTES and was_direct:
                 if is_end and self._ends_at(offset + done, is_end):
                     break
                 # The rest is no longer aligned.
                 self._leave_direct("the target ended a direct request inside a block")
         return done
+
+    def _use_stated_alignment(self) -> None:
+        """Leave the direct way if the kernel states that this file has none, else take the alignment that it states."""
+        stated = stated_alignment(self.descriptor)
+        if stated == 0:
+            self._leave_direct("the kernel states that the file has no direct I/O")
+        elif stated:
+            self._stated_bytes = stated
+
+    def _fitting(self, offset: int, wanted: int) -> int:
+        """Return how many of the next bytes fill whole blocks; the others cannot be moved directly."""
+        block = max(self._stated_bytes, self._way.block_bytes)
+        fitting = 0 if offset % block else wanted - wanted % block
+        if fitting < wanted and not self._way.refused:
+            self._way.refused = f"direct requests are multiples of {block:,} bytes"
+        return fitting
 
     def _ends_at(self, offset: int, is_end: Callable[[int], bool]) -> bool:
         """Whether the file ends at an offset inside a block, by a read of the next byte that is not direct.

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import re
+
+RENAME_REFUSED = frozenset(
+    (errno.EMFILE, errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV)
+)
+"""How a file system refuses to rename a directory with files: gcsfuse without ``rename-dir-limit`` (EMFILE),
+mountpoint-s3, and other file systems in front of object stores."""
+
+MARKER = "_COMMITTED"
+"""The file that commits a checkpoint where the target renames no directory."""
 
 _PARTIAL = ".partial"
 _CHECKPOINT = re.compile(r"checkpoint-(\d{4,})(?:-again-\d+)?")

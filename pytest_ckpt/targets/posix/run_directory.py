@@ -21,7 +21,7 @@ from pytest_ckpt.facts.targets import AreaRef, Names, StorageStack, TargetFacts
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.own_names import OWN_NAME, own_name
 from pytest_ckpt.targets.owner import OWNER, host_elsewhere, is_alive, owner_of
-from pytest_ckpt.targets.posix.names import is_of_a_checkpoint
+from pytest_ckpt.targets.posix.names import MARKER, RENAME_REFUSED, is_of_a_checkpoint
 from pytest_ckpt.targets.posix.page_cache import seen_storage
 from pytest_ckpt.targets.posix.storage_stack import (
     Mount,
@@ -221,6 +221,7 @@ class PosixAreaView:
 
 PREFIX = "pytest-ckpt-"
 OPENER = "pytest_ckpt.targets.posix.store:open_store"
+OPENER_BY_MARKER = "pytest_ckpt.targets.posix.store:open_by_marker"
 _MAXIMUM_WORD = 4096
 _CANARY = re.compile(f"canary-{OWN_NAME}")  # made by ranks, and by the controller to see whether a target lives
 
@@ -268,6 +269,28 @@ def keep_a_file(directory: Path) -> None:
     finally:
         with contextlib.suppress(OSError):
             file.unlink()
+
+
+def refuses_to_rename(directory: Path) -> bool:
+    """Whether the file system refuses to rename a directory that has a file in it; tried inside a run's directory.
+
+    Another error than a refusal is left to the run, which names the call that meets it.
+    """
+    before = directory / f"rename-{own_name()}"
+    after, name = before.with_suffix(".renamed"), "file"
+    try:
+        before.mkdir()
+        (before / name).touch()
+        before.rename(after)
+    except OSError as error:
+        return error.errno in RENAME_REFUSED
+    finally:
+        for place in (before, after):
+            with contextlib.suppress(OSError):
+                (place / name).unlink()
+            with contextlib.suppress(OSError):
+                place.rmdir()
+    return False
 
 
 def find_leftovers(target: Path) -> list[EarlierRunEntry]:
@@ -387,9 +410,12 @@ def _says_it_is_of(directory: int, run_id: str) -> bool:
 
 def _clear(directory: int, prefix: str, names: frozenset[str]) -> list[tuple[str, str]]:
     """Remove known files and empty directories below an open directory; return (path, reason) of what stays."""
-    left = []
-    for name in os.listdir(directory):
+    left: list[tuple[str, str]] = []
+    for name in sorted(os.listdir(directory), key=MARKER.__eq__):
         path = prefix + name
+        if name == MARKER and left:
+            # Files of the checkpoint stay, and with them what commits it.
+            continue
         try:
             mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode
             if stat.S_ISDIR(mode) and path + "/" in names:
@@ -444,7 +470,9 @@ def remove_as_asked(asked: Mapping[str, Any]) -> list[str]:
     names |= {f"{subject}/{file}" for subject, files in asked["beside"].items() for file in files}
     for subject, files in asked["checkpoints"].items():
         names |= {
-            f"{subject}/{checkpoint}/{file}" for checkpoint in _checkpoints(directory / subject) for file in files
+            f"{subject}/{checkpoint}/{file}"
+            for checkpoint in _checkpoints(directory / subject)
+            for file in (*files, MARKER)
         }
         # An empty directory of a subject has no file that would name it.
         names.add(f"{subject}/{_NO_FILE}")

@@ -1,9 +1,10 @@
 """The area of a run on a mounted file system, attached: on the target, or in a local tier.
 
 A subject has a directory, a checkpoint a directory in it, which has another name until rank 0 renames it: that commits.
-Every file is made durable before that, by its fsync, and every rank makes the directory's names durable; after the
-rename rank 0 makes the subject's directory durable. A directory's name follows from the checkpoint's number and the
-attempt: no name is used twice. A local tier is a directory on each host, under one path, that no other host sees.
+Every file is made durable before that, by its fsync. When all ranks of a host have fsynced their files, one of them
+fsyncs the directory, which makes their names durable. After the rename rank 0 makes the subject's directory durable. A
+directory's name follows from the checkpoint's number and the attempt: no name is used twice. `PosixStoreByMarker` is
+for targets that rename no directory. A local tier is a directory on each host, under one path, that no other host sees.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from pytest_ckpt.facts.client_proofs import FsyncCounts
-from pytest_ckpt.facts.proofs import CommitProof, Entry
+from pytest_ckpt.facts.proofs import CommitProof, Entry, NamesProof
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.sizing.near_full import Volume
@@ -33,7 +34,7 @@ from pytest_ckpt.targets.posix.checkpoint import (
 )
 from pytest_ckpt.targets.posix.direct_io import DirectSupport
 from pytest_ckpt.targets.posix.fsync_effect import fsync_counts
-from pytest_ckpt.targets.posix.names import checkpoint_name, checkpoint_number, partial_name
+from pytest_ckpt.targets.posix.names import MARKER, checkpoint_name, checkpoint_number, partial_name
 from pytest_ckpt.targets.posix.page_cache import (
     FileBelow,
     Probe,
@@ -179,6 +180,14 @@ class PosixStore:
 
         return PosixDraft(self._partial(ref), self._way, phases, publish)
 
+    def sync_names(self, ref: CheckpointRef, phases: Phases) -> NamesProof:
+        """Fsync the checkpoint's directory."""
+        directory, directories = self._partial(ref), DirectorySyncs()
+        directories.owe()
+        with phases.phase("directory", directory.name):
+            directories.sync(directory)
+        return NamesProof(directories_attempted=directories.attempted, directories_returned=directories.returned)
+
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
         """Rename the checkpoint's directory and make its name durable; which files are in it is not asked."""
         final, directories = self._final(ref), DirectorySyncs()
@@ -238,7 +247,7 @@ class PosixStore:
     def clone(self, stated: str) -> tuple[PosixStore, str]:
         """Return the run's directory as the snapshot in ``stated`` shows it, and why this host sees none."""
         directory, why = clone_of(stated, self._directory)
-        return PosixStore(directory), why
+        return type(self)(directory), why
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
         """Remove this rank's files, through no symbolic link."""
@@ -341,6 +350,73 @@ def _size(path: Path) -> int | None:
         if error.errno not in (errno.ENOENT, errno.ESTALE):
             raise
         return None
+
+
+def open_by_marker(area: AreaRef) -> PosixStoreByMarker:
+    """Attach to an area on a file system that renames no directory."""
+    return PosixStoreByMarker(Path(area.location), area)
+
+
+class PosixStoreByMarker(PosixStore):
+    """The directory of a run in which a marker file commits a checkpoint, as ``.metadata`` does of torch's DCP.
+
+    The checkpoint's directory has its final name from the beginning. Rank 0 writes the marker when all files and their
+    names are durable. A marker that is cut short commits nothing.
+    """
+
+    capabilities = CAPABILITIES - {"rename"}
+
+    def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
+        """Write the marker, fsync it and the directory; which files are there is not asked."""
+        directory, directories = self._final(ref), DirectorySyncs()
+        directories.owe()
+        with phases.phase("commit", MARKER):
+            with (directory / MARKER).open("xb") as file:
+                file.write(_content_of_marker(ref))
+                file.flush()
+                os.fsync(file.fileno())
+            directories.sync(directory)
+        return CommitProof(
+            method="marker", directories_attempted=directories.attempted, directories_returned=directories.returned
+        )
+
+    def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
+        """Return whether this client knows the marker and the sizes of these files."""
+        return self.is_committed(ref) and super().sees(ref, entries)
+
+    def is_committed(self, ref: CheckpointRef) -> bool:
+        """Return whether the marker is there, complete."""
+        try:
+            return (self._final(ref) / MARKER).read_bytes() == _content_of_marker(ref)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ESTALE):
+                raise
+            return False
+
+    def committed(self, subject: str) -> Sequence[int]:
+        """Return the numbers of the subject's directories with a marker."""
+        names = (entry.parent.name for entry in (self._directory / subject).glob(f"*/{MARKER}"))
+        return sorted(number for number in map(checkpoint_number, names) if number is not None)
+
+    def open(self, ref: CheckpointRef, phases: Phases) -> PosixCommitted:
+        """Return the directory, whose marker is read first. Raises FileNotFoundError without a complete marker."""
+        with phases.phase("open", MARKER):
+            if not self.is_committed(ref):
+                raise FileNotFoundError(errno.ENOENT, "no complete marker commits it", str(self._final(ref) / MARKER))
+        return super().open(ref, phases)
+
+    def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
+        """Remove the marker, which another rank may have removed, then this rank's files."""
+        with contextlib.suppress(FileNotFoundError):
+            unlink(self._final(ref), [MARKER])
+        super().delete(ref, names)
+
+    def _partial(self, ref: CheckpointRef) -> Path:
+        return self._final(ref)
+
+
+def _content_of_marker(ref: CheckpointRef) -> bytes:
+    return f"{checkpoint_name(ref.number, ref.attempt)} is committed\n".encode()
 
 
 def open_tier(area: AreaRef) -> PosixTier:

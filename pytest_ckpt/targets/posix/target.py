@@ -14,10 +14,12 @@ from pytest_ckpt.support.user_files import answering, user_path
 from pytest_ckpt.targets.posix.page_cache import seen_storage
 from pytest_ckpt.targets.posix.run_directory import (
     OPENER,
+    OPENER_BY_MARKER,
     RunDirectory,
     directory_of,
     find_leftovers,
     owner_word,
+    refuses_to_rename,
     remove_begun,
     remove_in_time,
 )
@@ -130,13 +132,18 @@ class PosixTarget:
                 scheme="",
                 location=str(directory.path),
                 run_id=run_id,
-                opener=self._opener,
+                opener=self._opener_in(directory.path),
                 identity=tuple(map(str, identity)),
             )
         except KeyboardInterrupt:
             with undisturbed():
                 watched(self._name, lambda: remove_begun(directory.path))
             raise
+
+    def _opener_in(self, directory: Path) -> str:
+        """Return what attaches to an area: by marker where the file system renames no directory."""
+        by_marker = self._opener == OPENER and watched(self._name, lambda: refuses_to_rename(directory))
+        return OPENER_BY_MARKER if by_marker else self._opener
 
     def leftovers(self) -> Sequence[Leftover]:
         """Return what is there of runs whose controller does not run on this host: it is gone, or elsewhere."""

@@ -36,8 +36,8 @@ from tests.support.streaming import (
 )
 
 PARTLY = (
-    r"O_DIRECT for [\d,]+ of [\d,]+ bytes; the others through the client's page cache, read without read-ahead "
-    r"\(POSIX_FADV_RANDOM\): the target refuses a direct request: Invalid argument"
+    r"not direct throughout: O_DIRECT for [\d.]+ % of the bytes; the others through the client's page cache, "
+    r"read without read-ahead \(POSIX_FADV_RANDOM\): the target refuses a direct request: Invalid argument"
 )
 READS = "; files are read without read-ahead (POSIX_FADV_RANDOM)"
 
@@ -126,7 +126,7 @@ def test_where_direct_requests_are_taken_it_says_so(direct, right):
 def test_a_target_without_direct_requests_is_written_through_its_cache(tmp_path, right, after_making, number):
     with refusing_direct_opens(after_making=after_making, number=number):
         found = comes_and_goes(tmp_path, right)
-    assert found == f"no: the target refuses O_DIRECT: {os.strerror(number)}{READS}"
+    assert found == f"not direct: the target refuses O_DIRECT: {os.strerror(number)}{READS}"
 
 
 @pytest.mark.parametrize("refuses_opens", [True, False])
@@ -177,7 +177,7 @@ def test_where_every_direct_request_is_refused_it_says_no(direct, right):
 
     with transfers(refuse, refuse):
         found = comes_and_goes(direct, right)
-    assert found == f"no: the target refuses a direct request: Invalid argument{READS}"
+    assert found == f"not direct: the target refuses a direct request: Invalid argument{READS}"
 
 
 @pytest.mark.parametrize("block", [16 << 10, 32 << 10, 64 << 10])
@@ -288,7 +288,7 @@ def test_requests_that_end_inside_a_block_go_on_through_the_cache(direct, right,
     part = {"write": part_of_write, "read": part_of_read}[kind]
     with transfers(**{kind: part(lambda: 5_001)}):
         found = comes_and_goes(direct, right)
-    assert found.startswith("O_DIRECT for ")
+    assert found.startswith("not direct throughout: O_DIRECT for ")
     assert found.endswith("the target ended a direct request inside a block")
 
 

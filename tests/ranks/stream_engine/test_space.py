@@ -15,6 +15,7 @@ from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.targets.posix import checkpoint
 from pytest_ckpt.targets.posix.names import checkpoint_name, partial_name
 from pytest_ckpt.targets.posix.store import PosixStore
+from tests.support.one_rank import Alone
 from tests.support.streaming import MIDDLE, ODD, failure_of, open_files, save_with, streaming, transfers
 
 
@@ -46,19 +47,6 @@ def test_a_target_that_has_no_space_to_give_ahead_is_named_too(tmp_path, monkeyp
     failure = failure_of(lambda activity: save_with(activity, tmp_path), capfd)
     assert (failure["phase"], failure["file"], failure["errno"]) == ("open", MIDDLE.name, "ENOSPC")
     assert open_files() == descriptors
-
-
-class Alone:
-    """A group of one rank."""
-
-    rank, host, spans_hosts = 0, "here", False
-
-    def wait(self): ...
-
-    def start_together(self): ...
-
-    def gather(self, value):
-        return [value]
 
 
 def test_a_save_without_space_commits_no_checkpoint(tmp_path, monkeypatch, capfd):

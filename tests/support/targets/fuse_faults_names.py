@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 
 from tests.support.targets.fuse_faults import SECOND, Fault, is_file
@@ -116,6 +117,23 @@ class _ManyNames(Fault):
             return found
         self.hit()
         return self.wrong(found)
+
+
+class RefusesToRenameDirectories(
+    Fault,
+    name="rename of a directory is refused",
+    fails="COMMIT.directory COMMIT.directory-second-client",
+    says={"COMMIT.directory": "rename of a directory is refused"},
+    # A checkpoint is a directory that is renamed when it is whole.
+    may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save COMMIT-FULL.each-phase LIVE.calls PUBLISH.directory",
+):
+    """A directory keeps its name: rename answers EMFILE, as gcsfuse does without a limit for such renames."""
+
+    def rename(self, proceed, call, old, old_name, new, new_name, flags):
+        if stat.S_ISDIR(os.stat(old_name, dir_fd=old.fd, follow_symlinks=False).st_mode):
+            self.hit()
+            raise OSError(errno.EMFILE, "too many objects to be renamed")
+        proceed(call, old, old_name, new, new_name, flags)
 
 
 class DroppedNames(

@@ -43,6 +43,17 @@ def test_a_renamed_directory_fills_up(faulty, target, fault):
     assert set(polled(names, rename_and_wait, 1)) <= {None, 200}
 
 
+@of("rename of a directory is refused")
+def test_a_directory_keeps_its_name(faulty, target, fault):
+    (target.path / "tmp").mkdir()
+    (target.path / "file").touch()
+    faulty(fault)
+    with fails_with(errno.EMFILE):
+        (target.path / "tmp").rename(target.path / "done")
+    (target.path / "file").rename(target.path / "renamed")
+    assert sorted(os.listdir(target.path)) == ["renamed", "tmp"]
+
+
 @of("names dropped in a listing", "names twice in a listing")
 def test_a_listing_has_one_name_too_few_or_too_many(faulty, target, fault):
     names = sorted(str(number) for number in range(100))
