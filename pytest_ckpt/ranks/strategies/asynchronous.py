@@ -99,15 +99,22 @@ class AsyncStrategy:
         start = time.perf_counter()
         waited = self._background.wait()
         clock = Clock(activity=self._activity)
-        staged_bytes = 0
+        staged_bytes, begun = 0, time.perf_counter()
         if takes_part:
             with clock.phase("stage"):
                 staged_bytes = self._state.stage()
-        staged = time.perf_counter() - start
+        ended = time.perf_counter()
+        staged, copying = ended - start, ended - begun
 
         def write() -> RankSave:
             saved = self._write(ref, start, clock.phases, takes_part=takes_part)
-            timing = replace(saved.timing, staged_seconds=staged, waited_for_previous=waited, staged_bytes=staged_bytes)
+            timing = replace(
+                saved.timing,
+                staged_seconds=staged,
+                waited_for_previous=waited,
+                copying_seconds=copying,
+                staged_bytes=staged_bytes,
+            )
             return replace(saved, timing=timing)
 
         return self._background.begin(write, start)
