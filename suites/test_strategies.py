@@ -43,38 +43,41 @@ _LIMITS_FROM = 0.5
     "BLOCKING",
     title="Saves take little time from training",
     units=("s",),
-    figure="the most that a save took from training: blocked, and steps beside it longer",
+    figure="the most that a save took from training: blocked, less the copy of the state in the client's memory, and "
+    "steps beside it longer",
     limit="the save limit of the cluster ({save} for 16,000 accelerators)",
     source="as SAVE: overhead x interval, whatever the way of saving",
     of_strategy=lambda strategy: not strategy.blocks,
-    next_step="Look what is longer: the copy (memory of the client), the save to a local tier where there is one (its "
+    next_step="Look what is longer: the wait for the save before, the save to a local tier where there is one (its "
     "disk), or the steps beside the save (cores, memory bandwidth and network that it takes).",
     help="A save in the background costs too much",
 )
 def test_saves_take_little_from_training(
     costs: tuple[SaveCost, ...], measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
-    """Every save takes at most the save limit from training.
+    """What the storage adds to the time that a save takes from training is at most the save limit.
 
-    An asynchronous save copies the state while training waits, then writes the copy while training goes on. What
-    training loses is the wait, and the time by which steps beside the save take longer than steps alone. Both together
-    must meet the limit of a save that stops training. Steps are a stand-in: they wait as for an accelerator and change
-    the state that is saved. No model is trained, and nothing is copied from a device.
+    An asynchronous save copies the state while training waits, then writes the copy while training goes on. The copy
+    takes as long whatever the storage: it is reported and not judged. The rest of the wait, and the time by which
+    steps beside the save take longer than steps alone, must together meet the limit of a save that stops training.
+    Steps are a stand-in: they wait as for an accelerator and change the state that is saved. No model is trained, and
+    nothing is copied from a device.
     """
-    decision = _judge_cost(costs, measurement, limits, lambda cost: cost.lost_seconds, describe_loss)
+    decision = _judge_cost(costs, measurement, limits, lambda cost: cost.added_seconds, describe_loss)
     limit = limits.save_limit_seconds * measurement.share
-    worst = max(costs, key=lambda cost: cost.blocked_seconds)
-    # Where full saves stand still between deltas, what is late is as for any such save.
-    if decision.outcome != "failed" or worst.blocked_seconds <= limit or measurement.save_bytes:
-        return decision
-    what, of = (
-        ("save to the local tier", "of that tier, not of the target")
-        if measurement.drains
-        else ("copy of the state", "of the client's memory, not of the storage")
-    )
-    because = (
-        f"{decision.because} The {what} alone took {format_seconds(worst.blocked_seconds)}: that is the time {of}."
-    )
+    because = decision.because
+    copying = max(cost.copying_seconds for cost in costs)
+    if copying:
+        because += (
+            f" The copy of the state took up to {format_seconds(copying)} more: that is the time of the client's "
+            "memory, not of the storage."
+        )
+    blocked = max(cost.blocked_seconds for cost in costs)
+    if decision.outcome == "failed" and blocked > limit and measurement.drains:
+        because += (
+            f" The save to the local tier alone took {format_seconds(blocked)}: that is the time of that tier, not of "
+            "the target."
+        )
     return dataclasses.replace(decision, because=because)
 
 
@@ -106,8 +109,8 @@ def test_saves_are_committed_before_the_next_is_due(saves: Operations, limits: C
     "LOST-WORK",
     title="Saving and the work at risk cost no more than a save that blocks",
     units=("s",),
-    figure="the most that a save cost: what it took from training, and the time until its commit / checkpoints per "
-    "failure",
+    figure="the most that a save cost: what the storage took from training (as in BLOCKING), and the time until its "
+    "commit / checkpoints per failure",
     limit="the save limit of the cluster ({save} for 16,000 accelerators)",
     source="derived from the cluster: a failure before the commit costs the work since the save before",
     of_strategy=lambda strategy: strategy.stages,
@@ -117,11 +120,12 @@ def test_saves_are_committed_before_the_next_is_due(saves: Operations, limits: C
 def test_saves_risk_little_work(
     costs: tuple[SaveCost, ...], measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
-    """What a save takes from training and the work that it puts at risk cost together at most the save limit.
+    """What the storage takes from training and the work that a save puts at risk cost together at most the save limit.
 
     Until a save is committed, a failure costs all work since the save before. With k checkpoints per failure, this
-    time counts as its k-th part. So an asynchronous save that meets the limit costs training no more than a save that
-    stops it and just meets SAVE.
+    time counts as its k-th part. So the storage takes no more from training by an asynchronous save that meets the
+    limit than by a save that stops training and just meets SAVE. The copy of the state in the client's memory, which
+    training waits for, is reported by BLOCKING and is no part of this.
     """
     failures = limits.checkpoints_per_failure
     return _judge_cost(
@@ -372,7 +376,11 @@ def _judge_cost(
     limit = limits.save_limit_seconds * share
     worst = max(costs, key=seconds_of)
     seconds = seconds_of(worst)
-    detail = [f"save {cost.index}: {format_seconds(seconds_of(cost))} ({describe(cost)})" for cost in costs]
+    detail = [
+        f"save {cost.index}: {format_seconds(seconds_of(cost))} ({describe(cost)})"
+        + (f"; the copy {format_seconds(cost.copying_seconds)}" if cost.copying_seconds else "")
+        for cost in costs
+    ]
     detail.append(limits.reason("save_limit_seconds"))
     if share < 1:
         detail.append(

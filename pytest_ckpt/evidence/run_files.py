@@ -196,6 +196,9 @@ def _of_operation(operation: Operation, measurement: Measurement) -> Iterator[st
         yield f"its phase {beyond[0]} is longer than the whole"
     if (operation.stalled_seconds or 0.0) > seconds:
         yield f"it took {seconds:.9g} s, and its reads waited for {operation.stalled_seconds:.9g} s"
+    blocked = max(operation.returned_seconds or 0.0, operation.staged_seconds or 0.0)
+    if (operation.copying_seconds or 0.0) > blocked + _CLOCK_SECONDS:
+        yield f"the job waited {blocked:.9g} s, and {operation.copying_seconds:.9g} s of that for a copy of its state"
     if (operation.starved_seconds or 0.0) > seconds:
         yield f"it took {seconds:.9g} s, and a rank waited for a CPU for {operation.starved_seconds:.9g} s"
     if operation.resident_bytes and operation.resident_bytes > (operation.mapped_bytes or 0):

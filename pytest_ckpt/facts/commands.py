@@ -70,8 +70,10 @@ class FailoverTrial:
     """Something was broken once, ``moment_seconds`` after operation ``moment_in`` (from 1) of ``operations`` began.
 
     ``operations`` ran one after the other until the break command had returned; then came the repair command, and a
-    save while the storage rebuilds (``after``). ``committed_in_error`` says that a save failed and its checkpoint was
-    there all the same; ``lost`` why a checkpoint that had been committed could not be loaded when all was repaired.
+    save while the storage rebuilds (``after``). ``committed_in_error`` says that a save failed before
+    its commit, and its checkpoint was there all the same. ``commit_answer_lost``: the commit ended with an
+    error, and its checkpoint was there after the repair, so it counts as committed. ``lost`` says why a checkpoint that
+    had been committed could not be loaded when all was repaired.
     """
 
     kind: TriedKind
@@ -81,6 +83,7 @@ class FailoverTrial:
     repaired: CommandRun | None = None
     after: OperationTrial | None = None
     committed_in_error: bool = False
+    commit_answer_lost: bool = False
     lost: str = ""
 
 

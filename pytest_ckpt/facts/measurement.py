@@ -37,7 +37,8 @@ class Operation:
 
     A save has three more points, in seconds from the barrier until the last rank reached them: ``returned_seconds``,
     the job could go on; ``staged_seconds``, it could change its state; ``stored_seconds``, all bytes were durable.
-    None: not measured.
+    It could have gone on, and changed its state, ``copying_seconds`` sooner if the copy of its state in the client's
+    memory had taken no time. None: not measured.
 
     A load would have ended ``stalled_seconds`` sooner, at most, if none of its reads had waited for the client to
     compare what had arrived. None: not measured. In ``starved_seconds`` the ranks waited for a CPU, as far as the
@@ -60,6 +61,7 @@ class Operation:
     at_least_seconds: NotNegative | None = None
     returned_seconds: NotNegative | None = None
     staged_seconds: NotNegative | None = None
+    copying_seconds: NotNegative | None = None
     stored_seconds: NotNegative | None = None
     stalled_seconds: NotNegative | None = None
     starved_seconds: NotNegative | None = None

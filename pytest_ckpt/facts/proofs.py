@@ -210,8 +210,8 @@ class SaveTiming:
     ``returned_seconds``: the job may go on; ``staged_seconds``: it may change its state; ``stored_seconds``: the bytes
     of this rank are durable; ``committed_seconds``: the checkpoint is (on the rank that commits).
     ``names_seconds`` this rank took for the fsync of the directory, for all ranks of its host; 0 on other ranks.
-    ``waited_for_previous`` are the seconds that it waited for the save before. A save that blocks returns last, when
-    all others are reached.
+    ``waited_for_previous`` are the seconds that it waited for the save before, ``copying_seconds`` those in which the
+    state was copied in memory, while the job waited. A save that blocks returns last, when all others are reached.
     """
 
     returned_seconds: float | None = None
@@ -220,6 +220,7 @@ class SaveTiming:
     committed_seconds: float | None = None
     names_seconds: float = 0.0
     waited_for_previous: float = 0.0
+    copying_seconds: float = 0.0
     staged_bytes: int = 0
     stored_bytes: int = 0
     phases: dict[str, float] = field(default_factory=dict)

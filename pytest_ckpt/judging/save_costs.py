@@ -22,20 +22,27 @@ class SaveCost:
     """One save, in seconds from its begin, as it was measured.
 
     ``blocked_seconds``: until the job could go on and change its state, on the last rank. ``extra_seconds``: by how
-    much longer the steps beside it took. ``seconds``: until it was committed. ``drains``: from when the job
-    could go on until then it was drained from a local tier, as one of several saves.
+    much longer the steps beside it took. ``seconds``: until it was committed. ``copying_seconds`` of the blocked ones
+    are the copy of the state in the client's memory. ``drains``: from when the job could go on until then it was
+    drained from a local tier, as one of several saves.
     """
 
     index: int
     blocked_seconds: float
     extra_seconds: float
     seconds: float
+    copying_seconds: float = 0.0
     drains: DrainRule | None = None
 
     @property
     def lost_seconds(self) -> float:
         """What training loses, however it is saved."""
         return self.blocked_seconds + max(0.0, self.extra_seconds)
+
+    @property
+    def added_seconds(self) -> float:
+        """What the storage adds to what training loses: all but the copy, which would take as long into any storage."""
+        return self.lost_seconds - self.copying_seconds
 
     @property
     def background_seconds(self) -> float:
@@ -56,8 +63,8 @@ class SaveCost:
         return self.seconds if self.background_seconds else 0.0
 
     def with_risk_seconds(self, limits: ClusterLimits) -> float:
-        """What training loses, and the work at risk as it is lost on average: once in as many saves as one fails."""
-        return self.lost_seconds + self.at_risk_seconds(limits.interval_seconds) / limits.checkpoints_per_failure
+        """What the storage adds, and the work at risk as it is lost on average: once in as many saves as one fails."""
+        return self.added_seconds + self.at_risk_seconds(limits.interval_seconds) / limits.checkpoints_per_failure
 
     def as_blocking_seconds(self, limits: ClusterLimits) -> float:
         """Return the seconds of a save that stands still and needs the same cluster to meet its save limit.
@@ -67,9 +74,9 @@ class SaveCost:
         local tier, DRAIN stands in place of the last two.
         """
         if self.drains:
-            return as_blocking_seconds(self.drains, limits, self.lost_seconds, self.background_seconds)
+            return as_blocking_seconds(self.drains, limits, self.added_seconds, self.background_seconds)
         if not self.background_seconds:
-            return self.lost_seconds
+            return self.added_seconds
         return max(self.with_risk_seconds(limits), limits.save_budget * self.seconds)
 
 
@@ -92,6 +99,7 @@ def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
                 blocked_seconds=max(save.returned_seconds, save.staged_seconds),
                 extra_seconds=steps.extra_seconds,
                 seconds=save.seconds,
+                copying_seconds=save.copying_seconds or 0.0,
                 drains=measurement.drains,
             )
         )
@@ -114,6 +122,7 @@ def at_full_size(costs: Sequence[SaveCost], measurement: Measurement) -> list[Sa
             blocked_seconds=cost.blocked_seconds * factor,
             extra_seconds=cost.extra_seconds * factor,
             seconds=cost.seconds * factor,
+            copying_seconds=cost.copying_seconds * factor,
         )
         for cost in costs
     ]
@@ -124,6 +133,8 @@ def _blocking(save: Operation) -> SaveCost:
 
 
 def describe_loss(cost: SaveCost) -> str:
-    """Say what a save takes from training."""
+    """Say what the storage adds to what a save takes from training."""
     extra = format_seconds(max(0.0, cost.extra_seconds))
-    return f"blocked {format_seconds(cost.blocked_seconds)} + {extra} by slower steps"
+    waited = format_seconds(cost.blocked_seconds - cost.copying_seconds)
+    beside = " beside the copy" if cost.copying_seconds else ""
+    return f"blocked {waited}{beside} + {extra} by slower steps"

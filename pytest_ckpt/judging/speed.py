@@ -75,13 +75,17 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
         return Decision(outcome="failed", reason="missing bytes", because=because, limit=limit, unit="s", detail=detail)
     took, allowed = compared(worst, limit)
     over = [o for o in operations if o.seconds > limit]
-    # What a client that compares too slowly has taken is not the storage's. Waits for a CPU are told and excuse
-    # nothing: while one thread waits for a CPU, the storage may be busy for another.
-    blamed = [o for o in over if o.seconds - _stalled(o) > limit]
+    # What a client that compares or copies too slowly has taken is not the storage's. Waits for a CPU are told and
+    # excuse nothing: while one thread waits for a CPU, the storage may be busy for another.
+    blamed = [o for o in over if o.seconds - _stalled(o) - _copying(o) > limit]
     if over and not blamed:
+        late = f"{kind} {slowest.index} took {took}, the limit is {allowed}, and for"
         because = (
-            f"The client compared too slowly: {kind} {slowest.index} took {took}, the limit is {allowed}, and for "
-            f"{format_seconds(_stalled(slowest))} of it reads waited until bytes that had arrived were compared."
+            f"The client compared too slowly: {late} {format_seconds(_stalled(slowest))} of it reads waited until "
+            "bytes that had arrived were compared."
+            if kind == "load"
+            else f"The client copied too slowly: {late} {format_seconds(_copying(slowest))} of it the state was "
+            "copied in memory, before the storage had anything to do."
         )
         return not_decided("client too slow", because, detail)
     # A bound for what was not asked for is of the share that is usual.
@@ -148,6 +152,10 @@ def _how_sure(done: Operations, bound: AcceptanceBound | None, wanted: Assurance
 
 def _stalled(operation: Operation) -> float:
     return operation.stalled_seconds or 0.0
+
+
+def _copying(operation: Operation) -> float:
+    return operation.copying_seconds or 0.0
 
 
 def _starved(operation: Operation) -> float:

@@ -23,6 +23,7 @@ from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.chained import ChainedEngine
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.engines.protocol import Engine, Loader, joined_facts
+from pytest_ckpt.ranks.engines.state_copy import threads_of
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import EngineOptions
@@ -97,6 +98,8 @@ class MeasurementLoop:
             self._tier.prepare(task.subject.slug)
         do.across_hosts.prepare()
         with do.stage("prepare", do.all("prepare")):
+            if task.stages:
+                self._options = replace(self._options, copy_threads=threads_of(self._group))
             strategy = self._strategy()
             cache = HostCache(self._group, self._activity, self._store, task.subject.slug, task.drop_caches)
         engine = strategy.engine
@@ -130,7 +133,7 @@ class MeasurementLoop:
             drop=lambda files: self._drop(cache, files),
             take_in=self._take_in,
         ).measure(engine, self._own.kept, task.operations)
-        facts = joined_facts(self._group.gather(engine.facts() | do.added_facts()))
+        facts = joined_facts(self._group.gather(engine.facts() | do.added_facts() | strategy.facts()))
         requests = together(self._group.gather(self._store.requests()))
         # What the engine holds must be free before another one takes its place.
         del engine, strategy
@@ -216,7 +219,14 @@ class MeasurementLoop:
         """
         engine = self._engine(constant=constant, aside=aside, plain=plain)
         make = strategy_of(self._task.strategy)
-        return make(engine=engine, store=self._store, group=self._group, activity=self._activity, tier=self._tier)
+        return make(
+            engine=engine,
+            store=self._store,
+            group=self._group,
+            activity=self._activity,
+            options=self._options,
+            tier=self._tier,
+        )
 
     def _engine(self, *, constant: bool = False, aside: str = "", plain: bool = False) -> Engine:
         """Return the engine of this rank's own files."""

@@ -52,9 +52,10 @@ class RankOperation:
     its bytes were durable. On the rank that then made the names of its host's files durable, ``directory_seconds`` are
     those of that alone. On a rank that commits ``commit_seconds`` are those of the commit alone and
     ``committed_seconds`` run from the barrier until the checkpoint was committed. ``returned_seconds`` and
-    ``staged_seconds`` of a save run from the barrier until the job could go on, and change its state. ``resident`` are
-    the resident and all bytes of the files, before a load. In ``stalled_seconds``, at most, a load waited for its own
-    comparison, not for the storage. In ``starved_seconds`` a thread was ready to run and had no CPU.
+    ``staged_seconds`` of a save run from the barrier until the job could go on, and change its state; for
+    ``copying_seconds`` of these the state was copied in memory. ``resident`` are the resident
+    and all bytes of the files, before a load. In ``stalled_seconds``, at most, a load waited for its own comparison,
+    not for the storage. In ``starved_seconds`` a thread was ready to run and had no CPU.
     """
 
     seconds: float
@@ -65,6 +66,7 @@ class RankOperation:
     committed_seconds: float = 0.0
     returned_seconds: float | None = None
     staged_seconds: float | None = None
+    copying_seconds: float = 0.0
     resident: tuple[int, int] | None = None
     stalled_seconds: float = 0.0
     starved_seconds: float | None = None
@@ -75,7 +77,7 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ra
 
     The slowest rank's own time counts. Rank 0 waits for the slowest before it commits, so its clock holds the whole
     save; but it may have started a little after that of the slowest. Of a load, what it would have taken without the
-    ranks' stalls is that of the rank which then were the slowest.
+    ranks' stalls is that of the rank which then were the slowest; so it is with a save's wait without the copies.
     """
     rank_seconds = tuple(o.seconds for o in ranks)
     slowest = max(range(len(ranks)), key=rank_seconds.__getitem__)
@@ -104,6 +106,7 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ra
         mapped_bytes=sum(r[1] for r in known) if whole else None,
         returned_seconds=_last(o.returned_seconds for o in ranks),
         staged_seconds=_last(o.staged_seconds for o in ranks),
+        copying_seconds=_copying(ranks),
         stored_seconds=stored if kind == "save" else None,
         stalled_seconds=seconds - max(o.seconds - o.stalled_seconds for o in ranks) if kind == "load" else None,
         starved_seconds=None
@@ -111,6 +114,14 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ra
         else rank_seconds[slowest]
         - max(s - min(s, waited or 0.0) for s, waited in zip(rank_seconds, starved, strict=True)),
     )
+
+
+def _copying(ranks: Sequence[RankOperation]) -> float | None:
+    """Return how much sooner all ranks could have gone on if no copy had taken any time; None where they did not."""
+    blocked = [_last((o.returned_seconds, o.staged_seconds)) for o in ranks]
+    last = _last(blocked)
+    without = _last(None if b is None else b - o.copying_seconds for b, o in zip(blocked, ranks, strict=True))
+    return None if last is None or without is None else last - without
 
 
 def _last(seconds: Iterable[float | None]) -> float | None:
@@ -254,6 +265,7 @@ class Operations(Checkpoints):
             committed_seconds=timing.committed_seconds or 0.0,
             returned_seconds=timing.returned_seconds,
             staged_seconds=timing.staged_seconds,
+            copying_seconds=timing.copying_seconds,
             # Threads of other work hold up no save when they wait for a CPU; nor do waits once the bytes were stored.
             starved_seconds=None
             if training or meanwhile

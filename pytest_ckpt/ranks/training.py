@@ -72,6 +72,8 @@ class TrainingSteps:
         """Make steps until the saves of all ranks are over."""
         batches: list[StepBatch] = []
         with self._activity.wait():
+            # Until the last rank may go on training is blocked, which is counted apart from slower steps.
+            self._group.wait()
             goes_on = True
             while goes_on:
                 start = time.perf_counter()

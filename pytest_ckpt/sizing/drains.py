@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.strategies import StrategySpec
     from pytest_ckpt.sizing.limits import ClusterLimits, Demand
 
-DRAIN_BUFFER_BYTES = 16 << 20
-"""What a rank holds of a file while it drains it."""
+DRAIN_BUFFERS_BYTES = 64 << 20
+"""What a rank holds of a file while it drains it, unless more requests are to be in flight."""
+
+PARTNER_PIECE_BYTES = 16 << 20
+"""What a rank holds of a file while it sends it to a partner, or takes it."""
 
 LOCAL_CHECKPOINTS = 3
 """Checkpoints in the local tier at most: one that is drained, the newest, and one that is written."""
@@ -29,6 +32,16 @@ LOCAL_CHECKPOINTS = 3
 
 PARTNER_CHECKPOINTS = 4
 """Ranks' parts of checkpoints in the tier of one of several hosts: two of its own ranks, and copies of two others."""
+
+
+def drain_buffers_bytes(request_bytes: int, depth: int) -> int:
+    """Return what a rank holds at most while it drains: ``depth`` requests are read while as many are written."""
+    return max(DRAIN_BUFFERS_BYTES, 2 * depth * request_bytes)
+
+
+def drain_depth(piece_bytes: int, request_bytes: int, depth: int) -> int:
+    """Return how many pieces are read, and as many written, at once: fewer where a target's parts are larger."""
+    return max(1, min(depth, drain_buffers_bytes(request_bytes, depth) // (2 * piece_bytes)))
 
 
 def drain_rule(settings: Settings, strategy: StrategySpec) -> DrainRule | None:

@@ -19,7 +19,7 @@ from pytest_ckpt.facts.strategy_results import DrainRule
 from pytest_ckpt.sizing.architectures import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.content_places import check_places
 from pytest_ckpt.sizing.deltas import DeltaRule
-from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES, drain_rule, with_drains
+from pytest_ckpt.sizing.drains import drain_buffers_bytes, drain_rule, with_drains
 from pytest_ckpt.sizing.files import bytes_beside_tensors, consolidating_bytes, file_count, files_of, largest_file_bytes
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, demand, limits_of
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
@@ -291,7 +291,9 @@ def _plan_checkpoint(
     one = shards.bytes + beside_tensors + overhead
     rule, drains = _delta_rule(settings, strategy), drain_rule(settings, strategy)
     state = _state_memory(shards, engine, strategy, rule, loads_others=settings.asks_contention)
-    beside = engine.memory.process_bytes + (DRAIN_BUFFER_BYTES * 2 if drains else 0)
+    beside = engine.memory.process_bytes
+    if drains:
+        beside += drain_buffers_bytes(settings.io_size_bytes, settings.io_depth)
     if engine.name == _STREAM:
         beside += beyond_usual_bytes(settings.io_size_bytes, settings.io_depth)
     if strategy.compresses:

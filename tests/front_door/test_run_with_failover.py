@@ -120,6 +120,31 @@ def test_a_committed_checkpoint_that_cannot_be_read_again_is_lost(door: FrontDoo
     assert "EIO" in verdict["because"]
 
 
+@pytest.mark.parametrize("torn", [False, pytest.param(True, marks=pytest.mark.thorough)])
+def test_a_commit_whose_answer_is_lost_is_one_if_the_checkpoint_is_whole(
+    door: FrontDoor, target: Target, torn: bool
+) -> None:
+    """The directory has its final name, and the client heard an error."""
+    breaks = target.fault_command("the answer of rename is lost", torn=torn)
+    run = door.run(*options(door, breaks, target.clear_command), target=target.path)
+    verdict, found = run.verdict("FAILOVER"), found_in(run)
+    lost = [trial for trial in found["trials"] if trial["commit_answer_lost"]]
+    assert lost
+    assert all("commit of checkpoint-" in trial["operations"][-1]["error"] for trial in lost)
+    assert not any(trial["committed_in_error"] for trial in found["trials"])
+    assert untouched(run) == UNTOUCHED
+    assert run.left_on_target == []
+    if torn:
+        assert (verdict["outcome"], verdict["unit"]) == ("failed", "faults"), verdict
+        return
+    assert verdict["outcome"] == "met", verdict
+    assert "ended with an error and had succeeded" in verdict["because"]
+    assert any("counts as committed" in line for line in verdict["detail"].splitlines())
+    assert "committed, and the answer was lost" in (run.report / "certificate.html").read_text()
+    # Each was loaded after the repair, beside what follows every break.
+    assert found["integrity"]["bytes_checked"] == found["integrity"]["bytes_expected"] > 0
+
+
 @pytest.mark.thorough
 def test_a_stall_beyond_the_limit_of_the_gates_fails(door: FrontDoor, target: Target) -> None:
     words = options(door, target.fault_command("slow file", seconds=2), target.clear_command, 1.5)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import errno
+import re
 import statistics
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pytest_ckpt.cli.main import main
+from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.strategies import STRATEGIES
-from pytest_ckpt.facts.strategy_results import BACKGROUND
+from pytest_ckpt.facts.strategy_results import BACKGROUND, StepsOfSave
+from pytest_ckpt.ranks.engines.state_copy import FACT
 from pytest_ckpt.ranks.training import STEPS_ALONE
 from tests.support.front_door import (
     MEASURED,
@@ -51,7 +55,7 @@ if "pytest_ckpt.ranks" in sys.orig_argv:
         whole.copy, whole.is_staged = whole.state, True
         return 1
 
-    def staged(files):
+    def staged(files, threads):
         files._copies, files._is_staged = files._state, True
         return 1
 
@@ -160,6 +164,34 @@ def test_steps_go_on_beside_every_save_and_between_them(together: Run, subjects:
             beside = sum(batch["seconds"] for batch in steps["beside"])
             # They end with the step in which the last rank's save ended.
             assert beside >= save["seconds"] - save["returned_seconds"] - training["step_seconds"]
+
+
+def test_the_copy_of_the_state_is_timed_apart_and_told(together: Run, subjects: dict[str, str]) -> None:
+    for measurement in together.document["measurements"]:
+        saves = [o for o in measurement["operations"] if o["kind"] == "save"]
+        if subjects[measurement["subject"]] == "sync":
+            assert [save["copying_seconds"] for save in saves] == [0.0, 0.0]
+            assert FACT not in measurement["engine_facts"]
+            continue
+        assert all(0 < save["copying_seconds"] <= save["staged_seconds"] for save in saves)
+        assert re.search(r"by \d+ threads? a rank", measurement["engine_facts"][FACT])
+        (verdict,) = (
+            v
+            for v in together.document["requirements"]
+            if (v["id"], v["subject"]) == ("BLOCKING", measurement["subject"])
+        )
+        added = [
+            max(save["returned_seconds"], save["staged_seconds"]) - save["copying_seconds"] + max(0.0, extra_of(steps))
+            for save, steps in zip(saves, measurement["patterns"]["training"]["saves"], strict=True)
+        ]
+        assert verdict["measured"] == pytest.approx(max(added))
+        assert "of the client's memory, not of the storage" in verdict["because"]
+
+
+def extra_of(steps: dict[str, Any]) -> float:
+    """Return by how much longer the steps beside a save took."""
+    found: StepsOfSave = from_plain(StepsOfSave, steps)
+    return found.extra_seconds
 
 
 def test_the_terminal_and_the_report_name_engines_and_strategies(

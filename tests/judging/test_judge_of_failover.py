@@ -53,6 +53,12 @@ def test_the_save_while_the_storage_rebuilds_has_a_limit(seconds, is_met):
         # An error is no failure by itself: the job saves again.
         ({"operations": (done("save", error="rank 1 on n1: EIO"),)}, ("met", "met")),
         ({"operations": (done("save", error="EIO"),), "committed_in_error": True}, ("failed", "missing bytes")),
+        # A commit whose answer alone was lost is one.
+        ({"operations": (done("save", error="EIO"),), "commit_answer_lost": True}, ("met", "met")),
+        (
+            {"operations": (done("save", error="EIO"),), "commit_answer_lost": True, "lost": "rank 1 on n1: ENOENT"},
+            ("failed", "missing bytes"),
+        ),
         ({"lost": "rank 1 on n1: ENOENT"}, ("failed", "missing bytes")),
         ({"after": done("save", error="rank 1 on n1: EIO")}, ("failed", "error")),
     ],

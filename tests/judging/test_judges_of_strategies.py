@@ -50,10 +50,24 @@ def test_a_save_may_be_committed_in_time_and_risk_too_much():
     assert outcomes(in_background(*[5.0 + 457.0] * 3, blocked=5.0)) == ["met", "met", "failed"]
 
 
-def test_a_copy_that_takes_too_long_is_told_as_the_clients():
-    found = in_background(2 * SAVE, 2 * SAVE, 2 * SAVE, blocked=1.1 * SAVE)
+def test_a_copy_that_takes_too_long_is_told_as_the_clients_and_fails_nothing():
+    found = in_background(2 * SAVE, 2 * SAVE, 2 * SAVE, blocked=1.1 * SAVE, copying=1.05 * SAVE)
+    assert outcomes(found) == ["met", "met", "met"]
+    blocking = judged("BLOCKING", found)
+    assert blocking.measured == pytest.approx(0.05 * SAVE)
+    assert "the client's memory, not of the storage" in blocking.because
+
+
+def test_what_a_save_waits_for_beside_the_copy_counts():
+    found = in_background(2 * SAVE, 2 * SAVE, 2 * SAVE, blocked=1.1 * SAVE, copying=0.05 * SAVE)
     assert outcomes(found) == ["failed", "met", "failed"]
-    assert "the client's memory, not of the storage" in judged("BLOCKING", found).because
+    assert judged("BLOCKING", found).measured == pytest.approx(1.05 * SAVE)
+
+
+@pytest.mark.parametrize(("copying", "outcome"), [(0.02, "not run"), (0.005, "failed")])
+def test_a_save_that_is_late_by_its_copy_alone_is_not_the_storages(copying, outcome):
+    found = in_background(*[1.01 * INTERVAL] * 3, blocked=0.03 * INTERVAL, copying=copying * INTERVAL)
+    assert judged("BACKGROUND", found).outcome == outcome
 
 
 @pytest.mark.covers(requirements=("BLOCKING",))
@@ -123,14 +137,20 @@ def test_a_smaller_run_at_the_same_speed_is_judged_alike(scale, committed, block
     assert outcomes(whole) == outcomes(part)
 
 
-@given(blocked=SECONDS, extra=st.floats(-10.0, 100.0), background=SECONDS)
-def test_the_cluster_of_a_save_is_the_largest_that_meets_all_three(blocked, extra, background):
-    cost = SaveCost(index=1, blocked_seconds=blocked, extra_seconds=extra, seconds=blocked + background)
+@given(blocked=SECONDS, copied=st.floats(0.0, 1.0), extra=st.floats(-10.0, 100.0), background=SECONDS)
+def test_the_cluster_of_a_save_is_the_largest_that_meets_all_three(blocked, copied, extra, background):
+    cost = SaveCost(
+        index=1,
+        blocked_seconds=blocked,
+        copying_seconds=copied * blocked,
+        extra_seconds=extra,
+        seconds=blocked + background,
+    )
     accelerators = sufficient_up_to_accelerators("save", cost.as_blocking_seconds(LIMITS), LIMITS)
 
     def meets(count):
         limits = cluster_limits(count, failures=parse_failure_model("llama3"))
-        loses = cost.lost_seconds <= limits.save_limit_seconds
+        loses = cost.added_seconds <= limits.save_limit_seconds
         in_time = cost.seconds <= limits.interval_seconds
         return loses and in_time and cost.with_risk_seconds(limits) <= limits.save_limit_seconds
 

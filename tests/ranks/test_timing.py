@@ -77,6 +77,20 @@ def test_a_load_was_stalled_for_as_long_as_it_would_have_ended_sooner(stalls, st
 
 
 @pytest.mark.parametrize(
+    ("copies", "copying"),
+    [((0.0, 0.0), 0.0), ((0.0, 2.5), 1.0), ((0.5, 0.5), 0.5), ((2.0, 0.0), 0.0)],
+    ids=["none", "the other rank goes on last then", "both", "only that of the rank that waits less"],
+)
+def test_copies_count_as_far_as_all_ranks_could_have_gone_on_sooner(copies, copying):
+    blocked = [
+        own(9.0, returned_seconds=s, staged_seconds=s, copying_seconds=c)
+        for s, c in zip((2.0, 3.0), copies, strict=True)
+    ]
+    assert combine("save", 1, 1, blocked).copying_seconds == pytest.approx(copying)
+    assert combine("load", 1, 1, [own(2.0)]).copying_seconds is None
+
+
+@pytest.mark.parametrize(
     ("waits", "starved"),
     [
         ((0.0, 0.0), 0.0),

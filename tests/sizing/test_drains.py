@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.facts.strategies import STRATEGY_OF
 from pytest_ckpt.facts.strategy_results import DrainRule
-from pytest_ckpt.sizing.drains import as_blocking_seconds, at_risk_seconds, drain_limit_seconds, with_drains
+from pytest_ckpt.sizing.drains import (
+    as_blocking_seconds,
+    at_risk_seconds,
+    drain_buffers_bytes,
+    drain_depth,
+    drain_limit_seconds,
+    with_drains,
+)
 from pytest_ckpt.sizing.limits import cluster_limits, demand
 from pytest_ckpt.sizing.models import layout
 from pytest_ckpt.sizing.reliability import parse_failure_model
@@ -67,3 +74,12 @@ def test_what_is_asked_of_the_target_is_less_by_the_time_and_by_the_number_of_dr
     same = {"load_limit_seconds", "load_bytes_per_second", "copies", "writers"}
     assert all(getattr(tiered, name) == getattr(asked, name) for name in same)
     assert dataclasses.asdict(tiered).keys() == dataclasses.asdict(asked).keys()
+
+
+@given(piece=st.integers(1, 1 << 30), request=st.integers(4096, 64 << 20), depth=st.integers(1, 256))
+def test_a_drain_has_as_much_in_flight_as_its_memory_takes(piece, request, depth):
+    in_flight, bound = drain_depth(piece, request, depth), drain_buffers_bytes(request, depth)
+    assert 1 <= in_flight <= depth
+    assert in_flight == 1 or 2 * in_flight * piece <= bound
+    assert in_flight == depth or 2 * (in_flight + 1) * piece > bound
+    assert drain_depth(request, request, depth) == depth

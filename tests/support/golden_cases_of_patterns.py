@@ -149,6 +149,9 @@ CASES_OF_PATTERNS = {
         "one wrong byte": failed_over(fault_count=1, faults=(FLIPPED,)),
         "bytes are missing": failed_over(bytes_checked=1),
         "committed in error": failed_over(trial(operations=(done("save", error="EIO"),), committed_in_error=True)),
+        "the answer of a commit was lost": failed_over(
+            trial(operations=(done("save", error="rank 0 on n1: commit of checkpoint-0002: EIO"),),
+                  commit_answer_lost=True)),
         "lost": failed_over(trial(lost="rank 1 on n1: ENOENT")),
         "hung": failed_over(
             trials=(), failure=failed_in(at("save", 2, scenario="failover"), "hung"), repaired_after=MENDED),

@@ -37,7 +37,9 @@ CASES_OF_STRATEGIES = {
         "met": in_background(),
         "met in part": in_background(size=FULL // 10),
         "steps are slow": in_background(beside=1.0),
-        "the copy is slow": in_background(60.0, 60.0, 60.0, blocked=1.1 * SAVE),
+        "the copy is slow": in_background(60.0, 60.0, 60.0, blocked=1.1 * SAVE, copying=1.09 * SAVE),
+        "the wait for the save before is long": in_background(
+            60.0, 60.0, 60.0, blocked=1.1 * SAVE, copying=0.01 * SAVE),
         "the local tier is slow": tiered(60.0, 60.0, 60.0, blocked=1.1 * SAVE),
         "one save": in_background(20.0, operations_planned=1),
         "failed in the copy": in_background(20.0, patterns=None, failure=failed_in(at("save", 2))),
@@ -49,6 +51,8 @@ CASES_OF_STRATEGIES = {
     "BACKGROUND": {
         "met": in_background(),
         "too slow": in_background(20.0, 2 * LIMITS.interval_seconds, 20.0),
+        "the copy is slow": in_background(
+            *[1.01 * LIMITS.interval_seconds] * 3, blocked=0.5 * SAVE, copying=0.4 * SAVE),
         "failed": in_background(20.0, patterns=None, failure=failed_in(at("save", 2), lane=BACKGROUND)),
         "hung": in_background(20.0, patterns=None, failure=failed_in(at("save", 2), "hung", lane=BACKGROUND)),
     },

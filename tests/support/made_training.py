@@ -25,13 +25,14 @@ STEP = 0.05
 ASYNC = dataclasses.replace(SUBJECT, strategy="async")
 
 
-def background_save(index, committed, *, blocked=0.5, size=FULL):
+def background_save(index, committed, *, blocked=0.5, copying=0.0, size=FULL):
     """Return a save that blocked the job for a while and was committed later."""
     return dataclasses.replace(
         operation("save", index, committed, size=size),
         checkpoint=index,
         returned_seconds=blocked,
         staged_seconds=blocked,
+        copying_seconds=copying,
         stored_seconds=0.9 * committed,
     )
 
@@ -48,10 +49,13 @@ def steps_of(checkpoint, *, beside=STEP, batches=8, scatter=0.0):
     )
 
 
-def in_background(*committed, blocked=0.5, beside=STEP, batches=8, scatter=0.0, size=FULL, **changes):
+def in_background(*committed, blocked=0.5, copying=0.0, beside=STEP, batches=8, scatter=0.0, size=FULL, **changes):
     """Return a measurement of saves that were committed after so many seconds."""
     committed = committed or (20.0, 20.0, 20.0)
-    saves = [background_save(n, seconds, blocked=blocked, size=size) for n, seconds in enumerate(committed, 1)]
+    saves = [
+        background_save(n, seconds, blocked=blocked, copying=copying, size=size)
+        for n, seconds in enumerate(committed, 1)
+    ]
     loads = [operation("load", n, 1.0, size=size) for n in (1, 2, 3)]
     steps = tuple(steps_of(save.checkpoint, beside=beside, batches=batches, scatter=scatter) for save in saves)
     patterns = Patterns(training=Training(step_seconds=STEP, cpu_share=0.1, saves=steps))

@@ -84,6 +84,13 @@ OF_SPEED = (
         may_fail=EVENLY,
     ),
     SpeedRow(
+        title="the answer of rename is lost",
+        fault="the answer of rename is lost",
+        fails=frozenset(("SAVE",)),
+        says={"SAVE": "commit of checkpoint-0001: EIO"},
+        may_fail=EVENLY,
+    ),
+    SpeedRow(
         title="client cache survives the drop",
         fault="client cache survives the drop",
         options=OF_CANARIES,

@@ -16,6 +16,7 @@ import numpy as np
 
 from pytest_ckpt.ranks.content import TensorKey, compare
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, expect, staging, state_of
+from pytest_ckpt.ranks.engines.state_copy import copy_state
 from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
 from pytest_ckpt.sizing.deltas import PAGE_BYTES, delta_name, index_bytes
 
@@ -73,6 +74,7 @@ class ChainedEngine:
     ) -> None:
         self._engine, self._shard, self._content, self._rule = engine, shard, content, rule
         self._request_bytes, self._stages = options.request_bytes, options.stages
+        self._copy_threads = options.copy_threads
         # Where the pages that changed are before they are gathered.
         self._changed: Bytes | None = None
         self._name = delta_name(shard.rank)
@@ -126,8 +128,7 @@ class ChainedEngine:
         if not self.holds_delta or self._changed is None:
             return staging(self._engine).stage()
         size = self._rule.file_bytes(self._shard, self._number)
-        self._room(size)[:size] = self._changed[:size]
-        return size
+        return copy_state([self._room(size)[:size]], [self._changed[:size]], self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
         """Save what was made: a full save, or a delta."""

@@ -48,6 +48,7 @@ from pytest_ckpt.facts.file_rules import DCP_FILES
 from pytest_ckpt.ranks.content import TensorKey, compare
 from pytest_ckpt.ranks.engines.dcp_watch import WatchedFiles
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
+from pytest_ckpt.ranks.engines.state_copy import copy_state
 from pytest_ckpt.sizing.files import files_of, shard_files
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class DcpEngine:
         self._shard, self._content, self._group, self._activity = shard, content, group, activity
         # What a thread waits with must not meet what the rank waits with meanwhile.
         self._savers = group.duplicate(activity) if options.stages else group
-        self._stages, self._is_staged = options.stages, False
+        self._stages, self._is_staged, self._copy_threads = options.stages, False, options.copy_threads
         self._copy: ShardedState | None = None
         self._tensors = [tensor for file in shard.files for tensor in file.tensors]
         self._own_files = [file.name for file in shard_files(shard, rule)]
@@ -157,7 +158,7 @@ class DcpEngine:
         """Copy every part of a tensor into the staging buffer."""
         assert self._copy, "fill makes it"
         self._is_staged = True
-        return self._copy.copy_from(self._ready())
+        return self._copy.copy_from(self._ready(), self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
         """Let the library save, then make durable what it wrote, as the store does."""
@@ -452,11 +453,10 @@ class ShardedState:
         """Return the memory of this rank's part of a tensor."""
         return self._parts[name].view(torch.uint8).numpy().reshape(-1)
 
-    def copy_from(self, other: ShardedState) -> int:
-        """Copy this rank's parts of another state of the same tensors; return the bytes."""
-        for name, part in self._parts.items():
-            part.copy_(other._parts[name])
-        return sum(part.nbytes for part in self._parts.values())
+    def copy_from(self, other: ShardedState, threads: int) -> int:
+        """Copy this rank's parts of another state of the same tensors, by so many threads; return the bytes."""
+        copies, sources = ([state.bytes_of(name) for name in self._parts] for state in (self, other))
+        return copy_state(copies, sources, threads)
 
     def item_bytes(self, name: str) -> int:
         """Return the bytes of an element of a tensor."""

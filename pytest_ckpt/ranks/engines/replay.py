@@ -22,6 +22,7 @@ import numpy as np
 from pytest_ckpt.facts.pattern import Step, read_pattern
 from pytest_ckpt.ranks.content import TensorKey, compare
 from pytest_ckpt.ranks.engines.protocol import Comparison, LocalFault
+from pytest_ckpt.ranks.engines.state_copy import copy_state
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 from pytest_ckpt.sizing.files import CONTENT, replayed_files
 
@@ -59,7 +60,7 @@ class ReplayEngine:
         # What a thread waits with must not meet what the rank waits with meanwhile.
         self._savers = group.duplicate(activity) if options.stages else group
         self._has_pauses = options.pauses
-        self._stages, self._is_staged = options.stages, False
+        self._stages, self._is_staged, self._copy_threads = options.stages, False, options.copy_threads
         self._data: dict[int, Bytes] = {}
         self._copy: dict[int, Bytes] = {}
         self._loaded: dict[int, Bytes | LocalFault] = {}
@@ -103,10 +104,9 @@ class ReplayEngine:
 
     def stage(self) -> int:
         """Copy every file's bytes into the staging buffer."""
-        for number, data in self._data.items():
-            np.copyto(self._copy[number], data)
         self._is_staged = True
-        return sum(map(len, self._copy.values()))
+        copies = [self._copy[number] for number in self._data]
+        return copy_state(copies, list(self._data.values()), self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> None:
         """Make the calls, phase by phase, then make durable what was written, as the store does."""

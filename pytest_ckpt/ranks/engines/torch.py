@@ -50,9 +50,7 @@ class TorchEngine:
         self._rank = shard.rank
         self._content = content
         self._activity = activity
-        self._whole = WholeState(
-            shard.files, shard.rank, content, empty=_empty, bytes_of=_bytes, stages=self._options.stages
-        )
+        self._whole = WholeState(shard.files, shard.rank, content, empty=_empty, bytes_of=_bytes, options=self._options)
         self._sizes: dict[str, int] = {}
         self._loaded: Loaded = {}
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-import numpy as np
-
 from pytest_ckpt.ranks.content import TensorKey, compare
 from pytest_ckpt.ranks.engines.protocol import Comparison, LocalFault
+from pytest_ckpt.ranks.engines.state_copy import copy_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,10 +39,10 @@ class WholeState(Generic[Array]):
         *,
         empty: Callable[[Tensor], Array],
         bytes_of: Callable[[Array], Bytes],
-        stages: bool,
+        options: EngineOptions,
     ) -> None:
         self._files, self._rank, self._content = files, rank, content
-        self._empty, self._bytes_of, self._stages = empty, bytes_of, stages
+        self._empty, self._bytes_of, self._options = empty, bytes_of, options
         self.state: dict[str, dict[str, Array]] = {}
         self.copy: dict[str, dict[str, Array]] = {}
         self.is_staged = False
@@ -52,7 +51,7 @@ class WholeState(Generic[Array]):
         """Write the content of a checkpoint over the state."""
         if not self.state:
             self.state = self._new()
-        if self._stages and not self.copy:
+        if self._options.stages and not self.copy:
             # Touched before the clock runs: a job makes its staging buffer once.
             self.copy = self._new()
             for data in self._memory(self.copy):
@@ -66,12 +65,8 @@ class WholeState(Generic[Array]):
 
     def stage(self) -> int:
         """Copy every tensor; what is saved next is the copy. Return the bytes copied."""
-        copied = 0
-        for source, copy in zip(self._memory(self.state), self._memory(self.copy), strict=True):
-            np.copyto(copy, source)
-            copied += len(source)
         self.is_staged = True
-        return copied
+        return copy_state(self._memory(self.copy), self._memory(self.state), self._options.copy_threads)
 
     def to_save(self) -> Mapping[str, Mapping[str, Array]]:
         """Return the tensors that a save writes now."""

@@ -97,9 +97,12 @@ class Activity:
             raise
         self.phase, self.file = "", ""
 
-    def fails_at(self, file: str) -> None:
-        """Note the file of a call that failed, for a phase that covers several files; the first error counts."""
-        self._rank.failed_in = self._rank.failed_in or (self.name, self.operation, self.phase, file)
+    def fails_at(self, file: str, phase: Phase | None = None) -> None:
+        """Note the file of a call that failed, for a phase that covers several files; the first error counts.
+
+        ``phase`` is that of the call, where the phase covers several.
+        """
+        self._rank.failed_in = self._rank.failed_in or (self.name, self.operation, phase or self.phase, file)
 
     @contextmanager
     def wait(self) -> Iterator[None]:

@@ -29,7 +29,8 @@ class EngineOptions:
     """What a user may set of an engine. Bytes.
 
     ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank. A reader takes part
-    ``part`` of ``parts`` of every file. ``stages``: an engine saves a copy of the state, which it holds beside it.
+    ``part`` of ``parts`` of every file. ``stages``: an engine saves a copy of the state, which it holds beside it, and
+    which ``copy_threads`` make.
     ``pattern`` is the text of what is replayed, ``pauses`` whether with the pauses in it.
     """
 
@@ -38,6 +39,7 @@ class EngineOptions:
     part: int = 0
     parts: int = 1
     stages: bool = False
+    copy_threads: int = 1
     pattern: str = ""
     pauses: bool = False
 

@@ -99,6 +99,7 @@ def measure_crashes(
             do=Operations(group, activity, task.subject, shard, tier, rule=task.files, is_local=True),
             tier=tier,
             make=make,
+            options=options,
             attach=lambda: load(local.opener)(local),
         )
     CrashScenario(
@@ -383,6 +384,7 @@ class ByDrain:
     do: Operations
     tier: Store
     make: Callable[[], Engine]
+    options: EngineOptions
     attach: Callable[[], Store]
     _names: tuple[str, ...] = field(default=())
 
@@ -396,7 +398,7 @@ class ByDrain:
 
     def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
         """Return what drains this rank's files."""
-        copies = Copies(store, self.attach())
+        copies = Copies(store, self.attach(), self.options)
         return lambda: copies.copy(ref, self._names, clock)
 
     def after(self, ref: CheckpointRef) -> None:

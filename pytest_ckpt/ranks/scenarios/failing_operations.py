@@ -44,11 +44,14 @@ class TrialResult:
     """What came of an operation; the figures are those of all ranks, the same on each.
 
     ``ended`` and ``written`` are of this rank's clock; the latter is when a save was about to be committed.
+    ``failed_in_commit``: the error may be that of the commit, as all ranks had written, or as the engine commits
+    itself. Whether the checkpoint is one, the error does not say then.
     """
 
     operation: OperationTrial
     ended: float
     written: float = 0.0
+    failed_in_commit: bool = False
 
     @property
     def failed(self) -> bool:
@@ -100,6 +103,7 @@ class OperationsThatMayFail:
         self._refs: dict[int, CheckpointRef] = {}
         self._contents: dict[int, int] = {}
         self._content = 0
+        self._commits_itself = False
         self.compared = ComparisonTotals()
 
     def save(self, number: int, at: OperationRef, later: DelayedRequest | None = None) -> TrialResult:
@@ -137,6 +141,9 @@ class OperationsThatMayFail:
         seconds = time.perf_counter() - start
         tried = self._tried("save", error, seconds, quiet)
         tried.written = written
+        # Of an engine that commits itself nobody knows which of its calls was the commit.
+        self._commits_itself = self._commits_itself or (not failed and self._group.share(saved[0].commit is not None))
+        tried.failed_in_commit = tried.failed and (self._commits_itself or not failed)
         if tried.failed:
             self._engine.release()
         return tried

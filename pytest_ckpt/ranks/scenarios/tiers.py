@@ -23,7 +23,7 @@ from pytest_ckpt.ranks.process.host_cache import HostCache
 from pytest_ckpt.ranks.strategies.protocol import RankSave, leads, names_made_durable, part_of
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.ranks.strategies.tiered import Drains, read_piece, write_piece
-from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES
+from pytest_ckpt.sizing.drains import PARTNER_PIECE_BYTES
 from pytest_ckpt.sizing.patterns import PATTERNS
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.host_cache import Files
-    from pytest_ckpt.ranks.process.job import Task
+    from pytest_ckpt.ranks.process.job import EngineOptions, Task
     from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.asynchronous import InFlight
     from pytest_ckpt.sizing.models import RankLayout
@@ -68,6 +68,7 @@ class TierScenario:
     engine: Engine
     shard: RankLayout
     task: Task
+    options: EngineOptions
     bytes: int
     drop: Callable[[Sequence[Files]], None]
     _local: Operations = field(init=False)
@@ -128,7 +129,7 @@ class TierScenario:
         Of both tiers only these two are left.
         """
         saves = SyncStrategy(engine=self.engine, store=self.tier, group=self.group, activity=self.activity)
-        drains = Drains(self.store, self.tier, self.group, self.activity)
+        drains = Drains(self.store, self.tier, self.group, self.activity, self.options)
         newest = self.task.operations + PATTERNS["tiers"].first
         self._save(saves, newest)
         on_target = 0
@@ -398,15 +399,15 @@ class PartnerScenario:
 
     def _pieces(self, rank: int) -> list[_Piece]:
         return [
-            _Piece(name, size, offset, min(DRAIN_BUFFER_BYTES, size - offset))
+            _Piece(name, size, offset, min(PARTNER_PIECE_BYTES, size - offset))
             for name, size in self._sizes[rank]
-            for offset in range(0, size, DRAIN_BUFFER_BYTES)
+            for offset in range(0, size, PARTNER_PIECE_BYTES)
         ]
 
     def _buffer(self, way: PartnerTransfer) -> Bytes:
         """Return the memory for what goes this way."""
         if way not in self._buffers:
-            self._buffers[way] = Buffers(1, DRAIN_BUFFER_BYTES).slots[0]
+            self._buffers[way] = Buffers(1, PARTNER_PIECE_BYTES).slots[0]
         return self._buffers[way]
 
     def _missing(self, back: Sequence[PartnerTransfer], number: int) -> int:
@@ -470,6 +471,7 @@ def measure(at: ScenarioContext) -> None:
         engine=at.engine(aside="tiers"),
         shard=at.shard,
         task=at.task,
+        options=at.options,
         bytes=at.layout.bytes,
         drop=at.drop,
     ).measure()

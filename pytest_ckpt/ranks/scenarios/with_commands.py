@@ -3,7 +3,8 @@
 Failover: a component of the storage is broken at random moments of saves and loads, and repaired after each. It comes
 after all other launches: the storage may rebuild for long, and nothing else is to be measured then. For each moment:
 operations one after the other, until the break command has returned; the repair command; a save while the storage
-rebuilds. Every checkpoint that was committed is loaded, and every byte of it compared.
+rebuilds. Every checkpoint that was committed is loaded, and every byte of it compared. Where a commit ended with an
+error its answer may have been lost: the storage is asked after the repair whether the checkpoint is there.
 
 Upgrade: saves and loads in turns while a command restarts or upgrades the storage, which must serve meanwhile.
 
@@ -200,14 +201,28 @@ class FailoverRun(RunWithCommands):
         if not repaired.is_good:
             self._add(kind, moment, broke, listed, repaired)
             return not_run
-        in_error = kind == "save" and tried.failed and self._try.is_committed(self._free)
+        is_there = kind == "save" and tried.failed and self._try.is_committed(self._free)
+        answer_lost = is_there and tried.failed_in_commit
+        if answer_lost:
+            # It counts as committed, and is loaded as any other: it must hold every byte of this save.
+            self._free, self._whole = self._whole, self._free
         # First the save, while the storage rebuilds; then what was committed before, where nobody could look at it yet.
         before = self._whole
         after = self._save().operation
         lost = self._try.load(before, self._next("load")).operation.error if pending else ""
         if not after.error and not lost:
             lost = self._load_whole().operation.error
-        self._add(kind, moment, broke, listed, repaired, after=after, in_error=in_error, lost=lost)
+        self._add(
+            kind,
+            moment,
+            broke,
+            listed,
+            repaired,
+            after=after,
+            in_error=is_there and not answer_lost,
+            answer_lost=answer_lost,
+            lost=lost,
+        )
         return not_run
 
     def _after(self, kind: TriedKind) -> None:
@@ -225,6 +240,7 @@ class FailoverRun(RunWithCommands):
         *,
         after: OperationTrial | None = None,
         in_error: bool = False,
+        answer_lost: bool = False,
         lost: str = "",
     ) -> None:
         self._trials.append(
@@ -236,6 +252,7 @@ class FailoverRun(RunWithCommands):
                 repaired=repaired,
                 after=after,
                 committed_in_error=in_error,
+                commit_answer_lost=answer_lost,
                 lost=lost,
             )
         )

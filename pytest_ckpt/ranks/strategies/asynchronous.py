@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.strategy_results import BACKGROUND
 from pytest_ckpt.ranks.engines.protocol import Clock, staging
+from pytest_ckpt.ranks.engines.state_copy import told
 from pytest_ckpt.ranks.strategies.protocol import RankSave, save_and_commit
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.ranks.strategies.protocol import Pending, RankSave
     from pytest_ckpt.targets.protocol import Store
 
@@ -86,11 +88,19 @@ class AsyncStrategy:
     """One save is in flight at most: the next one waits for it before it copies."""
 
     def __init__(
-        self, *, engine: Engine, store: Store, group: Group, activity: Activity, tier: Store | None = None
+        self,
+        *,
+        engine: Engine,
+        store: Store,
+        group: Group,
+        activity: Activity,
+        options: EngineOptions,
+        tier: Store | None = None,
     ) -> None:
         del tier
         self.engine = engine
         self._state = staging(engine)
+        self._copy_threads = options.copy_threads
         self._store, self._activity = store, activity
         self._background = Background(group, activity)
 
@@ -99,18 +109,29 @@ class AsyncStrategy:
         start = time.perf_counter()
         waited = self._background.wait()
         clock = Clock(activity=self._activity)
-        staged_bytes = 0
+        staged_bytes, begun = 0, time.perf_counter()
         if takes_part:
             with clock.phase("stage"):
                 staged_bytes = self._state.stage()
-        staged = time.perf_counter() - start
+        ended = time.perf_counter()
+        staged, copying = ended - start, ended - begun
 
         def write() -> RankSave:
             saved = self._write(ref, start, clock.phases, takes_part=takes_part)
-            timing = replace(saved.timing, staged_seconds=staged, waited_for_previous=waited, staged_bytes=staged_bytes)
+            timing = replace(
+                saved.timing,
+                staged_seconds=staged,
+                waited_for_previous=waited,
+                copying_seconds=copying,
+                staged_bytes=staged_bytes,
+            )
             return replace(saved, timing=timing)
 
         return self._background.begin(write, start)
+
+    def facts(self) -> dict[str, str]:
+        """Return how the state is copied."""
+        return told(self._copy_threads)
 
     def wait(self) -> None:
         """Wait for the save in flight."""
@@ -134,12 +155,19 @@ class HybridStrategy:
     """Asks the engine whether what it holds is a delta: one without ``holds_delta`` saves fully."""
 
     def __init__(
-        self, *, engine: Engine, store: Store, group: Group, activity: Activity, tier: Store | None = None
+        self,
+        *,
+        engine: Engine,
+        store: Store,
+        group: Group,
+        activity: Activity,
+        options: EngineOptions,
+        tier: Store | None = None,
     ) -> None:
         del tier
         self.engine = engine
-        self._full = SyncStrategy(engine=engine, store=store, group=group, activity=activity)
-        self._delta = AsyncStrategy(engine=engine, store=store, group=group, activity=activity)
+        self._full = SyncStrategy(engine=engine, store=store, group=group, activity=activity, options=options)
+        self._delta = AsyncStrategy(engine=engine, store=store, group=group, activity=activity, options=options)
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
         """Save fully while the job waits, or begin to save a delta."""
@@ -147,6 +175,10 @@ class HybridStrategy:
             return self._delta.save(ref, takes_part=takes_part)
         self._delta.wait()
         return self._full.save(ref, takes_part=takes_part)
+
+    def facts(self) -> dict[str, str]:
+        """Return how the state is copied."""
+        return self._delta.facts()
 
     def may_change_state(self, pending: Pending) -> bool:
         """Return True: a full save is over, and of a delta a copy is written."""

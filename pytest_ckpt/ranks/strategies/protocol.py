@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.protocol import Clock, Engine
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.targets.protocol import Draft, Store, StoreOfPaths
 
 
@@ -52,6 +53,9 @@ class Strategy(Protocol):
         A rank that does not take part writes nothing and waits with the others.
         """
 
+    def facts(self) -> dict[str, str]:
+        """Return what the report should say of how it saves."""
+
     def may_change_state(self, pending: Pending) -> bool:
         """Return whether the job may change what is being saved."""
 
@@ -63,9 +67,19 @@ class MakeStrategy(Protocol):
     """Makes a strategy, on all ranks together."""
 
     def __call__(
-        self, *, engine: Engine, store: Store, group: Group, activity: Activity, tier: Store | None = None
+        self,
+        *,
+        engine: Engine,
+        store: Store,
+        group: Group,
+        activity: Activity,
+        options: EngineOptions,
+        tier: Store | None = None,
     ) -> Strategy:
-        """Return it; no byte is written yet. ``tier`` is the run's area in a local tier, where there is one."""
+        """Return it; no byte is written yet. ``tier`` is the run's area in a local tier, where there is one.
+
+        ``options`` are the engine's: of them a strategy takes what it does itself.
+        """
 
 
 def strategy_of(reference: str) -> MakeStrategy:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.targets.protocol import Store
 
 
@@ -21,9 +22,16 @@ class SyncStrategy:
     """Holds nothing of its own: every save is over when it returns."""
 
     def __init__(
-        self, *, engine: Engine, store: Store, group: Group, activity: Activity, tier: Store | None = None
+        self,
+        *,
+        engine: Engine,
+        store: Store,
+        group: Group,
+        activity: Activity,
+        options: EngineOptions | None = None,
+        tier: Store | None = None,
     ) -> None:
-        del tier
+        del tier, options
         self.engine = engine
         self._store, self._group, self._activity = store, group, activity
 
@@ -33,6 +41,10 @@ class SyncStrategy:
         saved = save_and_commit(self.engine, self._store, self._group, ref, clock, start=start, takes_part=takes_part)
         ended = time.perf_counter() - start
         return CompletedSave(replace(saved, timing=replace(saved.timing, returned_seconds=ended, staged_seconds=ended)))
+
+    def facts(self) -> dict[str, str]:
+        """It has nothing of its own."""
+        return {}
 
     def may_change_state(self, pending: Pending) -> bool:
         """Return True: nothing goes on."""

@@ -1,12 +1,14 @@
 """Strategy ``tiered``: the state is saved to a local tier while the job waits, and drained to the target meanwhile.
 
-Every rank drains the files that it wrote, in a thread of its own: it reads them from the local tier and writes them to
-the target as they are, where rank 0 commits them. The copy before stays in the local tier until the next is there.
+Every rank drains the files that it wrote, beside what the job does: some threads read them from the local tier into a
+ring of buffers, as many others write them to the target as they are, where rank 0 commits them. The copy before stays
+in the local tier until the next is there.
 """
 
 from __future__ import annotations
 
 import errno
+import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,10 +16,12 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.strategy_results import LOCAL_TIER
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
+from pytest_ckpt.ranks.engines.stream.ring import Arrival, Ring
+from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.strategies.asynchronous import Background
 from pytest_ckpt.ranks.strategies.protocol import RankSave, leads, part_of, save_and_commit, store_and_commit
-from pytest_ckpt.sizing.drains import DRAIN_BUFFER_BYTES
+from pytest_ckpt.sizing.drains import drain_depth
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,32 +30,66 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.content import Bytes
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import EngineOptions
     from pytest_ckpt.ranks.strategies.asynchronous import InFlight
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, Sink, Source, Store
 
 
 def read_piece(source: Source, offset: int, data: Bytes, name: str, clock: Clock) -> None:
-    """Read a piece of a file of the local tier. Raises OSError where it is cut off."""
+    """Read a piece of a file of the local tier, in a phase of its own. Raises OSError where it is cut off."""
     with clock.phase("read", name):
-        got = source.read_into(offset, data)
+        _read(source, offset, data, name)
+
+
+def write_piece(sink: Sink, offset: int, count: int, data: Bytes, name: str, clock: Clock) -> None:
+    """Write the first ``count`` bytes of ``data`` in a phase of its own; it has room for what is filled up."""
+    with clock.phase("write", name):
+        _write(sink, offset, count, data)
+
+
+def _read(source: Source, offset: int, data: Bytes, name: str) -> None:
+    got = source.read_into(offset, data)
     if got != len(data):
         raise OSError(errno.EIO, f"the local tier gave {got} of {len(data)} bytes at {offset}", name)
 
 
-def write_piece(sink: Sink, offset: int, count: int, data: Bytes, name: str, clock: Clock) -> None:
-    """Write the first ``count`` bytes of ``data``, which has room for what is filled up and cut off again."""
+def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
+    """Write ``count`` bytes, filled up to the sink's alignment: what is filled up is cut off again."""
     filled = -(-count // sink.alignment) * sink.alignment
     data[count:filled] = 0
-    with clock.phase("write", name):
-        sink.write_at(offset, data[:filled])
+    sink.write_at(offset, data[:filled])
 
 
 class Copies:
-    """Copies this rank's files of checkpoints from the local tier to the target, one after the other."""
+    """Copies this rank's files of checkpoints from the local tier to the target, one after the other.
 
-    def __init__(self, store: Store, tier: Store) -> None:
-        self._store, self._tier = store, tier
-        self._data: Bytes = Buffers(1, DRAIN_BUFFER_BYTES).slots[0]
+    Of a file as many requests are read at once as engine ``stream`` has in flight, while as many are written.
+    """
+
+    def __init__(self, store: Store, tier: Store, options: EngineOptions) -> None:
+        self._store, self._tier, self._options = store, tier, options
+        self._pool = ThreadPool()
+        self._use(options.request_bytes)
+
+    def facts(self) -> dict[str, str]:
+        """Return how requests are made and which memory they use."""
+        return {
+            "drain": f"requests of {self._piece_bytes >> 10} KiB, {self._depth} read from the local tier while "
+            f"{self._depth} are written to the target, for each rank",
+            "drain buffers": f"{sum(map(len, self._slots)) >> 20} MiB a rank",
+        }
+
+    def release(self) -> None:
+        """Let the threads end."""
+        self._pool.dismiss()
+
+    def _use(self, piece_bytes: int) -> None:
+        """Make buffers for pieces of this size."""
+        # Those of another size go before these come: both would be twice the memory.
+        self._slots: list[Bytes] = []
+        self._piece_bytes = piece_bytes
+        self._depth = drain_depth(piece_bytes, self._options.request_bytes, self._options.depth)
+        self._slots = Buffers(2 * self._depth, piece_bytes).slots
 
     def copy(self, ref: CheckpointRef, names: Sequence[str], clock: Clock) -> RankSave:
         """Copy files of a checkpoint that is committed in the local tier, and make them durable."""
@@ -62,19 +100,13 @@ class Copies:
         return part_of(draft, clock)
 
     def _copy_file(self, copy: CommittedCheckpoint, draft: Draft, name: str, clock: Clock) -> None:
-        """Read a file of the local tier in pieces, and write each to the target."""
+        """Read a file of the local tier in pieces and write each to the target, side by side; make it durable."""
         source = copy.source(name)
         try:
             size = source.size
             sink = draft.create(name, size)
             try:
-                step = sink.part_bytes or DRAIN_BUFFER_BYTES
-                if len(self._data) < step:
-                    self._data = Buffers(1, step).slots[0]
-                for offset in range(0, size, step):
-                    count = min(step, size - offset)
-                    read_piece(source, offset, self._data[:count], name, clock)
-                    write_piece(sink, offset, count, self._data, name, clock)
+                self._move(source, sink, name, clock)
             except BaseException:
                 sink.abort()
                 raise
@@ -82,13 +114,73 @@ class Copies:
         finally:
             source.close()
 
+    def _move(self, source: Source, sink: Sink, name: str, clock: Clock) -> None:
+        size, step = source.size, sink.part_bytes or self._options.request_bytes
+        if step > self._piece_bytes:
+            self._use(step)
+        offsets = range(0, size, step)
+        if not offsets:
+            return
+        waiting, writing, lock, activity = iter(offsets), 0, threading.Lock(), clock.activity
+        depth = min(self._depth, len(offsets))
+        ring: Ring[int] = Ring(self._slots, depth)
+
+        def read() -> None:
+            while True:
+                with lock:
+                    offset = next(waiting, None)
+                if offset is None or (buffer := ring.buffer()) is None:
+                    return
+                count = min(step, size - offset)
+                _read(source, offset, buffer[:count], name)
+                ring.arrived(Arrival(offset, buffer, count))
+
+        def write(arrival: Arrival[int]) -> None:
+            nonlocal writing
+            # A pass that hangs while a write is in flight hangs in the target, else in the local tier.
+            with lock:
+                writing, activity.phase = writing + 1, "write"
+            try:
+                _write(sink, arrival.request, arrival.count, arrival.buffer)
+            except BaseException:
+                activity.fails_at(name, "write")
+                raise
+            with lock:
+                writing -= 1
+                activity.phase = "write" if writing else "read"
+
+        def work(thread: int) -> None:
+            try:
+                if thread < depth:
+                    read()
+                    ring.leave()
+                    return
+                while arrival := ring.next():
+                    write(arrival)
+                    ring.free(arrival)
+            except BaseException:
+                ring.fail()
+                raise
+
+        before = clock.phases.get("read", 0.0)
+        with clock.phase("read", name):
+            self._pool.work(work, 2 * depth)
+        # The target is what reads wait for when no buffer is free; the rest of a pass is the local tier's.
+        held_up = min(clock.phases["read"] - before, ring.stalled_seconds)
+        clock.phases["read"] -= held_up
+        clock.phases["write"] = clock.phases.get("write", 0.0) + held_up
+
 
 class Drains:
     """Copies of checkpoints from the local tier to the target, one at a time, beside what the ranks do."""
 
-    def __init__(self, store: Store, tier: Store, group: Group, activity: Activity) -> None:
-        self._store, self._copies = store, Copies(store, tier)
+    def __init__(self, store: Store, tier: Store, group: Group, activity: Activity, options: EngineOptions) -> None:
+        self._store, self._copies = store, Copies(store, tier, options)
         self._background = Background(group, activity)
+
+    def facts(self) -> dict[str, str]:
+        """Return how requests are made and which memory they use."""
+        return self._copies.facts()
 
     def wait(self) -> float:
         """Wait for the drain before; return the seconds."""
@@ -120,15 +212,23 @@ class Drains:
         return self._background.begin(drain, start)
 
     def release(self) -> None:
-        """Wait for the drain in flight, and let the thread end."""
+        """Wait for the drain in flight, and let the threads end."""
         self._background.release()
+        self._copies.release()
 
 
 class TieredStrategy:
     """Holds the newest checkpoint in the local tier, and while one is drained that one, too."""
 
     def __init__(
-        self, *, engine: Engine, store: Store, group: Group, activity: Activity, tier: Store | None = None
+        self,
+        *,
+        engine: Engine,
+        store: Store,
+        group: Group,
+        activity: Activity,
+        options: EngineOptions,
+        tier: Store | None = None,
     ) -> None:
         """Raises ValueError without a local tier."""
         if tier is None:
@@ -136,7 +236,7 @@ class TieredStrategy:
         self.engine = engine
         self._tier, self._group, self._activity = tier, group, activity
         self._lane = activity.lane(LOCAL_TIER)
-        self._drains = Drains(store, tier, group, activity)
+        self._drains = Drains(store, tier, group, activity, options)
         self._copies: list[tuple[CheckpointRef, tuple[str, ...]]] = []
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> InFlight:
@@ -170,6 +270,10 @@ class TieredStrategy:
         """Return True: what is drained lies in the local tier."""
         del pending
         return True
+
+    def facts(self) -> dict[str, str]:
+        """Return how drains are made."""
+        return self._drains.facts()
 
     def release(self) -> None:
         """Wait for the drain in flight, and delete what is left in the local tier."""

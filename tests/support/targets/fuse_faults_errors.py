@@ -121,6 +121,21 @@ class RenameNeedsSpace(
         return proceed(call, old, old_name, new, new_name, flags)
 
 
+class LostAnswer(_Refuses, name="the answer of rename is lost"):
+    """A directory is renamed, and EIO is returned; with ``torn`` its files lose their second half then."""
+
+    torn = False
+
+    def rename(self, proceed, call, old, old_name, new, new_name, flags):
+        proceed(call, old, old_name, new, new_name, flags)
+        directory = f"/proc/self/fd/{new.fd}/{os.fsdecode(new_name)}"
+        if os.path.isdir(directory):
+            for name in os.listdir(directory) if self.torn else ():
+                path = os.path.join(directory, name)
+                os.truncate(path, os.path.getsize(path) // 2)
+            self.refuse()
+
+
 class FullAndSilent(_Room, name="ENOSPC is swallowed", says="acknowledged bytes are not there", **_OF_ERRORS):
     """Once there is no more room, write, fsync and close say success and the bytes are not there: the file is short."""
 

@@ -18,6 +18,7 @@ import numpy as np
 from pytest_ckpt.facts.proofs import FaultKind
 from pytest_ckpt.ranks.content import compare
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
+from pytest_ckpt.ranks.engines.state_copy import copy_state
 from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
 from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
@@ -115,7 +116,7 @@ class StreamEngine:
 
     def stage(self) -> int:
         """Copy the files' bytes into the staging buffer."""
-        return self._staged.stage() if self._staged else 0
+        return self._staged.stage(self._options.copy_threads) if self._staged else 0
 
     def save(self, draft: Draft, clock: Clock) -> None:
         """Write the files one after the other, each made durable before the next."""
@@ -422,12 +423,10 @@ class StagedFiles:
             for start in range(0, image.bytes, _STAGED_PIECE_BYTES):
                 image.make(data[start : start + _STAGED_PIECE_BYTES], start)
 
-    def stage(self) -> int:
-        """Copy the state; return the bytes copied."""
-        for data, copy in zip(self.state, self._copies, strict=True):
-            copy[: len(data)] = data
+    def stage(self, threads: int) -> int:
+        """Copy the state by so many threads; return the bytes copied."""
         self._is_staged = True
-        return sum(image.bytes for image in self._images)
+        return copy_state(self._copies, self.state, threads)
 
     def take(self) -> Sequence[Bytes | None]:
         """Return what the next save writes, one a file: the copies, once; None where nothing was staged for it."""
