@@ -166,22 +166,29 @@ def patterns_of(done: list[Document], processes: int, size: int, text: str) -> D
         "operations": [{**done[-1], "kind": "load", "index": n, "bytes": size} for n in (1, 2, 3)],
         "integrity": {"bytes_expected": 3 * size, "bytes_checked": 3 * size, "fault_count": 0, "faults": []},
     }
+    pace = {"seconds": 11.5, "bytes": size, "full_bytes": size}
     neighbour = {
         "ranks": processes // 2,
         "neighbour_ranks": processes - processes // 2,
         "bytes": size // 2,
-        "undisturbed_seconds": [10.0, 11.0, 10.5],
-        "contended_seconds": [12.0, 12.5, 12.2],
-        "bursts": 12,
-        "neighbour_bytes": size,
+        "neighbour_bytes": size // 2,
+        "save_seconds": [12.0, 12.5, 12.2],
+        "neighbour_save_seconds": [12.1, 12.3, 12.4],
+        "concurrent_bytes": 3 * size,
+        "pace": pace,
     }
     mixed = {
-        "reads": f"4 readers a host{text}",
+        "reads": f"a data loader a host{text}",
         "undisturbed_p99_seconds": [0.004, 0.005, 0.0045],
         "contended_p99_seconds": [0.006, 0.0065, 0.007],
         "undisturbed_reads": [3_000, 3_010, 3_005],
         "contended_reads": [2_900, 2_870, 2_880],
         "save_seconds": [13.0, 13.2, 13.4],
+        "loader_bytes_per_second": 10e6,
+        "empty_queue_seconds": [0.0, 0.0, 0.0],
+        "undisturbed_empty_queue_seconds": [0.0, 0.0, 0.0],
+        "client_busy": 0.1,
+        "pace": pace,
     }
     endurance = {
         "requested_seconds": 14_400.0,

@@ -22,6 +22,7 @@ from pytest_ckpt.facts.measurement import (
     OperationKind,
     Patterns,
     RankFacts,
+    SavePace,
 )
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Integrity
@@ -32,6 +33,7 @@ from pytest_ckpt.grading.document import make_document
 from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.verdicts import decide, decide_observed
 from pytest_ckpt.judging.waivers import Waiver
+from pytest_ckpt.sizing.pacing import SHARE_OF_LIMIT
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
 from tests.support.made_target import mounted
 
@@ -282,13 +284,16 @@ def _measurement(
             for r in range(shards.processes)
         ),
         engine_facts={"requests": "4 MiB, 2 in flight for each rank", "direct": "O_DIRECT"},
-        patterns=_patterns(operation, whole, rank_bytes) if settings.asks_contention else None,
+        patterns=_patterns(operation, whole, rank_bytes, limits["save"]) if settings.asks_contention else None,
         launch="launches/1",
     )
 
 
 def _patterns(
-    operation: Callable[[OperationKind, int], Operation], whole: Integrity, rank_bytes: tuple[int, ...]
+    operation: Callable[[OperationKind, int], Operation],
+    whole: Integrity,
+    rank_bytes: tuple[int, ...],
+    save_limit: float,
 ) -> Patterns:
     ranks = len(rank_bytes)
 
@@ -296,6 +301,7 @@ def _patterns(
         done = tuple(operation("load", n) for n in (1, 2, 3))
         return LoadPattern(reads=reads, rank_bytes=rank_bytes, operations=done, integrity=whole)
 
+    pace = SavePace(seconds=SHARE_OF_LIMIT * save_limit, bytes=sum(rank_bytes), full_bytes=sum(rank_bytes))
     return Patterns(
         storm=loads("every rank of all replicas reads its file"),
         shifted=loads("each rank reads the files of the rank that is 8 further"),
@@ -305,18 +311,24 @@ def _patterns(
             ranks=ranks // 2,
             neighbour_ranks=ranks // 2,
             bytes=sum(rank_bytes) // 2,
-            undisturbed_seconds=(8.1, 8.3, 8.2),
-            contended_seconds=(9.0, 9.3, 9.1),
-            bursts=96,
-            neighbour_bytes=sum(rank_bytes) * 2,
+            neighbour_bytes=sum(rank_bytes) // 2,
+            save_seconds=(0.81 * save_limit, 0.84 * save_limit, 0.82 * save_limit),
+            neighbour_save_seconds=(0.82 * save_limit, 0.83 * save_limit, 0.82 * save_limit),
+            concurrent_bytes=sum(rank_bytes) * 3,
+            pace=pace,
         ),
         mixed=MixedLoad(
-            reads="4 readers a host read samples of 128 KiB",
+            reads="a data loader a host, 10 MB/s, samples of 128 KiB",
             undisturbed_p99_seconds=(0.0041, 0.0043, 0.0042),
             contended_p99_seconds=(0.0062, 0.0066, 0.0064),
             undisturbed_reads=(30_120, 30_087, 30_211),
             contended_reads=(28_002, 27_884, 27_930),
-            save_seconds=(18.2, 18.4, 18.9),
+            save_seconds=(0.82 * save_limit, 0.84 * save_limit, 0.83 * save_limit),
+            loader_bytes_per_second=10e6,
+            empty_queue_seconds=(0.0, 0.0, 0.0),
+            undisturbed_empty_queue_seconds=(0.0, 0.0, 0.0),
+            client_busy=0.1,
+            pace=pace,
         ),
     )
 
