@@ -20,6 +20,7 @@ from pytest_ckpt.facts.file_rules import PACES
 from pytest_ckpt.facts.settings import EMBEDDED, PROFILES, SUITES, Assurance, HostSlots
 from pytest_ckpt.facts.strategies import STRATEGY_OF, StrategySpec
 from pytest_ckpt.sizing.architectures import MODELS
+from pytest_ckpt.sizing.loader_rates import LOADER_WORKLOADS
 from pytest_ckpt.sizing.reliability import SECONDS_PER_DAY, parse_failure_model
 from pytest_ckpt.support.errors import nearest
 from pytest_ckpt.support.units import format_count, format_percent, parse_duration, parse_fraction, parse_size
@@ -256,6 +257,18 @@ def read_rate(value: str) -> float:
     if rate <= 0:
         raise ValueError("a rate above 0 is expected, such as 25GB/s or 200Gbit/s")
     return rate
+
+
+def read_loader_rate(value: str) -> float:
+    """Return the rate of a host's data loader in bytes a second: a rate, or accelerators of a published workload."""
+    count, times, name = value.strip().rpartition("x")
+    workload = LOADER_WORKLOADS.get(name)
+    if workload is None:
+        try:
+            return read_rate(value)
+        except ValueError as error:
+            raise ValueError(f"{error}; or one of {', '.join(LOADER_WORKLOADS)}, such as 8xresnet50") from None
+    return workload.bytes_per_second * (read_number(count) if times else 1)
 
 
 def read_cache_size(value: str) -> int:

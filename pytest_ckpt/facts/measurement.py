@@ -134,29 +134,52 @@ class LoadPattern:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NoisyNeighbour:
-    """Seconds of saves of some of the ranks, alone and while the others save in bursts as a second job, in turns.
+class SavePace:
+    """The pace of saves that share the storage with other work.
 
-    ``bytes`` is what the first ones save at a time; ``bursts`` (each of a rank) and ``neighbour_bytes`` are what the
-    second job completed in all.
+    Each rank spreads its bytes over ``seconds``: a save that nothing delays takes that long. A paced checkpoint has
+    ``bytes`` of tensors, all ranks together, of the ``full_bytes`` at full size.
+    """
+
+    seconds: Positive
+    bytes: Count
+    full_bytes: CountFromOne
+
+    @property
+    def share(self) -> float:
+        """The share of the full size that a paced save writes."""
+        return self.bytes / self.full_bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoisyNeighbour:
+    """Paced saves of two jobs, each half of the ranks: the jobs save in turns, the other job saves during each save.
+
+    ``bytes`` and ``neighbour_bytes`` are what one save of the first and of the second job writes. ``save_seconds`` and
+    ``neighbour_save_seconds`` are the seconds of their saves. ``concurrent_bytes`` is what the other job wrote during
+    these saves, in total. ``pace`` is None in runs of earlier versions, whose saves were not paced.
     """
 
     ranks: Count
     neighbour_ranks: Count
     bytes: Count
-    undisturbed_seconds: tuple[NotNegative, ...]
-    contended_seconds: tuple[NotNegative, ...]
-    bursts: Count
     neighbour_bytes: Count
+    save_seconds: tuple[NotNegative, ...] = ()
+    neighbour_save_seconds: tuple[NotNegative, ...] = ()
+    concurrent_bytes: Count = 0
+    pace: SavePace | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MixedLoad:
-    """Saves while samples are read at random, and those reads alone, in turns.
+    """Paced saves while a data loader reads samples on every host, and those reads without saves, in turns.
 
     ``undisturbed_p99_seconds`` and ``contended_p99_seconds``: the 99th percentile of a read's seconds, for each turn;
-    ``undisturbed_reads`` and ``contended_reads``: the number of reads in it; ``save_seconds``: every save beside the
-    reads. ``reads`` describes what is read.
+    ``undisturbed_reads`` and ``contended_reads``: the number of reads in it; ``save_seconds``: every save during the
+    reads. ``reads`` describes what is read. Each host reads ``loader_bytes_per_second``. In ``empty_queue_seconds`` of
+    a turn with saves, and ``undisturbed_empty_queue_seconds`` of a turn without, training waited for a sample on the
+    slowest host. ``client_busy`` is the largest share of a turn in which a reading process used or awaited one CPU.
+    ``pace`` is None in runs of earlier versions, whose saves were not paced.
     """
 
     reads: str
@@ -165,6 +188,11 @@ class MixedLoad:
     undisturbed_reads: tuple[Count, ...]
     contended_reads: tuple[Count, ...]
     save_seconds: tuple[NotNegative, ...]
+    loader_bytes_per_second: NotNegative = 0.0
+    empty_queue_seconds: tuple[NotNegative, ...] = ()
+    undisturbed_empty_queue_seconds: tuple[NotNegative, ...] = ()
+    client_busy: NotNegative = 0.0
+    pace: SavePace | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -142,6 +142,10 @@ OPTIONS: tuple[Option, ...] = (
            suite="scaling",
            help="what the vendor states as the maximum that the storage takes and gives: one rate for saves and loads, "
            "or one of each; from there on more clients need not get more (requirement SCALING)"),
+    Option(key="loader_rate", group="cluster and limits", metavar="RATE", default="10MB/s", parse="read_loader_rate",
+           example="8xresnet50", roles=("plan", "disclosed"), field="loader_bytes_per_second", suite="contention",
+           help="rate at which the data loader of each host reads during saves (requirement MIXED); resnet50, "
+           "cosmoflow and unet3d are MLPerf Storage's rates of one H100, 8xresnet50 is that of eight"),
     Option(key="gate_table", group="cluster and limits", metavar="NAME", default="auto", parse="read_path",
            example="posix-shared", roles=("limit", "disclosed"),
            help=f"gate table that sets which requirements are mandatory, and their limits: {', '.join(GATE_TABLES)}, "

@@ -101,6 +101,7 @@ class Settings:
     serving_limit_seconds: float
     consolidate_limit_seconds: float
     vendor_max_rates: tuple[float, float]
+    loader_bytes_per_second: float
     io_size_bytes: int
     io_depth: int
     profile: str

@@ -180,6 +180,7 @@ REASONS: tuple[Reason, ...] = (
     Reason(name="STORM", because=_READ, own_limit=True),
     Reason(name="SHIFTED", because=_LOAD),
     Reason(name="RESHAPED", because=_LOAD),
+    Reason(name="NEIGHBOUR", because=_SAVE),
     Reason(
         name="STEADY",
         because=Published(

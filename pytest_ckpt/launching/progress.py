@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, get_args
@@ -18,7 +17,6 @@ from pytest_ckpt.facts.events import (
 )
 from pytest_ckpt.facts.measurement import Endurance
 from pytest_ckpt.facts.subject import Pattern
-from pytest_ckpt.sizing.patterns import MAXIMUM_TURN_SECONDS, MINIMUM_TURN_SECONDS
 from pytest_ckpt.support.units import counted, format_seconds
 
 if TYPE_CHECKING:
@@ -90,23 +88,13 @@ def seconds_left(rows: Sequence[Row], spent_seconds: float) -> float | None:
         return None
     left = sum(row.bytes_left for row in rows)
     pace = (spent_seconds - sum(row.clock_seconds for row in rows)) / done
-    return max(0.0, pace) * left + sum(_by_clock(row, rows) for row in rows)
+    return max(0.0, pace) * left + sum(map(_by_clock, rows))
 
 
-def _by_clock(row: Row, rows: Sequence[Row]) -> float:
+def _by_clock(row: Row) -> float:
     turn = row.steps.turn_seconds
     if turn is None or row.done >= row.count:
         return 0.0
-    if not turn:
-        # A turn lasts as long as the subject's saves do, within bounds.
-        saves = [
-            seconds
-            for other in rows
-            if other.steps.kind == "save" and other.steps.subject == row.steps.subject
-            for seconds in other.seconds
-        ]
-        usual = statistics.median(saves) if saves else 0.0
-        return (row.count - row.done) * min(max(usual, MINIMUM_TURN_SECONDS), MAXIMUM_TURN_SECONDS)
     return max(0.0, row.count * turn - row.clock_seconds)
 
 

@@ -206,6 +206,7 @@ class MeasurementLoop:
             own=self._own,
             found=self._found,
             strategy=self._strategy,
+            saver=self._saver,
             engine=self._engine,
             loader=self._loader,
             drop=lambda files: self._drop(cache, files, again=True),
@@ -217,11 +218,19 @@ class MeasurementLoop:
 
         ``plain``: past the codec, where the task has one.
         """
-        engine = self._engine(constant=constant, aside=aside, plain=plain)
+        return self._saving(self._engine(constant=constant, aside=aside, plain=plain), self._store)
+
+    def _saver(self, shard: RankLayout, store: Store) -> Strategy:
+        """Return what saves full checkpoints of a shard into a store, of other content than the subject's."""
+        content = content_of(self._task, shard, aside="contention")
+        options = replace(self._options, stages=self._task.stages)
+        return self._saving(self._made(shard, content, options, is_full=True), store)
+
+    def _saving(self, engine: Engine, store: Store) -> Strategy:
         make = strategy_of(self._task.strategy)
         return make(
             engine=engine,
-            store=self._store,
+            store=store,
             group=self._group,
             activity=self._activity,
             options=self._options,
@@ -246,12 +255,15 @@ class MeasurementLoop:
         """Return what loads a shard that this or another rank wrote."""
         return self._made(shard, content_of(self._task, shard), options)
 
-    def _made(self, shard: RankLayout, content: Content, options: EngineOptions, *, plain: bool = False) -> Engine:
+    def _made(
+        self, shard: RankLayout, content: Content, options: EngineOptions, *, plain: bool = False, is_full: bool = False
+    ) -> Engine:
+        """Return the engine of a shard; ``is_full``: every save is full, also if the task has deltas."""
         engine = made_engine(self._task, shard, content, self._group, self._activity, options, plain=plain)
         # Of a store that takes objects in parts, and an engine that sends them from buffers of its own.
         if hasattr(self._store, "part_bytes") and hasattr(engine, "expect_parts"):
             engine.expect_parts(self._store.part_bytes)
-        if rule := self._task.deltas:
+        if (rule := self._task.deltas) and not is_full:
             return ChainedEngine(engine, shard, content, rule, options)
         return engine
 

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 LOADS_OF_A_PATTERN = 3
 TURNS = 6
-"""Saves and turns of contention: half of them alone, half beside the other."""
-MINIMUM_TURN_SECONDS, MAXIMUM_TURN_SECONDS = 1.0, 30.0
+"""Saves of the two jobs, half of them each, and turns of a data loader, half of them during saves."""
 SAVES_OF_A_LEVEL = 5
 KILLS = 60
 """Saves in the background that are killed, at the full effort of a profile."""
@@ -48,7 +47,7 @@ TURNS_OF_A_COUNT = 3
 class Amount(NamedTuple):
     """What the steps of a pattern are: how many, the bytes that each moves, its limit in seconds.
 
-    ``turn_seconds`` is how long a step lasts by the clock; None where the storage decides it, 0 where a save does.
+    ``turn_seconds`` is how long a step lasts by the clock; None if the storage decides it.
     ``parts``: one step has so many saves at most.
     """
 
@@ -159,11 +158,17 @@ def _resharded(planned: PlannedCheckpoint, settings: Settings, target: TargetFac
 
 
 def _neighbour(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount | None:
-    return Amount(TURNS, planned.layout.bytes, _save(planned)) if _can_share(planned) else None
+    pace = planned.pace
+    if pace is None or pace.not_run or not _can_share(planned):
+        return None
+    return Amount(TURNS, 0, pace.limit_seconds, turn_seconds=pace.seconds)
 
 
-def _mixed(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
-    return Amount(TURNS, 0, max(MAXIMUM_TURN_SECONDS, _save(planned)), turn_seconds=0.0)
+def _mixed(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount | None:
+    pace = planned.pace
+    if pace is None or pace.not_run:
+        return None
+    return Amount(TURNS, 0, max(pace.limit_seconds, pace.turn_seconds), turn_seconds=pace.turn_seconds)
 
 
 def _tiers(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:

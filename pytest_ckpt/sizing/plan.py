@@ -23,6 +23,7 @@ from pytest_ckpt.sizing.drains import drain_buffers_bytes, drain_rule, with_drai
 from pytest_ckpt.sizing.files import bytes_beside_tensors, consolidating_bytes, file_count, files_of, largest_file_bytes
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, demand, limits_of
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
+from pytest_ckpt.sizing.pacing import READERS, PacedSaves, paced_saves, sample_bytes
 from pytest_ckpt.sizing.steps import scenarios
 from pytest_ckpt.sizing.stream_buffers import beyond_usual_bytes
 from pytest_ckpt.support.errors import UsageError
@@ -41,7 +42,7 @@ _FILE_OVERHEAD_BYTES = 64 << 10
 """A container's header, directory and pickle, and what file systems round up to."""
 
 _STREAM = "stream"
-# The process of a host that reads samples while ranks save.
+# The process of a host that reads samples while ranks save, without the samples.
 _SAMPLES_BYTES = 30_000_000
 _TENSOR_OVERHEAD_BYTES = 8 << 10
 # The file with which the probes of residency are tried.
@@ -56,7 +57,7 @@ class PlannedCheckpoint:
     ``rank_memory_bytes`` is what each rank needs in all, ``state_bytes`` the part of it that grows with the model.
     ``not_run``: why it cannot run as requested; ``rehearsal``: why it can run but never be certified; ``scenarios``:
     what else is measured. ``deltas`` says which saves hold only what changed; None: all are full. ``drains`` says which
-    a local tier hands on; None: there is none.
+    a local tier hands on; None: there is none. ``pace`` is that of saves during other work; None: there are none.
     """
 
     layout: Layout
@@ -75,6 +76,7 @@ class PlannedCheckpoint:
     scenarios: tuple[str, ...]
     deltas: DeltaRule | None = None
     drains: DrainRule | None = None
+    pace: PacedSaves | None = None
 
     @property
     def subject(self) -> Subject:
@@ -300,13 +302,15 @@ def _plan_checkpoint(
         # A thread for each request in flight, and one that makes the next bytes.
         beside += THREAD_BYTES * (settings.io_depth + 1)
     if settings.asks_contention:
-        beside += _SAMPLES_BYTES
+        beside += _SAMPLES_BYTES + READERS * sample_bytes(settings.loader_bytes_per_second)
     memory = [bytes_of_state + beside for bytes_of_state in state]
+    asks = with_drains(_with_deltas(demand(shards, limits, strategy), shards, rule), limits, drains)
+    pace = paced_saves(shards, asks.save_limit_seconds, engine) if settings.asks_contention else None
     return PlannedCheckpoint(
         layout=shards,
         engine=engine,
         strategy=strategy,
-        demand=with_drains(_with_deltas(demand(shards, limits, strategy), shards, rule), limits, drains),
+        demand=asks,
         operations=settings.operations,
         checkpoint_bytes=one,
         space_bytes=one * checkpoints_at_once(settings) + _chain_bytes(shards, rule, one) + _CANARY_BYTES,
@@ -316,9 +320,10 @@ def _plan_checkpoint(
         host_memory_bytes=_over_hosts(memory, settings),
         not_run=not_run,
         rehearsal=rehearsal,
-        scenarios=scenarios(settings, is_collective=engine.is_collective),
+        scenarios=scenarios(settings, pace, is_collective=engine.is_collective),
         deltas=rule,
         drains=drains,
+        pace=pace,
     )
 
 

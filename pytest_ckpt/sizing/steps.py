@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS, WINDOW_ROUNDS
 from pytest_ckpt.facts.commands import BREAKS, PAIRS
 from pytest_ckpt.sizing.near_full import LEVELS
-from pytest_ckpt.sizing.patterns import PATTERNS, TURNS_OF_A_COUNT, Amount
-from pytest_ckpt.support.units import format_seconds
+from pytest_ckpt.sizing.pacing import PacedSaves
+from pytest_ckpt.sizing.patterns import PATTERNS, TURNS, TURNS_OF_A_COUNT, Amount
+from pytest_ckpt.support.units import format_rate, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,8 +32,7 @@ class Steps:
     """Steps of one kind of a subject. Endurance is one step, of ``parts`` saves at most where no time decides it.
 
     ``bytes_each`` are those moved; ``limit_seconds`` is what all take together where each just meets its limit.
-    ``turn_seconds`` is how long a step lasts by the clock and not by the storage, None where the storage decides, 0
-    where a save decides it.
+    ``turn_seconds`` is how long a step lasts by the clock and not by the storage; None if the storage decides.
     """
 
     subject: Subject
@@ -81,19 +81,17 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
     ]
 
 
-def scenarios(settings: Settings, *, is_collective: bool) -> tuple[str, ...]:
+def scenarios(settings: Settings, pace: PacedSaves | None, *, is_collective: bool) -> tuple[str, ...]:
     """Say what is measured beside the saves and loads, and how long it takes or how much it writes.
 
-    The ranks of an engine that ``is_collective`` save and load together only.
+    ``pace`` is that of saves during other work; None: there are none. The ranks of an engine that ``is_collective``
+    save and load together only.
     """
     listed = []
-    if settings.asks_contention:
-        alone = (
-            "12 loads by other ranks than those that wrote; 6 saves of half of the ranks, 3 of them beside the other "
-            "half; "
-        )
-        turns = "6 turns of 1 to 30 s in which samples are read, 3 of them beside saves"
-        listed.append(turns if is_collective else alone + turns)
+    if pace and not is_collective:
+        listed.append("12 loads by other ranks than those that wrote")
+    if pace:
+        listed.append(_paced(pace, settings))
     if settings.asks_serving:
         listed.append("cold and warm loads of the weights alone by replicas, by reads and mapped; one copy of them")
     if settings.asks_scaling:
@@ -123,3 +121,15 @@ def scenarios(settings: Settings, *, is_collective: bool) -> tuple[str, ...]:
             f"15 saves while ballast fills the volume to {LEVELS[0]:.0%} and {LEVELS[1]:.0%}: that much is written"
         )
     return tuple(listed)
+
+
+def _paced(pace: PacedSaves, settings: Settings) -> str:
+    """Say how long saves during other work take, or why they are not measured."""
+    if pace.not_run:
+        return f"no saves during other work (NEIGHBOUR, MIXED): {pace.not_run}"
+    return (
+        f"{TURNS} saves of half of the ranks while the other half saves, paced to {format_seconds(pace.seconds)} each, "
+        f"and {TURNS} turns of {format_seconds(pace.turn_seconds)} in which each host reads samples at "
+        f"{format_rate(settings.loader_bytes_per_second)}, {TURNS // 2} of them during paced saves: about "
+        f"{format_seconds(TURNS * (pace.seconds + pace.turn_seconds))} in total"
+    )

@@ -94,6 +94,13 @@ class Sink(Protocol):
         """Close it; what was written is of no use."""
 
 
+class CachedSink(Sink, Protocol):
+    """A file whose bytes may wait in the client's page cache."""
+
+    def start_writeback(self, offset: int, count: int) -> None:
+        """Begin to write a range from the page cache; return before it is written."""
+
+
 class Draft(Protocol):
     """A checkpoint that one rank is saving; nobody sees it as a checkpoint before the commit."""
 

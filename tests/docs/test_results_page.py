@@ -39,6 +39,7 @@ SECTION_OF = {
     "Retention": "retention and data", "DataEffect": "retention and data",
     "Patterns": "patterns", "LoadPattern": "patterns", "RestartReads": "patterns",
     "NoisyNeighbour": "patterns", "MixedLoad": "patterns",
+    "SavePace": "patterns",
     "Endurance": "patterns", "NearFull": "patterns", "FillLevel": "patterns", "Training": "patterns",
     "StepsOfSave": "patterns", "StepBatch": "patterns", "Crashes": "patterns", "Kill": "patterns",
     "Chains": "patterns", "Tiers": "patterns", "TierRestore": "patterns", "NodeLoss": "patterns",

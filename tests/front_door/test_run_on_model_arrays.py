@@ -17,6 +17,15 @@ from tests.support.model_arrays import ARRAYS, CLUSTER, NEEDED_BYTES_PER_SECOND,
 from tests.support.own_model import FILE, SMALL
 from tests.support.targets.misbehaving import misbehaving
 
+# As the gate table of front doors, which measures no contention.
+_WITH_TWO_JOBS = """
+name = "two jobs"
+extends = "speed-only"
+
+[requirements]
+NEIGHBOUR = { gate = "required" }
+"""
+
 
 @contextmanager
 def target_of(array: Array, directory: Path, mount: Mounts) -> Iterator[tuple[Path, list[str]]]:
@@ -41,6 +50,9 @@ def run_on(array: Array, door: FrontDoor, mount: Mounts) -> Run:
     options = [f"--ckpt-model=./{FILE}", f"--ckpt-ranks={array.ranks}", f"--cluster={CLUSTER}"]
     if array.cuts_power:
         options += ["--ckpt-gate-table=posix-local", "--ckpt-suite=conformance", "-k", "DURABLE"]
+    if "NEIGHBOUR" in array.expected:
+        (door.home / "gates.toml").write_text(_WITH_TWO_JOBS)
+        options.append("--ckpt-gate-table=gates.toml")
     with target_of(array, directory, mount) as (path, more):
         return door.run(*options, *more, target=path)
 

@@ -223,8 +223,8 @@ def test_patterns_in_which_single_ranks_load_are_not_run_and_say_why(door: Front
     patterns = run.measurement()["patterns"]
     for name in ("storm", "shifted", "joined", "split"):
         assert "load together" in patterns["not_run"][name]
-    assert "save together" in patterns["not_run"]["neighbour"]
-    assert patterns["mixed"]
+    assert "cannot be paced" in patterns["not_run"]["neighbour"]
+    assert "cannot be paced" in patterns["not_run"]["mixed"]
     assert run.outcomes() == dict.fromkeys(REQUIRED, "met")
 
 

@@ -77,7 +77,7 @@ def test_what_another_host_saved_is_loaded_byte_for_byte(measured: list[dict[str
 
 @pytest.mark.thorough
 def test_saves_beside_another_job_and_beside_reads_are_measured(measured: list[dict[str, Any]]) -> None:
-    assert all(of["patterns"]["neighbour"]["bursts"] > 0 for of in measured)
+    assert all(of["patterns"]["neighbour"]["concurrent_bytes"] > 0 for of in measured)
     assert all(of["patterns"]["mixed"]["save_seconds"] for of in measured)
 
 

@@ -134,7 +134,7 @@ def test_what_another_host_may_not_see_at_once_fails_no_pattern(done: dict[str, 
     measured = done["contention"].run.measurement()
     assert measured["failure"] is None
     assert measured["patterns"]["mixed"]["save_seconds"]
-    assert measured["patterns"]["neighbour"]["bursts"] > 0
+    assert measured["patterns"]["neighbour"]["concurrent_bytes"] > 0
     assert done["contention"].left == ()
 
 

@@ -28,6 +28,7 @@ from pytest_ckpt.facts.measurement import (
     Patterns,
     RestartReads,
     Retention,
+    SavePace,
     ScaledOperation,
     Scaling,
     Serving,
@@ -36,7 +37,8 @@ from pytest_ckpt.facts.measurement import (
 from pytest_ckpt.facts.proofs import Fault, Integrity
 from pytest_ckpt.sizing.limits import StatedLimits
 from pytest_ckpt.sizing.near_full import LEVELS
-from tests.support.made_measurement import FULL, ByLimits, compared, measurement, operation
+from pytest_ckpt.sizing.pacing import SHARE_OF_LIMIT
+from tests.support.made_measurement import FULL, LIMITS, ByLimits, compared, measurement, operation
 
 GIB = 1 << 30
 RETENTION = Retention(kept=2, delete_seconds=(0.25, 0.5), save_seconds=10.0, save_while_deleting_seconds=10.5)
@@ -56,20 +58,29 @@ def with_data(**changes):
     return measurement(data=dataclasses.replace(DATA, **changes))
 
 
-NEIGHBOUR = {"ranks": 2, "neighbour_ranks": 2, "bytes": FULL // 2, "undisturbed_seconds": (1.0, 1.0, 1.0),
-             "contended_seconds": (1.0, 1.1, 1.2), "bursts": 6, "neighbour_bytes": FULL}  # fmt: skip
-MIXED = {"reads": "4 readers", "undisturbed_p99_seconds": (0.004, 0.004, 0.005),
+PACE = SavePace(seconds=SHARE_OF_LIMIT * LIMITS.save_limit_seconds, bytes=FULL, full_bytes=FULL)
+NEIGHBOUR = {"ranks": 2, "neighbour_ranks": 2, "bytes": FULL // 2, "neighbour_bytes": FULL // 2,
+             "save_seconds": (1.0, 1.1, 1.2), "neighbour_save_seconds": (1.0, 1.1, 1.3), "concurrent_bytes": 2 * FULL,
+             "pace": PACE}  # fmt: skip
+MIXED = {"reads": "a data loader a host", "undisturbed_p99_seconds": (0.004, 0.004, 0.005),
          "contended_p99_seconds": (0.006, 0.007, 0.008),
          "undisturbed_reads": (100, 300, 300), "contended_reads": (100, 250, 250),
-         "save_seconds": (1.0, 2.0)}  # fmt: skip
+         "save_seconds": (1.0, 2.0), "loader_bytes_per_second": 10e6, "empty_queue_seconds": (0.0, 0.0, 0.0),
+         "undisturbed_empty_queue_seconds": (0.0, 0.0, 0.0), "client_busy": 0.1, "pace": PACE}  # fmt: skip
 
 
-def with_neighbour(**changes):
-    return measurement(patterns=Patterns(neighbour=NoisyNeighbour(**NEIGHBOUR | changes)))
+def with_neighbour(size=FULL, **changes):
+    return measurement(size=size, patterns=Patterns(neighbour=NoisyNeighbour(**NEIGHBOUR | changes)))
 
 
 def with_reads(size=FULL, **changes):
     return measurement(size=size, patterns=Patterns(mixed=MixedLoad(**MIXED | changes)))
+
+
+def paced(share, seconds=None):
+    """Return the pace of saves of a share of the full size, such as a run for the limits of tests makes them."""
+    usual = PACE.seconds * share
+    return SavePace(seconds=usual if seconds is None else seconds, bytes=round(FULL * share), full_bytes=FULL)
 
 
 def endured(saves, asked=100.0):

@@ -47,6 +47,7 @@ from pytest_ckpt.facts.measurement import (
     OperationKind,
     Patterns,
     RankFacts,
+    SavePace,
 )
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.facts.proofs import CacheReading, Durability
@@ -62,6 +63,7 @@ from pytest_ckpt.judging.verdicts import decide, decide_observed
 from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.run.close import write_report
 from pytest_ckpt.sizing.near_full import LEVELS
+from pytest_ckpt.sizing.pacing import SHARE_OF_LIMIT
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
 from pytest_ckpt.sizing.record import TOLD_OF_ENDURANCE
 from tests.support import made_measurement
@@ -539,12 +541,15 @@ def _large_measurement(
     return dataclasses.replace(
         made,
         cache=dataclasses.replace(made.cache, readings=readings, method="/proc/sys/vm/drop_caches"),
-        patterns=_patterns(operation, made, settings) if settings.asks_contention else None,
+        patterns=_patterns(operation, made, settings, limits["save"]) if settings.asks_contention else None,
     )
 
 
-def _patterns(operation: Callable[[OperationKind, int], Operation], made: Measurement, settings: Settings) -> Patterns:
+def _patterns(
+    operation: Callable[[OperationKind, int], Operation], made: Measurement, settings: Settings, save_limit: float
+) -> Patterns:
     ranks, size = len(made.rank_bytes), sum(made.rank_bytes)
+    pace = SavePace(seconds=SHARE_OF_LIMIT * save_limit, bytes=size, full_bytes=size)
 
     def loads(reads: str) -> LoadPattern:
         done = tuple(operation("load", n) for n in (1, 2, 3))
@@ -559,18 +564,24 @@ def _patterns(operation: Callable[[OperationKind, int], Operation], made: Measur
             ranks=ranks // 2,
             neighbour_ranks=ranks // 2,
             bytes=size // 2,
-            undisturbed_seconds=(8.1, 8.3, 8.2),
-            contended_seconds=(9.0, 9.3, 9.1),
-            bursts=96,
-            neighbour_bytes=size * 2,
+            neighbour_bytes=size // 2,
+            save_seconds=(0.81 * save_limit, 0.84 * save_limit, 0.82 * save_limit),
+            neighbour_save_seconds=(0.82 * save_limit, 0.83 * save_limit, 0.82 * save_limit),
+            concurrent_bytes=size * 3,
+            pace=pace,
         ),
         mixed=MixedLoad(
-            reads="4 readers a host read samples of 128 KiB",
+            reads="a data loader a host, 10 MB/s, samples of 128 KiB",
             undisturbed_p99_seconds=(0.0041, 0.0043, 0.0042),
             contended_p99_seconds=(0.0062, 0.0066, 0.0064),
             undisturbed_reads=(30_120, 30_087, 30_211),
             contended_reads=(28_002, 27_884, 27_930),
-            save_seconds=(18.2, 18.4, 18.9),
+            save_seconds=(0.82 * save_limit, 0.84 * save_limit, 0.83 * save_limit),
+            loader_bytes_per_second=10e6,
+            empty_queue_seconds=(0.0, 0.0, 0.0),
+            undisturbed_empty_queue_seconds=(0.0, 0.0, 0.0),
+            client_busy=0.1,
+            pace=pace,
         ),
         endurance=Endurance(
             requested_seconds=14_400.0,

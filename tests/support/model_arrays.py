@@ -25,6 +25,7 @@ _GOOD = 2.5 * NEEDED_BYTES_PER_SECOND
 _CAP = 0.6 * NEEDED_BYTES_PER_SECOND
 _MET = {"SAVE": "met", "LOAD": "met", "INTEGRITY": "met", "COLD": "met", "DURABLE-CALLS": "met"}
 _SLOW_SAVES = _MET | {"SAVE": "failed"}
+_FAIR = _MET | {"NEIGHBOUR": "met"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +61,24 @@ ARRAYS = (
         is_good=True,
         fault="slow",
         parameters={"bytes_per_second": _GOOD},
+        expected=_FAIR,
+    ),
+    Array(
+        name="rate well above the need, twice the ranks",
+        truth="2.5 times the needed rate in total; four ranks",
+        is_good=True,
+        fault="slow",
+        parameters={"bytes_per_second": _GOOD},
+        ranks=4,
+        expected=_FAIR,
+    ),
+    Array(
+        name="one job starves another",
+        truth="5 times the needed rate in total; while rank 0 writes a checkpoint, writes to another one take 1 s each",
+        is_good=False,
+        fault="starves a job",
+        parameters={"bytes_per_second": 5 * NEEDED_BYTES_PER_SECOND},
+        expected=_MET | {"NEIGHBOUR": "failed"},
     ),
     Array(
         name="cap per client, enough clients",

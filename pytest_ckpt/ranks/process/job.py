@@ -57,6 +57,20 @@ class TrainingTask:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class PacedTask:
+    """Saves that share the storage with other work: each rank spreads its bytes over ``seconds``.
+
+    The checkpoint is at ``scale``. ``not_run``: why saves cannot be paced; empty if they can. Each host reads samples
+    at ``loader_bytes_per_second``.
+    """
+
+    seconds: float
+    scale: float
+    not_run: str
+    loader_bytes_per_second: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CrashesTask:
     """How many saves in the background are killed."""
 
@@ -95,8 +109,9 @@ class Task:
     ``codec`` is what files pass, such as ``zstd:1``; empty if they pass none. ``definition``: the model is a user's.
 
     ``patterns`` are measured too, by the rows of `sizing.patterns`. ``crashes``, ``serving``, ``endurance`` and
-    ``near_full`` are the parameters of the pattern of that name; None if it has nothing to do. ``own_launch`` is the
-    one pattern that is measured in place of all else, in which the controller runs commands.
+    ``near_full`` are the parameters of the pattern of that name, ``paced`` those of neighbour and mixed; None if there
+    is nothing to do. ``own_launch`` is the one pattern that is measured in place of all else, in which the controller
+    runs commands.
     """
 
     subject: Subject
@@ -124,6 +139,7 @@ class Task:
     codec: str
     training: TrainingTask | None
     patterns: tuple[Pattern, ...]
+    paced: PacedTask | None
     crashes: CrashesTask | None
     serving: ServingTask | None
     endurance: EnduranceTask | None
@@ -179,6 +195,14 @@ class Task:
             codec=settings.compress if strategy.compresses else "",
             training=None if strategy.blocks else training,
             patterns=tuple(row.name for row in rows),
+            paced=PacedTask(
+                seconds=pace.seconds,
+                scale=pace.scale,
+                not_run=pace.not_run,
+                loader_bytes_per_second=settings.loader_bytes_per_second,
+            )
+            if (pace := planned.pace)
+            else None,
             crashes=CrashesTask(kills=kills_of(strategy, settings)) if "crashes" in asked else None,
             serving=ServingTask(readers=settings.serving_readers) if "serving" in asked else None,
             endurance=EnduranceTask(duration_seconds=settings.duration_seconds) if "endurance" in asked else None,

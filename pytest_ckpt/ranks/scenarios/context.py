@@ -28,9 +28,9 @@ class ScenarioContext:
 
     ``own`` are its saves that are still on the target, ``found`` takes what is no pattern. ``strategy`` makes what
     saves this rank's files, of constant data where it is told so, of other content, ``aside``, or past the codec,
-    ``plain``; ``engine`` and ``loader`` make what it works with. ``drop`` empties the caches of what this rank is about
-    to read, which may have been read before; ``drop_own`` those of what was not. ``local`` and ``tier`` are None where
-    there is no local tier.
+    ``plain``; ``saver`` makes what saves full checkpoints of another shard into a store. ``engine`` and ``loader`` make
+    what it works with. ``drop`` empties the caches of what this rank is about to read, which may have been read before;
+    ``drop_own`` those of what was not. ``local`` and ``tier`` are None where there is no local tier.
     """
 
     group: Group
@@ -48,6 +48,7 @@ class ScenarioContext:
     own: SavesRetained
     found: LoopResults
     strategy: Callable[..., Strategy]
+    saver: Callable[[RankLayout, Store], Strategy]
     engine: Callable[..., Engine]
     loader: Callable[[RankLayout, EngineOptions], Loader]
     drop: Callable[[Sequence[Files]], None]

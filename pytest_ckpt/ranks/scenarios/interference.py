@@ -1,4 +1,4 @@
-"""Contention: a second job saves in bursts, or data loaders read samples at random, during the saves."""
+"""Contention: two jobs save at the same time, or data loaders read samples during saves. All saves are paced."""
 
 from __future__ import annotations
 
@@ -10,19 +10,27 @@ import threading
 import time
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_ckpt.facts.codec import to_plain
+from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.events import PatternMeasured
-from pytest_ckpt.facts.measurement import MixedLoad, NoisyNeighbour
+from pytest_ckpt.facts.measurement import MixedLoad, NoisyNeighbour, SavePace
 from pytest_ckpt.facts.targets import AreaRef, CheckpointRef
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.operations import Operations
+from pytest_ckpt.ranks.paced import Pace, paced_store
 from pytest_ckpt.ranks.process.host_cache import Files
-from pytest_ckpt.ranks.scenarios.samples import PAUSE_SECONDS, READ_BYTES, READERS
-from pytest_ckpt.sizing.patterns import MAXIMUM_TURN_SECONDS, MINIMUM_TURN_SECONDS, PATTERNS
+from pytest_ckpt.ranks.scenarios.samples import SampleReads
+from pytest_ckpt.sizing.pacing import (
+    CONCURRENT_SAVES,
+    MINIMUM_TURN_SECONDS,
+    PREFETCH_SECONDS,
+    READERS,
+    sample_bytes,
+)
+from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.support.resources import PACKAGE_HOME
-from pytest_ckpt.support.units import counted
+from pytest_ckpt.support.units import counted, format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,21 +39,26 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.subject import OperationRef, Pattern
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
+    from pytest_ckpt.ranks.process.job import PacedTask
     from pytest_ckpt.ranks.scenarios.context import ScenarioContext
     from pytest_ckpt.ranks.strategies.protocol import Strategy
+    from pytest_ckpt.sizing.models import Layout, RankLayout
     from pytest_ckpt.targets.protocol import Store
 
 # In turns, so that a drift of the storage favours neither.
-_ALONE_OR_BESIDE = (False, True, True, False, False, True)
+_SAVES_FIRST_JOB = (True, False, False, True, True, False)
+_DURING_SAVES = (False, True, True, False, False, True)
 # What the content of a checkpoint can be numbered by.
 _CONTENTS = 4095
+_BYPASSED = "This engine writes its files without the store of a run, so its saves cannot be paced."
 
 
 class InterferenceScenario:
-    """Measures each load alone and beside the other, alternating; rank 0 reports each result at once.
+    """Saves at a ``pace`` during other work, in turns; rank 0 reports each result at once.
 
-    What ``strategy`` saves has content of its own, another one for every save; ``drop`` empties the caches of what is
-    about to be read. The ranks of an engine that ``is_collective`` cannot be two jobs.
+    ``do`` and ``strategy`` save checkpoints of the paced size, each of a content that was not saved before, into the
+    paced ``store``. ``found`` describes the pace for the report. The data loaders of ``area`` read at
+    ``loader_bytes_per_second``; ``drop`` empties the caches of what is about to be read.
     """
 
     def __init__(
@@ -56,11 +69,12 @@ class InterferenceScenario:
         *,
         strategy: Strategy,
         store: Store,
+        pace: Pace,
+        found: SavePace,
+        loader_bytes_per_second: float,
         area: AreaRef,
-        rank_bytes: int,
         after: int,
         drop: Callable[[Sequence[Files]], None],
-        is_collective: bool = False,
     ) -> None:
         self._group = group
         self._activity = activity
@@ -68,124 +82,151 @@ class InterferenceScenario:
         self._strategy = strategy
         self._engine = strategy.engine
         self._store = store
+        self._pace = pace
+        self._found = found
+        self._loader_rate = loader_bytes_per_second
         self._area = area
-        self._rank_bytes = rank_bytes
         self._number, self._neighbour_number = after + PATTERNS["mixed"].first, after + PATTERNS["neighbour"].first
         self._drop = drop
-        self._is_collective = is_collective
         self._content = 0
-        self._bursts = 0
+        self._saves_aside = self._removed_aside = 0
+        self._concurrent_bytes = 0
 
-    def measure(self, kept: Sequence[int], usual_seconds: float) -> None:
-        """Measure beside a neighbour, then beside reads of the checkpoints that were ``kept``.
-
-        ``usual_seconds`` is what a save takes otherwise; rank 0 knows it.
-        """
-        if self._group.size < 2:
-            self._send("neighbour", None, "One rank cannot be two jobs; two are needed.")
-        elif self._is_collective:
-            why = "The ranks of this engine save together: half of them cannot be a second job."
-            self._send("neighbour", None, why)
+    def measure(self, rank_bytes: int, files: Sequence[Files]) -> None:
+        """Measure two jobs, then data loaders of ``files``; ``rank_bytes`` is what this rank saves."""
+        self._neighbour = self._do.new_ref(self._neighbour_number, "neighbour")
+        if not self._learn_pace():
+            for name in ("neighbour", "mixed"):
+                send_not_run(self._do, name, _BYPASSED)
         else:
-            self._beside_neighbour()
-        self._beside_reads(
-            [self._do.files(checkpoint) for checkpoint in kept],
-            # A turn is long enough for a 99th percentile, and no longer than it has to be.
-            min(max(self._group.share(usual_seconds), MINIMUM_TURN_SECONDS), MAXIMUM_TURN_SECONDS),
-        )
+            if self._group.size < 2:
+                send_not_run(self._do, "neighbour", "One rank cannot be two jobs; two are needed.")
+            else:
+                self._two_jobs(rank_bytes)
+            self._data_loaders(files)
         self._strategy.release()
         self._engine.release()
 
-    def _beside_neighbour(self) -> None:
-        """Let the first half of the ranks save, alone and while the other half saves in bursts, in turns."""
+    def _learn_pace(self) -> bool:
+        """Save once without a pace, and so learn how many bytes the files of a save have; return whether it can be."""
+        at = self._do.all("prepare", "neighbour")
+        with self._do.stage("content", at):
+            self._engine.fill(self._next())
+        self._group.wait()
+        with self._do.stage("probes", at):
+            self._save_aside()
+        self._pace.learn()
+        self._remove_aside()
+        return not self._group.any_of(self._pace.is_bypassed)
+
+    def _save_aside(self) -> None:
+        """Save this rank's files, and remove them without a commit."""
+        clock = Clock(activity=self._activity)
+        draft = self._store.begin(self._aside(self._saves_aside), clock)
+        self._engine.save(draft, clock)
+        draft.abort()
+        self._saves_aside += 1
+
+    def _aside(self, save: int) -> CheckpointRef:
+        """Return the reference of a save that is not committed: never a name that was used before."""
+        return replace(self._neighbour, attempt=save)
+
+    def _remove_aside(self) -> None:
+        """Remove what is left of the saves that were not committed."""
+        with self._do.stage("remove", self._do.all("remove", "neighbour")):
+            counts = self._group.gather(self._saves_aside)
+            for save in range(self._removed_aside, max(counts, default=0)):
+                self._store.finish_delete(self._aside(save))
+            self._removed_aside = max(counts, default=0)
+
+    def _two_jobs(self, rank_bytes: int) -> None:
+        """Let each half of the ranks save in turns, while the other half saves at the same pace."""
         ranks = math.ceil(self._group.size / 2)
-        is_job = self._group.rank < ranks
-        self._neighbour = self._do.new_ref(self._neighbour_number, "neighbour")
-        saves: dict[bool, list[Operation]] = {False: [], True: []}
-        for number, beside in enumerate(_ALONE_OR_BESIDE, start=1):
-            at, bursts = self._do.one("neighbour", "save", number), beside and not is_job
-            if bursts:
+        is_first = self._group.rank < ranks
+        saves: dict[bool, list[Operation]] = {True: [], False: []}
+        for number, saves_first in enumerate(_SAVES_FIRST_JOB, start=1):
+            at, is_saving = self._do.one("neighbour", "save", number), is_first == saves_first
+            if not is_saving:
                 with self._do.stage("content", at.at("content")):
                     self._engine.fill(self._next())
-            saved = self._save(at, takes_part=is_job, meanwhile=self._save_in_bursts if bursts else None)
+            saved = self._save(at, takes_part=is_saving, meanwhile=None if is_saving else self._save_concurrently)
             if saved:
-                saves[beside].append(saved)
+                saves[saves_first].append(saved)
                 self._do.step("neighbour", number, saved.seconds)
-        with self._do.stage("remove", self._do.all("remove", "neighbour")):
-            gathered = self._group.gather((self._bursts, self._bursts * self._rank_bytes))
-            if self._group.rank == 0:
-                for burst in range(max(bursts for bursts, _ in gathered)):
-                    self._store.finish_delete(self._of_burst(burst))
+        self._remove_aside()
+        gathered = self._group.gather((self._concurrent_bytes, rank_bytes))
         if self._group.rank == 0:
             found = NoisyNeighbour(
                 ranks=ranks,
                 neighbour_ranks=self._group.size - ranks,
-                bytes=saves[True][0].bytes,
-                undisturbed_seconds=tuple(o.seconds for o in saves[False]),
-                contended_seconds=tuple(o.seconds for o in saves[True]),
-                bursts=sum(g[0] for g in gathered),
-                neighbour_bytes=sum(g[1] for g in gathered),
+                bytes=sum(size for _, size in gathered[:ranks]),
+                neighbour_bytes=sum(size for _, size in gathered[ranks:]),
+                save_seconds=tuple(o.seconds for o in saves[True]),
+                neighbour_save_seconds=tuple(o.seconds for o in saves[False]),
+                concurrent_bytes=sum(count for count, _ in gathered),
+                pace=self._found,
             )
-            self._send("neighbour", found)
+            send(self._do, "neighbour", found)
 
-    def _save_in_bursts(self, over: threading.Event) -> None:
-        """Save this rank's files, rest for as long as that took, and again, until it is over."""
-        while not over.is_set():
-            began = time.perf_counter()
-            clock = Clock(activity=self._activity)
-            draft = self._store.begin(self._of_burst(self._bursts), clock)
-            self._engine.save(draft, clock)
-            draft.abort()
-            self._bursts += 1
-            if not over.wait(time.perf_counter() - began):
-                self._engine.fill(self._next())
+    def _save_concurrently(self, over: threading.Event) -> None:
+        """Save this rank's files while the other job saves, as often as a save within its limit may last."""
+        self._pace.until(over)
+        for _ in range(CONCURRENT_SAVES):
+            self._save_aside()
+            self._concurrent_bytes += self._pace.bytes
+            if over.is_set():
+                break
+            self._engine.fill(self._next())
+        self._pace.until(threading.Event())
 
-    def _of_burst(self, burst: int) -> CheckpointRef:
-        """Return what the ranks of the second job save in a burst: never under a name that was used before."""
-        return replace(self._neighbour, attempt=burst)
-
-    def _beside_reads(self, files: Sequence[Files], seconds: float) -> None:
-        """Read samples on every host, alone and while all ranks save, in turns of ``seconds`` at least."""
+    def _data_loaders(self, files: Sequence[Files]) -> None:
+        """Read samples on every host, without saves and while all ranks save, in turns."""
         self._drop(files)
-        p99: dict[bool, list[float]] = {False: [], True: []}
-        counts: dict[bool, list[int]] = {False: [], True: []}
+        turns: dict[bool, list[_Turn]] = {False: [], True: []}
         saves: list[float] = []
         way = ""
-        for number, beside in enumerate(_ALONE_OR_BESIDE, start=1):
-            at = self._do.one("mixed", "save" if beside else "read", number)
+        for number, during_saves in enumerate(_DURING_SAVES, start=1):
+            at = self._do.one("mixed", "save" if during_saves else "read", number)
             with self._do.stage("content", at.at("content")), self._activity.in_phase("start of the reader"):
-                reader = _Reader(self._area, files, seed=number) if self._group.leads_host else None
+                reader = self._reader(files, number) if self._group.leads_host else None
             self._group.wait()
             if reader:
                 reader.begin()
-            if beside:
-                spans, took = self._save_for(at, seconds)
+            if during_saves:
+                spans, took = self._save_for(at, max(self._found.seconds, MINIMUM_TURN_SECONDS))
                 saves += took
             else:
-                spans = [self._wait_for(at, seconds)]
-            taken: list[float] = []
+                spans = [self._wait_for(at, max(self._found.seconds, MINIMUM_TURN_SECONDS))]
+            reads = SampleReads()
             if reader:
                 with self._activity.in_phase("read of samples"):
-                    reads, way = reader.end()
-                taken = [took for at, took in reads if any(start <= at <= end for start, end in spans)]
-            every = sorted(took for of_rank in self._group.gather(taken) for took in of_rank)
-            if every:
-                p99[beside].append(every[math.ceil(0.99 * len(every)) - 1])
-            counts[beside].append(len(every))
+                    reads = reader.end()
+                way = reads.way
+            turn = _Turn.of(self._group.gather(reads.within(spans)))
+            turns[during_saves].append(turn)
             self._do.step("mixed", number, spans[-1][1] - spans[0][0])
         ways = self._ways(way)
         if self._group.rank == 0:
             count = sum(len(of.names) for of in files)
             found = MixedLoad(
-                reads=f"{READERS} readers a host, {READ_BYTES >> 10} KiB at random places of {count} files, "
-                f"{PAUSE_SECONDS * 1000:g} ms between two reads of a reader, {ways}",
-                undisturbed_p99_seconds=tuple(p99[False]),
-                contended_p99_seconds=tuple(p99[True]),
-                undisturbed_reads=tuple(counts[False]),
-                contended_reads=tuple(counts[True]),
+                reads=f"a data loader a host, {format_rate(self._loader_rate)}, {READERS} readers, "
+                f"{sample_bytes(self._loader_rate) >> 10} KiB at random places of {count} files, a queue of "
+                f"{PREFETCH_SECONDS:g} s, {ways}",
+                undisturbed_p99_seconds=tuple(turn.p99 for turn in turns[False] if turn.reads),
+                contended_p99_seconds=tuple(turn.p99 for turn in turns[True] if turn.reads),
+                undisturbed_reads=tuple(turn.reads for turn in turns[False]),
+                contended_reads=tuple(turn.reads for turn in turns[True]),
                 save_seconds=tuple(saves),
+                loader_bytes_per_second=self._loader_rate,
+                empty_queue_seconds=tuple(turn.waited for turn in turns[True]),
+                undisturbed_empty_queue_seconds=tuple(turn.waited for turn in turns[False]),
+                client_busy=max(turn.client_busy for turn in turns[True]),
+                pace=self._found,
             )
-            self._send("mixed", found)
+            send(self._do, "mixed", found)
+
+    def _reader(self, files: Sequence[Files], seed: int) -> _Reader:
+        return _Reader(self._area, files, seed=seed, bytes_per_second=self._loader_rate)
 
     def _ways(self, way: str) -> str:
         """Say how reads passed the page cache, and on how many hosts where it was not on all of them alike."""
@@ -235,19 +276,36 @@ class InterferenceScenario:
             self._do.finish_delete([self._number])
         return operation
 
-    def _send(self, name: Pattern, found: object, not_run: str = "") -> None:
-        self._do.send(PatternMeasured(subject=self._do.subject, name=name, found=found, not_run=not_run))
-
     def _next(self) -> int:
         """Return the number of a content that was not saved before, as long as there are such."""
         self._content = self._content % _CONTENTS + 1
         return self._content
 
 
+class _Turn(NamedTuple):
+    """What the data loaders of all hosts showed in one turn; the slowest host counts. Only rank 0 knows it."""
+
+    reads: int
+    p99: float
+    waited: float
+    client_busy: float
+
+    @classmethod
+    def of(cls, of_hosts: Sequence[SampleReads]) -> _Turn:
+        """Join the reads of all ranks; only one rank of each host has some."""
+        every = sorted(took for host in of_hosts for _, took in host.reads)
+        return cls(
+            reads=len(every),
+            p99=every[math.ceil(0.99 * len(every)) - 1] if every else 0.0,
+            waited=max((sum(waited for _, waited in host.waits) for host in of_hosts), default=0.0),
+            client_busy=max((host.busy for host in of_hosts), default=0.0),
+        )
+
+
 class _Reader:
     """A process that reads samples on this host."""
 
-    def __init__(self, area: AreaRef, files: Sequence[Files], seed: int) -> None:
+    def __init__(self, area: AreaRef, files: Sequence[Files], seed: int, bytes_per_second: float) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "pytest_ckpt.ranks.scenarios.samples"],
             cwd=PACKAGE_HOME,
@@ -255,7 +313,12 @@ class _Reader:
             stdout=subprocess.PIPE,
             text=True,
         )
-        asked = {"area": to_plain(area), "files": [to_plain(of) for of in files], "seed": seed}
+        asked = {
+            "area": to_plain(area),
+            "files": [to_plain(of) for of in files],
+            "seed": seed,
+            "bytes_per_second": bytes_per_second,
+        }
         self._say(json.dumps(asked))
         self._hear()
 
@@ -263,12 +326,12 @@ class _Reader:
         """Let it read."""
         self._say("")
 
-    def end(self) -> tuple[list[tuple[float, float]], str]:
-        """Stop it; return when each read began and how long it took, and how reads passed the page cache."""
+    def end(self) -> SampleReads:
+        """Stop it; return what it read."""
         self._say("")
         found = self._hear()
         self._process.communicate()
-        return found["reads"], found["way"]
+        return from_plain(SampleReads, found)
 
     def _say(self, line: str) -> None:
         assert self._process.stdin
@@ -286,17 +349,46 @@ class _Reader:
         return document
 
 
+def send(do: Operations, name: Pattern, found: object) -> None:
+    """Report what was measured."""
+    do.send(PatternMeasured(subject=do.subject, name=name, found=found))
+
+
+def send_not_run(do: Operations, name: Pattern, why: str) -> None:
+    """Report why something was not measured."""
+    do.send(PatternMeasured(subject=do.subject, name=name, found=None, not_run=why))
+
+
 def measure(at: ScenarioContext) -> None:
     """Save during other work."""
-    InterferenceScenario(
+    task = at.task.paced
+    assert task
+    if task.not_run:
+        for name in ("neighbour", "mixed"):
+            send_not_run(at.do, name, task.not_run)
+        return
+    layout = at.task.layout(task.scale)
+    shard = layout.rank(at.group.rank)
+    _scenario(at, task, layout, shard).measure(shard.bytes, [at.do.files(checkpoint) for checkpoint in at.own.kept])
+
+
+def _scenario(at: ScenarioContext, task: PacedTask, layout: Layout, shard: RankLayout) -> InterferenceScenario:
+    """Return the scenario that saves this rank's ``shard`` of the paced checkpoint."""
+    pace = Pace(task.seconds)
+    store = paced_store(at.store, pace)
+    do = Operations(at.group, at.activity, at.do.subject, shard, store, rule=at.task.files)
+    # The seconds of these saves are part of the same measurement.
+    do.stages = at.do.stages
+    return InterferenceScenario(
         at.group,
         at.activity,
-        at.do,
-        strategy=at.strategy(aside="contention"),
-        store=at.store,
+        do,
+        strategy=at.saver(shard, store),
+        store=store,
+        pace=pace,
+        found=SavePace(seconds=task.seconds, bytes=layout.bytes, full_bytes=layout.full_bytes),
+        loader_bytes_per_second=task.loader_bytes_per_second,
         area=at.area,
-        rank_bytes=at.shard.bytes,
         after=at.task.operations,
         drop=at.drop,
-        is_collective=at.task.is_collective,
-    ).measure(at.own.kept, at.own.usual_seconds)
+    )

@@ -1,65 +1,124 @@
 """Reads samples at random, as data loaders do, in a process of its own (``python -m`` this module).
 
-What to read comes as one line of JSON on standard input; the reads go on until a second line, or the end of the input.
-Then every read is told on standard output: when it began, on the monotonic clock of this host, and how long it took.
-A process of its own, since in that of a rank the reads would wait for Python and not for the storage.
+The work comes as one line of JSON on standard input; the reads continue from a second line until a third, or the end of
+the input. Then the process prints every read and every wait of training for a sample (`SampleReads`).
+It is a separate process because reads in the process of a rank would wait for Python and not for the storage.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import math
 import mmap
 import random
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pytest_ckpt.facts.codec import from_plain
+from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.failure import Phase
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.ranks.process.host_cache import Files
+from pytest_ckpt.ranks.process.processor_wait import ProcessorWait
+from pytest_ckpt.sizing.pacing import PREFETCH_SECONDS, READERS, sample_bytes
 from pytest_ckpt.support.die_with_parent import die_with_parent
 from pytest_ckpt.support.references import load
 from pytest_ckpt.targets.protocol import Source, Store
 
-READ_BYTES = 128 << 10
-READERS = 4
-PAUSE_SECONDS = 0.01
-
 _BLOCK_BYTES = 4096
 
 
+@dataclass(kw_only=True, slots=True)
+class SampleReads:
+    """What the data loader of a host read, on the monotonic clock of that host.
+
+    ``reads`` are (begin, seconds) of each read. ``waits`` are (begin, seconds) for which training waited at an empty
+    queue. ``busy`` is the share of the time in which the process used a CPU, or a thread waited for one. ``way`` says
+    how reads passed the page cache.
+    """
+
+    reads: list[tuple[float, float]] = field(default_factory=list)
+    waits: list[tuple[float, float]] = field(default_factory=list)
+    busy: float = 0.0
+    way: str = ""
+
+    def within(self, spans: Sequence[tuple[float, float]]) -> SampleReads:
+        """Return the reads and waits that began within one of the spans."""
+
+        def inside(began: float) -> bool:
+            return any(start <= began <= end for start, end in spans)
+
+        return replace(
+            self,
+            reads=[read for read in self.reads if inside(read[0])],
+            waits=[wait for wait in self.waits if inside(wait[0])],
+        )
+
+
 @dataclass(slots=True)
-class _Samples:
-    """The files that are open, and what has been read of them."""
+class _Loader:
+    """A data loader: readers fill a queue of samples, training takes one sample each ``sample_seconds``.
+
+    The queue has room for the samples of `PREFETCH_SECONDS`. Training begins that long after the readers.
+    """
 
     files: list[Source]
-    reads: list[tuple[float, float]] = field(default_factory=list)
+    sample_bytes: int
+    sample_seconds: float
+    found: SampleReads = field(default_factory=SampleReads)
     error: OSError | None = None
     over: threading.Event = field(default_factory=threading.Event)
+    room: threading.Semaphore = field(init=False)
+    ready: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    def __post_init__(self) -> None:
+        self.room = threading.Semaphore(max(1, math.ceil(PREFETCH_SECONDS / self.sample_seconds)))
 
     def read(self, seed: int) -> None:
-        """Read until it is over: a pause, a place at random, the time until its bytes are here."""
+        """Read until it is over: a place at random whenever the queue has room."""
         chance = random.Random(seed)
-        buffer = mmap.mmap(-1, READ_BYTES)
+        buffer = mmap.mmap(-1, self.sample_bytes)
         # Asked for once: a request for the size right before a timed read would warm the client's caches.
         sizes = [source.size for source in self.files]
-        while not self.over.wait(PAUSE_SECONDS):
+        while True:
+            self.room.acquire()
+            if self.over.is_set():
+                return
             ((source, size),) = chance.choices(list(zip(self.files, sizes, strict=True)), sizes)
-            offset = chance.randrange(max(1, (size - READ_BYTES) // _BLOCK_BYTES)) * _BLOCK_BYTES
+            offset = chance.randrange(max(1, (size - self.sample_bytes) // _BLOCK_BYTES)) * _BLOCK_BYTES
             began = time.perf_counter()
             try:
                 got = source.read_into(offset, buffer)
                 took = time.perf_counter() - began
-                if got < min(READ_BYTES, size - offset):
-                    raise OSError(errno.EIO, f"a read of {READ_BYTES} bytes brought {got}")
-                self.reads.append((began, took))
+                if got < min(self.sample_bytes, size - offset):
+                    raise OSError(errno.EIO, f"a read of {self.sample_bytes} bytes brought {got}")
             except OSError as error:
                 self.error = error
                 return
+            self.found.reads.append((began, took))
+            self.ready.release()
+
+    def train(self) -> None:
+        """Take a sample each ``sample_seconds`` until it is over; a sample that comes late delays all later ones."""
+        due = time.perf_counter() + PREFETCH_SECONDS
+        while not self.over.wait(max(0.0, due - time.perf_counter())):
+            if not self.ready.acquire(blocking=False):
+                began = time.perf_counter()
+                self.ready.acquire()
+                due = time.perf_counter()
+                self.found.waits.append((began, due - began))
+            self.room.release()
+            due += self.sample_seconds
+
+    def stop(self, readers: int) -> None:
+        """Let the threads end, whatever they wait for."""
+        self.over.set()
+        self.ready.release()
+        self.room.release(readers)
 
 
 class _Untimed:
@@ -73,12 +132,13 @@ class _Untimed:
         """Do nothing."""
 
 
-def _open(area: AreaRef, files: list[Files]) -> _Samples:
+def _open(area: AreaRef, files: list[Files], bytes_per_second: float) -> _Loader:
     """Open the files such that every read comes from the storage, and read a block to see whether that works."""
     store: Store = load(area.opener)(area)
     opened = [store.open(of.ref, _Untimed()).source(name, fresh=True) for of in files for name in of.names]
     opened[0].read_into(0, mmap.mmap(-1, _BLOCK_BYTES))
-    return _Samples(files=opened)
+    size = sample_bytes(bytes_per_second)
+    return _Loader(files=opened, sample_bytes=size, sample_seconds=size / bytes_per_second)
 
 
 def main() -> None:
@@ -87,21 +147,33 @@ def main() -> None:
     die_with_parent()
     asked = json.loads(sys.stdin.readline())
     try:
-        samples = _open(from_plain(AreaRef, asked["area"]), [from_plain(Files, of) for of in asked["files"]])
+        loader = _open(
+            from_plain(AreaRef, asked["area"]),
+            [from_plain(Files, of) for of in asked["files"]],
+            asked["bytes_per_second"],
+        )
     except OSError as error:
         print(json.dumps({"errno": error.errno, "message": f"{error}"}), flush=True)
         return
     print("{}", flush=True)
     sys.stdin.readline()
-    readers = [threading.Thread(target=samples.read, args=(asked["seed"] + n,)) for n in range(READERS)]
-    for reader in readers:
-        reader.start()
+    wait = ProcessorWait()
+    wait.begin()
+    start, used = time.perf_counter(), time.process_time()
+    threads = [threading.Thread(target=loader.read, args=(asked["seed"] + n,)) for n in range(READERS)]
+    threads.append(threading.Thread(target=loader.train))
+    for thread in threads:
+        thread.start()
     sys.stdin.readline()
-    samples.over.set()
-    for reader in readers:
-        reader.join()
-    failed = {"errno": samples.error.errno, "message": f"{samples.error}"} if samples.error else {}
-    print(json.dumps({"reads": samples.reads, "way": samples.files[0].way, **failed}), flush=True)
+    wait.end()
+    busy = time.process_time() - used + (wait.seconds(beyond=0.0) or 0.0)
+    loader.found.busy = busy / (time.perf_counter() - start)
+    loader.found.way = loader.files[0].way
+    loader.stop(READERS)
+    for thread in threads:
+        thread.join()
+    failed = {"errno": loader.error.errno, "message": f"{loader.error}"} if loader.error else {}
+    print(json.dumps(to_plain(loader.found) | failed), flush=True)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,12 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def start_writeback(descriptor: int, offset: int, count: int) -> None:
+    """Have the kernel begin to write a range of a file from the page cache; return before it is written."""
+    # Python has no sync_file_range; the kernel first writes what it is told to drop.
+    os.posix_fadvise(descriptor, offset, count, os.POSIX_FADV_DONTNEED)
+
+
 class SinkAtOffsets:
     """A file of a known size: its space is taken at once, requests go around the page cache."""
 
@@ -104,6 +110,11 @@ class SinkAtOffsets:
         wanted = memoryview(data).nbytes
         if self._file.transfer(os.pwrite, data, offset, wanted) < wanted:
             raise OSError(errno.EIO, "the target takes no more bytes and says no error")
+
+    def start_writeback(self, offset: int, count: int) -> None:
+        """Begin to write a range from the page cache, if requests pass it."""
+        if not self._file.direct:
+            start_writeback(self._file.descriptor, offset, count)
 
     def finish(self) -> Entry:
         """Cut the file to its size, fsync and close it."""
@@ -151,6 +162,10 @@ class SinkInOrder(io.FileIO):
     def write_at(self, offset: int, data: Buffer) -> None:
         """Raise ValueError: this file takes bytes in order only."""
         raise ValueError("a file of unknown size is written in order")
+
+    def start_writeback(self, offset: int, count: int) -> None:
+        """Begin to write a range from the page cache."""
+        start_writeback(self.fileno(), offset, count)
 
     def finish(self) -> Entry:
         """Fsync and close it."""

@@ -116,6 +116,42 @@ class Slow(_Rated, name="slow"):
         return handle.node.id if self.is_by_file else 0
 
 
+class Starving(_Rated, name="starves a job"):
+    """While the first ranks write one checkpoint, a write of other ranks to another checkpoint takes 1 s."""
+
+    # Of the ranks that are served first.
+    first_ranks = 1
+    starved_seconds = 1.0
+
+    def begin(self):
+        super().begin()
+        self.served: dict[int, str] = {}
+
+    def write(self, proceed, call, handle, offset, data):
+        directory, rank = self._place_of(handle)
+        with self.lock:
+            if rank < self.first_ranks:
+                self.served[rank] = directory
+            is_starved = rank >= self.first_ranks and any(one != directory for one in self.served.values())
+        if is_starved:
+            self.hit()
+            self.pause(self.starved_seconds)
+        self.carry(len(data))
+        return proceed(call, handle, offset, data)
+
+    def fsync(self, proceed, *arguments, **named):
+        _, rank = self._place_of(arguments[1])
+        with self.lock:
+            self.served.pop(rank, None)
+        return proceed(*arguments, **named)
+
+    def _place_of(self, handle):
+        """Return the directory of a file, and the rank that writes it; the last of all ranks if no rank does."""
+        directory, _, name = os.readlink(f"/proc/self/fd/{handle.fd}").rpartition("/")
+        rank = re.search(r"rank_(\d+)", name)
+        return directory, int(rank[1]) if rank else 1 << 30
+
+
 class FastForDuplicates(_Rated, name="fast for duplicate data"):
     """Data that was written before is taken at once, while new data goes at 50 MB/s or another rate."""
 

@@ -1,0 +1,160 @@
+"""Saves at a pace: a store whose files take bytes no faster than a rate.
+
+A pace is a schedule from the begin of a save. A save that was delayed catches up as fast as the storage allows, so
+short delays do not add up.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
+    from pytest_ckpt.facts.targets import CheckpointRef
+    from pytest_ckpt.targets.protocol import Buffer, CachedSink, Draft, Phases, Sink, Store
+
+# A larger request is written in pieces: one request of a whole file has no pace. Direct I/O needs no finer alignment.
+_PIECE_SECONDS = 0.05
+_PIECE_STEP_BYTES = 64 << 10
+
+
+class Pace:
+    """The schedule of one rank's saves: the bytes of its files are spread over ``seconds``.
+
+    There is no pace before `learn`. ``bytes`` counts what was written since `begin`. ``is_bypassed``: an engine wrote
+    by other calls than those that are paced.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._rate, self._piece_bytes = math.inf, _PIECE_STEP_BYTES
+        self._lock = threading.Lock()
+        self._start = 0.0
+        self._over = threading.Event()
+        self.bytes = 0
+        self.is_bypassed = False
+
+    def until(self, over: threading.Event) -> None:
+        """Write the rest of a save without a pace once ``over`` is set."""
+        self._over = over
+
+    def learn(self) -> None:
+        """Take the bytes of the last save for those of all saves: files contain more than tensors, or less."""
+        # A rank may have no files.
+        if self.bytes:
+            self._rate = self.bytes / self._seconds
+            self._piece_bytes = math.ceil(self._rate * _PIECE_SECONDS / _PIECE_STEP_BYTES) * _PIECE_STEP_BYTES
+
+    def begin(self) -> None:
+        """Begin a save."""
+        self._start, self.bytes = time.perf_counter(), 0
+
+    def pieces(self, data: Buffer, *, cut: bool) -> Iterator[memoryview]:
+        """Give data as it may be written: all of it at its time, or ``cut`` into pieces."""
+        view = memoryview(data).cast("B")
+        step = self._piece_bytes if cut else len(view)
+        for offset in range(0, len(view), step or 1):
+            piece = view[offset : offset + step]
+            with self._lock:
+                begin = self._start + self.bytes / self._rate
+                self.bytes += len(piece)
+                end = self._start + self.bytes / self._rate
+            self._wait(begin)
+            yield piece
+            self._wait(end)
+
+    def _wait(self, due: float) -> None:
+        """Wait until a moment, unless the storage is behind the schedule."""
+        if (early := due - time.perf_counter()) > 0:
+            self._over.wait(early)
+
+
+class _PacedSink:
+    """A file that takes bytes at a pace.
+
+    Bytes in the page cache do not wait for fsync, which would write all of them at once and without a pace.
+    """
+
+    def __init__(self, sink: Sink, pace: Pace) -> None:
+        self._sink, self._pace = sink, pace
+        self._cached = cast("CachedSink", sink) if hasattr(sink, "start_writeback") else None
+        self._end = 0
+
+    def write(self, data: Buffer) -> int:
+        """Write all of ``data`` after what was written; return its bytes."""
+        start = self._end
+        for piece in self._pace.pieces(data, cut=True):
+            self._sink.write(piece)
+            self._written(self._end, len(piece))
+            self._end += len(piece)
+        return self._end - start
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        """Write at an offset. A store of parts takes whole parts only."""
+        for piece in self._pace.pieces(data, cut=self._sink.part_bytes is None):
+            self._sink.write_at(offset, piece)
+            self._written(offset, len(piece))
+            offset += len(piece)
+
+    def _written(self, offset: int, count: int) -> None:
+        if self._cached:
+            self._cached.start_writeback(offset, count)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return everything else of the file itself."""
+        return getattr(self._sink, name)
+
+
+class _PacedDraft:
+    """A draft whose files take bytes at a pace."""
+
+    def __init__(self, draft: Draft, pace: Pace) -> None:
+        self._draft, self._pace = draft, pace
+
+    def create(self, name: str, size: int | None) -> Sink:
+        """Begin a file."""
+        return cast("Sink", _PacedSink(self._draft.create(name, size), self._pace))
+
+    def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Make names durable."""
+        return self._draft.seal()
+
+    def commit(self, entries: Sequence[Entry]) -> CommitProof:
+        """Commit the checkpoint."""
+        return self._draft.commit(entries)
+
+    def abort(self) -> None:
+        """Remove what this rank wrote of it."""
+        self._draft.abort()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return another way to write of the draft itself: an engine that uses one keeps no pace."""
+        self._pace.is_bypassed = True
+        return getattr(self._draft, name)
+
+
+class _PacedStore:
+    """A store whose drafts are paced."""
+
+    def __init__(self, store: Store, pace: Pace) -> None:
+        self._store, self._pace = store, pace
+
+    def begin(self, ref: CheckpointRef, phases: Phases) -> Draft:
+        """Begin this rank's part of a checkpoint, and its schedule."""
+        draft = self._store.begin(ref, phases)
+        self._pace.begin()
+        return cast("Draft", _PacedDraft(draft, self._pace))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return everything else of the store itself."""
+        return getattr(self._store, name)
+
+
+def paced_store(store: Store, pace: Pace) -> Store:
+    """Return a store whose files take bytes at a pace."""
+    return cast("Store", _PacedStore(store, pace))
