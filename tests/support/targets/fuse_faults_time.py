@@ -210,7 +210,6 @@ class ClientCache(_Rated, name="client cache survives the drop"):
     """
 
     survives = True
-    takes_writes = True
     drops_from = 0
 
     def begin(self):
@@ -229,8 +228,7 @@ class ClientCache(_Rated, name="client cache survives the drop"):
         return data
 
     def write(self, proceed, call, handle, offset, data):
-        if self.takes_writes:
-            self._take(call, handle, offset, len(data))
+        self._take(call, handle, offset, len(data))
         return proceed(call, handle, offset, data)
 
     def _take(self, call, handle, offset, count):
@@ -248,14 +246,12 @@ class ClientCache(_Rated, name="client cache survives the drop"):
 class _Holds(Fault):
     """Hold operations until they are released, or for ``maximum_seconds``: nobody is to be stuck for good."""
 
-    uninterruptible = True
     maximum_seconds = 120.0
 
     def begin(self):
         self.gate = threading.Event()
-        if self.uninterruptible:
-            for session in self.sessions:
-                session.refuse_interrupts()
+        for session in self.sessions:
+            session.refuse_interrupts()
 
     def hold(self):
         self.hit()

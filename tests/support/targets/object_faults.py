@@ -129,8 +129,16 @@ class _Late(Store):
         raise NotImplementedError
 
 
+class _Stale(_Late):
+    """Who looks first after an overwrite sees the old object."""
+
+    def late(self, bucket: str, key: str) -> Object | None:
+        found = self.now(bucket, key)
+        return self.before[key] if found and self.first_look(key) and self.before[key] else found
+
+
 class StaleGet(
-    _Late,
+    _Stale,
     fault="stale get",
     fails="VISIBLE.get UPDATE.put MULTIPART.hidden RANGE.overwritten",
     says="old object after an overwrite",
@@ -138,10 +146,6 @@ class StaleGet(
     """The first GET after an overwrite returns the old object."""
 
     handler = _of_command("GET")
-
-    def late(self, bucket: str, key: str) -> Object | None:
-        found = self.now(bucket, key)
-        return self.before[key] if found and self.first_look(key) and self.before[key] else found
 
 
 class Ghost(_Late, fault="ghost after delete", fails="VISIBLE.get", says="deleted object still seen"):
@@ -193,14 +197,12 @@ class LateHead(
         return None if self.first_look(key) and not self.before[key] else self.now(bucket, key)
 
 
-class StaleHead(_Late, fault="stale head", fails="VISIBLE.head MULTIPART.hidden", says="old object after an overwrite"):
+class StaleHead(
+    _Stale, fault="stale head", fails="VISIBLE.head MULTIPART.hidden", says="old object after an overwrite"
+):
     """The first HEAD after an overwrite is of the old object."""
 
     handler = _of_command("HEAD")
-
-    def late(self, bucket: str, key: str) -> Object | None:
-        found = self.now(bucket, key)
-        return self.before[key] if found and self.first_look(key) and self.before[key] else found
 
 
 class LateShards(_Late, fault="late objects", fails="COMMIT.marker", says="object of a committed checkpoint missing"):

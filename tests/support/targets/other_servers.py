@@ -140,11 +140,7 @@ def s3rver() -> Iterator[OtherServer]:
         endpoint=f"http://127.0.0.1:{port}",
         environment={"AWS_ACCESS_KEY_ID": "S3RVER", "AWS_SECRET_ACCESS_KEY": "S3RVER"},
     )
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        _running([words, "-d", directory, "-p", str(port), "-s"], Path(directory)),
-    ):
-        _ready(server)
+    with _served(server, lambda directory: [words, "-d", directory, "-p", str(port), "-s"]):
         yield server
 
 
@@ -190,11 +186,9 @@ def azurite() -> Iterator[OtherServer]:
         environment={"AZURE_STORAGE_ACCOUNT": "devstoreaccount1", "AZURE_STORAGE_KEY": _KEY_OF_AZURITE},
         scheme="az",
     )
-    with tempfile.TemporaryDirectory() as directory:
-        options = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", directory, "--silent"]
-        with _running([words, *options, "--skipApiVersionCheck", "--disableTelemetry"], Path(directory)):
-            _ready(server)
-            yield server
+    options = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--silent", "--skipApiVersionCheck"]
+    with _served(server, lambda directory: [words, *options, "--disableTelemetry", "--location", directory]):
+        yield server
 
 
 @contextlib.contextmanager
@@ -206,9 +200,16 @@ def fake_gcs_server() -> Iterator[OtherServer]:
     words = [str(found), "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
     server = OtherServer(endpoint=endpoint, environment={"STORAGE_EMULATOR_HOST": endpoint}, scheme="gs")
     words += ["-public-host", f"127.0.0.1:{port}"]
-    with tempfile.TemporaryDirectory() as directory, _running(words, Path(directory)):
-        _ready(server)
+    with _served(server, lambda _directory: words):
         yield server
+
+
+@contextlib.contextmanager
+def _served(server: OtherServer, words: Callable[[str], list[str]]) -> Iterator[None]:
+    """Run a program of these words in a directory of its own until its server has a bucket, and on."""
+    with tempfile.TemporaryDirectory() as directory, _running(words(directory), Path(directory)):
+        _ready(server)
+        yield
 
 
 @contextlib.contextmanager
