@@ -12,7 +12,7 @@ import argparse
 import hashlib
 import json
 import platform
-import time
+import resource
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
+from pytest_ckpt.support.units import counted
 from tests.support.acceptance_charts import curves_picture, file_of
+from tests.support.missed_faults import SHARES, TRIALS, miss_probability
 from tests.support.simulated_arrays import GOOD_LATE_SHARE, Drawn, Truth
 from tests.support.simulated_runs import OPTIONS, Row, Timed, planned_by, rows
 
 ARRAYS, SEED = 1000, 1
 PROCESSES = 2
-TRIALS = (1, 3, 10, 59, 60, 100, 299, 1000)
-SHARES = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,11 +54,6 @@ class Curve:
     points: tuple[Point, ...]
 
 
-def miss_probability(share: float, trials: int) -> float:
-    """Return the probability that no trial of ``trials`` shows a fault that a ``share`` of all trials has."""
-    return (1 - share) ** trials
-
-
 def curve(row: Row, truth: Truth, arrays: int, seed: int) -> Curve:
     """Judge ``arrays`` arrays at each margin."""
     return Curve(
@@ -66,11 +61,12 @@ def curve(row: Row, truth: Truth, arrays: int, seed: int) -> Curve:
         truth=truth.name,
         operations=row.trials,
         is_independent=truth.is_independent,
-        points=tuple(_point(row, truth, margin, arrays, seed) for margin in truth.margins),
+        points=tuple(point(row, truth, margin, arrays, seed) for margin in truth.margins),
     )
 
 
-def _point(row: Row, truth: Truth, margin: float, arrays: int, seed: int) -> Point:
+def point(row: Row, truth: Truth, margin: float, arrays: int, seed: int) -> Point:
+    """Judge ``arrays`` arrays at one margin."""
     # Of its own: a point stays the same if others are added.
     text = f"{seed} {row.name} {truth.name} {margin}"
     chance = np.random.default_rng(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]))
@@ -91,7 +87,7 @@ def _point(row: Row, truth: Truth, margin: float, arrays: int, seed: int) -> Poi
 def _series_of(row: Row, margin: float, drawn: Sequence[Drawn], arrays: int, ranks: int) -> Iterator[list[list[Timed]]]:
     """Give the operations of each array in seconds. One rank is the slowest, another one in each operation."""
     scaled = [
-        ((limit / (1 + margin) * one.slowest).tolist(), (limit / (1 + margin) * one.others).tolist())
+        ((limit * (1 - margin) * one.slowest).tolist(), (limit * (1 - margin) * one.others).tolist())
         for limit, one in zip(row.limits, drawn, strict=True)
     ]
     for array in range(arrays):
@@ -122,14 +118,26 @@ def study(arrays: int, seed: int, processes: int = PROCESSES, only: Sequence[str
         return list(pool.map(_curve_of, tasks))
 
 
-def document_of(curves: Sequence[Curve], arrays: int, seed: int, seconds: float) -> dict[str, Any]:
+def processor_seconds() -> float:
+    """Return what this process and those that it started used of processors: other work on the machine adds nothing."""
+    used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def machine() -> str:
+    """Return the processor, as the kernel names it, and the Python."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.machine()}, Python {platform.python_version()}"
+
+
+def document_of(curves: Sequence[Curve], arrays: int, seed: int) -> dict[str, Any]:
     """Return the study as the page and ``--raw`` have it."""
     return {
         "arrays": arrays,
         "seed": seed,
-        "seconds": round(seconds),
-        "processes": PROCESSES,
-        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "processor_seconds": round(processor_seconds()),
+        "machine": machine(),
         "date": datetime.now(UTC).date().isoformat(),
         "options": OPTIONS,
         "good_late_share": GOOD_LATE_SHARE,
@@ -144,7 +152,7 @@ def lines_of(document: dict[str, Any]) -> Iterator[str]:
         "operations in service exceed the limit."
     )
     for each in document["curves"]:
-        yield f"\n{each['row']}, {each['truth']} ({each['operations']} operations)"
+        yield f"\n{each['row']}, {each['truth']} ({counted(each['operations'], 'operation')})"
         yield "  margin     late  truth  passed  wrong"
         for point in each["points"]:
             late = "-" if point["late_share"] is None else f"{point['late_share']:.1%}"
@@ -170,9 +178,8 @@ def main() -> None:
     parser.add_argument("--raw", metavar="FILE", help="write the study as JSON")
     parser.add_argument("--pictures", metavar="DIR", help="write one SVG a row into this directory")
     asked = parser.parse_args()
-    start = time.monotonic()
     curves = study(asked.arrays, asked.seed, asked.processes, asked.row)
-    document = document_of(curves, asked.arrays, asked.seed, time.monotonic() - start)
+    document = document_of(curves, asked.arrays, asked.seed)
     print("\n".join(lines_of(document)))
     if asked.raw:
         Path(asked.raw).write_text(json.dumps(document, indent=1) + "\n")

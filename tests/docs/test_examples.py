@@ -49,6 +49,7 @@ NOT_RUN = {
         "--from-literal=AWS_SECRET_ACCESS_KEY=…",
         "ssh-keygen -q -t ed25519 -N '' -f id_rsa && cp id_rsa.pub authorized_keys",
     ],
+    "how_often_wrong.md": ["python benchmarks/acceptance_study.py --raw docs/how_often_wrong.json"],
     "model_arrays.md": ["CKPT_UPDATE_MODEL_ARRAYS=1 pytest --all tests/front_door/test_run_on_model_arrays.py"],
     "nightly.md": ["python3 -m venv /opt/ckpt"],
     "rfp.md": [

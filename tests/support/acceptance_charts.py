@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from pytest_ckpt.report.charts import curve, dot
 from pytest_ckpt.report.svg import Axis, label, line, number, picture, tag
 from pytest_ckpt.support.units import format_percent
+from tests.support.simulated_arrays import truth_of
 
 Point = Mapping[str, Any]
 
@@ -57,19 +59,25 @@ def _panel(each: Mapping[str, Any]) -> list[str]:
     across = Axis(low=points[0]["margin"], high=points[-1]["margin"], start=_LEFT, end=_RIGHT)
     up = Axis(low=0.0, high=1.0, start=_BOTTOM, end=_TOP)
     at = [(across.at(point["margin"]), up.at(passed_share(point))) for point in points]
-    first = next((i for i, point in enumerate(points) if point["is_good"]), len(points))
+    border = across.at(truth_of(each["truth"]).good_margin)
     parts = [label(_LEFT, 18, each["truth"], "strong")]
     for value in (0.0, 0.5, 1.0):
         parts.append(line(_LEFT, up.at(value), _RIGHT, up.at(value), "grid"))
         parts.append(label(_LEFT - 6, up.at(value) + 4, format_percent(value), "quiet", "end"))
-    parts += [_area(at[:first], _BOTTOM, "buyer"), _area(at[first:], _TOP, "vendor")]
-    if 0 < first < len(points):
-        middle = (at[first - 1][0] + at[first][0]) / 2
-        parts.append(line(middle, _TOP, middle, _BOTTOM, "limit"))
+    on_border = (border, _height_at(border, at))
+    parts.append(_area([*(one for one in at if one[0] < border), on_border], _BOTTOM, "buyer"))
+    parts.append(_area([on_border, *(one for one in at if one[0] > border)], _TOP, "vendor"))
+    parts.append(line(border, _TOP, border, _BOTTOM, "limit"))
     parts += [curve(at), *(dot(x, y) for x, y in at), line(_LEFT, _BOTTOM, _RIGHT, _BOTTOM, "axis")]
     for value in across.ticks(4):
         parts.append(label(across.at(value), _BOTTOM + 17, _margin(value), "quiet", "middle"))
     return parts
+
+
+def _height_at(x: float, points: Sequence[tuple[float, float]]) -> float:
+    """Return the height of the line through the points."""
+    (left, low), (right, high) = next(pair for pair in itertools.pairwise(points) if pair[0][0] <= x <= pair[1][0])
+    return low + (high - low) * (x - left) / (right - left)
 
 
 def _margin(value: float) -> str:
@@ -78,8 +86,6 @@ def _margin(value: float) -> str:
 
 def _area(points: Sequence[tuple[float, float]], edge: float, class_: str) -> str:
     """Fill between a curve and an edge of the panel: the verdicts there are wrong."""
-    if len(points) < 2:
-        return ""
     corners = [(points[0][0], edge), *points, (points[-1][0], edge)]
     return tag("path", d="M" + "L".join(f"{number(x)} {number(y)}" for x, y in corners) + "z", class_=class_)
 

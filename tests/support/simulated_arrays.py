@@ -1,8 +1,8 @@
 """Arrays with a known truth, as distributions of the time of an operation. Pure, seeded.
 
-A time is a multiple of the array's usual time. The margin of an array is limit / usual time - 1: an array with a margin
-of 20 % is 1.2 times as fast as its limit requires. In service, an array is good if at most one operation in a hundred
-exceeds the limit.
+A time is a multiple of the array's usual time. The margin of an array is that of its usual time, as on a certificate:
+an array with a margin of 20 % takes 80 % of the limit. In service, an array is good if at most one operation in a
+hundred exceeds the limit.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pytest_ckpt.analysis.steadiness import MAXIMUM_RANGE, MAXIMUM_SLOPE, WINDOW_ROUNDS
 
 Times = NDArray[np.float64]
 Generator = np.random.Generator
@@ -48,7 +50,7 @@ class Truth:
 
     ``draw`` takes a source of random numbers, the margin, a count of arrays and the counts of operations of each
     series of a run; the series of one array share its state. ``late`` returns the share of operations in service that
-    exceed the limit at a margin; None if the truth is not a share of late operations.
+    take longer than a multiple of the usual time; None if the truth is not a share of late operations.
     """
 
     name: str
@@ -61,12 +63,26 @@ class Truth:
 
     def late_share(self, margin: float) -> float | None:
         """The share of operations in service that exceed the limit; None if the truth is not such a share."""
-        return None if self.late is None else self.late(1 + margin)
+        return None if self.late is None else self.late(1 / (1 - margin))
 
     def is_good(self, margin: float) -> bool:
         """Whether the array deserves to pass."""
         late = self.late_share(margin)
         return margin >= 0 if late is None else late <= GOOD_LATE_SHARE
+
+    @property
+    def good_margin(self) -> float:
+        """The smallest margin of a good array."""
+        return 0.0 if self.late is None else margin_at(self.late, GOOD_LATE_SHARE)
+
+
+def margin_at(late: Callable[[float], float], share: float) -> float:
+    """Return the margin at which a share of operations in service exceeds the limit, rounded up to 0.01 %."""
+    low, high = -1.0, 0.99
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (low, middle) if late(1 / (1 - middle)) <= share else (middle, high)
+    return math.ceil(high * 10_000) / 10_000
 
 
 def _exceeds(ratio: float, sigma: float = _NOISE) -> float:
@@ -90,6 +106,10 @@ def _tail(chance: Generator, margin: float, arrays: int, series: Sequence[int]) 
     return [_even(_noise(chance, arrays, n, _TAIL)) for n in series]
 
 
+def _tail_late(ratio: float) -> float:
+    return _exceeds(ratio, _TAIL)
+
+
 def _drift(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
     """Each operation of the run makes the array older, whatever its kind."""
     found, done = [], 0
@@ -98,6 +118,10 @@ def _drift(chance: Generator, margin: float, arrays: int, series: Sequence[int])
         done += n
         found.append(_even(_noise(chance, arrays, n) * (1 + _DRIFT * -np.expm1(-age / _DRIFT_OPERATIONS))))
     return found
+
+
+def _drift_late(ratio: float) -> float:
+    return _exceeds(ratio / (1 + _DRIFT))
 
 
 def _cache(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
@@ -131,24 +155,36 @@ def _straggling(chance: Generator, margin: float, arrays: int, series: Sequence[
     return found
 
 
+def _straggling_late(ratio: float) -> float:
+    return (1 - _SLOW_SHARE) * _exceeds(ratio) + _SLOW_SHARE * _exceeds(ratio / _SLOW_SERVER)
+
+
 def _spread(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
-    sigma = 0.2 / _RANGE_OF_FIVE / (1 + margin)
+    sigma = MAXIMUM_RANGE / _RANGE_OF_FIVE * (1 - margin)
     return [_even(_noise(chance, arrays, n, sigma)) for n in series]
 
 
 def _slope(chance: Generator, margin: float, arrays: int, series: Sequence[int]) -> list[Drawn]:
-    each = 0.1 / 4 / (1 + margin)
+    each = MAXIMUM_SLOPE / (WINDOW_ROUNDS - 1) * (1 - margin)
     return [_even(_noise(chance, arrays, n, _STEADY_NOISE) * np.exp(each * np.arange(n))) for n in series]
 
 
-_NEAR = (-0.3, -0.2, -0.15, -0.1, -0.05, 0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
-_FAR = (-0.3, -0.1, 0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.9)
+LATE_SHARES = (0.2, 0.1, 0.05, 0.02, GOOD_LATE_SHARE, 0.002)
+"""The shares of late operations at which each kind of array is tried, beside other margins."""
+
+
+def _margins(late: Callable[[float], float], *more: float) -> tuple[float, ...]:
+    tried = [margin_at(late, share) for share in LATE_SHARES]
+    return tuple(sorted({-0.3, -0.1, 0.0, *more, *tried, round(tried[-1] + 0.1, 2)}))
+
+
+_STEADY = (-3.0, -2.0, -1.5, -1.0, -0.75, -0.5, -0.25, -0.1, 0.0, 0.1, 0.25, 0.5)
 
 TRUTHS: tuple[Truth, ...] = (
     Truth(
         name="rate",
         sentence="A steady array: the time of an operation is log-normal with sigma 0.04.",
-        margins=_NEAR,
+        margins=_margins(_exceeds, -0.05),
         draw=_rate,
         late=_exceeds,
         is_independent=True,
@@ -157,30 +193,30 @@ TRUTHS: tuple[Truth, ...] = (
         name="tail",
         sentence="A heavy tail: the time of an operation is log-normal with sigma 0.35. One operation in 100 takes "
         "2.3 times the median.",
-        margins=(-0.3, 0.0, 0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.7, 2.0),
+        margins=_margins(_tail_late, 0.15),
         draw=_tail,
-        late=lambda ratio: _exceeds(ratio, _TAIL),
+        late=_tail_late,
         is_independent=True,
     ),
     Truth(
         name="drift",
         sentence="An array that becomes slower with use: by 1.2 % with the first operation, by 30 % in the end.",
-        margins=_FAR,
+        margins=_margins(_drift_late, 0.05, 0.1, 0.15, 0.2),
         draw=_drift,
-        late=lambda ratio: _exceeds(ratio / (1 + _DRIFT)),
+        late=_drift_late,
     ),
     Truth(
         name="cache",
         sentence="A cache in the array that serves 0 to 14 operations, all counts equally likely, four times as fast. "
         "In service, other jobs fill the cache.",
-        margins=_NEAR,
+        margins=_margins(_exceeds, -0.05),
         draw=_cache,
         late=_exceeds,
     ),
     Truth(
         name="unfair",
         sentence="Unfair service: in each operation one rank takes up to 1.5 times as long as the others.",
-        margins=_FAR,
+        margins=_margins(_unfair_late, 0.15),
         draw=_unfair,
         late=_unfair_late,
         is_independent=True,
@@ -188,9 +224,9 @@ TRUTHS: tuple[Truth, ...] = (
     Truth(
         name="straggling server",
         sentence="One server takes 1.5 times as long for 10 % of the time. Each slow period is longer than a run.",
-        margins=_FAR,
+        margins=_margins(_straggling_late, 0.2),
         draw=_straggling,
-        late=lambda ratio: (1 - _SLOW_SHARE) * _exceeds(ratio) + _SLOW_SHARE * _exceeds(ratio / _SLOW_SERVER),
+        late=_straggling_late,
     ),
 )
 """Arrays for requirements with a limit of time."""
@@ -199,7 +235,7 @@ TRUTHS_OF_STEADINESS: tuple[Truth, ...] = (
     Truth(
         name="spread",
         sentence="Times vary: at margin 0 the mean range of five saves is 20 % of the mean, the limit of SNIA.",
-        margins=(-0.8, -0.7, -0.6, -0.5, -0.4, -0.3, -0.2, -0.1, 0.0, 0.2, 0.5, 1.0),
+        margins=_STEADY,
         draw=_spread,
         late=None,
     ),
@@ -207,9 +243,14 @@ TRUTHS_OF_STEADINESS: tuple[Truth, ...] = (
         name="trend",
         sentence="Each save is slower than the previous one: at margin 0 by 2.5 %, which is 10 % over five saves, the "
         "limit of SNIA.",
-        margins=(-0.8, -0.7, -0.6, -0.5, -0.4, -0.3, -0.2, -0.1, 0.0, 0.2, 0.5, 1.0),
+        margins=_STEADY,
         draw=_slope,
         late=None,
     ),
 )
 """Arrays for the requirement that saves reach a steady state."""
+
+
+def truth_of(name: str) -> Truth:
+    """Return the kind of array with a name."""
+    return next(truth for truth in (*TRUTHS, *TRUTHS_OF_STEADINESS) if truth.name == name)

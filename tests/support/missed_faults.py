@@ -1,0 +1,11 @@
+"""Requirements of behaviour: how often a run misses a fault that only a share of all trials has. Pure."""
+
+from __future__ import annotations
+
+SHARES = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5)
+TRIALS = (1, 3, 10, 59, 60, 100, 299, 1000)
+
+
+def miss_probability(share: float, trials: int) -> float:
+    """Return the probability that no trial of ``trials`` shows a fault that a ``share`` of all trials has."""
+    return (1 - share) ** trials
