@@ -13,7 +13,7 @@ class LostFsync(
     # What is never made durable keeps its space.
     may="FULL.mid-save COMMIT-FULL.each-phase",
 ):
-    """fsync of a file returns success without an effect: a power cut loses the bytes."""
+    """fsync of a file says that it is done and does nothing: a power cut takes the bytes."""
 
     def fsync(self, proceed, call, handle):
         self.hit()
@@ -26,7 +26,7 @@ class LostFsyncOfDirectories(
     says={"DURABLE.power-cut": "acknowledged name lost in a power cut"},
     may="FULL.mid-save COMMIT-FULL.each-phase",
 ):
-    """fsync makes neither names of directories nor of files durable: a power cut loses all of them."""
+    """fsync makes no name durable, neither that of a directory nor that of a file: a power cut takes them all."""
 
     def fsyncdir(self, proceed, call, handle):
         self.hit()
@@ -42,6 +42,6 @@ class PowerStays(
     fails="DURABLE.power-cut",
     says={"DURABLE.power-cut": "the power cut did not cut"},
 ):
-    """The power-cut command returns success without cutting the power."""
+    """The command that is to cut the power says that it did, and nothing is lost."""
 
     keeps_the_power = True

@@ -169,7 +169,7 @@ class FullAndSilent(
     may="ERRORS.full",
     path="ERRORS.*",
 ):
-    """On a full volume write, fsync and close return success without storing the bytes: the file is short."""
+    """Once there is no more room, write, fsync and close say success and the bytes are not there: the file is short."""
 
     def write(self, proceed, call, handle, offset, data):
         some = self.takes(data)
@@ -188,7 +188,7 @@ class LostWriteback(
     may="ERRORS.full",
     path="ERRORS.*",
 ):
-    """Written bytes never reach the storage, and write, fsync and close return success: later reads return zeros."""
+    """What was written never gets to storage, and neither write nor fsync nor close says so: zeros are read later."""
 
     def write(self, proceed, call, handle, offset, data):
         if os.fstat(handle.fd).st_size < offset + len(data):
@@ -317,7 +317,7 @@ class NobodyLocks(
     fails="CAPABILITIES.flock CAPABILITIES.flock-second-client",
     says={"CAPABILITIES.flock": "flock refused", "CAPABILITIES.flock-second-client": "free lock refused"},
 ):
-    """Requests for a free lock of a file fail with EAGAIN."""
+    """Nobody gets the lock of a file, which nobody else has: EAGAIN."""
 
     def flock(self, proceed, call, handle, wanted, wait):
         if wanted == fcntl.LOCK_UN:
@@ -332,7 +332,7 @@ class EverybodyLocks(
     fails="CAPABILITIES.flock CAPABILITIES.flock-second-client",
     says={"CAPABILITIES.flock": "exclusive lock given twice"},
 ):
-    """Every process gets the lock of a file, even if another process has it."""
+    """Everybody gets the lock of a file that he asks for."""
 
     def flock(self, proceed, call, handle, wanted, wait):
         self.hit()

@@ -292,7 +292,7 @@ class StatfsStands(
     says={"CAPABILITIES.statfs": "free"},
     may="FULL.mid-save ERRORS.full",
 ):
-    """Free space keeps the value of the first request."""
+    """Free space stays at what it was when it was first asked for."""
 
     def begin(self):
         self.seen = None
@@ -322,7 +322,7 @@ class TimesGoBack(
 
 
 class CoarseTimes(Fault, name="mtime is coarse", fails="CAPABILITIES.mtime", says={"CAPABILITIES.mtime": "time"}):
-    """mtime has steps of two seconds, or of another length."""
+    """mtime is told in steps of two seconds, or another time."""
 
     seconds = 2.0
 

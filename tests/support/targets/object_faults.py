@@ -161,7 +161,7 @@ class NegativeCache(
     says="new object not seen",
     may="COMMIT.marker",
 ):
-    """A client that got 404 for an object gets it once more after the object exists."""
+    """Who was told that there is no object is told so once more when there is one."""
 
     handler = _of_command("GET")
 
@@ -185,7 +185,7 @@ class LateHead(
     fails="VISIBLE.head MULTIPART.hidden DIGEST.kept LIVE.requests LARGE.ranges LIMITS.many CROWD.marker",
     says="new object not seen",
 ):
-    """The first HEAD of a new object gets 404."""
+    """The first HEAD of a new object finds none."""
 
     handler = _of_command("HEAD")
 
