@@ -247,12 +247,11 @@ def test_large_files_keep_their_offsets(observation: Observation, maximum: float
 @requirement(
     "NAMES",
     title="Every name is listed, once",
-    source="POSIX readdir(); storage acceptance list of NVIDIA, N-013a; the save limit, for the files of a host",
+    source="POSIX readdir(); the save limit, for the files of a host (NVIDIA's N-013a requires 1,000,000 files)",
     needs=("paths",),
     next_step="A name was missing or came twice: look at mount options that let a client keep names (NFS: actimeo, "
     "lookupcache). The creation took too long: look at the metadata server and the time of a round trip to it.",
     help="STALE, VISIBLE, NAMES on NFS",
-    also_known_as=("NVIDIA N-013a",),
 )
 def test_every_name_is_listed_once(observation: Observation, files_of_host: FilesOfHost | None) -> Decision:
     """A directory of 10,000 files lists each name exactly once, and a listing after a change shows the change.

@@ -14,12 +14,12 @@ from tests.support.matrix_of_speed import OF_SPEED
 PAGE = CHECKOUT / "docs" / "conformance.md"
 
 _INTRODUCTION = (
-    "Each row was switched on, on a target with two clients that is otherwise honest, and all checks were made. What",
-    "damages bytes may meet other checks' files at the right moment; nothing else may fail, and what fails says why.",
+    "Each fault was switched on, on a target with two clients and no other fault, and all checks were run. Faults that",
+    "corrupt data may also break other checks. No other check may fail, and every failure must state its reason.",
 )
 _OF_OBJECTS = (
-    "Faults of object stores. Each is one thing made wrong in the server of S3 that comes with pytest-ckpt; nothing",
-    "but the checks named here fails:",
+    "Faults of object stores. Each is one defect in the S3 server that comes with pytest-ckpt. Only the checks named",
+    "here fail:",
 )
 
 
