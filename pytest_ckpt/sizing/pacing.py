@@ -86,7 +86,7 @@ def paced_saves(whole: Layout, save_limit_seconds: float, engine: EngineSpec) ->
     if seconds < MINIMUM_SECONDS:
         why = (
             f"A paced save would take {format_seconds(seconds)}; below {format_seconds(MINIMUM_SECONDS)} fixed costs "
-            "decide, and not the rate."
+            "decide, and not the rate. Run a larger share of the checkpoint (--ckpt-scale)."
         )
         return PacedSaves(seconds=seconds, scale=scale, not_run=why)
     if seconds > maximum:

@@ -274,6 +274,20 @@ def test_what_is_no_rate_of_a_network_is_refused(given):
         resolve({"ckpt_nic_rate": given}, {})
 
 
+@pytest.mark.parametrize(("stated", "bytes_per_second"), [
+    ("10MB/s", 10e6), ("80Mbit/s", 10e6), ("resnet50", 400 * 114_660 / 0.224 * 0.9),
+    ("8xresnet50", 8 * 400 * 114_660 / 0.224 * 0.9),
+])  # fmt: skip
+def test_the_rate_of_a_data_loader_is_a_rate_or_that_of_accelerators(stated, bytes_per_second):
+    assert resolve({"ckpt_loader_rate": stated}, {}).loader_bytes_per_second == bytes_per_second
+
+
+@pytest.mark.parametrize("stated", ["0", "fast", "8xfast", "0xresnet50", "xresnet50x"])
+def test_no_rate_of_a_data_loader(stated):
+    with pytest.raises(UsageError, match="loader"):
+        resolve({"ckpt_loader_rate": stated}, {})
+
+
 @pytest.mark.parametrize(
     ("stated", "vendor_max_rates"),
     [("60GB/s", (6e10, 6e10)), ("60GB/s,120GB/s", (6e10, 1.2e11)), ("1KiB, 2KiB", (1024.0, 2048.0))],

@@ -191,7 +191,7 @@ def test_parallelism_is_for_models_of_one_s_own(capsys):
 
 @pytest.mark.parametrize(("suite", "moved"), [
     ("performance", ""),
-    # Three shifted, joined and split loads of one checkpoint each and a storm; turns of reading go by the clock.
+    # Three shifted, joined and split loads of one checkpoint each and a storm; paced saves go by the clock.
     ("performance,contention", r", \d+ more steps beside them move at least [\d.]+ GB"),
     # At most 25 rounds until saves are steady: 25 x 112 MB.
     ("performance,endurance", ", 1 more step beside them moves at most 2.81 GB"),
@@ -200,7 +200,7 @@ def test_parallelism_is_for_models_of_one_s_own(capsys):
     ("performance,scaling", r", \d+ more steps beside them move [\d.]+ GB"),
 ])  # fmt: skip
 def test_what_all_steps_of_a_run_move_is_foretold(plan, suite, moved):
-    text = plan("--ckpt-model=llama3-8b", "--ckpt-profile=smoke", f"--ckpt-suite={suite}")
+    text = plan("--ckpt-model=llama3-8b", "--ckpt-profile=smoke", f"--ckpt-suite={suite}", "--cluster=64")
     found = re.search(r"in all: 3 saves write 337 MB and 3 loads read as much(.*): at most", text)
     assert found, text
     assert re.fullmatch(moved, found[1])
