@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import re
 
-RENAME_REFUSED = frozenset(
-    (errno.EMFILE, errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EXDEV)
-)
+from pytest_ckpt.targets.posix.direct_io import NOT_OFFERED
+
+RENAME_REFUSED = frozenset((*NOT_OFFERED, errno.EMFILE, errno.EPERM, errno.EACCES, errno.EXDEV))
 """How a file system refuses to rename a directory with files: gcsfuse without ``rename-dir-limit`` (EMFILE),
 mountpoint-s3, and other file systems in front of object stores."""
 
