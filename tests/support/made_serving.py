@@ -9,7 +9,7 @@ from tests.support.made_measurement import measurement
 WEIGHTS, FULL_WEIGHTS, REPLICAS = 160_000_000, 16_000_000_000, 4
 
 
-def loaded(way, seconds, *, is_warm=False, resident=0, checked=None, fault_count=0, faults=()):
+def loaded(way, seconds, *, is_warm=False, resident=0, stalled=0.0, checked=None, fault_count=0, faults=()):
     """Return one load of the weights by all replicas."""
     expected = WEIGHTS * REPLICAS
     return WeightsLoad(
@@ -19,6 +19,7 @@ def loaded(way, seconds, *, is_warm=False, resident=0, checked=None, fault_count
         slowest_rank=5,
         resident_bytes=resident,
         mapped_bytes=expected,
+        stalled_seconds=stalled,
         integrity=Integrity(
             bytes_expected=expected,
             bytes_checked=expected if checked is None else checked,
