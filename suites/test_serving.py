@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.decision import Decision, measured_as
+from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.loads import missing_bytes, not_cold, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.support.units import compared, counted, format_bytes, format_rate, format_seconds
@@ -49,12 +49,21 @@ def test_serving_replicas_load_a_model_in_time(
         which = f"the load {_WAYS[load.io_mode]}"
         if unproven := not_cold(which, load.resident_bytes, load.mapped_bytes, detail, measurement.cache):
             return unproven
-    slowest = max(cold, key=lambda load: load.seconds)
+    # What a client that compares too slowly has taken is not the storage's.
+    blamed = [load for load in cold if load.seconds - load.stalled_seconds > limit]
+    slowest = max(blamed or cold, key=lambda load: load.seconds)
     is_stated = bool(limits.stated.serving_seconds)
     origin = "The limit is that of --ckpt-serving-limit." if is_stated else limits.reason("load_limit_seconds")
     detail = (*detail, origin, *_part(share))
     rate = format_rate(serving.bytes * serving.replicas / slowest.seconds) if slowest.seconds else "no time"
     took, allowed = compared(slowest.seconds, limit)
+    if slowest.seconds > limit and not blamed:
+        because = (
+            f"The client compared too slowly: the load {_WAYS[slowest.io_mode]} took {took}, the limit is {allowed}, "
+            f"and for {format_seconds(slowest.stalled_seconds)} of it reads waited until bytes that had arrived were "
+            "compared."
+        )
+        return not_decided("client too slow", because, detail)
     because = (
         f"Slowest cold load of the weights ({_WAYS[slowest.io_mode]}): {took}, {rate} for "
         f"{counted(serving.replicas, 'replica')}; limit {allowed}.{_again(serving, slowest)}"
@@ -115,6 +124,8 @@ def _described(found: Serving) -> tuple[str, ...]:
     ]
     for cold in (load for load in found.loads if not load.is_warm):
         line = f"{_WAYS[cold.io_mode]}: cold {format_seconds(cold.seconds)}, rank {cold.slowest_rank} last"
+        if cold.stalled_seconds:
+            line += f", for {format_seconds(cold.stalled_seconds)} reads waited for the client to compare"
         for warm in (load for load in found.loads if load.is_warm and load.io_mode == cold.io_mode):
             line += f"; again at once {format_seconds(warm.seconds)}"
         lines.append(line)

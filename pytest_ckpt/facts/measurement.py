@@ -277,7 +277,8 @@ class WeightsLoad:
     """One load of the weights by all replicas at once, until the slowest reader had its part.
 
     ``is_warm``: straight after a load of the same bytes by the same readers. ``resident_bytes`` of ``mapped_bytes``
-    were in the page caches of readers before it, None where nothing shows that.
+    were in the page caches of readers before it, None where nothing shows that. It would have ended ``stalled_seconds``
+    sooner, at most, if no read had waited for the client to compare what had arrived.
     """
 
     io_mode: IoMode
@@ -287,6 +288,7 @@ class WeightsLoad:
     resident_bytes: Count | None
     mapped_bytes: Count | None
     integrity: Integrity
+    stalled_seconds: NotNegative = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,6 +28,7 @@ def test_replicas_load_weights_and_one_client_rewrites_them(door: FrontDoor) -> 
         ("mmap", True),
     ]
     assert all(load["integrity"]["bytes_checked"] == 2 * found["bytes"] for load in found["loads"])
+    assert all(0 <= load["stalled_seconds"] <= load["seconds"] for load in found["loads"])
     assert patterns["consolidation"]["integrity"]["bytes_checked"] == 2 * found["bytes"]
     assert run.left_on_target == []
 

@@ -22,6 +22,23 @@ def test_the_slowest_cold_load_is_held_against_the_limit_of_its_share() -> None:
     assert outcome("MODEL-LOAD", served(loaded("reads", 0.4), loaded("reads", 9.0, is_warm=True))) == "met"
 
 
+@pytest.mark.parametrize(
+    ("loads", "expected"),
+    [
+        ([loaded("reads", 0.7, stalled=0.2)], ("not run", "client too slow")),
+        ([loaded("reads", 0.7, stalled=0.05)], ("failed", "over limit")),
+        ([loaded("reads", 0.59, stalled=0.5)], ("met", "met")),
+        # What it took of another load excuses nothing, and the figure is that of the one that the storage made late.
+        ([loaded("reads", 0.9, stalled=0.5), loaded("mmap", 0.7)], ("failed", "over limit")),
+    ],
+)
+def test_what_the_client_took_to_compare_is_not_the_storages(loads, expected) -> None:
+    verdict = judged("MODEL-LOAD", served(*loads))
+    assert (verdict.outcome, verdict.reason) == expected
+    if verdict.outcome == "failed":
+        assert verdict.measured == 0.7
+
+
 def test_without_a_limit_of_the_users_it_is_the_load_limit() -> None:
     verdict = judged("MODEL-LOAD", ByLimits(served(), StatedLimits()))
     assert verdict.limit == pytest.approx(LIMITS.load_limit_seconds * SHARE)

@@ -62,6 +62,7 @@ CASES_OF_PATTERNS = {
         "met": served(),
         "met, within the load limit": ByLimits(served(), StatedLimits()),
         "too slow": served(loaded("reads", 0.4), WARM, loaded("mmap", 0.7)),
+        "the client compared too slowly": served(loaded("reads", 0.7, stalled=0.3), WARM, loaded("mmap", 0.4)),
         "cached": served(loaded("reads", 0.4, resident=WEIGHTS)),
         "nothing shows what is cached": served(loaded("reads", 0.4, resident=None)),
         "wrong bytes": served(loaded("reads", 0.4, fault_count=1, faults=(FAULT,))),

@@ -198,7 +198,7 @@ def grown(rates):
 WEIGHTS, FULL_WEIGHTS, REPLICAS = 160_000_000, 16_000_000_000, 4
 
 
-def loaded(way, seconds, *, is_warm=False, resident=0, checked=None, fault_count=0, faults=()):
+def loaded(way, seconds, *, is_warm=False, resident=0, stalled=0.0, checked=None, fault_count=0, faults=()):
     """Return one load of the weights by all replicas."""
     expected = WEIGHTS * REPLICAS
     return WeightsLoad(
@@ -208,6 +208,7 @@ def loaded(way, seconds, *, is_warm=False, resident=0, checked=None, fault_count
         slowest_rank=5,
         resident_bytes=resident,
         mapped_bytes=expected,
+        stalled_seconds=stalled,
         integrity=compared(expected, checked, fault_count=fault_count, faults=faults),
     )
 

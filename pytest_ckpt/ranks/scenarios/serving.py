@@ -5,9 +5,11 @@ The weights are files of their own: written by all ranks, read by replicas in pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+import time
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,12 +17,15 @@ from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.measurement import Consolidation, Serving, WeightsLoad
 from pytest_ckpt.ranks.content import Content, TensorKey, compare, content_seed
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, write_in_order
+from pytest_ckpt.ranks.engines.stream.buffers import Buffers
+from pytest_ckpt.ranks.engines.stream.ring import Arrival, Ring, one_pass
+from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 from pytest_ckpt.sizing.patterns import PATTERNS
 from pytest_ckpt.sizing.reading import weights_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from pytest_ckpt.facts.measurement import IoMode
     from pytest_ckpt.ranks.content import Bytes
@@ -33,8 +38,12 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.reading import Weights
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, ReadableFile, Sink, Store
 
-# Between windows the clock stops and what was read is compared.
-_WINDOW_BYTES = 32 << 20
+# What a rank reads at a time, and holds of what it has read until it is compared.
+_PIECE_BYTES = 4 << 20
+_PIECES = 8
+_COMPARING_THREADS = 2
+_MAXIMUM_OPEN_FILES = 64
+_MAXIMUM_FAULTS = 20
 # What torch's consolidation reads at a time.
 _COPIED_BYTES = 2 << 20
 
@@ -97,6 +106,7 @@ class ServingScenario:
             slowest_rank=loaded.operation.slowest_rank or 0,
             resident_bytes=loaded.operation.resident_bytes,
             mapped_bytes=loaded.operation.mapped_bytes,
+            stalled_seconds=loaded.operation.stalled_seconds or 0.0,
             integrity=loaded.integrity(self.weights.bytes * self.weights.replicas),
         )
         return [load]
@@ -133,27 +143,31 @@ class ServingScenario:
 class WeightsEngine:
     """What one rank writes and reads of the weights; their content is that of checkpoint ``number``.
 
-    A page that cannot be read of a mapped file ends the process, as it ends a serving engine.
+    All is read in one pass by one thread, as a serving engine's rank does; threads beside it compare every byte. A read
+    that waits for them is timed. A page that cannot be read of a mapped file ends the process, as it ends a serving
+    engine.
     """
 
     def __init__(self, weights: Weights, rank: int, content: Content, number: int, way: IoMode) -> None:
         self._weights, self._rank, self._content, self._number, self._way = weights, rank, content, number, way
-        self._windows = [
-            (file, first, min(first + _WINDOW_BYTES, stop))
+        self._pieces = [
+            _Piece(file, first, min(first + _PIECE_BYTES, stop))
             for file, start, stop in weights.read_by(rank)
-            for first in range(start, stop, _WINDOW_BYTES)
+            for first in range(start, stop, _PIECE_BYTES)
         ]
-        self._buffer: Bytes = np.empty(0, dtype=np.uint8)
-        self._file: tuple[int, ReadableFile | Bytes] | None = None
-        self._loaded: tuple[int, int, int] | None = None
+        self._pool = ThreadPool()
+        self._slots: list[Bytes] = []
+        self._open: dict[int, ReadableFile | Bytes] = {}
+        self._found = _Found()
 
     def facts(self) -> dict[str, str]:
         """Return nothing: it is no engine of the subject's."""
         return {}
 
     def fill(self, checkpoint: int) -> None:
-        """Make a window's memory; content is made as it is written."""
-        self._buffer = np.zeros(_WINDOW_BYTES, dtype=np.uint8)
+        """Make the buffers, which are touched before a clock runs; content is made as it is written."""
+        if not self._slots:
+            self._slots = Buffers(_PIECES, _PIECE_BYTES).slots
 
     def save(self, draft: Draft, clock: Clock) -> None:
         """Write this rank's files."""
@@ -161,76 +175,132 @@ class WeightsEngine:
             write_in_order(draft, clock, self._weights.names[file], partial(self._write, file))
 
     def load_steps(self) -> int:
-        """A window of a file is a step."""
+        """All is read in one pass."""
         self.fill(self._number)
-        return len(self._windows)
+        return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read a window, all of it or up to the end of the file; a file that is not there is an error."""
-        self._loaded = None
-        if step >= len(self._windows):
+        """Read and compare this rank's parts of all files; a file that is not there is an error.
+
+        What is compared after the last byte arrived is left out of the clock.
+        """
+        self._found = _Found()
+        files = list(dict.fromkeys(piece.file for piece in self._pieces))
+        if step or not files:
             return 0
-        file, start, stop = self._windows[step]
-        source = self._opened(committed, file, clock)
-        with clock.phase("read", self._weights.names[file]):
-            count = self._read(source, start, stop)
-        clock.moved(count)
-        self._loaded = (file, start, count)
-        if step + 1 == len(self._windows):
+        for start in range(0, len(files), _MAXIMUM_OPEN_FILES):
+            together = files[start : start + _MAXIMUM_OPEN_FILES]
+            for file in together:
+                self._open[file] = self._opened(committed, file, clock)
+            ring = self._read_files(together, clock)
+            late = time.perf_counter() - ring.read_at
             self._close()
-        return count
+            if together[-1] == files[-1]:
+                clock.leave_out("read", late)
+            else:
+                clock.stalled_seconds += late
+            clock.stalled_seconds += ring.stalled_seconds
+        return self._found.bytes
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of the window."""
-        if self._loaded is None:
-            return Comparison(bytes_checked=0, fault_count=0, faults=())
-        file, start, count = self._loaded
-        name, place = self._weights.names[file], TensorKey(checkpoint=self._number, rank=0, tensor=file)
-        wrong, found = compare(self._content, self._buffer[:count], place, start)
-        return Comparison(
-            bytes_checked=count,
-            fault_count=wrong,
-            faults=tuple(LocalFault.of(finding, name, "weights") for finding in found),
-        )
+        """Return what was compared while it was read."""
+        found, self._found = self._found, _Found()
+        return Comparison(bytes_checked=found.bytes, fault_count=found.count, faults=tuple(found.first()))
 
     def release(self) -> None:
-        """Let go of the window and of an open file."""
+        """Let go of buffers, threads and open files."""
         self._close()
-        self._buffer = np.empty(0, dtype=np.uint8)
+        self._pool.dismiss()
+        self._slots = []
 
     def _write(self, file: int, sink: Sink) -> None:
         place = TensorKey(checkpoint=self._number, rank=0, tensor=file)
         size = self._weights.file_bytes(file)
-        for start in range(0, size, _WINDOW_BYTES):
-            window = self._buffer[: min(_WINDOW_BYTES, size - start)]
-            self._content.fill(window, place, start)
-            sink.write(window)
+        for start in range(0, size, _PIECE_BYTES):
+            piece = self._slots[0][: min(_PIECE_BYTES, size - start)]
+            self._content.fill(piece, place, start)
+            sink.write(piece)
 
     def _opened(self, committed: CommittedCheckpoint, file: int, clock: Clock) -> ReadableFile | Bytes:
-        if self._file is None or self._file[0] != file:
-            self._close()
-            name = self._weights.names[file]
-            path = committed.local_path(name) if self._way == "mmap" else None
-            if path is None:
-                self._file = (file, committed.file(name))
-            else:
-                with clock.phase("open", name):
-                    self._file = (file, _mapped(path))
-        return self._file[1]
+        name = self._weights.names[file]
+        path = committed.local_path(name) if self._way == "mmap" else None
+        if path is None:
+            return committed.file(name)
+        with clock.phase("open", name):
+            return _mapped(path)
 
-    def _read(self, source: ReadableFile | Bytes, start: int, stop: int) -> int:
-        window = self._buffer[: stop - start]
+    def _read_files(self, files: Collection[int], clock: Clock) -> Ring[_Piece]:
+        """Read this rank's parts of the open files in one pass, and compare them beside it."""
+
+        def read(piece: _Piece, buffer: Bytes) -> int:
+            try:
+                count = self._read(piece, buffer)
+            except BaseException:
+                # The phase of a pass names its first file.
+                clock.activity.fails_at(self._weights.names[piece.file])
+                raise
+            clock.moved(count)
+            return count
+
+        pieces = [piece for piece in self._pieces if piece.file in files]
+        with clock.phase("read", self._weights.names[pieces[0].file]):
+            return one_pass(
+                self._pool, self._slots, pieces, readers=1, takers=_COMPARING_THREADS, read=read, take=self._compare
+            )
+
+    def _read(self, piece: _Piece, buffer: Bytes) -> int:
+        """Read a piece, all of it or up to the end of the file."""
+        source, wanted = self._open[piece.file], buffer[: piece.stop - piece.start]
         if isinstance(source, np.ndarray):
-            found = source[start:stop]
-            window[: len(found)] = found
+            found = source[piece.start : piece.stop]
+            wanted[: len(found)] = found
             return len(found)
-        source.seek(start)
-        return source.readinto(window)
+        source.seek(piece.start)
+        return source.readinto(wanted)
+
+    def _compare(self, arrival: Arrival[_Piece]) -> None:
+        piece, data = arrival.request, arrival.buffer[: arrival.count]
+        name, place = self._weights.names[piece.file], TensorKey(checkpoint=self._number, rank=0, tensor=piece.file)
+        wrong, found = compare(self._content, data, place, piece.start)
+        self._found.add(piece, len(data), wrong, [LocalFault.of(finding, name, "weights") for finding in found])
 
     def _close(self) -> None:
-        if self._file is not None and not isinstance(self._file[1], np.ndarray):
-            self._file[1].close()
-        self._file = None
+        for source in self._open.values():
+            if not isinstance(source, np.ndarray):
+                source.close()
+        self._open = {}
+
+
+class _Piece(NamedTuple):
+    """Bytes ``start`` .. ``stop`` - 1 of file number ``file``."""
+
+    file: int
+    start: int
+    stop: int
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a load brought: bytes that were read and compared, faults. Threads add to it side by side."""
+
+    bytes: int = 0
+    count: int = 0
+    _faults: list[tuple[_Piece, LocalFault]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, piece: _Piece, checked: int, count: int, faults: Sequence[LocalFault]) -> None:
+        """Add what one piece brought."""
+        with self._lock:
+            self.bytes += checked
+            self.count += count
+            self._faults.extend((piece, fault) for fault in faults)
+            # Where everything is wrong, memory stays bounded: only the first are told.
+            self._faults.sort(key=lambda pair: pair[0])
+            del self._faults[_MAXIMUM_FAULTS:]
+
+    def first(self) -> list[LocalFault]:
+        """Return the first faults in the order of files and offsets."""
+        return [fault for _, fault in self._faults]
 
 
 def _mapped(path: str) -> Bytes:
@@ -260,7 +330,7 @@ class Consolidator(WeightsEngine):
                 source.close()
 
     def _copy(self, source: ReadableFile, sink: Sink) -> None:
-        piece = self._buffer[:_COPIED_BYTES]
+        piece = self._slots[0][:_COPIED_BYTES]
         while count := source.readinto(piece):
             sink.write(piece[:count])
 

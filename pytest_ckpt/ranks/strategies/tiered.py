@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.strategy_results import LOCAL_TIER
 from pytest_ckpt.ranks.engines.protocol import Clock
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
-from pytest_ckpt.ranks.engines.stream.ring import Arrival, Ring
+from pytest_ckpt.ranks.engines.stream.ring import Arrival, one_pass
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.strategies.asynchronous import Background
@@ -121,19 +121,12 @@ class Copies:
         offsets = range(0, size, step)
         if not offsets:
             return
-        waiting, writing, lock, activity = iter(offsets), 0, threading.Lock(), clock.activity
-        depth = min(self._depth, len(offsets))
-        ring: Ring[int] = Ring(self._slots, depth)
+        depth, writing, lock, activity = min(self._depth, len(offsets)), 0, threading.Lock(), clock.activity
 
-        def read() -> None:
-            while True:
-                with lock:
-                    offset = next(waiting, None)
-                if offset is None or (buffer := ring.buffer()) is None:
-                    return
-                count = min(step, size - offset)
-                _read(source, offset, buffer[:count], name)
-                ring.arrived(Arrival(offset, buffer, count))
+        def read(offset: int, buffer: Bytes) -> int:
+            count = min(step, size - offset)
+            _read(source, offset, buffer[:count], name)
+            return count
 
         def write(arrival: Arrival[int]) -> None:
             nonlocal writing
@@ -149,22 +142,9 @@ class Copies:
                 writing -= 1
                 activity.phase = "write" if writing else "read"
 
-        def work(thread: int) -> None:
-            try:
-                if thread < depth:
-                    read()
-                    ring.leave()
-                    return
-                while arrival := ring.next():
-                    write(arrival)
-                    ring.free(arrival)
-            except BaseException:
-                ring.fail()
-                raise
-
         before = clock.phases.get("read", 0.0)
         with clock.phase("read", name):
-            self._pool.work(work, 2 * depth)
+            ring = one_pass(self._pool, self._slots, offsets, readers=depth, takers=depth, read=read, take=write)
         # The target is what reads wait for when no buffer is free; the rest of a pass is the local tier's.
         held_up = min(clock.phases["read"] - before, ring.stalled_seconds)
         clock.phases["read"] -= held_up

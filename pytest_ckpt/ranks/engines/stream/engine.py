@@ -22,7 +22,7 @@ from pytest_ckpt.ranks.engines.state_copy import copy_state
 from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
 from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
-from pytest_ckpt.ranks.engines.stream.ring import Arrival, Ring
+from pytest_ckpt.ranks.engines.stream.ring import Arrival, Ring, one_pass
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 from pytest_ckpt.sizing.stream_buffers import buffer_count
 from pytest_ckpt.support.units import format_bytes
@@ -234,36 +234,23 @@ class StreamEngine:
     def _read_files(self, numbers: Sequence[int], clock: Clock) -> Ring[_Request]:
         """Read the open files in one pass, with threads beside it that compare what arrived; return its ring."""
         requests = [request for number in numbers for request in self._cut_file(number)]
-        waiting, lock = iter(requests), threading.Lock()
         readers, before = min(self._depth, len(requests)), len(self._found.read)
-        ring: Ring[_Request] = Ring(self._buffers.slots, readers)
 
-        def read() -> None:
-            while True:
-                with lock:
-                    request = next(waiting, None)
-                if request is None or (buffer := ring.buffer()) is None:
-                    return
-                count = self._read(clock, request, buffer)
-                with lock:
-                    self._found.read.append((request, count))
-                ring.arrived(Arrival(request, buffer, count))
-
-        def work(thread: int) -> None:
-            try:
-                if thread < readers:
-                    read()
-                    ring.leave()
-                    return
-                while arrival := ring.next():
-                    self._compare(arrival)
-                    ring.free(arrival)
-            except BaseException:
-                ring.fail()
-                raise
+        def read(request: _Request, buffer: Bytes) -> int:
+            count = self._read(clock, request, buffer)
+            self._found.read.append((request, count))
+            return count
 
         with clock.phase("read", self._files[numbers[0]].name):
-            self._pool.work(work, readers + _COMPARING_THREADS)
+            ring = one_pass(
+                self._pool,
+                self._buffers.slots,
+                requests,
+                readers=readers,
+                takers=_COMPARING_THREADS,
+                read=read,
+                take=self._compare,
+            )
         for request, got in self._found.read[before:]:
             self._found.loaded += self._images[request.file].tensor_bytes(request.offset, request.offset + got)
         self._found.compared_at = time.perf_counter()

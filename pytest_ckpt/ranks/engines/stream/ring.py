@@ -1,4 +1,4 @@
-"""Buffers in a ring: readers fill them, threads beside them compare what arrived and give them back."""
+"""Buffers in a ring: readers fill them, threads beside them take what arrived and give them back."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pytest_ckpt.ranks.content import Bytes
+    from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
 
 _Request = TypeVar("_Request")
 
@@ -67,14 +68,14 @@ class Ring(Generic[_Request]):
             self._has_arrived.notify()
 
     def next(self) -> Arrival[_Request] | None:
-        """Return what is to be compared next; None where nothing more will come."""
+        """Return what is to be taken next; None where nothing more will come."""
         with self._has_arrived:
             while not self._arrived and self._readers and not self._has_failed:
                 self._has_arrived.wait()
             return self._arrived.popleft() if self._arrived and not self._has_failed else None
 
     def free(self, arrival: Arrival[_Request]) -> None:
-        """Give back the buffer of what was compared."""
+        """Give back the buffer of what was taken."""
         with self._is_free:
             self._free.append(arrival.buffer)
             self._is_free.notify()
@@ -92,3 +93,45 @@ class Ring(Generic[_Request]):
             self._has_failed = True
             self._is_free.notify_all()
             self._has_arrived.notify_all()
+
+
+def one_pass(
+    pool: ThreadPool,
+    buffers: Sequence[Bytes],
+    requests: Iterable[_Request],
+    *,
+    readers: int,
+    takers: int,
+    read: Callable[[_Request, Bytes], int],
+    take: Callable[[Arrival[_Request]], None],
+) -> Ring[_Request]:
+    """Read all requests without a stop, while other threads take what arrived; return the ring when all have ended.
+
+    ``read`` fills a buffer, or the front of it, and returns the bytes. Raises the first error of any thread.
+    """
+    waiting, lock = iter(requests), threading.Lock()
+    ring: Ring[_Request] = Ring(buffers, readers)
+
+    def read_all() -> None:
+        while True:
+            with lock:
+                request = next(waiting, None)
+            if request is None or (buffer := ring.buffer()) is None:
+                return
+            ring.arrived(Arrival(request, buffer, read(request, buffer)))
+
+    def work(thread: int) -> None:
+        try:
+            if thread < readers:
+                read_all()
+                ring.leave()
+                return
+            while arrival := ring.next():
+                take(arrival)
+                ring.free(arrival)
+        except BaseException:
+            ring.fail()
+            raise
+
+    pool.work(work, readers + takers)
+    return ring
