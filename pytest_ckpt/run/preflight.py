@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.config.engines import check_codec_installed, check_installed
 from pytest_ckpt.config.gate_files import load_waivers, settle
+from pytest_ckpt.config.system_description import check_described, read_system
 from pytest_ckpt.facts.checks import FILES_OF_CHECKS
 from pytest_ckpt.facts.engines import DEFAULT
 from pytest_ckpt.facts.environment import HostFacts, HostNetwork
@@ -159,6 +160,8 @@ def check(
         check_endurance(settings, plan, facts)
     with problems.noting():
         check_commands(settings)
+    with problems.noting():
+        check_system(settings, gates)
     with problems.noting():
         check_record(plan, settings)
     local = None
@@ -398,6 +401,12 @@ def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> Non
                 f"Name a larger one with {_LOCAL}, choose a smaller --ckpt-model, or rehearse with "
                 "--ckpt-profile=smoke.",
             )
+
+
+def check_system(settings: Settings, gates: Gates) -> None:
+    """Refuse a run without a description of the system if the gate table requires one."""
+    if gates.requires_system:
+        check_described(read_system(Path(settings.system)) if settings.system else None, gates.name)
 
 
 def check_commands(settings: Settings) -> None:

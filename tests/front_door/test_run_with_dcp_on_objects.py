@@ -224,8 +224,9 @@ def test_a_file_system_is_refused_and_a_bucket_is_named_as_the_remedy(front_door
     assert "--ckpt-target=s3://bucket/prefix" in text
 
 
-def test_certificates_that_the_connector_cannot_be_told_of_are_refused(front_door):
-    words = (f"--ckpt-target={TARGET}", "--ckpt-endpoint=https://127.0.0.1:1", "--ckpt-ca-bundle=/etc/ssl/any.pem")
+def test_certificates_that_the_connector_cannot_be_told_of_are_refused(front_door, monkeypatch):
+    monkeypatch.setenv("AWS_CA_BUNDLE", "/etc/ssl/any.pem")
+    words = (f"--ckpt-target={TARGET}", "--ckpt-endpoint=https://127.0.0.1:1")
     result = front_door(*words, *TINY, f"--ckpt-engine={CONNECTOR}")
     assert result.ret == 4
     text = " ".join(result.stderr.str().split())

@@ -67,10 +67,11 @@ def untried_of(kind="nfs4", *, has_files=True, **asked):
 
 def test_what_was_not_tried_is_named_with_its_option_and_its_risk():
     found = untried_of()
-    for option in ("power-cut", "second-mount", "small-volume", "suite=conformance", "suite=contention"):
+    power_cut = "actions [power_cut] command"
+    for option in (power_cut, "second-mount", "small-volume", "suite=conformance", "suite=contention"):
         assert any(f"(--ckpt-{option})" in one and ": " in one for one in found), (option, found)
     given = untried_of(ckpt_power_cut="cut", ckpt_second_mount="/mnt/b", ckpt_small_volume="/mnt/small")
-    assert not any(option in one for one in given for option in ("power-cut", "second-mount", "small-volume"))
+    assert not any(option in one for one in given for option in (power_cut, "second-mount", "small-volume"))
 
 
 def test_of_an_object_store_no_power_cut_and_no_full_volume_is_missed():

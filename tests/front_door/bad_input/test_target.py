@@ -76,8 +76,11 @@ def test_an_option_of_a_suite_that_is_not_run_is_refused(refused, option, suite)
     refused(option, "--ckpt-suite=performance", says=says)
 
 
-def test_a_system_that_must_be_described_and_is_not_is_refused(refused):
-    refused("--ckpt-require-system", says=["--ckpt-system does not tell system.vendor", "doctor --write-system"])
+def test_a_system_that_must_be_described_and_is_not_is_refused(refused, tmp_path):
+    table = tmp_path / "mine.toml"
+    table.write_text('extends = "speed-only"\nname = "mine"\nrequires_system = true\n')
+    says = ["gate table mine requires a description", "--ckpt-system lacks system.vendor", "doctor --write-system"]
+    refused(f"--ckpt-gate-table={table}", says=says)
 
 
 def test_a_snapshot_that_nothing_removes_is_not_taken(refused):
