@@ -47,7 +47,7 @@ from pytest_ckpt.ranks.process.job import Task
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.sizing.steps import planned_steps
 from tests.support.made_target import mounted
-words = {"ckpt_cluster": "64", "ckpt_model": "toy-2b", "ckpt_suite": "performance,contention"}
+words = {"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "toy-2b", "ckpt_suite": "performance,contention"}
 settings = resolve(words, {})
 (planned,) = plan_run(settings, mounted("ext4")).checkpoints
 assert "again" in Task.of(planned, settings, 1).patterns

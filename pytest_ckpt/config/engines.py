@@ -174,7 +174,8 @@ def check_codec_installed(settings: Settings) -> None:
     package, module = (getattr(CODECS[settings.compress.partition(":")[0]], name) for name in ("package", "module"))
     if settings.compresses and importlib.util.find_spec(module.partition(".")[0]) is None:
         raise UsageError(
-            f"--ckpt-compress {settings.compress} needs the package {package}, which is not installed.",
+            f"--ckpt-strategy=compressed:codec {settings.compress} needs the package {package}, which is not "
+            f"installed.",
             f"Run: pip install 'pytest-ckpt[{EXTRA}]'.",
         )
 

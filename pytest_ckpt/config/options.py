@@ -269,7 +269,8 @@ def _check_deltas(values: Mapping[str, Any]) -> None:
     if not values["changed_pages"]:
         raise UsageError(
             f"--ckpt-strategy {named[0]} needs the share of the pages that change between two checkpoints.",
-            "Say --ckpt-changed-pages=10% for sparse experts, adapters or frozen layers. Dense training changes all "
+            "Say --ckpt-strategy=incremental:changed=10% for sparse experts, adapters or frozen layers. Dense "
+            "training changes all "
             "pages: deltas gain nothing there.",
         )
     if values["keep_last"]:
@@ -288,7 +289,8 @@ def _check_tiers(values: Mapping[str, Any]) -> None:
     if not values["local_tier"]:
         raise UsageError(
             f"--ckpt-strategy {named[0]} needs a local tier.",
-            "Say --ckpt-local-tier=/mnt/nvme/ckpt: a directory on a disk or in memory of the host itself.",
+            "Say --ckpt-strategy=tiered:local-tier=/mnt/nvme/ckpt: a directory on a disk or in memory of the "
+            "host itself.",
         )
     several = len({host.name for host in values["hosts"]}) > 1
     if several and (

@@ -188,7 +188,7 @@ BUILT_IN = (
     ),
     EngineSpec(
         name="replay",
-        help="the calls of a recorded job, --ckpt-replay-file, the state in memory",
+        help="the calls of a recorded job, --ckpt-engine=replay:file, the state in memory",
         make="pytest_ckpt.ranks.engines.replay:make",
         memory=MemoryRule(process_bytes=120_000_000, state_share=1.0),
         needs=frozenset({"paths"}),

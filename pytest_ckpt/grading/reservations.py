@@ -151,7 +151,8 @@ def _of_durability(settings: Settings, measured: Sequence[Measurement], *, has_f
             (
                 "Durability was acknowledged, not proven.",
                 why,
-                "Neither a power cut (--ckpt-power-cut) nor a failure of a component (--ckpt-fault-command) was tried.",
+                "Neither a power cut (--ckpt-actions [power_cut] command) nor a failure of a component "
+                "(--ckpt-actions [failover] fault) was tried.",
             ),
         )
     )
@@ -160,12 +161,17 @@ def _of_durability(settings: Settings, measured: Sequence[Measurement], *, has_f
 def _of_power_cuts(observations: Sequence[Observation]) -> Iterator[str]:
     for seen in observations:
         if evidence := seen.facts.get(EVIDENCE_OF_CUTS):
-            yield f"That the power was cut rests on the operator's command (--ckpt-power-cut). {evidence}."
+            yield (
+                f"That the power was cut rests on the operator's command (--ckpt-actions [power_cut] "
+                f"command). {evidence}."
+            )
 
 
 def _not_given(settings: Settings, suites: Sequence[str], *, has_files: bool) -> Iterator[str]:
     if has_files and not settings.power_cut:
-        yield "No power was cut (--ckpt-power-cut): a volatile write cache would not have been noticed."
+        yield (
+            "No power was cut (--ckpt-actions [power_cut] command): a volatile write cache would not have been noticed."
+        )
     if has_files and not (settings.second_mount or settings.has_several_hosts):
         yield "No second client took part (--ckpt-second-mount): what other hosts see was not checked."
     if has_files and not settings.small_volume:

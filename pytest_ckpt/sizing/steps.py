@@ -116,7 +116,8 @@ def scenarios(settings: Settings, *, is_collective: bool) -> tuple[str, ...]:
         )
     if settings.asks_upgrade:
         listed.append(
-            "saves and loads in turns after everything else, until the command of --ckpt-upgrade-command has returned"
+            "saves and loads in turns after everything else, until the command of --ckpt-actions [upgrade] "
+            "command has returned"
         )
     if settings.asks_endurance and settings.near_full:
         listed.append(

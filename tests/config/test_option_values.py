@@ -242,7 +242,7 @@ def test_a_ceiling_is_of_saves_and_of_loads(stated, vendor_max_rates):
 
 @pytest.mark.parametrize("stated", ["0GB/s", "fast", "1GB:2GB:3GB", "1GB:", "-1GB", "1GB,2GB"])
 def test_what_is_no_ceiling_is_refused(stated):
-    with pytest.raises(UsageError, match="--ckpt-vendor-max-rate"):
+    with pytest.raises(UsageError, match="--ckpt-suite=scaling:vendor-max-rate"):
         resolve({"ckpt_vendor_max_rate": stated}, {})
 
 
@@ -263,7 +263,9 @@ def test_a_codec_that_there_is_not_says_which_there_are(text):
 
 def test_a_codec_whose_library_is_missing_names_what_brings_it(monkeypatch):
     monkeypatch.setattr("pytest_ckpt.config.engines.importlib.util.find_spec", lambda _: None)
-    says = r"(?s)--ckpt-compress lz4:0 needs the package lz4, .*pip install 'pytest-ckpt\[compressed\]'"
+    says = (
+        r"(?s)--ckpt-strategy=compressed:codec lz4:0 needs the package lz4, .*pip install 'pytest-ckpt\[compressed\]'"
+    )
     with pytest.raises(UsageError, match=says):
         check_codec_installed(settings_of({"strategy": "compressed", "compress": "lz4", "engine": "stream"}))
     # What is not asked for needs nothing.

@@ -327,8 +327,7 @@ def test_an_endpoint_that_breaks_in_the_middle_of_saves_and_loads(
     server.way_when_broken, server.is_only_way = way, not spare
     endpoints = ",".join((server.endpoint, server.behind)[: 1 + spare])
     commands = (
-        f"--ckpt-fault-command={shlex.join(server.command('break'))}",
-        f"--ckpt-repair-command={shlex.join(server.command('repair'))}",
+        actions(fault_command=shlex.join(server.command("break")), repair_command=shlex.join(server.command("repair"))),
     )
     with opened_door(make_home("objects-broken")) as door:
         table = door.home / "gates.toml"

@@ -10,6 +10,7 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.verification import verify_directory
+from tests.support.actions import actions
 from tests.support.bare_dcp import whole_tensors
 from tests.support.bare_dcp_objects import load_bare
 from tests.support.front_door import REQUIRED, TINY, FrontDoor, Run, opened_door
@@ -200,10 +201,10 @@ def test_a_byte_that_a_store_flips_fails_integrity(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("options", "says"), [
-    (("--ckpt-strategy=tiered", "--ckpt-local-tier=/tmp"), "saves to a directory first"),
-    (("--ckpt-strategy=incremental", "--ckpt-changed-pages=10%"), "saves some checkpoints as pages"),
+    (("--ckpt-strategy=tiered:local-tier=/tmp",), "saves to a directory first"),
+    (("--ckpt-strategy=incremental:changed=10%",), "saves some checkpoints as pages"),
     (("--ckpt-strategy=compressed",), "--ckpt-strategy compressed"),
-    (("--ckpt-fault-command=true", "--ckpt-repair-command=true"), "save and load together only"),
+    ((actions(fault_command="true", repair_command="true"),), "save and load together only"),
 ])  # fmt: skip
 def test_what_the_library_cannot_do_is_refused(front_door, monkeypatch, engine, options, says):
     for name, value in CREDENTIALS.items():

@@ -21,7 +21,7 @@ LARGE = {"size": 8_000_000_000, "hosts": ("n1", "n2", "n3", "n4"), "saves": (20.
 
 
 def relevance_of(*, of_one_host="", changed=None, recorders=(), files=(), **asked):
-    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **asked}, {})
+    settings = resolve({"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **asked}, {})
     return relevance(
         plan_run(settings, mounted("nfs4")), [measurement(**LARGE | (changed or {}))], of_one_host, recorders, files
     )
@@ -91,11 +91,14 @@ def test_a_cluster_follows_from_a_second_and_a_gigabyte_a_host(changed, expected
 
 
 def test_what_shows_that_the_power_was_cut_is_told():
-    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", "ckpt_power_cut": "cut"}, {})
+    settings = resolve(
+        {"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b", "ckpt_power_cut": "cut"}, {}
+    )
     seen = Observation(requirement="DURABLE", subject="power-cut", facts={EVIDENCE_OF_CUTS: "Of 3 cuts, it was gone"})
     told = not_tested(settings, built_in("posix-local"), REQUIREMENTS, [measurement()], [seen], has_files=True)
-    assert (
-        told[0] == "That the power was cut rests on the operator's command (--ckpt-power-cut). Of 3 cuts, it was gone."
+    assert told[0] == (
+        "That the power was cut rests on the operator's command (--ckpt-actions [power_cut] command). Of 3 "
+        "cuts, it was gone."
     )
 
 
@@ -106,6 +109,6 @@ def test_what_shows_that_the_power_was_cut_is_told():
     ({"ckpt_failures": "mttf:1600000h"}, ", failure rate 'mttf:1600000h'"),
 ])  # fmt: skip
 def test_the_headline_names_unusual_inputs(asked, ends):
-    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **asked}, {})
+    settings = resolve({"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **asked}, {})
     plan = plan_run(settings, mounted("nfs4"))
     assert scope_of(plan, settings, built_in("posix-shared")).text.endswith(ends)

@@ -156,8 +156,7 @@ class DescribedFiles(Family):
                 [
                     "plan",
                     "--cluster=64",
-                    "--ckpt-engine=replay",
-                    f"--ckpt-replay-file={file}",
+                    f"--ckpt-engine=replay:file={file}",
                     "--ckpt-model=llama3-8b",
                 ],
             ],
