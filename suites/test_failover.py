@@ -32,7 +32,7 @@ MAXIMUM_NEXT_SAVE = 1.5
     source="our proposal: a stall of at most 60 s, the next save within 1.5 x the save limit; NVIDIA HSS16",
     own_launch="failover",
     asked_by=lambda settings: settings.asks_failover,
-    not_given="No command was given that breaks a component (--ckpt-fault-command, --ckpt-repair-command).",
+    not_given="No command was given that breaks a component (--ckpt-actions [failover]).",
     next_step="Look at the break that the sentence names, and at what the storage's log says of that moment.",
     help="A component broke, or the storage was maintained",
     also_known_as=("NVIDIA HSS16",),
@@ -43,9 +43,9 @@ def test_a_broken_component_costs_no_byte_and_little_time(
     """When a component breaks during a save or load, no byte is wrong and no rank stands still for more than 60 s.
 
     Drives, controllers and servers fail, some of them during a checkpoint. The command of
-    --ckpt-fault-command breaks a component at a random moment of three saves and three loads; the command of
-    --ckpt-repair-command repairs it. A save or load may end with an error: then nothing may be committed, and what was
-    committed before must load in full after the repair. Where the error is that of the commit, its answer may be lost
+    --ckpt-actions [failover] fault breaks a component at a random moment of three saves and three loads; the command of
+    --ckpt-actions [failover] repair repairs it. A save or load may end with an error: then nothing may be committed,
+    and what was committed before must load in full after the repair. Where the error is that of the commit, its answer may be lost
     alone: a checkpoint that is there after the repair counts as committed, and must contain every byte, as must one
     whose save succeeds. The save that follows, while the storage rebuilds, takes at most 1.5 times the save limit. A
     rank stalls when it moves no byte and no call ends, for longer than in an undisturbed save or load.

@@ -436,7 +436,7 @@ def test_nothing_is_gained_by_content(data: DataEffect, maximum: float) -> Decis
     """Unique, incompressible data take at most 5 % longer than the same amount of constant data.
 
     Checkpoints neither compress nor repeat. This test finds storage that is fast only for data that do; all other
-    requirements use unique data. Measured with --ckpt-data-pairs. Advisory.
+    requirements use unique data. Measured with --ckpt-suite=performance:data-pairs. Advisory.
     """
     pairs = {
         "save": (data.unique_save_seconds, data.constant_save_seconds),

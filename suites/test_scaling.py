@@ -52,12 +52,13 @@ class Growth:
     maximum=0.1,
     units=("fraction",),
     figure="the largest share of a doubling that is lost, of saves and loads",
-    limit="{maximum:g}: twice the clients get 1.8 times as much, until --ckpt-vendor-max-rate",
+    limit="{maximum:g}: twice the clients get 1.8 times as much, until --ckpt-suite=scaling:vendor-max-rate",
     source="our proposal: at least 1.8 times as much, until the ceiling that the vendor states",
     asked_by=lambda settings: settings.asks_scaling,
     of_strategy=saves_whole,
     next_step="Look where the growth ends: links of clients, of servers, or what all clients share (a directory, a "
-    "metadata server). If that is the rate the storage is sold for, state it with --ckpt-vendor-max-rate.",
+    "metadata server). If that is the rate the storage is sold for, state it with "
+    "--ckpt-suite=scaling:vendor-max-rate.",
     help="SCALING: twice the clients do not get twice as much",
 )
 def test_twice_the_clients_get_nearly_twice_as_much(
@@ -67,9 +68,9 @@ def test_twice_the_clients_get_nearly_twice_as_much(
 
     1, 2, 4 … of the clients save and load their part of the checkpoint at once, three times in turns, while the others
     wait. Clients are hosts where several take part, else ranks. Medians are compared, from each count to the next. From
-    the maximum rate that the vendor states (--ckpt-vendor-max-rate) nothing more is required. Loads are cold and
-    every byte is compared. Advisory: what all clients get together decides about a cluster; the growth shows what more
-    clients would get.
+    the maximum rate that the vendor states (--ckpt-suite=scaling:vendor-max-rate) nothing more is required. Loads are
+    cold and every byte is compared. Advisory: what all clients get together decides about a cluster; the growth shows
+    what more clients would get.
     """
     detail = tuple(_described(scaling, limits.stated))
     if wrong := wrong_bytes(scaling.integrity, detail) or missing_bytes(scaling.integrity, detail):

@@ -22,7 +22,7 @@ _WAYS = {"reads": "by reads", "mmap": "from mappings"}
     severity="advisory",
     units=("s",),
     figure="the slowest cold load of the weights alone by all replicas at once",
-    limit="--ckpt-serving-limit; the load limit of the cluster where it is not given",
+    limit="--ckpt-suite=serving:load-limit; the load limit of the cluster where it is not given",
     source="given by the user, or as LOAD",
     asked_by=lambda settings: settings.asks_serving,
     of_strategy=lambda strategy: not strategy.saves_deltas,
@@ -53,7 +53,9 @@ def test_serving_replicas_load_a_model_in_time(
     blamed = [load for load in cold if load.seconds - load.stalled_seconds > limit]
     slowest = max(blamed or cold, key=lambda load: load.seconds)
     is_stated = bool(limits.stated.serving_seconds)
-    origin = "The limit is that of --ckpt-serving-limit." if is_stated else limits.reason("load_limit_seconds")
+    origin = (
+        "The limit is that of --ckpt-suite=serving:load-limit." if is_stated else limits.reason("load_limit_seconds")
+    )
     detail = (*detail, origin, *_part(share))
     rate = format_rate(serving.bytes * serving.replicas / slowest.seconds) if slowest.seconds else "no time"
     took, allowed = compared(slowest.seconds, limit)
@@ -77,7 +79,7 @@ def test_serving_replicas_load_a_model_in_time(
     severity="advisory",
     units=("s",),
     figure="the time in which one client reads all weights and writes them again",
-    limit="--ckpt-consolidate-limit, one hour",
+    limit="--ckpt-suite=serving:consolidate-limit, one hour",
     source="our proposal: one hour at full size",
     asked_by=lambda settings: settings.asks_serving,
     of_strategy=lambda strategy: not strategy.saves_deltas,

@@ -234,7 +234,9 @@ def test_retention_leaves_the_newest_committed_checkpoint(crashes: Crashes, meas
     limit="{maximum:g}",
     source="our proposal: a codec that slows saves gains nothing for training",
     of_strategy=lambda strategy: strategy.compresses,
-    next_step="Compress at a lower level (--ckpt-compress), with more cores for each rank, or not at all.",
+    next_step=(
+        "Compress at a lower level (--ckpt-strategy=compressed:codec), with more cores for each rank, or not at all."
+    ),
     help="A save in the background costs too much",
 )
 def test_compressed_saves_are_not_slower_than_plain_ones(compression: Compression, maximum: float) -> Decision:
@@ -285,7 +287,7 @@ def test_compressed_saves_are_not_slower_than_plain_ones(compression: Compressio
     severity="advisory",
     units=("s",),
     figure="the slowest save at notice, from when the ranks were told until it was committed",
-    limit="the notice, --ckpt-preemption-notice",
+    limit="the notice, --ckpt-suite=strategies:preemption-notice",
     source="given by the user",
     asked_by=lambda settings: bool(settings.preemption_notice_seconds),
     next_step="Look at the phase that took longest, and whether a save in the background was waited for.",
@@ -298,7 +300,8 @@ def test_a_job_that_is_given_notice_saves_in_time(
 
     Schedulers and clouds give a job notice, often two minutes. Rank 0 tells all ranks, which save what they hold; the
     clock runs until that is committed on the target. Where saves go on in the background, one had just begun. No signal
-    is sent, and nothing is loaded. Asked with --ckpt-preemption-notice. Advisory: the notice is the user's.
+    is sent, and nothing is loaded. Asked with --ckpt-suite=strategies:preemption-notice. Advisory: the notice is the
+    user's.
     """
     limit, slowest = limits.stated.notice_seconds * measurement.share, max(preempt.committed_seconds)
     detail = [

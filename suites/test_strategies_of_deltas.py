@@ -44,7 +44,10 @@ _MINIMUM_FREED = 0.5
     limit="the load limit of the cluster ({load} for 16,000 accelerators)",
     source="as LOAD: load budget x mean time to failure",
     of_strategy=lambda strategy: strategy.saves_deltas,
-    next_step="Make chains shorter with --ckpt-full-every, or look at LOAD: which restore is slow, and in which phase.",
+    next_step=(
+        "Make chains shorter with --ckpt-strategy=incremental:full-every, or look at LOAD: which restore "
+        "is slow, and in which phase."
+    ),
     help="Another kind of load is too slow",
 )
 def test_the_longest_chain_is_restored_in_time(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     source="derived from the cluster: a failure that only the target survives costs all work since the last drain",
     of_strategy=lambda strategy: strategy.tiers,
     next_step="Look what is longer: the drain (the target, or the local tier that it reads), or what saves take from "
-    "training; --ckpt-drain-every says how many saves share a drain.",
+    "training; --ckpt-strategy=tiered:drain-every says how many saves share a drain.",
     help="A save in the background costs too much",
 )
 def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: ClusterLimits, maximum: float) -> Decision:

@@ -54,6 +54,7 @@ class Gates:
     model of which a certificate must hold a checkpoint, in full or larger; None where the table leaves it to the run.
     ``cold_bases`` are the proofs that COLD may rest on. ``extends`` is the table that ships of which this one is made;
     empty for such a table itself. ``clients`` are demands of each host that runs ranks (`judging.clients`).
+    ``requires_system``: a run is refused if the vendor's description of the system lacks facts that a reader needs.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Gates:
     cold_bases: tuple[str, ...] = tuple(COLD_BASES)
     extends: str = ""
     clients: tuple[str, ...] = ()
+    requires_system: bool = False
 
     @property
     def table(self) -> str:
@@ -85,7 +87,7 @@ class Gates:
 
 _TOP_KEYS = (
     "name", "text", "extends", "certifies", "lacks", "remedy", "up_to", "cold_bases", "clients", "suites", "needs",
-    "requirements",
+    "requirements", "requires_system",
 )  # fmt: skip
 
 
@@ -115,6 +117,8 @@ def read_gates(
     up_to = _model(table.get("up_to"))
     bases = _bases(table.get("cold_bases"))
     clients = _demands(table.get("clients", []))
+    if not isinstance(requires_system := table.get("requires_system", False), bool):
+        raise ValueError(f"requires_system is {requires_system!r}; expected true or false")
     extends = str(table.get("extends", ""))
     if ships:
         below = base(extends) if extends else Gates(name=name, text=words)
@@ -122,7 +126,8 @@ def read_gates(
                        limits=below.limits | limits, certifies=bool(table.get("certifies", below.certifies)),
                        up_to=up_to, lacks=str(table.get("lacks", below.lacks)),
                        remedy=str(table.get("remedy", below.remedy)), cold_bases=bases or below.cold_bases,
-                       clients=tuple(dict.fromkeys((*below.clients, *clients))))  # fmt: skip
+                       clients=tuple(dict.fromkeys((*below.clients, *clients))),
+                       requires_system=requires_system or below.requires_system)  # fmt: skip
     if extends not in GATE_TABLES:
         raise ValueError(f'it must extend one of {", ".join(GATE_TABLES)}, such as extends = "posix-shared"')
     if shipped := next((word for word in GATE_TABLES if _begins_like(name, word)), None):
@@ -145,6 +150,7 @@ def read_gates(
         cold_bases=bases or below.cold_bases,
         extends=extends,
         clients=tuple(dict.fromkeys((*below.clients, *clients))),
+        requires_system=below.requires_system or requires_system,
     )
 
 

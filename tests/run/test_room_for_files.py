@@ -15,7 +15,9 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.target import capacity_of
 from tests.support.front_door import TINY
 
-SETTINGS = resolve({"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}, {})
+SETTINGS = resolve(
+    {"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}, {}
+)
 ZEROS = (4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255)
 SMALL = (4096, 4096, 1000, 500, 400, 600, 500, 300, 0, 255)
 

@@ -348,7 +348,7 @@ class DamagedError(Exception):
 
 
 class CodecInUse:
-    """The codec that ``--ckpt-compress`` names, such as ``zstd:1``; used by all threads of a rank.
+    """The codec that ``--ckpt-strategy=compressed:codec`` names, such as ``zstd:1``; used by all threads of a rank.
 
     ``seconds`` is the processor's time that it took in all of them.
     """

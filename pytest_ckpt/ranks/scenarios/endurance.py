@@ -211,7 +211,7 @@ def measure(at: ScenarioContext) -> None:
     if task.near_full:
         run.near_full(Content(content_seed(task.seed, f"{task.subject}/ballast")), task.near_full.checkpoint_bytes)
     else:
-        reason = "The volume was not to be filled: that is asked for with --ckpt-near-full."
+        reason = "The volume was not to be filled: that is asked for with --ckpt-suite=endurance:near-full."
         do.send(PatternMeasured(subject=task.subject, name="near_full", not_run=reason))
     strategy.release()
     strategy.engine.release()
