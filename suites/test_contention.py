@@ -241,7 +241,7 @@ def test_two_jobs_save_at_the_same_time(
     units=("s", "s of an empty queue"),
     figure="the slowest save; the longest time of a turn in which training waited for samples, if it waited",
     limit="the save limit of the cluster; 0 s of an empty queue",
-    source="as SAVE, and --ckpt-loader-rate, whose default is our proposal",
+    source="as SAVE, and --ckpt-suite=contention:loader-rate, whose default is our proposal",
     next_step="Ask for a quality-of-service limit for readers or writers, and look which of them lost.",
     help="Other work slows saves or reads",
 )
@@ -252,8 +252,8 @@ def test_saves_and_data_loading_bear_each_other(
 
     Training reads its data from the same storage. A save that starves the data loaders delays the next steps; data
     loaders that slow a save stop all ranks. All ranks save at a pace of 0.8 of the save limit. Every host reads samples
-    at random from uncached files at --ckpt-loader-rate, into a queue that training empties: the queue must never be
-    empty. The 99th percentile of a read is reported and decides nothing.
+    at random from uncached files at --ckpt-suite=contention:loader-rate, into a queue that training empties: the queue
+    must never be empty. The 99th percentile of a read is reported and decides nothing.
     """
     limit = _paced_limit(mixed.pace, measurement, limits)
     if isinstance(limit, Decision):

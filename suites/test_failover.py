@@ -45,10 +45,10 @@ def test_a_broken_component_costs_no_byte_and_little_time(
     Drives, controllers and servers fail, some of them during a checkpoint. The command of
     --ckpt-actions [failover] fault breaks a component at a random moment of three saves and three loads; the command of
     --ckpt-actions [failover] repair repairs it. A save or load may end with an error: then nothing may be committed,
-    and what was committed before must load in full after the repair. Where the error is that of the commit, its answer may be lost
-    alone: a checkpoint that is there after the repair counts as committed, and must contain every byte, as must one
-    whose save succeeds. The save that follows, while the storage rebuilds, takes at most 1.5 times the save limit. A
-    rank stalls when it moves no byte and no call ends, for longer than in an undisturbed save or load.
+    and every checkpoint committed before must load in full after the repair. If the commit itself ends with an error,
+    only its answer may be lost: a checkpoint that exists after the repair counts as committed, and must contain every
+    byte, as must one whose save succeeds. The next save, while the storage rebuilds, takes at most 1.5 times the save
+    limit. A rank stalls when it moves no byte and no call ends, for longer than in an undisturbed save or load.
     """
     limit = save_limit_seconds(measurement, limits) * MAXIMUM_NEXT_SAVE
     detail = tuple(_detail(failover, limit))

@@ -58,11 +58,11 @@ DEFAULTS: Mapping[str, Publication | None] = {
     "--ckpt-checkpoints-per-failure": _ARTICLE,
     "--ckpt-save-budget": _GUIDANCE,
     "--ckpt-load-budget": None,
-    "--ckpt-target-share": None,
-    "--ckpt-preemption-notice": None,
-    "--ckpt-serving-limit": None,
-    "--ckpt-consolidate-limit": None,
-    "--ckpt-vendor-max-rate": None,
+    "--ckpt-strategy=tiered:target-share": None,
+    "--ckpt-suite=strategies:preemption-notice": None,
+    "--ckpt-suite=serving:load-limit": None,
+    "--ckpt-suite=serving:consolidate-limit": None,
+    "--ckpt-suite=scaling:vendor-max-rate": None,
 }
 """The options that limits follow from, each with the publication of its default; None: the default is our own."""
 
@@ -73,8 +73,8 @@ def limit_inputs(settings: Settings) -> tuple[LimitInput, ...]:
     """Return the inputs of the limits of a run that have a value, in the order of the derivation."""
     # A default of one of these limits nothing unless the run measures what it is for.
     idle = {
-        "--ckpt-target-share": not settings.has_tiers,
-        "--ckpt-consolidate-limit": not settings.asks_serving,
+        "--ckpt-strategy=tiered:target-share": not settings.has_tiers,
+        "--ckpt-suite=serving:consolidate-limit": not settings.asks_serving,
     }
     values = {origin.option: origin.value for origin in settings.origins}
     found = []

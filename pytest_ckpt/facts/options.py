@@ -323,8 +323,8 @@ OPTIONS: tuple[Option, ...] = (
            help="maximum throughput stated by the vendor: RATE or WRITE:READ",
            more="Requirement SCALING requires no growth above it."),
     Option(key="loader_rate", group="checks", parent="suite", owners=("contention",), name="loader-rate",
-           metavar="RATE", default="10MB/s", parse="read_loader_rate", example="8xresnet50", roles=("plan", "disclosed"),
-           field="loader_bytes_per_second",
+           metavar="RATE", default="10MB/s", parse="read_loader_rate", example="8xresnet50",
+           roles=("plan", "disclosed"), field="loader_bytes_per_second",
            help="rate at which the data loader of each host reads during saves",
            more="Requirement MIXED. resnet50, cosmoflow and unet3d are MLPerf Storage's rates of one H100, 8xresnet50 "
            "is that of eight."),
