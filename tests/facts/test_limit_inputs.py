@@ -39,13 +39,14 @@ def test_without_other_words_the_cluster_is_the_operators_and_all_else_is_a_defa
         ("preemption_notice", "2min"),
         ("vendor_max_rate", "60GB/s"),
         ("target_share", "5%"),
+        ("loader_rate", "20MB/s"),
     ],
 )
 def test_what_the_operator_sets_is_neither_published_nor_a_default(option, value):
     (given,) = (
         g
         for g in limit_inputs(settings_of({"cluster": "16000", option: value}))
-        if g.option == "--ckpt-" + option.replace("_", "-")
+        if g.option == next(row.flag for row in OPTIONS if row.key == option)
     )
     assert (given.value, given.origin, given.source) == (value, "set by the operator", "")
 
@@ -63,12 +64,8 @@ def test_every_published_value_names_title_publisher_and_year():
 
 
 def test_every_option_that_limits_follow_from_is_in_the_table():
-    numbers = {option.flag for option in OPTIONS if "limit" in option.roles} - {"--ckpt-gate-table"}
-    of_the_group = {o.flag for o in OPTIONS if o.group == "cluster and limits"} - {
-        "--ckpt-gate-table",
-        "--ckpt-waivers",
-    }
-    assert numbers <= set(DEFAULTS) == of_the_group
+    numbers = {option.key for option in OPTIONS if "limit" in option.roles or option.group == "cluster and limits"}
+    assert numbers - {"gate_table", "waivers"} <= set(DEFAULTS)
 
 
 def test_the_certificate_marks_each_input_at_its_quantity_or_in_a_row_of_its_own():
