@@ -1,9 +1,9 @@
-"""What each rank of a measurement shows of its fsync, its clock and what is loaded into it, folded host by host.
+"""Each rank's evidence about its fsync, its clock and the libraries loaded into it, combined for each host.
 
 A rank's clock is compared with the uptime of its kernel, over operations and over the whole measurement. Times are
-taken by `time.perf_counter`. A library or a start-up hook may answer it; the kernel's uptime is a file, which both
-would have to change as well. Linux counts the uptime on, but not the clock, while a host sleeps: CLOCK_BOOTTIME, which
-counts sleep too, tells the two apart.
+taken by `time.perf_counter`. A library or a start-up hook may intercept it. The kernel's uptime is a file, which such
+code would have to change as well. While a host sleeps, Linux continues to count the uptime, but not the clock.
+CLOCK_BOOTTIME also counts sleep, so it distinguishes sleep from a changed clock.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ClientProof:
 
 
 def fold(ranks: Sequence[_RankProof]) -> ClientProofs:
-    """Keep of each host the rank with the worst result, and of what is loaded each thing once."""
+    """Keep the rank with the worst result of each host, and each loaded library or hook once."""
     return ClientProofs(
         fsyncs=tuple(_worst_fsyncs(effect for own in ranks for effect in own.fsyncs)),
         clocks=tuple(_worst_clocks(own.clock for own in ranks)),

@@ -26,8 +26,8 @@ _PIECE_STEP_BYTES = 64 << 10
 class Pace:
     """The schedule of one rank's saves: the bytes of its files are spread over ``seconds``.
 
-    There is no pace before `learn`. ``bytes`` counts what was written since `begin`. ``is_bypassed``: an engine wrote
-    by other calls than those that are paced.
+    Writes are not paced before `learn`. ``bytes`` counts the bytes written since `begin`. ``is_bypassed``: an engine
+    wrote by calls that are not paced.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -44,7 +44,7 @@ class Pace:
         self._over = over
 
     def learn(self) -> None:
-        """Take the bytes of the last save for those of all saves: files contain more than tensors, or less."""
+        """Use the bytes of the last save for all saves: files contain more than tensors, or less."""
         # A rank may have no files.
         if self.bytes:
             self._rate = self.bytes / self._seconds
@@ -69,7 +69,7 @@ class Pace:
             self._wait(end)
 
     def _wait(self, due: float) -> None:
-        """Wait until a moment, unless the storage is behind the schedule."""
+        """Wait until a moment, unless the storage is later than the schedule."""
         if (early := due - time.perf_counter()) > 0:
             self._over.wait(early)
 
