@@ -1,8 +1,8 @@
-"""An engine whose saves may be deltas: it saves and loads what is full; this one saves pages, and loads chains.
+"""An engine whose saves may be deltas: it adds deltas and chains to an engine that saves and loads full checkpoints.
 
-A rank's delta is one file: an index of runs of pages, then the pages, each whole. It is read back whole and every page
-is compared with what was made for the delta's own checkpoint, so that an older page is told from a newer one. Putting
-the pages together is work of the client's memory; it is neither done nor measured.
+A rank's delta is one file: an index of runs of pages, then the whole pages. It is read back completely. Every page is
+compared with the page generated for the delta's own checkpoint, so an older page is distinguished from a newer one.
+Merging the pages is work of the client's memory; it is neither done nor measured.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _MAXIMUM_FAULTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A committed checkpoint whose restore reads others first: ``links``, the full save first, itself last.
+    """A committed checkpoint whose restore reads others first: ``links``, from the full save to this checkpoint.
 
-    ``numbers`` are those of the checkpoints.
+    ``numbers`` are the numbers of these checkpoints.
     """
 
     links: tuple[CommittedCheckpoint, ...]
@@ -59,14 +59,14 @@ class Chain:
         return self.links[-1].file(name)
 
     def local_path(self, name: str) -> str | None:
-        """Return where a file of the last lies."""
+        """Return the path of a file of the last checkpoint."""
         return self.links[-1].local_path(name)
 
 
 class ChainedEngine:
-    """Saves fully by ``engine``, and deltas of the same rank by itself; ``rule`` says which a checkpoint is.
+    """Makes full saves by ``engine`` and deltas of the same rank itself; ``rule`` decides which kind a checkpoint is.
 
-    Where a copy of the state is saved, the pages that changed are gathered while the job waits.
+    If a copy of the state is saved, the changed pages are gathered while the job waits.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ChainedEngine:
         self._is_idle = False
 
     def facts(self) -> dict[str, str]:
-        """Return what the engine says of itself, and how deltas are saved."""
+        """Return the facts of the engine, and how deltas are saved."""
         when = "while the job waits" if self._stages else "before the clock runs"
         return self._engine.facts() | {
             "deltas": f"pages that changed are gathered {when}, and written to one file a rank; a restore reads the "
@@ -114,7 +114,7 @@ class ChainedEngine:
         runs = list(self._rule.runs(self._shard, checkpoint))
         index = self._index(checkpoint, runs)
         data[: len(index)] = index
-        # Behind short pages, and behind the last.
+        # Zeros fill the rest of short pages and the space after the last page.
         data[len(index) :] = 0
         for at, run in _placed(runs):
             self._content.fill(data[at : at + run.bytes], self._place(checkpoint, run), run.page * PAGE_BYTES)
@@ -158,7 +158,7 @@ class ChainedEngine:
         expect(self._engine, self._rule.chain(checkpoint)[0])
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read what belongs to a step: of the full save, or one delta; where the chain is shorter, nothing."""
+        """Read one step of a chain: a step of the full save, or one delta. If the chain is shorter, read no data."""
         links = committed.links if isinstance(committed, Chain) else (committed,)
         delta = step - self._engine.load_steps() + 1
         self._is_idle, self._read = delta >= len(links), None
@@ -178,7 +178,7 @@ class ChainedEngine:
                     if not step:
                         break
                     got += step
-            # Only now: some clients cut what is read at an old length until they are asked for the size.
+            # Only now: some clients truncate reads at an old length until the size is queried.
             size = source.size
         finally:
             source.close()
@@ -189,7 +189,7 @@ class ChainedEngine:
         return sum(max(0, min(run.bytes, got - at)) for at, run in _placed(runs))
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every page that the last step brought with what was made for its own checkpoint."""
+        """Compare every page that the last step read with the page generated for its own checkpoint."""
         if self._is_idle:
             return Comparison(bytes_checked=0, fault_count=0, faults=())
         if self._read is None:
@@ -197,7 +197,7 @@ class ChainedEngine:
         return self._verify_delta(*self._read)
 
     def release(self) -> None:
-        """Give back what the engine and the pages hold."""
+        """Free the memory of the engine and of the pages."""
         self._engine.release()
         self._buffer, self._changed, self._read = None, None, None
 
@@ -221,12 +221,12 @@ class ChainedEngine:
             checked += len(part)
             count += pages
             faults.extend(LocalFault.of(found, self._name, self._tensors[run.tensor][1]) for found in findings)
-        # What is said of the file as a whole counts once; what its pages hold is counted by the page.
+        # Count file-level faults once, page faults per page.
         count += sum(not fault.tensor for fault in faults)
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MAXIMUM_FAULTS]))
 
     def _index(self, number: int, runs: Sequence[Run]) -> Bytes:
-        """Return the bytes before the pages: what the delta is, its runs, and a checksum."""
+        """Return the bytes before the pages: the delta's number, its runs, and a checksum."""
         table = np.array([(run.tensor, run.page, run.pages) for run in runs], dtype="<u8").tobytes()
         head = _HEAD.pack(_MAGIC, number, len(runs), zlib.crc32(table))
         return np.frombuffer((head + table).ljust(index_bytes(len(runs)), b"\0"), dtype=np.uint8)
@@ -235,7 +235,7 @@ class ChainedEngine:
         return TensorKey(checkpoint=number, rank=self._shard.rank, tensor=run.tensor)
 
     def _room(self, size: int) -> Bytes:
-        """Return the buffer, with room behind ``size`` for what a sink aligns to; it grows to what the run needs."""
+        """Return the buffer, with space after ``size`` for a sink's alignment; it grows to the run's largest size."""
         if self._buffer is None or len(self._buffer) < size + MAXIMUM_ALIGNMENT_BYTES:
             maximum = max(size, self._rule.largest_file_bytes(self._shard))
             self._buffer = Buffers(1, maximum + MAXIMUM_ALIGNMENT_BYTES).slots[0]

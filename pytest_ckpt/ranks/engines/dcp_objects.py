@@ -1,9 +1,10 @@
-"""torch.distributed.checkpoint into a bucket: the state, the ranks and the comparison are those of engine ``dcp``.
+"""torch.distributed.checkpoint into a bucket: state, ranks and comparison are the same as in engine ``dcp``.
 
-All requests of a save until it has returned are the library's, the commit, too: rank 0 puts `.metadata.tmp`, has it
-copied to `.metadata` and deletes it. Ours come behind, on the clock: the store is asked what it has of each object.
+The library makes all requests of a save until it has returned, including the commit: rank 0 puts `.metadata.tmp`, has
+it copied to `.metadata` and deletes it. Our requests follow, on the clock: they query the store's record of each
+object.
 
-The client's file system is watched: its calls are timed in phases, bytes handed over are progress, errors are kept.
+The client's file system is watched: its calls are timed in phases, bytes passed to it are progress, errors are kept.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class ObjectsDcpEngine(DcpEngine):
         """The library has written all that there is."""
 
     def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
-        """Compare what the store acknowledges with what was handed over. Raises OSError where it is other bytes."""
+        """Compare the acknowledged sizes with the bytes passed to the client. Raises OSError if they differ."""
         for entry in entries:
             if (sent := files.sizes.get(entry.name)) != entry.bytes:
                 what = f"the store acknowledges {entry.bytes} bytes, and {sent} were handed to {self.client.name}"
@@ -143,9 +144,9 @@ InOurWords = Callable[[BaseException, str, str, str], Exception]
 
 
 class WatchedObjects(LibraryOperation, FileSystemBase):
-    """The objects of one save or load of one rank, which ``inner`` asks for.
+    """The objects of one save or load of one rank, which ``inner`` requests.
 
-    Of an object that is written, ``sizes`` has the bytes that were handed over.
+    For an object that is written, ``sizes`` contains the bytes that were passed to the client.
     """
 
     def __init__(
@@ -168,7 +169,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
             if phase == "write":
                 self.sizes[name] = stream.moved
             elif name in self._summed:
-                # What reads a pickle stops where that ends.
+                # A reader of a pickle stops at the pickle's end; read the rest as well.
                 while stream.read(_READ_BYTES):
                     pass
 
@@ -267,7 +268,7 @@ class _WatchedStream(io.IOBase):
         return int(self._raw.tell())
 
     def flush(self) -> None:
-        """Hand over what is held back, as far as the client does that before the end."""
+        """Forward buffered bytes, as far as the client does that before the end."""
 
     def readable(self) -> bool:
         """Return whether it was opened for that."""

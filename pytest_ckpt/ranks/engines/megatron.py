@@ -1,10 +1,10 @@
 """Engine ``megatron``: the files, their order and their commit as megatron-core 0.16.1 was traced to write them.
 
-Megatron itself is not asked: its large files are those of torch.distributed.checkpoint, two for each rank, and that
-library writes them, in two threads in place of Megatron's two processes. Rank 0 writes `common.pt` before, and behind
-`.metadata` first `metadata.json`, then the tracker that the training loop writes; none of these three is synced. The
-tracker stands in the checkpoint's directory here, and is new in each: whether one is overwritten well, POINTER asks.
-What the job leaves out comes behind, on the clock and before the commit, as with every engine.
+Megatron itself is not used. Its large files are files of torch.distributed.checkpoint, two for each rank, and that
+library writes them, in two threads in place of Megatron's two processes. Rank 0 writes `common.pt` first. After
+`.metadata` it writes `metadata.json`, then the tracker that the training loop writes. These three files are not synced.
+Here the tracker is in the checkpoint's directory, and is new in each; POINTER tests whether a tracker is overwritten
+correctly. Calls that the job omits follow, on the clock and before the commit, as with every engine.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class MegatronEngine(DcpEngine):
 
 
 def _small(checkpoint: int) -> dict[str, bytes]:
-    """Return the small files of a checkpoint by their names: as large as those that were traced."""
+    """Return the small files of a checkpoint by their names, with the same sizes as in the trace."""
     common = io.BytesIO()
     torch.save({"iteration": checkpoint, "checkpoint_version": 3.0, "args": "a job's arguments"}, common)
     version = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}

@@ -30,7 +30,7 @@ class _ByteRange:
 
 
 class FileImage:
-    """The bytes of one file of one rank: any stretch can be made, or compared with what was read."""
+    """The bytes of one file of one rank: any stretch can be made, or compared with bytes that were read."""
 
     def __init__(self, container: Container, content: Content, rank: int, first_tensor: int) -> None:
         self._container = container
@@ -71,7 +71,7 @@ class FileImage:
         _put(self._identity_checksum_places, zlib.crc32(self._identity.tobytes()))
 
     def make(self, out: Bytes, offset: int) -> None:
-        """Write the file's bytes from ``offset`` on into ``out``; behind the end of the file come zeros."""
+        """Write the file's bytes from ``offset`` on into ``out``; zeros follow the end of the file."""
         for part, stretch, inside in self._parts(out, offset):
             if stretch.number < 0:
                 part[:] = self._pieces[stretch.start][inside : inside + len(part)]

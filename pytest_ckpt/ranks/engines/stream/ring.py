@@ -1,4 +1,4 @@
-"""Buffers in a ring: readers fill them, threads beside them take what arrived and give them back."""
+"""Buffers in a ring: readers fill them, while other threads process the filled buffers and return them."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class Ring(Generic[_Request]):
             self._has_arrived.notify()
 
     def next(self) -> Arrival[_Request] | None:
-        """Return what is to be taken next; None where nothing more will come."""
+        """Return the next filled buffer; None if no more will come."""
         with self._has_arrived:
             while not self._arrived and self._readers and not self._has_failed:
                 self._has_arrived.wait()
             return self._arrived.popleft() if self._arrived and not self._has_failed else None
 
     def free(self, arrival: Arrival[_Request]) -> None:
-        """Give back the buffer of what was taken."""
+        """Return the buffer of a processed arrival to the ring."""
         with self._is_free:
             self._free.append(arrival.buffer)
             self._is_free.notify()
