@@ -43,17 +43,17 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.job import Job
     from pytest_ckpt.targets.protocol import AreaView, Store, StoreOfPaths
 
-# A name that a client has never asked for is no cache's to hide; longer than this a directory's list is seldom
-# remembered.
+# A cache cannot hide a name that its client has never looked up, and clients rarely keep a directory listing for longer
+# than this.
 _PATIENCE_SECONDS = 15.0
 _AND = " and "
 _MEET_SECONDS = 5.0
 
 
 def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) -> None:
-    """Tell the controller, from rank 0, the facts of every host, which ranks are on it, and what it sees of others.
+    """Send the controller, from rank 0, the facts of every host, its ranks, and its view of the other hosts.
 
-    ``bound`` says how this rank was bound to cores, as a fact of its client.
+    ``bound`` is the binding of this rank to cores, as a fact of its client.
     """
     store = load(job.area.opener)(job.area)
     own = host_facts(group.host, group.rank, store)
@@ -68,7 +68,7 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
     if job.local and job.tier_sign:
         tier = cast("StoreOfPaths", load(job.local.opener)(job.local)).sighting()
         tiers = _see_tiers(group, tier, job.tier_sign)
-    # Ranks that wait for another job hold nothing of the target.
+    # Ranks that wait for another job keep no file of the target open.
     store.close()
     networks = measured_networks(group, activity, job.streams) if job.streams and group.spans_hosts else {}
     if group.rank != 0:
@@ -88,9 +88,10 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
 
 
 def _clocks(group: Group) -> dict[str, dict[str, str]]:
-    """Return on rank 0, for each host, how many seconds its time of day is ahead of that of rank 0's host.
+    """Return on rank 0, for each host, how many seconds its time of day is ahead of rank 0's host.
 
-    In whole seconds, and 0 up to one: hosts are asked at about the same moment, and no clock of theirs says at which.
+    The result is in whole seconds, and 0 up to one second: hosts read their clocks at about the same moment, which is
+    not known more exactly.
     """
     group.start_together()
     moments = group.gather((group.host, time.time()))
@@ -99,9 +100,9 @@ def _clocks(group: Group) -> dict[str, dict[str, str]]:
 
 
 def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str]:
-    """Return the facts of two ranks of a host; where they differ, as in the cores that they may use, both stand there.
+    """Return the facts of two ranks of a host; if they differ, as in the cores that they may use, both are listed.
 
-    Gates then know neither: a demand holds where it holds of all ranks alike.
+    Gate tables then know neither, because a requirement must be met by all ranks alike.
     """
     found = {}
     for name in {**client, **other}:
@@ -111,11 +112,12 @@ def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str
 
 
 def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) -> list[TargetView]:
-    """Return on rank 0 whether each host finds the file of the controller, and that of the host behind it."""
+    """Return on rank 0 whether each host finds the file of the controller, and the file of the next host."""
     leads = group.leads_host
     with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
         misses = here.instead_of(sign, seconds) if leads else ""
-        # Who does not see what the controller made is told so; no other host is to look for what that one made.
+        # A host that does not see the controller's file is reported; other hosts must not look for that host's own
+        # file.
         maker = (group.rank, group.host) if leads and not why and not misses else None
         makers: list[tuple[int, str]] = group.share([maker for maker in group.gather(maker) if maker])
         sight = _sight(group, here, misses, why) if leads else None
@@ -149,7 +151,7 @@ def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
 
 
 def _behind(rank: int, makers: list[tuple[int, str]]) -> tuple[int, str] | None:
-    """Return the host behind that of a rank, in a ring of those that made a file; None where there is no other."""
+    """Return the host after a rank's host, in a ring of the hosts that made a file; None without another host."""
     others = [maker for maker in makers if maker[0] != rank]
     return next((maker for maker in others if maker[0] > rank), others[0] if others else None)
 
@@ -183,7 +185,7 @@ def host_facts(host: str, rank: int, store: Store) -> HostFacts:
 
 
 def _client(store: Store) -> dict[str, str]:
-    """Return what this host is as a client of the target; of one without paths there is no mount."""
+    """Return the facts of this host as a client of the target; without mount facts if the target has no paths."""
     found = host_state()
     if sighting := getattr(store, "sighting", None):
         here = cast("AreaView", sighting())
@@ -258,7 +260,7 @@ def _meeting(host: str, streams: Streams) -> tuple[StreamListener | None, _Liste
 def _streamed(
     offers: list[_ListenAddress], place: int, meeting: StreamListener | None, streams: Streams
 ) -> list[_Flow]:
-    """Stream with the next host as the one who calls, and with the one before as the one who is called."""
+    """Stream with the next host as the caller, and with the previous host as the called side."""
     before, here, behind = offers[place - 1], offers[place], offers[(place + 1) % len(offers)]
     token = bytes.fromhex(streams.token)
     called: list[socket.socket] = []

@@ -1,7 +1,7 @@
 """Strategies ``async`` and ``hybrid``, and the save that continues in a background thread while the job does.
 
-``async``: the state is copied while the job waits; a thread writes the copy while the job goes on. ``hybrid``: the job
-waits for a full save, and continues while a delta is written.
+``async``: the state is copied while the job waits; a thread writes the copy while the job continues. ``hybrid``: the
+job waits for a full save, and continues while a delta is written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 class Background:
-    """Made by all ranks together. ``lane`` tells of the work; by ``group`` the threads of all ranks wait for others."""
+    """The background thread of a rank. All ranks make it together.
+
+    ``lane`` reports its work. With ``group``, the background threads of all ranks wait for each other.
+    """
 
     def __init__(self, group: Group, activity: Activity) -> None:
         self._activity = activity
@@ -69,13 +72,13 @@ class Background:
 
 
 class InFlight:
-    """A save that goes on in a thread. ``returned`` are the seconds after which the job could go on."""
+    """A save that continues in a thread. ``returned`` is the number of seconds after which the job could continue."""
 
     def __init__(self, work: Future[RankSave], returned: float) -> None:
         self._work, self._returned = work, returned
 
     def poll(self) -> RankSave | None:
-        """Return what came of it; None while it goes on. Raises what the save met."""
+        """Return the save's result; None while it runs. Raises the save's error."""
         return self.wait() if self._work.done() else None
 
     def wait(self) -> RankSave:
@@ -138,7 +141,7 @@ class AsyncStrategy:
         self._background.wait()
 
     def may_change_state(self, pending: InFlight) -> bool:
-        """Return True: what is written is a copy, made before ``save`` returned."""
+        """Return True: the bytes written come from a copy, made before ``save`` returned."""
         del pending
         return True
 
@@ -152,7 +155,10 @@ class AsyncStrategy:
 
 
 class HybridStrategy:
-    """Asks the engine whether what it holds is a delta: one without ``holds_delta`` saves fully."""
+    """Saves deltas in the background, and full checkpoints while the job waits.
+
+    An engine without ``holds_delta`` only makes full saves.
+    """
 
     def __init__(
         self,

@@ -33,34 +33,34 @@ class RankSave:
 
 
 class Pending(Protocol):
-    """A save that may still go on."""
+    """A save that may still be running."""
 
     def poll(self) -> RankSave | None:
-        """Return what came of it; None while it goes on. Raises what the save met."""
+        """Return the save's result; None while it runs. Raises the save's error."""
 
     def wait(self) -> RankSave:
         """Wait for its end and return what came of it. Raises what the save met."""
 
 
 class Strategy(Protocol):
-    """Saves what its ``engine`` holds; made by all ranks together, before their first save."""
+    """Saves the content of its ``engine``; all ranks make it together, before their first save."""
 
     engine: Engine
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
-        """Save a checkpoint, called by all ranks together; return when the job may go on.
+        """Save a checkpoint, called by all ranks together; return when the job may continue.
 
-        A rank that does not take part writes nothing and waits with the others.
+        A rank that does not take part writes no file and waits with the others.
         """
 
     def facts(self) -> dict[str, str]:
-        """Return what the report should say of how it saves."""
+        """Return the strategy's facts for the report."""
 
     def may_change_state(self, pending: Pending) -> bool:
         """Return whether the job may change what is being saved."""
 
     def release(self) -> None:
-        """Wait for what still goes on, and let go of threads and copies."""
+        """Wait for the saves that still run, and free threads and copies."""
 
 
 class MakeStrategy(Protocol):
@@ -76,9 +76,9 @@ class MakeStrategy(Protocol):
         options: EngineOptions,
         tier: Store | None = None,
     ) -> Strategy:
-        """Return it; no byte is written yet. ``tier`` is the run's area in a local tier, where there is one.
+        """Return the strategy; no byte is written yet. ``tier`` is the run's area in a local tier, if there is one.
 
-        ``options`` are the engine's: of them a strategy takes what it does itself.
+        ``options`` are the engine's; a strategy uses the options for work that it does itself.
         """
 
 
@@ -181,7 +181,7 @@ def names_made_durable(saved: RankSave, store: Store, group: Group, ref: Checkpo
 
 
 def all_have_written(group: Group, store: Store, entries: Sequence[Entry]) -> list[Entry]:
-    """Wait until all ranks have written; return the entries of all on rank 0, where the store asks for them."""
+    """Wait until all ranks have written; return the entries of all on rank 0, if the store requires them."""
     if store.wants_entries:
         return [entry for of_rank in group.gather(tuple(entries)) for entry in of_rank]
     group.wait()

@@ -1,8 +1,8 @@
-"""Strategy ``tiered``: the state is saved to a local tier while the job waits, and drained to the target meanwhile.
+"""Strategy ``tiered``: the state is saved to a local tier while the job waits, then drained to the target.
 
-Every rank drains the files that it wrote, beside what the job does: some threads read them from the local tier into a
-ring of buffers, as many others write them to the target as they are, where rank 0 commits them. The copy before stays
-in the local tier until the next is there.
+Every rank drains its own files concurrently with the job. Some threads read them from the local tier into a ring of
+buffers. As many other threads write them unchanged to the target, where rank 0 commits them. The previous copy stays in
+the local tier until the next one is complete.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 def read_piece(source: Source, offset: int, data: Bytes, name: str, clock: Clock) -> None:
-    """Read a piece of a file of the local tier, in a phase of its own. Raises OSError where it is cut off."""
+    """Read a piece of a file of the local tier, in a separate phase. Raises OSError if the file is truncated."""
     with clock.phase("read", name):
         _read(source, offset, data, name)
 
 
 def write_piece(sink: Sink, offset: int, count: int, data: Bytes, name: str, clock: Clock) -> None:
-    """Write the first ``count`` bytes of ``data`` in a phase of its own; it has room for what is filled up."""
+    """Write the first ``count`` bytes of ``data`` in a separate phase; ``data`` has space for the padding."""
     with clock.phase("write", name):
         _write(sink, offset, count, data)
 
@@ -54,7 +54,7 @@ def _read(source: Source, offset: int, data: Bytes, name: str) -> None:
 
 
 def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
-    """Write ``count`` bytes, filled up to the sink's alignment: what is filled up is cut off again."""
+    """Write ``count`` bytes, padded to the sink's alignment; the padding is cut off again later."""
     filled = -(-count // sink.alignment) * sink.alignment
     data[count:filled] = 0
     sink.write_at(offset, data[:filled])
@@ -152,7 +152,7 @@ class Copies:
 
 
 class Drains:
-    """Copies of checkpoints from the local tier to the target, one at a time, beside what the ranks do."""
+    """Copies of checkpoints from the local tier to the target, one at a time, concurrently with the ranks' work."""
 
     def __init__(self, store: Store, tier: Store, group: Group, activity: Activity, options: EngineOptions) -> None:
         self._store, self._copies = store, Copies(store, tier, options)
@@ -236,7 +236,7 @@ class TieredStrategy:
                 start=start,
                 takes_part=takes_part,
             )
-            # Before rank 0 has committed there is nothing to be drained.
+            # The drain can only begin after rank 0 has committed.
             self._group.wait()
         self._lane.rest()
         names = tuple(entry.name for entry in local.entries)
@@ -247,7 +247,7 @@ class TieredStrategy:
         return pending
 
     def may_change_state(self, pending: InFlight) -> bool:
-        """Return True: what is drained lies in the local tier."""
+        """Return True: the drained files are in the local tier."""
         del pending
         return True
 
