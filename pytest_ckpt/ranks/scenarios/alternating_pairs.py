@@ -1,6 +1,6 @@
-"""Saves and loads of one checkpoint in two ways, taken in turns, so that a drift of the storage favours neither.
+"""Saves and loads of one checkpoint in two ways, in turns, so that a drift of the storage favours neither way.
 
-With unique and with constant data they say whether content changes the storage's speed.
+With unique and with constant data, they show whether content changes the storage's speed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class PairTimes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AlternatingPairs:
-    """Measures pairs, each of a checkpoint that is none of the subject's own, saved under ``number``.
+    """Measures pairs, each with a checkpoint that is not one of the subject's own, saved under ``number``.
 
-    ``strategy`` makes what saves, in the second way where it is told so; ``drop`` empties the caches of files.
-    ``looked_at`` is shown the engine after every save and every load.
+    ``strategy`` makes a strategy; its argument is True for the second way. ``drop`` empties the caches of files.
+    ``looked_at`` is called with the engine after every save and every load.
     """
 
     do: Operations

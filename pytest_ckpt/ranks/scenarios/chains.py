@@ -84,7 +84,7 @@ def measure_chains(
 
 
 def _used_bytes(group: Group, store: Store, task: Task) -> int | None:
-    """Return, on rank 0, how much of the volume is used; None where the target does not tell."""
+    """Return, on rank 0, the used bytes of the volume; None if the target does not report them."""
     if group.rank != 0 or "volume" not in store.capabilities:
         return None
     return cast("StoreOnVolume", store).volume(task.subject.slug).used_bytes
@@ -93,7 +93,7 @@ def _used_bytes(group: Group, store: Store, task: Task) -> int | None:
 def _freed_bytes(
     group: Group, activity: Activity, store: Store, task: Task, before: int | None, deleted_bytes: int
 ) -> int | None:
-    """Wait a while for the space of what was deleted; return, on rank 0, how much came back."""
+    """Wait a while until the deleted files' space is free; return, on rank 0, the freed bytes."""
     freed = None
     with activity.wait():
         if before is not None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Counts:
-    """What the codec made of the files, and what it took of the processor, as all ranks have it together."""
+    """The stored size of the files after the codec, and the codec's processor time, over all ranks."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -31,7 +31,7 @@ class _Counts:
         self.seconds: dict[OperationKind, tuple[float, ...]] = {"save": (), "load": ()}
 
     def look_at(self, engine: Engine, kind: OperationKind) -> None:
-        """Take in what an engine has saved or loaded; a plain one counts nothing."""
+        """Add the figures of an engine's save or load; an engine without a codec adds no figures."""
         if not isinstance(engine, CompressedEngine):
             return
         before = 0.0 if kind == "save" else self._seconds_before

@@ -37,9 +37,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LongRun:
-    """Measures both where a store holds nothing else of the subject; rank 0 tells each as soon as it is known.
+    """Measures both patterns in a store without other files of the subject; rank 0 reports each result immediately.
 
-    What ``strategy`` saves has content of its own, another one for every save; checkpoints are numbered behind
+    Checkpoints that ``strategy`` saves have separate content, another one for every save. They are numbered after
     ``after``.
     """
 
@@ -141,9 +141,10 @@ class LongRun:
         return FillLevel(requested=level, used=used, ballast_bytes=ballast_bytes, save_seconds=tuple(seconds))
 
     def _fill(self, store: StoreOnVolume, content: Content, level: float) -> int | None:
-        """Write ballast until the volume is at a level; return its bytes on all ranks, None where it took no more.
+        """Write ballast until the volume is at a level; return its bytes on all ranks; None if the volume was full.
 
-        It is written, with content that can be neither packed nor shared: space that was only promised fills nothing.
+        Ballast has content that cannot be compressed or deduplicated, and it is written: space that is only reserved
+        does not fill a volume.
         """
         wanted = self._group.share(store.volume(self._subject).ballast_bytes(level))
         share = -(-wanted // self._group.size // PAGE_BYTES) * PAGE_BYTES
@@ -174,7 +175,7 @@ class LongRun:
             self._activity.bytes_done += len(part)
 
     def _wait_until(self, moment: float) -> None:
-        """Return at a moment of this rank's clock; where the save before took longer, at once."""
+        """Return at a moment of this rank's clock; if the previous save took longer, immediately."""
         if (left := moment - time.perf_counter()) > 0:
             with self._activity.wait():
                 time.sleep(left)
@@ -200,7 +201,7 @@ def _goes_on(seconds: list[float], elapsed: float, asked: float) -> bool:
 
 
 def measure(at: ScenarioContext) -> None:
-    """Measure what takes hours and space; what is not to be kept makes room for it."""
+    """Measure the patterns that need hours and space; files that need not be kept are deleted first."""
     task, do = at.task, at.do
     assert task.endurance
     if not task.keep:

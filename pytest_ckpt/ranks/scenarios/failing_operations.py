@@ -1,8 +1,8 @@
-"""Saves and loads that may meet an error and go on: all ranks agree that it failed, and none is left waiting.
+"""Saves and loads that may meet an error and continue: all ranks agree that it failed, and no rank is left waiting.
 
-An OSError of the storage ends the operation on all ranks; whatever else is raised is none of the storage's and ends the
-run. Nothing is committed when a rank could not write. Each operation says how long a rank showed no sign of life within
-it: no byte moved, no call ended.
+An OSError of the storage ends the operation on all ranks. Any other error does not come from the storage and ends the
+run. If a rank could not write, the checkpoint is not committed. Each operation reports how long a rank showed no sign
+of life within it: no byte moved, no call ended.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _QUIET_POLL_SECONDS = 0.02
 
 @dataclass(slots=True)
 class TrialResult:
-    """What came of an operation; the figures are those of all ranks, the same on each.
+    """The result of an operation; the figures cover all ranks and are the same on each.
 
-    ``ended`` and ``written`` are of this rank's clock; the latter is when a save was about to be committed.
-    ``failed_in_commit``: the error may be that of the commit, as all ranks had written, or as the engine commits
-    itself. Whether the checkpoint is one, the error does not say then.
+    ``ended`` and ``written`` are times of this rank's clock; ``written`` is when a save was about to be committed.
+    ``failed_in_commit``: the error may come from the commit, because all ranks had written or the engine commits
+    itself. The error then does not show whether the checkpoint is committed.
     """
 
     operation: OperationTrial
@@ -141,7 +141,7 @@ class OperationsThatMayFail:
         seconds = time.perf_counter() - start
         tried = self._tried("save", error, seconds, quiet)
         tried.written = written
-        # Of an engine that commits itself nobody knows which of its calls was the commit.
+        # If an engine commits itself, it is unknown which of its calls was the commit.
         self._commits_itself = self._commits_itself or (not failed and self._group.share(saved[0].commit is not None))
         tried.failed_in_commit = tried.failed and (self._commits_itself or not failed)
         if tried.failed:
@@ -151,7 +151,7 @@ class OperationsThatMayFail:
     def load(
         self, number: int, at: OperationRef, later: DelayedRequest | None = None, *, clone: Store | None = None
     ) -> TrialResult:
-        """Load a checkpoint that caches do not hold, and compare every byte of it; of the target or a clone of it."""
+        """Load an uncached checkpoint of the target or a clone of it, and compare every byte."""
         store = clone or self._store
         ref, content = self._refs[number], self._contents[number]
         quiet, seconds = SilenceWatch(self._activity), 0.0
@@ -163,7 +163,7 @@ class OperationsThatMayFail:
                 nonlocal resident
                 if self._policy != "never":
                     self._cache.drop(self._policy, [files])
-                # What a cache holds of a clone is not counted: it has files of its own.
+                # A clone has separate files, so its cached pages are not counted.
                 resident = (0, 0) if clone else self._cache.resident([files])
 
             # A cache is dropped with a step that all ranks take together, so an error shows only after it.
@@ -226,7 +226,7 @@ class OperationsThatMayFail:
 
     def _delete(self, ref: CheckpointRef) -> None:
         for name in self._names:
-            # A save that failed may have begun none of them.
+            # A save that failed may not have begun any of them.
             with contextlib.suppress(FileNotFoundError):
                 self._store.delete(ref, [name])
 
@@ -285,7 +285,7 @@ class SilenceWatch:
     """Watches this rank's activity while it is entered; ``longest`` is the longest quiet time, in seconds.
 
     A rank that waits for the others is not quiet: one of them is. It may be entered again, once for each step of a
-    load; what lies between two steps does not count.
+    load; time between two steps does not count.
     """
 
     def __init__(self, activity: Activity) -> None:

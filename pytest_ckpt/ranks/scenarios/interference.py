@@ -54,11 +54,11 @@ _BYPASSED = "This engine writes its files without the store of a run, so its sav
 
 
 class InterferenceScenario:
-    """Saves at a ``pace`` during other work, in turns; rank 0 reports each result at once.
+    """Saves at a ``pace`` during other work, in turns; rank 0 reports each result immediately.
 
-    ``do`` and ``strategy`` save checkpoints of the paced size, each of a content that was not saved before, into the
+    ``do`` and ``strategy`` save checkpoints of the paced size, each with content that was not saved before, into the
     paced ``store``. ``found`` describes the pace for the report. The data loaders of ``area`` read at
-    ``loader_bytes_per_second``; ``drop`` empties the caches of what is about to be read.
+    ``loader_bytes_per_second``; ``drop`` empties the caches of files that are about to be read.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class InterferenceScenario:
         return _Reader(self._area, files, seed=seed, bytes_per_second=self._loader_rate)
 
     def _ways(self, way: str) -> str:
-        """Say how reads passed the page cache, and on how many hosts where it was not on all of them alike."""
+        """Describe how reads passed the page cache; if hosts differ, with the number of hosts for each way."""
         counts = Counter(filter(None, self._group.gather(way)))
         if len(counts) < 2:
             return next(iter(counts), way)
@@ -260,7 +260,7 @@ class InterferenceScenario:
     def _save(
         self, at: OperationRef, *, takes_part: bool = True, meanwhile: Callable[[threading.Event], None] | None = None
     ) -> Operation | None:
-        """Save a checkpoint that is none of the subject's own, and delete it."""
+        """Save a checkpoint that is not one of the subject's own, and delete it."""
         operation = self._do.save(
             self._strategy,
             self._number,

@@ -29,7 +29,7 @@ class SavesRetained:
 
     @property
     def newest_full(self) -> int:
-        """The newest checkpoint that is kept and is no delta."""
+        """The newest kept checkpoint that is not a delta."""
         return next(number for number in reversed(self.kept) if not self._do.is_delta(number))
 
     @property
@@ -38,9 +38,9 @@ class SavesRetained:
         return statistics.median([o.seconds for o in self.saves] or [0.0])
 
     def save_all(self, strategy: Strategy, count: int, training: TrainingSteps | None = None) -> Retention | None:
-        """Save checkpoints 1 to ``count``; on rank 0 return what deleting cost, where checkpoints were deleted.
+        """Save checkpoints 1 to ``count``; on rank 0 return the cost of deletions, if checkpoints were deleted.
 
-        Steps of ``training`` go on beside each save; the next begins when they have gone on undisturbed for a while.
+        Steps of ``training`` run during each save. The next save begins after they have run undisturbed for a while.
         """
         if training:
             with self._do.stage("content", self._do.all("content")):

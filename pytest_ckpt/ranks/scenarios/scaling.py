@@ -40,7 +40,7 @@ class _CountResults:
 class ScalingScenario:
     """Saves, loads and deletes checkpoints of some of the ranks; the others wait.
 
-    ``drop`` empties the caches of what this rank is about to read.
+    ``drop`` empties the caches of files that this rank is about to read.
     """
 
     group: Group
@@ -51,7 +51,7 @@ class ScalingScenario:
     drop: Callable[[Sequence[Files]], None]
 
     def measure(self) -> None:
-        """Measure every count of clients `TURNS_OF_A_COUNT` times; rank 0 tells what came of it."""
+        """Measure every count of clients `TURNS_OF_A_COUNT` times; rank 0 reports the results."""
         unit, clients = clients_of(self.group.share(self.group.gather(self.group.host)))
         counts = client_counts(max(clients) + 1)
         if self.task.is_collective or len(counts) < 2:

@@ -1,6 +1,6 @@
-"""Serving: replicas load a model's weights at once, cold and again warm; one client brings them into other files.
+"""Serving: replicas load a model's weights concurrently, cold and again warm; one client rewrites them as other files.
 
-The weights are files of their own: written by all ranks, read by replicas in parts, rewritten by one rank.
+The weights are separate files: written by all ranks, read by replicas in parts, rewritten by one rank.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.reading import Weights
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, ReadableFile, Sink, Store
 
-# What a rank reads at a time, and holds of what it has read until it is compared.
+# The size of a rank's reads, and the number of pieces that it keeps until they are compared.
 _PIECE_BYTES = 4 << 20
 _PIECES = 8
 _COMPARING_THREADS = 2
@@ -50,9 +50,9 @@ _COPIED_BYTES = 2 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServingScenario:
-    """Measures the weights in two checkpoints of their own: as all ranks wrote them, and as one rewrote them.
+    """Measures the weights in two separate checkpoints: as all ranks wrote them, and as one rewrote them.
 
-    ``drop`` empties the caches of what this rank is about to read.
+    ``drop`` empties the caches of files that this rank is about to read.
     """
 
     group: Group
@@ -141,11 +141,11 @@ class ServingScenario:
 
 
 class WeightsEngine:
-    """What one rank writes and reads of the weights; their content is that of checkpoint ``number``.
+    """The weights that one rank writes and reads; their content is the content of checkpoint ``number``.
 
-    All is read in one pass by one thread, as a serving engine's rank does; threads beside it compare every byte. A read
-    that waits for them is timed. A page that cannot be read of a mapped file ends the process, as it ends a serving
-    engine.
+    One thread reads all in one pass, as a serving engine's rank does; concurrently, other threads compare every byte.
+    If a read waits for them, the wait is timed. If a page of a mapped file cannot be read, the process ends, as a
+    serving engine does.
     """
 
     def __init__(self, weights: Weights, rank: int, content: Content, number: int, way: IoMode) -> None:
@@ -161,7 +161,7 @@ class WeightsEngine:
         self._found = _Found()
 
     def facts(self) -> dict[str, str]:
-        """Return nothing: it is no engine of the subject's."""
+        """Return no facts, because it is not an engine of the subject."""
         return {}
 
     def fill(self, checkpoint: int) -> None:
@@ -230,7 +230,7 @@ class WeightsEngine:
             return _mapped(path)
 
     def _read_files(self, files: Collection[int], clock: Clock) -> Ring[_Piece]:
-        """Read this rank's parts of the open files in one pass, and compare them beside it."""
+        """Read this rank's parts of the open files in one pass, and compare them concurrently."""
 
         def read(piece: _Piece, buffer: Bytes) -> int:
             try:
@@ -294,7 +294,7 @@ class _Found:
             self.bytes += checked
             self.count += count
             self._faults.extend((piece, fault) for fault in faults)
-            # Where everything is wrong, memory stays bounded: only the first are told.
+            # If all data are wrong, memory stays bounded: only the first faults are reported.
             self._faults.sort(key=lambda pair: pair[0])
             del self._faults[_MAXIMUM_FAULTS:]
 
@@ -304,7 +304,7 @@ class _Found:
 
 
 def _mapped(path: str) -> Bytes:
-    """Return a mapping of a file; nothing of one that is empty, which cannot be mapped."""
+    """Return a mapping of a file; an empty array for an empty file, which cannot be mapped."""
     try:
         return np.memmap(path, dtype=np.uint8, mode="r")
     except ValueError:

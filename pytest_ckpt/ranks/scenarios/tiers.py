@@ -1,8 +1,7 @@
-"""Saves to the local tier alone and beside drains, then restores: the newest checkpoint that is whole on all ranks.
+"""Saves to the local tier without and during drains, then restores of the newest checkpoint complete on all ranks.
 
-Then a host is lost with its local tier: copies that a partner host holds come back, and all ranks load from their
-tiers. Copies go from rank to rank over the network of the ranks, as jobs send them: the storage under test has no part
-in it.
+Then a host is lost with its local tier. Copies on a partner host are sent back, and all ranks load from their tiers.
+Copies go from rank to rank over the network of the ranks, as jobs send them; the storage under test does not take part.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 # Checkpoints with copies on other hosts, numbered after those in two tiers.
 _COPIES = 8
 _BESIDE_A_DRAIN = (False, True, True, False, False, True)
-# The number of a copy behind that of its checkpoint.
+# The offset of a copy's number from the number of its checkpoint.
 _TO_COPY = 4
 
 FileSizes = tuple[tuple[str, int], ...]
@@ -54,7 +53,7 @@ FileSizes = tuple[tuple[str, int], ...]
 
 @dataclass(kw_only=True, slots=True)
 class TierScenario:
-    """Checkpoints of ``bytes`` over all ranks; ``drop`` empties the caches of what is about to be read of the target.
+    """Checkpoints of ``bytes`` over all ranks; ``drop`` empties the caches of files about to be read from the target.
 
     ``do`` are the subject's operations on the target, ``cache`` is the host's cache for it.
     """
@@ -87,7 +86,8 @@ class TierScenario:
         on_target, newest = self._take_turns()
         near = HostCache(self.group, self.activity, self.tier, task.subject.slug)
         whole = self._restore(1, "local", newest, near)
-        # The host of one rank has lost its part: what the others still hold must not be mixed with anything.
+        # The host of one rank has lost its part: the parts of the other ranks must not be mixed with another
+        # checkpoint.
         is_struck = self.group.rank == task.processes - 1
         if is_struck:
             self._local.delete_own(newest)
@@ -124,9 +124,9 @@ class TierScenario:
         ).measure()
 
     def _take_turns(self) -> tuple[int, int]:
-        """Save to the local tier, alone and beside drains; return the last one drained, and the newest, which is not.
+        """Save to the local tier, without and during drains; return the last drained checkpoint and the undrained newest.
 
-        Of both tiers only these two are left.
+        At the end, both tiers contain only these two.
         """
         saves = SyncStrategy(engine=self.engine, store=self.tier, group=self.group, activity=self.activity)
         drains = Drains(self.store, self.tier, self.group, self.activity, self.options)
@@ -175,7 +175,7 @@ class TierScenario:
     def _restore(
         self, index: int, expected_tier: Literal["local", "target"], expected: int, near: HostCache
     ) -> TierRestore:
-        """Choose the newest checkpoint that is whole; load it where it is the one that it should be."""
+        """Choose the newest complete checkpoint; load it if it is the expected one."""
         self.activity.begin(self.do.one("tiers", "load", index))
         tier, number = self._newest_whole()
         integrity, seconds = None, 0.0
@@ -243,7 +243,7 @@ class PartnerTransfer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hosts:
-    """The ranks of each host, in the order of the hosts; a host's copies are held by the next one."""
+    """The ranks of each host, in the order of the hosts; the next host stores a host's copies."""
 
     names: tuple[str, ...]
     ranks: tuple[tuple[int, ...], ...]
@@ -270,7 +270,7 @@ class Hosts:
 
 @dataclass(kw_only=True, slots=True)
 class PartnerScenario:
-    """Two checkpoints of ``bytes`` in the local tiers and on partners; the last host is lost with all that it holds.
+    """Two checkpoints of ``bytes`` in the local tiers and on partners; the last host is lost with all its files.
 
     ``do`` are operations in the local tier, ``cache`` is the host's cache for it.
     """
@@ -294,7 +294,7 @@ class PartnerScenario:
         older = self.after + PATTERNS["tiers"].first + _COPIES
         newest = older + 1
         copies, seconds = self._hosts.to_partners(), 0.0
-        # Of one checkpoint alone nobody could tell a copy that was never renewed.
+        # With only one checkpoint, a copy that was never renewed could not be detected.
         for number in (older, newest):
             do.save(saves, number, role="tier", at=self._at("save", number), stage="tiers")
             self._sizes = self._sizes_of(number)
@@ -422,14 +422,14 @@ class PartnerScenario:
         return sum(self.group.share(self.group.gather(wrong)))
 
     def _lose(self, lost: Sequence[int], copies: Sequence[PartnerTransfer], newest: int) -> None:
-        """Delete all that a host holds: its ranks' files, and the copies of another host's."""
+        """Delete all that a host stores: its ranks' files, and its copies of another host's files."""
         if self.group.rank in lost:
             self.do.delete_own(newest)
         self._delete_held([way for way in copies if way.to in lost], newest)
         self._remove_directory(newest, on=lost)
 
     def _delete_held(self, copies: Sequence[PartnerTransfer], number: int) -> None:
-        """Delete copies where they are held."""
+        """Delete copies on the hosts that store them."""
         ref = self.do.ref(number + _TO_COPY)
         for way in copies:
             if way.to == self.group.rank:
