@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import TierStore
 
 
-# A network that is gone for a moment ends no run.
+# A short network outage does not end a run.
 _CUT_OFF_SECONDS = 30.0
 _LAUNCHERS_SECONDS = 5.0
 
@@ -96,14 +96,14 @@ def _do_job(group: Group, activity: Activity, controller: Controller, bound: Map
         from pytest_ckpt.ranks.process.probe import probe  # noqa: PLC0415
 
         probe(group, activity, job, bound)
-    # Nobody listens while ranks wait: their reports would fill the connection.
+    # The controller does not read while ranks wait, so their reports would fill the connection.
     activity.stop()
     return job.is_followed and controller.is_followed()
 
 
 @contextlib.contextmanager
 def _libraries_uncollected() -> Iterator[None]:
-    """Keep what is imported inside from the collector: it stays, and torch's 400,000 objects cost each pass."""
+    """Exclude objects imported inside from garbage collection: they stay, and torch's 400,000 slow each pass."""
     gc.disable()
     try:
         yield

@@ -46,7 +46,7 @@ class AcrossHosts:
         self._waits = group.spans_hosts and not is_local
 
     def prepare(self) -> None:
-        """Make what all checkpoints of the subject need, on every rank, and wait until every host sees it."""
+        """Create the subject's directory for all checkpoints, on every rank, and wait until every host sees it."""
         slug = self._subject.slug
         self._store.prepare(slug)
         self._group.wait()
@@ -55,7 +55,7 @@ class AcrossHosts:
                 self._look("directory", lambda: self._store.is_prepared(slug), is_asked=self._group.leads_host)
 
     def begin(self, ref: CheckpointRef) -> None:
-        """Make what a checkpoint is saved into, on rank 0, and wait until every host sees it."""
+        """Create the directory that a checkpoint is saved into, on rank 0, and wait until every host sees it."""
         if self._waits:
             with self._stage(_SPENT_ON, None):
                 if self._group.rank == 0:
@@ -72,7 +72,7 @@ class AcrossHosts:
                 self._look("name", lambda: self._store.sees(ref, ()), is_asked=self._group.leads_host)
 
     def files(self, files: Sequence[Files], own: Mapping[int, Sequence[Entry]]) -> None:
-        """Wait until every rank sees what it is about to read, and others wrote; ``own`` is what each rank wrote."""
+        """Wait until every rank sees the other ranks' files that it will read; ``own`` are this rank's own files."""
         if self._waits:
             with self._stage(_SPENT_ON, None):
                 self._look_for_files(files, own)

@@ -54,7 +54,7 @@ class Checkpoints:
         return ref
 
     def ref(self, checkpoint: int) -> CheckpointRef:
-        """Return the reference of a checkpoint as it was saved last; another process saved it but once."""
+        """Return the reference of a checkpoint's last save; a checkpoint of another process was saved only once."""
         if checkpoint in self._refs:
             return self._refs[checkpoint]
         return CheckpointRef(subject=self.subject.slug, number=checkpoint, commit=self._rule.commit)

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 _TRIES = 5
 
 _CLOCKS: tuple[Callable[[], float], ...] = (time.perf_counter, time.monotonic)
-# A busy host may take this process off its processor between two looks: then it looks again.
+# A busy host may preempt this process between two readings: then it reads again.
 _CLOSE_SECONDS = 0.002
 _LOOKS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _RankProof:
-    """What one rank showed."""
+    """The evidence of one rank."""
 
     fsyncs: tuple[FsyncEffect, ...]
     clock: ClockSpan
@@ -67,10 +67,10 @@ class ClientProof:
         self._fsyncs.append(FsyncEffect(rank=self.group.rank, host=self.group.host, moment=moment, **asdict(counts)))
 
     def joined(self) -> ClientProofs:
-        """Return what all ranks showed, on rank 0; elsewhere an empty record."""
+        """Return the evidence of all ranks, on rank 0; elsewhere an empty record."""
         host = self.group.host
         calls = interposed_calls()
-        # What profilers answer is disclosed only, as long as fsync has its effect.
+        # Calls that profilers intercept are only disclosed, as long as fsync has its effect.
         if not any(effect.is_missing for effect in self._fsyncs):
             calls = {by: names for by, names in calls.items() if not is_profiler(by)}
         own = _RankProof(
@@ -136,7 +136,7 @@ class _ClockReading:
 
 
 class ClockWatch:
-    """Holds the span in which a rank's clock differed most from its kernel's uptime."""
+    """Keeps the span in which a rank's clock differed most from its kernel's uptime."""
 
     def __init__(self, rank: int, host: str) -> None:
         self._rank, self._host = rank, host
@@ -152,7 +152,7 @@ class ClockWatch:
         self._take(self._began, of)
 
     def seconds(self) -> float:
-        """Return how long it has watched, by the clock that times operations."""
+        """Return the watched time, by the clock that times operations."""
         return time.perf_counter() - self._began_all.after[0]
 
     def worst(self) -> ClockSpan:

@@ -163,10 +163,10 @@ PAGE_BYTES = 4096
 BLOCK_PAGES = 256
 _LANES = PAGE_BYTES // 8
 _ALL_BITS = np.uint64((1 << 64) - 1)
-_CHECKSUM_PAGES = 1 << 14  # what a checksum holds at a time stays in the processor's cache
-# One block is for 64 MiB of each of 16 tensors that follow each other: for a GiB at most.
+_CHECKSUM_PAGES = 1 << 14  # the values of one step fit in the processor's cache
+# One block serves 64 MiB of each of 16 consecutive tensors: a GiB at most.
 _TENSOR_SHIFT, _PAGE_SHIFT = 4, 14
-# Tensors of up to 512 MiB go through as many, again and again.
+# A tensor of up to 512 MiB uses at most this many blocks, repeatedly.
 _BLOCKS_HELD = 8
 # The first word of a page gives its place; the second word confirms it.
 _COMMON = 2
@@ -182,7 +182,7 @@ AS_NUMBERS = "numbers of few exponents, such that zstd 1 stores 0.77 of 2-byte a
 """A description of the content; the ratio was measured on one state and may differ for other jobs."""
 
 _MIDDLE, _SPREAD = 60, 1.25
-# By a random byte, the exponent in its place.
+# Maps a random byte to the exponent that replaces it.
 _EXPONENTS = np.array(
     [round(NormalDist(_MIDDLE, _SPREAD).inv_cdf((byte + 0.5) / 256)) for byte in range(256)], dtype=np.uint8
 )
@@ -219,11 +219,11 @@ def content_seed(seed: int, subject: str) -> int:
 
 
 class _Kind:
-    """What pages of one type of numbers have in common: the bits of their words that a page's word changes."""
+    """The common properties of pages of one number type: the bits of their words that a page's word changes."""
 
     def __init__(self, dtype: Dtype | None, mask: Words) -> None:
         self.dtype, self.mask = dtype, mask if dtype is None else mantissas(mask, dtype)
-        # Only where bits are left out: a mask costs the time of another pass.
+        # Only if bits are left out: a mask costs the time of another pass.
         self.is_masked = not bool(np.all((self.mask == 0) | (self.mask == _ALL_BITS)))
         self.lanes = int(np.count_nonzero(self.mask))
         self.checksums = WordChecksums(self.mask)
@@ -249,7 +249,7 @@ class _Rows:
 
 
 class _Scratch(threading.local):
-    """What a block should be, of each thread that compares."""
+    """The expected content of a block, one buffer for each thread that compares."""
 
     def __init__(self) -> None:
         self.words: Words = np.empty((BLOCK_PAGES, _LANES), dtype=np.uint64)
@@ -437,7 +437,7 @@ def _unmix(word: int) -> int:
 
 
 def _stretches(offset: int, length: int) -> Iterator[tuple[int, int, int, int]]:
-    """Cut bytes ``offset`` .. ``offset + length`` where the block starts again and where whole pages begin and end.
+    """Cut bytes ``offset`` .. ``offset + length`` at the starts of a block and at the ends of whole pages.
 
     Yield (start, stop, page, head): positions in the data, the page of the tensor and the byte in it at ``start``.
     """
@@ -473,7 +473,7 @@ def as_numbers(block: Words, kind: Dtype) -> Words:
     made = block.copy()
     every = made.view(np.uint8)
     every[:, size - 1 :: size] = _EXPONENTS[every[:, size - 1 :: size]]
-    # What is zeros for all to see stays so.
+    # Bytes that are zeros by ``compressible`` stay zeros.
     made[block == 0] = 0
     return made
 

@@ -79,9 +79,9 @@ class MeasurementLoop:
         self._found = LoopResults()
 
     def run(self) -> None:
-        """Measure, verify, remove what was written (unless it is to be kept).
+        """Measure, verify, remove the written files (unless they are kept).
 
-        Raises ReplacedError where what failed was no longer the target, else what failed.
+        If the target has been replaced when an error occurs, raises ReplacedError, otherwise the original error.
         """
         try:
             self._measure()
@@ -222,7 +222,7 @@ class MeasurementLoop:
         return self._saving(self._engine(constant=constant, aside=aside, plain=plain), self._store)
 
     def _saver(self, shard: RankLayout, store: Store) -> Strategy:
-        """Return what saves full checkpoints of a shard into a store, of other content than the subject's."""
+        """Return a strategy that saves full checkpoints of a shard to a store, with content unlike the subject's."""
         content = content_of(self._task, shard, aside="contention")
         options = replace(self._options, stages=self._task.stages)
         return self._saving(self._made(shard, content, options, is_full=True), store)
@@ -253,7 +253,7 @@ class MeasurementLoop:
         )
 
     def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
-        """Return what loads a shard that this or another rank wrote."""
+        """Return a loader of a shard that this or another rank wrote."""
         return self._made(shard, content_of(self._task, shard), options)
 
     def _made(
@@ -337,7 +337,7 @@ class LoopResults:
     canaries: tuple[CanaryReads, ...] = ()
 
     def take(self, loaded: Loaded, expected_bytes: int) -> Integrity:
-        """Take in one of the subject's own loads; return what was compared so far, of so many bytes in all."""
+        """Add one of the subject's own loads; return the comparison so far, out of ``expected_bytes`` in total."""
         if loaded.operation and loaded.operation.mapped_bytes:
             resident = (loaded.operation.resident_bytes or 0) / loaded.operation.mapped_bytes
             self.worst_resident = max(self.worst_resident or 0.0, resident)

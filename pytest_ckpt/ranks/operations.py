@@ -137,7 +137,7 @@ def summed(
 ) -> Durability:
     """Add up the durable calls of ``saves`` saves, of which ``commits`` were committed; ``pairs`` covers every rank."""
     own = [durability for durability, _ in pairs if durability]
-    # A save that ended with names pending owes the directory of each such rank.
+    # If a save ended with names pending, the directory of each such rank is still to be synced.
     pending = sum(d.names_pending for d in own)
     of_commits = [commit for _, commit in pairs if commit]
     directories: list[DurabilityProof | CommitProof] = [*own, *of_commits]
@@ -169,7 +169,7 @@ class Loaded:
     rank_bytes: tuple[int, ...]
 
     def integrity(self, expected_bytes: int) -> Integrity:
-        """Return what was compared, of so many bytes in all."""
+        """Return the comparison, out of ``expected_bytes`` in total."""
         return Integrity(
             bytes_expected=expected_bytes,
             bytes_checked=self.bytes_checked,
@@ -341,7 +341,8 @@ class Operations(Checkpoints):
             operation=operation,
             bytes_checked=sum(g[0] for g in gathered),
             fault_count=sum(g[1] for g in gathered),
-            # The first of each rank first: where only some are named, one rank's do not hide the others'.
+            # Ranks alternate in the list, so if only some faults are reported, one rank's faults do not hide the
+            # others'.
             faults=[f for turn in zip_longest(*(g[2] for g in gathered)) for f in turn if f],
             rank_bytes=tuple(g[3] for g in gathered),
         )
@@ -404,7 +405,7 @@ class Operations(Checkpoints):
 
     @contextmanager
     def stage(self, spent_on: str, at: OperationRef | None) -> Iterator[None]:
-        """Add the seconds inside, on this rank's clock, to a stage of the measurement; ``at`` is what the rank does."""
+        """Add the seconds inside, on this rank's clock, to a stage of the measurement; ``at`` is the operation."""
         if at:
             self._activity.begin(at)
         start = time.perf_counter()
@@ -412,7 +413,7 @@ class Operations(Checkpoints):
         self._spent(spent_on, time.perf_counter() - start)
 
     def all(self, stage: Stage, scenario: Scenario = "", level: float = 0.0) -> OperationRef:
-        """Return the reference of a stage that is of no single operation."""
+        """Return the reference of a stage that does not belong to a single operation."""
         return OperationRef(subject=self.subject, scenario=scenario, stage=stage, level=level)
 
     def one(self, scenario: Scenario, action: Action, index: int, level: float = 0.0) -> OperationRef:
@@ -456,7 +457,7 @@ class Operations(Checkpoints):
         return operation
 
     def faults(self, checks: Iterable[Comparison], checkpoint: int) -> list[Fault]:
-        """Return what was wrong in loads of a checkpoint by this rank."""
+        """Return the faults that this rank found in loads of a checkpoint."""
         return [
             Fault(
                 kind=f.kind,
@@ -494,7 +495,7 @@ class BackgroundThread(threading.Thread):
             self._error = error
 
     def finish(self) -> None:
-        """Say that it is over, wait for the end and raise the error that was met."""
+        """Signal that the operation is over, wait for the thread's end and raise its error."""
         self._over.set()
         self.join()
         if self._error:

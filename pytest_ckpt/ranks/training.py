@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.strategies.protocol import Pending
 
 STEPS_ALONE = 20
-"""Steps before the first save, and after each: their median is what a step takes by itself."""
+"""Steps before the first save, and after each: their median is the duration of an undisturbed step."""
 
 PIECE_BYTES = 64 << 10
-"""What is changed of the state at a time."""
+"""The bytes of the state that are changed in one piece."""
 
 _TRIALS = 9
 # A save of hours has as many steps as it has tenths of a second. They are kept as this many sums.
@@ -55,7 +55,7 @@ class TrainingSteps:
         self._beside: list[StepBatch] = []
 
     def begin(self) -> None:
-        """Find how much work a step is, once there is a state; make the steps before the first save."""
+        """Calibrate the work of a step on the existing state; make the steps before the first save."""
         seconds = []
         # Once: the memory stays in place while checkpoints fill it, and a step must work on it without searching for
         # it.
@@ -85,7 +85,7 @@ class TrainingSteps:
         self._beside = batches
 
     def end_save(self, checkpoint: int) -> None:
-        """Make the steps after a save, which are those before the next."""
+        """Make the steps after a save, which are also the steps before the next."""
         before, self._alone = self._alone, self._steps_alone()
         self._saves.append(
             StepsOfSave(
@@ -97,7 +97,7 @@ class TrainingSteps:
         )
 
     def found(self) -> Training:
-        """Return what was measured."""
+        """Return the measured steps."""
         return Training(step_seconds=self._step_seconds, cpu_share=self._cpu_share, saves=tuple(self._saves))
 
     def _steps_alone(self) -> tuple[float, ...]:
@@ -131,7 +131,7 @@ def change(piece: Bytes) -> None:
 
 
 def change_all(state: Sequence[Bytes]) -> None:
-    """Change the state for ever."""
+    """Change the state until the process ends."""
     while True:
         for data in state:
             for start in range(0, len(data), PIECE_BYTES):

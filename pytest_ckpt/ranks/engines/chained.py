@@ -75,14 +75,15 @@ class ChainedEngine:
         self._engine, self._shard, self._content, self._rule = engine, shard, content, rule
         self._request_bytes, self._stages = options.request_bytes, options.stages
         self._copy_threads = options.copy_threads
-        # Where the pages that changed are before they are gathered.
+        # The changed pages before they are gathered.
         self._changed: Bytes | None = None
         self._name = delta_name(shard.rank)
         tensors = [(file.name, tensor.name) for file in shard.files for tensor in file.tensors]
         self._tensors = dict(enumerate(tensors))
         self._buffer: Bytes | None = None
         self._number = 0
-        # The delta that the last step of a load read, how much of it came, its size; None: it was of the full save.
+        # The delta that the last step of a load read, its bytes read, its file's size; None: the step was of the full
+        # save.
         self._read: tuple[int, int, int] | None = None
         self._is_idle = False
 
@@ -96,7 +97,7 @@ class ChainedEngine:
 
     @property
     def holds_delta(self) -> bool:
-        """Whether what was filled last is a delta."""
+        """Whether the checkpoint that was filled last is a delta."""
         return self._rule.is_delta(self._number)
 
     def fill(self, checkpoint: int) -> None:
@@ -120,7 +121,7 @@ class ChainedEngine:
             self._content.fill(data[at : at + run.bytes], self._place(checkpoint, run), run.page * PAGE_BYTES)
 
     def state(self) -> Sequence[Bytes]:
-        """Return the memory of the engine's state; pages of a delta are made apart."""
+        """Return the memory of the engine's state; pages of a delta are made in separate memory."""
         return state_of(self._engine)
 
     def stage(self) -> int:
@@ -131,7 +132,7 @@ class ChainedEngine:
         return copy_state([self._room(size)[:size]], [self._changed[:size]], self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
-        """Save what was made: a full save, or a delta."""
+        """Save the filled checkpoint: a full save, or a delta."""
         if not self._rule.is_delta(self._number):
             return self._engine.save(draft, clock)
         size = self._rule.file_bytes(self._shard, self._number)
@@ -149,12 +150,12 @@ class ChainedEngine:
         return None
 
     def load_steps(self) -> int:
-        """Return the engine's steps and one for each delta of the longest chain; make room for these, off the clock."""
+        """Return the engine's steps and one per delta of the longest chain; allocate memory for them, off the clock."""
         self._room(self._rule.largest_file_bytes(self._shard))
         return self._engine.load_steps() + max(self._rule.deltas, len(self._rule.own_chain) - 1)
 
     def expect(self, checkpoint: int) -> None:
-        """Tell the engine which full save the chain begins with."""
+        """Announce the full save with which the chain begins to the engine."""
         expect(self._engine, self._rule.chain(checkpoint)[0])
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
@@ -171,7 +172,7 @@ class ChainedEngine:
         data, got = self._room(wanted), 0
         source = links[delta].source(self._name)
         try:
-            # No more than was written: a file may have grown to any size.
+            # Read only the written size: a file may have grown to any size.
             with clock.phase("read", self._name):
                 while got < wanted:
                     step = source.read_into(got, data[got : min(got + self._request_bytes, wanted)])
@@ -246,7 +247,7 @@ class ChainedEngine:
 
 
 def _placed(runs: Sequence[Run]) -> Iterator[tuple[int, Run]]:
-    """Yield where in its file each run of a delta begins."""
+    """Yield the offset in its file of each run of a delta, and the run."""
     at = index_bytes(len(runs))
     for run in runs:
         yield at, run

@@ -51,7 +51,7 @@ class CompressedEngine:
 
     @property
     def codec_seconds(self) -> float:
-        """What the codec has taken of the processor so far."""
+        """The codec's processor time so far."""
         return self._codec.seconds
 
     def facts(self) -> dict[str, str]:
@@ -80,15 +80,15 @@ class CompressedEngine:
         return self._engine.load_steps()
 
     def expect(self, checkpoint: int) -> None:
-        """Tell the engine which checkpoint is loaded next."""
+        """Announce the checkpoint of the next load to the engine."""
         expect(self._engine, checkpoint)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read what belongs to a step, through the codec."""
+        """Read a step's part of a checkpoint, through the codec."""
         return self._engine.load(DecompressingCheckpoint(committed, self._codec, self._note), step, clock)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare what the last step brought; what could not be decompressed is named first."""
+        """Compare the data of the last step; data that could not be decompressed are listed first."""
         found, damage = self._engine.verify(checkpoint), self._damage
         self._damage = []
         faults = (*damage, *found.faults)[:_MAXIMUM_FAULTS]
@@ -103,7 +103,7 @@ class CompressedEngine:
 
     def _note(self, file: str, offset: int, count: int, detail: str) -> None:
         fault = LocalFault(kind="unreadable", file=file, tensor="", offset=offset, bytes=count, detail=detail)
-        # A frame that is read in parts is damaged once.
+        # A damaged frame that is read in parts is listed once.
         if fault not in self._damage:
             self._damage.append(fault)
 
@@ -121,7 +121,7 @@ _ROW_BYTES = 8 * len(Frame._fields)
 
 
 class CompressingDraft:
-    """A draft whose files are compressed; ``stored`` learns how many bytes each has then."""
+    """A draft whose files are compressed; ``stored`` is called with each file's compressed size."""
 
     def __init__(self, draft: Draft, codec: CodecInUse, stored: Callable[[int], None]) -> None:
         self._draft, self._codec, self._tells = draft, codec, stored
@@ -152,12 +152,12 @@ class CompressingDraft:
         return self._draft.commit(entries)
 
     def abort(self) -> None:
-        """Remove what this rank wrote of it."""
+        """Remove this rank's files of the checkpoint."""
         self._draft.abort()
 
 
 class CompressingSink:
-    """Compresses what it is given in frames, and appends each to the file as it is ready."""
+    """Compresses the written data in frames, and appends each to the file when it is ready."""
 
     alignment = 1
     part_bytes: int | None = FRAME_BYTES
@@ -193,7 +193,7 @@ class CompressingSink:
         return len(view)
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write a frame: threads compress side by side, and append one after the other."""
+        """Write a frame: threads compress concurrently, and append one after the other."""
         self._append(offset, data)
 
     def finish(self) -> Entry:
@@ -268,7 +268,7 @@ class Frames:
     ) -> None:
         self._file, self._name, self._codec, self._damaged = file, name, codec, damaged
         self._lock = threading.Lock()
-        # The frame that was read last in part: what follows is often in it.
+        # The frame that was last read in part: the next read often needs it again.
         self._last: tuple[Frame, Bytes] | None = None
         try:
             self._frames = self._table()
@@ -344,13 +344,13 @@ class Frames:
 
 
 class DamagedError(Exception):
-    """What was read is not what was compressed."""
+    """The data read are not valid compressed data."""
 
 
 class CodecInUse:
     """The codec that ``--ckpt-compress`` names, such as ``zstd:1``; used by all threads of a rank.
 
-    ``seconds`` is the processor's time that it took in all of them.
+    ``seconds`` is its processor time in all threads.
     """
 
     def __init__(self, stated: str) -> None:
@@ -406,7 +406,7 @@ class CodecInUse:
         return data
 
     def _zstd(self, what: str) -> Any:
-        """Return what this thread compresses or decompresses with: two threads may not share one."""
+        """Return this thread's compressor or decompressor: two threads may not share one."""
         made = getattr(self._of_thread, what, None)
         if made is None:
             made = (

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import Dtype
 
 _DTYPES = {"float16": torch.float16, "float32": torch.float32, "uint8": torch.uint8}
-# Numbers of tensors at which a pickle or the order of the records' names takes another way.
+# Counts of tensors at which the pickle's form or the order of the records' names changes.
 _COUNTS = (1, 2, 11, 60, 300, 1001)
 
 

@@ -102,7 +102,7 @@ class DcpEngine:
     ) -> None:
         torch.set_num_threads(1)
         self._shard, self._content, self._group, self._activity = shard, content, group, activity
-        # What a thread waits with must not meet what the rank waits with meanwhile.
+        # A background thread waits in a separate group, so its messages do not mix with the rank's.
         self._savers = group.duplicate(activity) if options.stages else group
         self._stages, self._is_staged, self._copy_threads = options.stages, False, options.copy_threads
         self._copy: ShardedState | None = None
@@ -110,7 +110,7 @@ class DcpEngine:
         self._own_files = [file.name for file in shard_files(shard, rule)]
         self._written = [file.name for file in files_of(shard, rule)]
         self._summed = (self.places, f"{self.places}.tmp")
-        # By the name of a tensor, of the last load.
+        # The last load's files, by tensor name.
         self._file_of: dict[str, str] = {}
         self._ranks = GlooRanks(group)
         self._holders: Holders | None = None
@@ -118,7 +118,7 @@ class DcpEngine:
         self._filled = 0
         self._added_seconds = 0.0
         self._sizes: dict[str, int] = {}
-        # By the number of a checkpoint, on rank 0, which writes it.
+        # Checksums by checkpoint number, on rank 0, which writes the file.
         self._checksums: dict[int, int | None] = {}
         self._arrived: frozenset[str] = frozenset()
         self._faults: list[LocalFault] = []
@@ -161,7 +161,7 @@ class DcpEngine:
         return self._copy.copy_from(self._ready(), self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
-        """Let the library save, then make durable what it wrote, as the store does."""
+        """Let the library save, then make its files durable, as the store does."""
         writer, files = self._begin_save(draft, clock)
         state = self._copy if self._is_staged and self._copy else self._ready()
         failures = self._together(clock.activity, lambda: save(state.whole, storage_writer=writer))
@@ -171,7 +171,7 @@ class DcpEngine:
         if failures:
             self._wait_for_the_end(failures)
         if files.error:
-            # The library does not hear what its second thread met.
+            # The library does not report the error of its second thread.
             raise files.error
         self._end_save(draft, files)
         if self._group.rank == 0:
@@ -232,29 +232,29 @@ class DcpEngine:
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MAXIMUM_FAULTS]))
 
     def release(self) -> None:
-        """Let go of the state and of the process group; both are made again when they are needed."""
+        """Free the state and leave the process group; both are made again when they are needed."""
         self._state = self._copy = None
         self._ranks.leave()
 
     def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, LibraryOperation]:
-        """Return the library's writer of a checkpoint, and what watches its calls."""
+        """Return the library's writer of a checkpoint, and the watch over its calls."""
         files, directory = WatchedFiles(clock, self._summed), draft.location()
         writer = self._writer(directory, files)
         self._write_before(directory, files)
         return writer, files
 
     def _end_save(self, draft: Draft, files: LibraryOperation) -> None:
-        """Write what there is when the library has saved."""
+        """Write the remaining files after the library has saved."""
         assert isinstance(files, WatchedFiles), "made above"
         self._write_behind(draft.location(), files)
 
     def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
-        """Return how the library has committed the checkpoint: not at all."""
+        """Return None, because the library does not commit the checkpoint."""
         del entries, files
         return None
 
     def _begin_load(self, committed: CommittedCheckpoint, clock: Clock) -> tuple[FileSystemReader, LibraryOperation]:
-        """Return the library's reader of a checkpoint, and what watches its calls."""
+        """Return the library's reader of a checkpoint, and the watch over its calls."""
         files = WatchedFiles(clock, self._summed)
         directory = str(Path(committed.local_path(METADATA) or "").parent)
         reader = SharedMetadataReader(directory)
@@ -281,7 +281,7 @@ class DcpEngine:
         """Read the small files that the library does not read; this engine has no such files."""
 
     def _faults_of_small(self, checkpoint: int) -> list[LocalFault]:
-        """Compare what was read of them."""
+        """Compare the data read from the small files."""
         del checkpoint
         return []
 
@@ -339,7 +339,7 @@ class SharedMetadataReader(FileSystemReader):
 
 
 class Arrivals(DefaultLoadPlanner):
-    """The library's planner, which also counts what arrives."""
+    """The library's planner, which also counts the parts that arrive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -347,13 +347,13 @@ class Arrivals(DefaultLoadPlanner):
         self._waiting: list[ReadItem] = []
 
     def finish_plan(self, new_plan: LoadPlan) -> LoadPlan:
-        """Take in what this rank is going to read."""
+        """Record the items that this rank is going to read."""
         plan = super().finish_plan(new_plan)
         self._planned, self._waiting = list(plan.items), list(plan.items)
         return plan
 
     def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
-        """Take in that a part of a tensor has arrived."""
+        """Record that a part of a tensor has arrived."""
         super().commit_tensor(read_item, tensor)
         self._waiting = [item for item in self._waiting if item is not read_item]
 
@@ -436,7 +436,7 @@ def _holders(held: Sequence[Mapping[str, tuple[str, int]]]) -> Holders | str:
 
 
 class ShardedState:
-    """The tensors of a rank. ``whole`` is what the library is given, by name."""
+    """The tensors of a rank. ``whole`` contains, by name, the tensors that are passed to the library."""
 
     def __init__(self, shard: RankLayout, holders: Holders) -> None:
         """Make the tensors, all ranks together: the ranks that share a tensor become a mesh."""
@@ -506,7 +506,7 @@ class GlooRanks:
         sys.excepthook = hook
 
     def leave(self) -> None:
-        """Take the process group down, when no rank uses it any more."""
+        """Destroy the process group, when all ranks have finished using it."""
         if self._store is not None:
             dist.destroy_process_group()
             self._store = None

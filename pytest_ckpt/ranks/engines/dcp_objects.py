@@ -55,9 +55,9 @@ _READ_BYTES = 1 << 20
 
 
 class ObjectsDcpEngine(DcpEngine):
-    """What the clients have in common. ``client`` is the one of the engine, ``writes`` and ``reads`` are its classes.
+    """The common part of the engines. ``client`` is the engine's client, ``writes`` and ``reads`` describe its classes.
 
-    What a client logs may repeat keys; it is written nowhere.
+    A client's log may contain access keys, so it is not written anywhere.
     """
 
     client: Client
@@ -68,12 +68,12 @@ class ObjectsDcpEngine(DcpEngine):
         self, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
     ) -> None:
         super().__init__(shard, content, group, activity, options, rule=DCP_OBJECTS)
-        # Without any handler Python would print what is a warning and above.
+        # Without a handler, Python would print warnings and errors.
         logging.getLogger().addHandler(logging.NullHandler())
         self._loaded: CommittedObjects | None = None
 
     def facts(self) -> dict[str, str]:
-        """Return the versions, how the library is called, and which calls are whose."""
+        """Return the versions, how the library is called, and the calls of the library and our own."""
         return {
             "torch": torch.__version__,
             "client": self.client.name,
@@ -133,7 +133,7 @@ class ObjectsDcpEngine(DcpEngine):
 
 
 class Client(NamedTuple):
-    """A client of an object store: its name and version, and the errors that are of its requests."""
+    """A client of an object store: its name and version, and the errors that its requests raise."""
 
     name: str
     errors: tuple[type[BaseException], ...]
@@ -158,7 +158,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
 
     @contextmanager
     def create_stream(self, path: Path, mode: str) -> Generator[io.IOBase, None, None]:
-        """Open an object as the client does; it is there, whole, when the block has ended."""
+        """Open an object as the client does; it is complete in the store when the block has ended."""
         name = _name(path)
         phase: Phase = "write" if "w" in mode else "read"
         with self.work(phase, name), self.asked(phase, path), self._inner.create_stream(path, mode) as raw:
@@ -178,7 +178,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
         return self._inner.concat_path(path, suffix)
 
     def init_path(self, path: Path) -> Path:
-        """Return a place as the client wants it."""
+        """Return a place in the client's form."""
         return self._inner.init_path(path)
 
     def rename(self, path: Path, new_path: Path) -> None:
@@ -189,7 +189,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
             self.sizes[_name(new_path)] = self.sizes[_name(path)]
 
     def mkdir(self, path: Path) -> None:
-        """Make what the client takes for a directory."""
+        """Create the client's equivalent of a directory."""
         with self.call("open", _name(path)), self.asked("make a directory", path):
             self._inner.mkdir(path)
 
@@ -211,7 +211,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
 
     @contextmanager
     def asked(self, what: str, path: Path) -> Iterator[None]:
-        """Say in our words what the client meets, and keep the first error that is one of the storage."""
+        """Rephrase the client's errors, and keep the first error that comes from the storage."""
         with self.keeping_errors():
             try:
                 yield
@@ -222,21 +222,21 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
                 raise self._ours[-1] from None
 
     def passed(self, path: Path, data: memoryview) -> None:
-        """Take in bytes that went through."""
+        """Count bytes that were transferred."""
         self.moved(len(data))
         if _name(path) in self._summed:
             self.checksum = zlib.crc32(data, self.checksum or 0)
 
 
 class _WatchedStream(io.IOBase):
-    """An object that a client has open. ``moved`` are the bytes that went through, in all."""
+    """An object that a client has open. ``moved`` is the total of transferred bytes."""
 
     def __init__(self, raw: Any, watch: WatchedObjects, path: Path, phase: Phase) -> None:
         self._raw, self._watch, self._path, self._what = raw, watch, path, phase
         self.moved = 0
 
     def write(self, data: Buffer) -> int:
-        """Hand bytes over."""
+        """Pass bytes to the client."""
         view = memoryview(data).cast("B")
         with self._watch.asked(self._what, self._path):
             self._raw.write(data)
@@ -259,12 +259,12 @@ class _WatchedStream(io.IOBase):
         return count
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place."""
+        """Seek to an offset."""
         with self._watch.asked(self._what, self._path):
             return int(self._raw.seek(offset, whence))
 
     def tell(self) -> int:
-        """Return the place."""
+        """Return the offset."""
         return int(self._raw.tell())
 
     def flush(self) -> None:
@@ -279,7 +279,7 @@ class _WatchedStream(io.IOBase):
         return self._what == "write"
 
     def seekable(self) -> bool:
-        """Return whether places can be gone to."""
+        """Return whether the stream supports seeks."""
         return bool(self._raw.seekable())
 
     def _passed(self, view: memoryview) -> None:

@@ -40,14 +40,14 @@ class LibraryOperation:
     def __init__(self, clock: Clock, summed: Collection[str]) -> None:
         super().__init__()
         self._clock, self._summed = clock, summed
-        # Of several threads that write side by side, the clock times them as one piece of work.
+        # If several threads write concurrently, the clock times them as one piece of work.
         self._lock, self._inside, self._piece = threading.Lock(), 0, ExitStack()
         self.error: OSError | None = None
         self.sizes: dict[str, int] = {}
         self.checksum: int | None = None
 
     def moved(self, count: int) -> None:
-        """Take in that so many bytes went through."""
+        """Count bytes that were transferred."""
         self._clock.moved(count)
 
     @contextmanager
@@ -61,7 +61,7 @@ class LibraryOperation:
 
     @contextmanager
     def call(self, phase: Phase, name: str) -> Iterator[None]:
-        """Time a short call by itself, or as part of what another thread does meanwhile."""
+        """Time a short call by itself, or as part of another thread's work at the same time."""
         with self._lock, ExitStack() as piece, self.keeping_errors():
             if not self._inside:
                 piece.enter_context(self._clock.activity.work())
@@ -117,12 +117,12 @@ class WatchedFiles(LibraryOperation, FileSystem):
         return stream if "b" in mode else io.TextIOWrapper(stream, encoding="utf-8")
 
     def mkdir(self, path: FilePath) -> None:
-        """Make a directory."""
+        """Create a directory."""
         with self.call("open", Path(path).name):
             super().mkdir(path)
 
     def exists(self, path: FilePath) -> bool:
-        """Return whether something is there."""
+        """Return whether a path exists."""
         with self.call("open", Path(path).name):
             return super().exists(path)
 

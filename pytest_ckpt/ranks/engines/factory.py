@@ -32,7 +32,7 @@ class ShardsInTurn:
         self._makers = makers
         self._loader: Loader | None = None
         self._checkpoint: int | None = None
-        # Every step of all shards: which shard it belongs to, and its number there.
+        # Every step of all shards: its shard, and its number within the shard.
         self._steps = [(shard, step) for shard in range(len(makers)) for step in range(self._turn_to(shard))]
         self._turn_to(0)
         self._done: int | None = None
@@ -55,7 +55,7 @@ class ShardsInTurn:
         return self._loader.load(committed, self._steps[step][1], clock)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare what the last step brought, and have the next shard's loader ready."""
+        """Compare the data of the last step, and prepare the next shard's loader."""
         if self._done is None or self._loader is None:
             return Comparison(bytes_checked=0, fault_count=0, faults=())
         check = self._loader.verify(checkpoint)
@@ -65,7 +65,7 @@ class ShardsInTurn:
         return check
 
     def release(self) -> None:
-        """Give back all memory."""
+        """Free all memory."""
         self._turn_to(len(self._makers))
 
     def _turn_to(self, shard: int) -> int:
@@ -91,9 +91,9 @@ def engine_maker(reference: str) -> Maker:
 
 
 def content_of(task: Task, shard: RankLayout, *, constant: bool = False, aside: str = "") -> Content:
-    """Return the content of a shard; ``aside`` gives it another one than the subject's.
+    """Return the content of a shard; ``aside`` gives it other content than the subject's.
 
-    What is to pass a codec compresses as a training state does.
+    Content that passes a codec compresses as a training state does.
     """
     return Content(
         content_seed(task.seed, f"{task.subject}/{aside}" if aside else str(task.subject)),

@@ -40,7 +40,7 @@ class MegatronEngine(DcpEngine):
         self._read: dict[str, bytes] = {}
 
     def facts(self) -> dict[str, str]:
-        """Return what writes the files, and what Megatron leaves out."""
+        """Return how the files are written, and the steps that Megatron leaves out."""
         return super().facts() | {
             "save": "files, order and commit as megatron-core 0.16.1 was traced; torch.distributed.checkpoint writes "
             "two files a rank, in two threads in place of two processes",
@@ -59,7 +59,7 @@ class MegatronEngine(DcpEngine):
                 out.write(_small(self._filled)[name])
 
     def _read_small(self, directory: str, files: WatchedFiles) -> None:
-        # The training loop looks for the newest checkpoint, then the library for how it was written.
+        # The training loop looks up the newest checkpoint, then the library looks up its format.
         for name in (TRACKER, VERSION, COMMON):
             with files.create_stream(files.concat_path(directory, name), "rb") as source:
                 self._read[name] = source.read()

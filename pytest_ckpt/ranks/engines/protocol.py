@@ -51,7 +51,7 @@ class Clock:
         self.left_out_seconds += seconds
 
     def moved(self, count: int) -> None:
-        """Say that ``count`` more bytes went through."""
+        """Count ``count`` more transferred bytes."""
         self.activity.bytes_done += count
 
 
@@ -80,7 +80,7 @@ class LocalFault:
 
     @classmethod
     def of(cls, found: Finding, file: str, tensor: str) -> LocalFault:
-        """Return what comparing a tensor of a file found."""
+        """Return a finding in a tensor of a file as a fault."""
         return cls(
             kind=found.kind, file=file, tensor=tensor, offset=found.offset, bytes=found.bytes, detail=found.detail
         )
@@ -88,7 +88,7 @@ class LocalFault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """What comparing one loaded checkpoint gave: tensor bytes compared, faults counted, the first of them."""
+    """The result of comparing one loaded checkpoint: tensor bytes compared, faults counted, the first faults."""
 
     bytes_checked: int
     fault_count: int
@@ -102,7 +102,7 @@ class Loader(Protocol):
         """Return in how many steps this rank loads a checkpoint; between steps the clock stops, on all ranks."""
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read what belongs to ``step`` (from 0) of a checkpoint; return how many tensor bytes arrived."""
+        """Read the part of a checkpoint that belongs to ``step`` (from 0); return how many tensor bytes arrived."""
 
     def verify(self, checkpoint: int) -> Comparison:
         """Return how the data of the load's last step compare with the content generated for it; outside the clock."""
@@ -115,7 +115,7 @@ class ComparingLoader(Loader, Protocol):
     """A loader that compares while it reads."""
 
     def expect(self, checkpoint: int) -> None:
-        """Make ready what the next load is compared with; outside the clock."""
+        """Prepare the content that the next load is compared with; outside the clock."""
 
 
 def expect(loader: Loader, checkpoint: int) -> None:

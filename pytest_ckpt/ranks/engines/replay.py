@@ -57,7 +57,7 @@ class ReplayEngine:
         recorded = self._pattern.of_rank(shard.rank)
         self._steps = [step for step in self._pattern.steps if step.rank == recorded]
         self._pool = ThreadPool()
-        # What a thread waits with must not meet what the rank waits with meanwhile.
+        # A background thread waits in a separate group, so its messages do not mix with the rank's.
         self._savers = group.duplicate(activity) if options.stages else group
         self._has_pauses = options.pauses
         self._stages, self._is_staged, self._copy_threads = options.stages, False, options.copy_threads
@@ -109,7 +109,7 @@ class ReplayEngine:
         return copy_state(copies, list(self._data.values()), self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> None:
-        """Make the calls, phase by phase, then make durable what was written, as the store does."""
+        """Make the calls, phase by phase, then make the written files durable, as the store does."""
         data = self._copy if self._is_staged else self._data
         calls = cast("ReplayDraft", draft).replay(self._files, data)
         try:
@@ -174,7 +174,7 @@ class ReplayEngine:
                 with clock.phase("fsync" if "sync" in step.call else "write", self._named(step)):
                     calls.make(step)
         elif lanes:
-            # A clock has one hand: what threads do side by side is one piece of work to it.
+            # A clock times one piece of work, so it counts concurrent threads as one.
             with clock.phase("write", self._named(steps[0])):
                 self._pool.work(partial(self._make_all, lanes, calls), len(lanes))
 
@@ -208,7 +208,7 @@ class ReplayEngine:
         return TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=list(self._files).index(number))
 
     def _read(self, committed: CommittedCheckpoint, number: int, clock: Clock) -> Bytes | LocalFault:
-        """Read a file in reads of the size that the job read by; return what is wrong with its length."""
+        """Read a file in reads of the job's size; return its bytes, or a fault if its length is wrong."""
         file = self._files[number]
         piece = self._pattern.read_bytes or _READ_BYTES
         source = committed.file(file.name)

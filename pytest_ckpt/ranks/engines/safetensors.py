@@ -192,7 +192,7 @@ class SafetensorsEngine:
         try:
             arrays = tensors_of(data)
             places_in(data[LENGTH_BYTES:end], written)
-        except Exception as error:  # what the library says of a damaged file is of several kinds
+        except Exception as error:  # a damaged file raises errors of several kinds
             return self._refused(file, size, end, error)
         return {tensor.name: _bytes(arrays[name]) for name, tensor in written.items()}
 
@@ -241,7 +241,7 @@ def _read_at(source: ReadableFile, offset: int, count: int) -> bytes:
     source.seek(offset)
     with room.getbuffer() as buffer:
         got = source.readinto(buffer)
-    # A buffer that is full is handed out as it is, and not copied.
+    # A full buffer is returned without a copy.
     return room.getvalue() if got == count else room.getvalue()[:got]
 
 

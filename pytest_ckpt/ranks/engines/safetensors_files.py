@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 LENGTH_BYTES = 8
 MAXIMUM_HEADER_BYTES = 100_000_000
-"""The library reads no longer one."""
+"""The longest header that the library reads."""
 
 METADATA = {"format": "pt"}
-"""What Hugging Face's writers put into every file."""
+"""The metadata that Hugging Face's writers put into every file."""
 
 DTYPES = {"float16": "F16", "float32": "F32", "uint8": "U8"}
 _METADATA_KEY = "__metadata__"
@@ -50,7 +50,7 @@ def places_in(header: bytes, written: Mapping[str, Tensor]) -> dict[str, int]:
         same = json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("its header is nested too deeply") from None
-    # JSON means the same with other spaces, and no byte of a file is to be another one.
+    # JSON with other spaces has the same meaning, but no byte of a file may differ.
     if header.rstrip(b" ") != same or not isinstance(found, dict) or found.pop(_METADATA_KEY, None) != METADATA:
         raise ValueError("its header is not what was written")
     if set(found) != set(written):

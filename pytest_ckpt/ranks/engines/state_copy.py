@@ -1,4 +1,4 @@
-"""Copies the state for a save in the background, side by side, as a job's library does."""
+"""Copies the state for a save in the background, by several threads, as a job's library does."""
 
 from __future__ import annotations
 

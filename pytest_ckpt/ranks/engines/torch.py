@@ -91,7 +91,7 @@ class TorchEngine:
         return loaded_bytes(self._loaded)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of every tensor that was loaded; a file is let go once it has been compared."""
+        """Compare every byte of every tensor that was loaded; each file is freed once it has been compared."""
         return compare_loaded(self._loaded, self._files, self._rank, checkpoint, self._content, self._options)
 
     def release(self) -> None:
@@ -116,7 +116,7 @@ class TorchEngine:
             if self._options.parts > 1:
                 return self._read_part(file, source)
             loaded = torch.load(readable, map_location="cpu", weights_only=True)
-        except Exception as error:  # a damaged pickle ends in almost any of them
+        except Exception as error:  # a damaged pickle may raise almost any exception
             # An OSError that does not come from a read is a seek to an invalid offset in a broken container.
             if source.error:
                 raise source.error from None
@@ -181,6 +181,6 @@ def _bytes(tensor: torch.Tensor) -> Bytes:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> TorchEngine:
-    """Return the engine of a rank's files. The ranks need not speak to each other for it."""
+    """Return the engine of a rank's files. The ranks do not communicate for it."""
     del group
     return TorchEngine(shard, content, activity, options)

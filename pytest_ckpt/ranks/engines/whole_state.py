@@ -1,6 +1,6 @@
-"""A rank's whole state in memory, as a training process has it: filled, copied for a save, compared after a load.
+"""A rank's whole state in memory, as in a training process: filled, copied for a save, compared after a load.
 
-For engines whose library takes tensors: ``Array`` is what that library calls one.
+For engines whose library accepts tensors; ``Array`` is the library's tensor type.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class WholeState(Generic[Array]):
         return self.copy if self.is_staged else self.state
 
     def saved(self) -> None:
-        """Take in that a save is over: the copy may be written over."""
+        """Record that a save is over, so that the copy may be overwritten."""
         self.is_staged = False
 
     def clear(self) -> None:
-        """Let go of all memory."""
+        """Free all memory."""
         self.state, self.copy = {}, {}
 
     def _new(self) -> dict[str, dict[str, Array]]:

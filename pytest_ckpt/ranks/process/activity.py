@@ -52,16 +52,16 @@ class Activity:
         self._rank.tell = tell
 
     def tell(self, event: Event) -> None:
-        """Tell the controller of something that has happened."""
+        """Report an event to the controller."""
         self._rank.tell(event)
 
     def introduce(self, rank: int) -> None:
-        """Tell the controller which process is which rank."""
+        """Report the rank's number, host and process id to the controller."""
         self._rank.number = rank
         self.tell(Hello(rank=rank, host=socket.gethostname(), pid=os.getpid()))
 
     def report_every(self, seconds: float) -> None:
-        """Start the thread that reports what this rank is doing."""
+        """Start the thread that reports this rank's work."""
         self._rank.stop = threading.Event()
         words = (seconds, self._rank.stop)
         threading.Thread(target=self._beat, args=words, name="activity", daemon=True).start()
@@ -106,7 +106,7 @@ class Activity:
 
     @contextmanager
     def wait(self) -> Iterator[None]:
-        """Mark that this rank waits for others and is not the one to blame."""
+        """Mark that this rank waits for others and does not cause the delay."""
         with self._marked(waiting=True):
             yield
 
@@ -150,7 +150,7 @@ class Activity:
         )
 
     def tell_doing(self) -> None:
-        """Tell the controller what is being done."""
+        """Report the current work to the controller."""
         # While modules are imported, their number is the progress.
         doing = Beat(
             rank=self._rank.number,
@@ -178,7 +178,7 @@ def tell_on_standard_error(event: Event) -> None:
 
 @dataclass(slots=True)
 class _Rank:
-    """What the lanes of a rank share."""
+    """The state that the lanes of a rank share."""
 
     number: int | None = None
     lanes: list[Activity] = field(default_factory=list)

@@ -60,7 +60,7 @@ class Controller:
         return word
 
     def is_followed(self) -> bool:
-        """Say that the job is done, and wait, without a core, for whether another one follows."""
+        """Report that the job is done; wait, without using a core, and return whether another job follows."""
         self._caller.send(WAITING)
         return bool(self.hear() == NEXT)
 

@@ -94,7 +94,7 @@ class ForkedProcess:
         return self._asked.pop()
 
     def answer(self, found: list[Any]) -> None:
-        """Hand the child what all of them have handed on."""
+        """Send the child the values of all children."""
         with contextlib.suppress(OSError):
             self._connection.send(found)
 
@@ -151,7 +151,7 @@ class ForkedGroup:
         return self._all(value if self.rank == 0 else None)[0]
 
     def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
-        """Send buffers to ranks and fill others with what these sent."""
+        """Send buffers to ranks and fill other buffers with the data that these ranks sent."""
         found = self._all([(rank, bytes(data)) for rank, data in outgoing])
         sent = [[data for to, data in of_rank if to == self.rank] for of_rank in found]
         for rank, data in incoming:

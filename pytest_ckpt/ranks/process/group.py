@@ -37,7 +37,7 @@ class Group(Protocol):
         """Return when all ranks are here. On return the ranks are a poll or two apart."""
 
     def start_together(self) -> None:
-        """Return on all ranks at once."""
+        """Return on all ranks at the same time."""
 
     def gather(self, value: Any) -> list[Any]:
         """Return every rank's value on rank 0, in rank order, and an empty list elsewhere."""
@@ -46,7 +46,7 @@ class Group(Protocol):
         """Return rank 0's value on every rank."""
 
     def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
-        """Send buffers to ranks and fill others with what these sent; a pair of ranks does so in one order."""
+        """Send buffers to ranks and fill others with their data; messages between two ranks keep their order."""
 
     def sum_of_host(self, value: int) -> int:
         """Return the sum over the ranks of this host."""

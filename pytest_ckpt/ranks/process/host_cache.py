@@ -32,7 +32,7 @@ class Files:
 
 
 class HostCache:
-    """The cache of this rank's host for what is on the target, as far as this rank's files are concerned."""
+    """The cache of this rank's host for files on the target, limited to this rank's files."""
 
     def __init__(self, group: Group, activity: Activity, store: Store, subject: str, policy: str = "auto") -> None:
         self._group = group
@@ -100,10 +100,10 @@ class HostCache:
         return MovedBytes(host=self._group.host, memory_bytes=memory, minimum_bytes=minimum)
 
     def drop(self, policy: str, files: Iterable[Files]) -> str:
-        """Drop what this rank's files have in the cache and return the ways that were used.
+        """Drop this rank's files from the cache and return the ways that were used.
 
-        ``policy`` is ``auto`` or a command, which the leader of every host runs without a shell. Raises RuntimeError
-        when the command fails.
+        ``policy`` is ``auto`` or a command, which the leader of every host runs without a shell. Raises RuntimeError if
+        the command fails.
         """
         if policy == "auto":
             way = self._group.from_host_leader(self._drop_all() if self._group.leads_host else None)

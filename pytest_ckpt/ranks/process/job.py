@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 # Checkpoints in addition to the counted ones, numbered after them: one that is saved while another is deleted, one that
-# compares kinds of data, and at most ten whose reads are timed. Those of patterns follow from `sizing.patterns`.
+# compares kinds of data, and at most ten whose reads are timed. The numbers of patterns follow from `sizing.patterns`.
 BESIDE_DELETION, OF_DATA, OF_CANARIES = 1, 2, 8
 
 
@@ -148,7 +148,7 @@ class Task:
     own_launch: Pattern | None = None
 
     def layout(self, scale: float | None = None) -> Layout:
-        """Return what is saved and loaded, or the same at another scale."""
+        """Return the layout that is saved and loaded, or the same at another scale."""
         processes = self.processes if self.mode == "open" else None
         of = self.definition or self.model
         return layout(of, mode=self.mode, processes=processes, scale=self.scale if scale is None else scale)

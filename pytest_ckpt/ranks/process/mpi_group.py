@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Usually most ranks are there already, or nearly: the first sleeps are short, and each is twice as long as the previous
 # one.
 _SHORTEST_POLL_SECONDS = 0.00005
-# A poll takes 25 microseconds. With a core for each rank, or with many ranks a core that poll the more seldom, that is
+# A poll takes 25 microseconds. With a core for each rank, or with many ranks a core that poll less often, that is
 # a twentieth of the cores.
 _POLL_SECONDS = 0.0005
 # A rank that has waited that long waits for a save, not for the last of the ranks, so a later notice is acceptable.
@@ -50,7 +50,7 @@ class MpiGroup:
         self.size: int = self._world.size
         self.host = socket.gethostname()
         self._longest_poll = _POLL_SECONDS
-        # Until it is known which rank is where.
+        # Until the hosts of the ranks are known.
         self._of_host, self._leaders = list(range(self.size)), [0]
         # Ranks are grouped by kernel and by host name, because containers of one kernel count as separate hosts.
         own = f"{self.host} {boot_id()}"
@@ -94,7 +94,7 @@ class MpiGroup:
         self._finish(self._world.Ibarrier())
 
     def start_together(self) -> None:
-        """Return on all ranks at once: when all are here, the ranks of a host agree on a moment of their one clock.
+        """Return on all ranks at the same time: when all are here, a host's ranks agree on a moment of their one clock.
 
         Hosts do not compare clocks: they are a poll or two apart.
         """
@@ -114,7 +114,7 @@ class MpiGroup:
         return self._shared(value)
 
     def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
-        """Send buffers to ranks and fill others with what these sent; a pair of ranks does so in one order."""
+        """Send buffers to ranks and fill others with their data; messages between two ranks keep their order."""
         self._finish(
             *(self._world.Irecv(data, source=rank, tag=_COPY_TAG) for rank, data in incoming),
             *(self._world.Isend(data, dest=rank, tag=_COPY_TAG) for rank, data in outgoing),
@@ -155,7 +155,7 @@ class MpiGroup:
         return bool(self.largest(int(value)))
 
     def leave(self) -> NoReturn:
-        """End this process when all ranks are here: its memory goes back at once and not object by object."""
+        """End this process when all ranks are here: its memory is freed in one step and not object by object."""
         self.wait()
         MPI.Finalize()
         if "MPICH" in MPI.Get_library_version():
@@ -169,9 +169,9 @@ class MpiGroup:
         self._world.Abort(1)
 
     def _finish(self, *requests: MPI.Request) -> None:
-        """Return when requests are done, without a core in the meantime.
+        """Return when requests are done, without using a core until then.
 
-        A request does not keep its buffers: who makes it has names for them until this returns.
+        A request does not keep its buffers alive, so its caller must keep references to them until this returns.
         """
         with self._activity.wait():
             poll, waited = _SHORTEST_POLL_SECONDS, 0.0
@@ -214,7 +214,7 @@ class MpiGroup:
         return pickle.loads(data)
 
     def _tell_host(self, data: array.array[Any] | bytearray, tag: int) -> None:
-        """Give the other ranks of this host what its leader has in ``data``."""
+        """Send the leader's ``data`` to the other ranks of this host."""
         if self.leads_host:
             self._finish(*(self._world.Isend(data, dest=rank, tag=tag) for rank in self._of_host[1:]))
         else:

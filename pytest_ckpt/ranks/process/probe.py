@@ -1,6 +1,6 @@
 """Describes the ranks' hosts before a run, so that problems are found before the first write.
 
-The network of all hosts is measured at once: each streams to the next in a ring, and back.
+The networks of all hosts are measured concurrently: each streams to the next in a ring, and back.
 """
 
 from __future__ import annotations
@@ -124,12 +124,12 @@ def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) 
         if sight and not misses and (behind := _behind(group.rank, makers)):
             rank, host = behind
             sight = replace(sight, other=host, mismatch_of_other=here.instead_of(sign.of_rank(rank), seconds))
-        # Nobody removes what another host still looks for.
+        # A file must stay until all other hosts have looked for it.
         return [sight for sight in group.gather(sight) if sight]
 
 
 def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
-    """Return on rank 0 what each host has of a local tier, and whose files it shows there."""
+    """Return on rank 0 each host's view of a local tier, and the hosts whose files it contains."""
     leads = group.leads_host
     with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
         maker = (group.rank, group.host) if leads and not why else None
@@ -146,7 +146,7 @@ def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
                     if rank != group.rank and not here.instead_of(sign.of_rank(rank), seconds=0.0)
                 ),
             )
-        # Nobody removes what another host still looks for.
+        # A file must stay until all other hosts have looked for it.
         return [sight for sight in group.gather(seen) if sight]
 
 
@@ -168,7 +168,7 @@ def _sight(group: Group, here: AreaView, misses: str, why: str) -> TargetView:
 
 
 def host_facts(host: str, rank: int, store: Store) -> HostFacts:
-    """Return what this host is, by one of its ranks; memory in bytes."""
+    """Return the facts of this host, by one of its ranks; memory in bytes."""
     return HostFacts(
         host=host,
         ranks=(rank,),
@@ -212,7 +212,7 @@ def _os_name() -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ListenAddress:
-    """Where the host of a leading rank listens; port 0: nowhere, for the reason ``unavailable_reason``."""
+    """The listen address of a leading rank's host; if it does not listen, port 0 and ``unavailable_reason``."""
 
     host: str
     addresses: tuple[str, ...] = ()
@@ -222,7 +222,7 @@ class _ListenAddress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Flow:
-    """What one host received of another."""
+    """The rate at which one host received data from another."""
 
     sender: str
     receiver: str
@@ -231,7 +231,7 @@ class _Flow:
 
 
 def measured_networks(group: Group, activity: Activity, streams: Streams) -> dict[str, HostNetwork]:
-    """Return on rank 0 what the network of each host carries, and an empty table elsewhere.
+    """Return on rank 0 the network rates of each host, and an empty table elsewhere.
 
     Called by all ranks together; it ends within seconds, whatever the network does.
     """
@@ -239,7 +239,7 @@ def measured_networks(group: Group, activity: Activity, streams: Streams) -> dic
     offers: list[_ListenAddress] = group.share([offer for offer in group.gather(offer) if offer])
     flows: list[_Flow] = []
     if offer and len(offers) > 1:
-        # Ranks that wait for others are not the ones to blame, and this one moves no byte of the target.
+        # Ranks that wait for others do not cause a delay, and this rank moves no byte of the target.
         with activity.wait():
             flows = _streamed(offers, offers.index(offer), meeting, streams)
     if meeting:
@@ -271,7 +271,7 @@ def _streamed(
     flows: list[_Flow] = []
 
     def stream(links: list[socket.socket], other: _ListenAddress, *, calls: bool) -> None:
-        # Once the other side has closed it, a stream has no peer any more.
+        # After the other side has closed a stream, the stream has no peer.
         ends = (links[0].getsockname()[0], links[0].getpeername()[0])
         rate = both_ways(links, streams.seconds, sends_first=calls)
         over = " and ".join(end.removeprefix("::ffff:") for end in ends)
@@ -291,7 +291,7 @@ def _streamed(
 
 
 def _network_of(offer: _ListenAddress, flows: list[_Flow]) -> HostNetwork:
-    """Return the most that a host was seen to send, and to receive."""
+    """Return the highest measured rates at which a host sent and received."""
     sends = [flow.bytes_per_second for flow in flows if flow.sender == offer.host and flow.bytes_per_second]
     receives = [flow.bytes_per_second for flow in flows if flow.receiver == offer.host and flow.bytes_per_second]
     over = next((flow.over for flow in flows if flow.receiver == offer.host), "")

@@ -24,7 +24,7 @@ class ProcessorWait:
         self._before = run_queue_waits()
 
     def end(self) -> None:
-        """Add what each thread has waited for since ``begin``."""
+        """Add the time that each thread has waited since ``begin``."""
         after = run_queue_waits()
         if self._before is None or after is None:
             self._is_known = False

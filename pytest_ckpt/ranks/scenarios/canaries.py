@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import ReadableFile, Store
 
 CANARY_BYTES = 64 << 20
-"""So much is read in a time that a clock and a lucky moment do not decide."""
+"""The size of a read that takes long enough not to depend on clock resolution or chance."""
 
 MINIMUM_CANARIES = 10
 _MAXIMUM_CANARIES = 16
@@ -73,7 +73,7 @@ class Canaries:
     make_room: Callable[[], None]
 
     def measure(self) -> tuple[CanaryReads, ...]:
-        """Return what was seen on every host; rank 0 knows it."""
+        """Return, on rank 0, the timed reads of every host."""
         hosts: list[str] = self.group.share(self.group.gather(self.group.host))
         leaders = [hosts.index(host) for host in dict.fromkeys(hosts)]
         count, why = self._checkpoints(leaders)
@@ -90,7 +90,7 @@ class Canaries:
         self.strategy.engine.release()
         files = [self.do.files(number) for number in numbers]
         self.drop(files)
-        # A file system below the target may keep in this page cache what is not counted for the target itself.
+        # A file system below the target may keep pages in this page cache that are not counted for the target itself.
         below = memory_of_host()["Cached"] - below
         mine = self._parts(self.group.rank, numbers) if is_leader else []
         with self.do.stage("canaries", self.do.all("canaries")):
@@ -155,7 +155,7 @@ class Canaries:
         return found[:_MAXIMUM_CANARIES]
 
     def _read_twice(self, store: Store, parts: Sequence[_Part]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return the seconds of each part's first read and of an immediate second one, which even a tiny cache speeds up."""
+        """Return the seconds of each part's first read and an immediate second one; even a tiny cache can serve it."""
         pairs = [self._read(store, [part, part]) for part in parts]
         return tuple(first for first, _ in pairs), tuple(second for _, second in pairs)
 

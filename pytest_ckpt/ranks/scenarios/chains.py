@@ -1,4 +1,4 @@
-"""A chain of deltas outlives the deletion of the checkpoints before it; a delta that was deleted is missed."""
+"""A chain of deltas survives the deletion of the checkpoints before it; a deleted delta is detected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.strategies.protocol import Strategy
     from pytest_ckpt.targets.protocol import Store
 
-# Many file systems give space back a while after the files are gone.
+# Many file systems free space some time after the files were deleted.
 _SPACE_SECONDS = 10.0
 _POLL_SECONDS = 0.25
 _MAXIMUM_LEFT = 0.1
@@ -41,7 +41,7 @@ def measure_chains(
     task: Task,
     own: SavesRetained,
 ) -> None:
-    """Save a chain, delete all that is older, load the chain; delete a delta of it, and look for that one."""
+    """Save a chain, delete all older checkpoints, load the chain; delete one of its deltas, and look for that delta."""
     rule = task.deltas
     if rule is None or task.keep:
         why = "Checkpoints were to be kept (--ckpt-keep-files), and this deletes them."

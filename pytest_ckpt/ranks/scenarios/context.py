@@ -1,4 +1,4 @@
-"""What a scenario works with: a subject whose own saves and loads are done."""
+"""The input of a scenario: a subject whose own saves and loads are done."""
 
 from __future__ import annotations
 

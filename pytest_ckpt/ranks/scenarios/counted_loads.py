@@ -65,7 +65,8 @@ class CountedLoads:
                 self.drop(self.do.files_of_load(checkpoint, names))
             self.take_in(self.do.load(reader, self.cache, number, checkpoint, names=names))
         reader.release()
-        # What passes caches between two reads of the same bytes is known where every load reads as much.
+        # The volume that passes caches between two reads of the same bytes is only known if all loads read the same
+        # amount.
         if has_chains:
             return False, ()
         if not self.knows_bytes or not self.cache.wants_proof:
@@ -74,9 +75,9 @@ class CountedLoads:
         return swapped is not None, tuple({each.host: each for each in self.group.gather(moved)}.values())
 
     def _of_another_host(self) -> RankLayout | None:
-        """Return the shard of another host that this rank loads; None where not every rank can load one.
+        """Return the shard of another host that this rank loads; None unless every rank can load one.
 
-        Containers of one kernel may read through one client, whatever they are called: they are one host here.
+        Containers of one kernel may read through one client, whatever their names, so they count as one host here.
         """
         hosts: list[str] = self.group.share(self.group.gather(boot_id()))
         reading = shifted(self.layout, hosts)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import Store
 
 _BY_LIST = "The target commits by a list of all ranks' objects, which killed processes cannot hand on."
-# Of each rank: enough to be killed in the middle, and little to do it often.
+# Bytes of each rank: enough to be killed in the middle, and few enough to do it often.
 _RANK_BYTES = 8 << 20
 # Ranks exchange values at every poll, which uses cores of processes that save, so the interval is a fiftieth of a save.
 _SHORTEST_POLL_SECONDS, _LONGEST_POLL_SECONDS, _POLLS_OF_A_SAVE = 0.001, 0.005, 50
@@ -123,7 +123,7 @@ def measure_crashes(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Cut:
-    """A save that was killed after ``seconds``; by rank 0's clock. It was committed before that, or infinitely late."""
+    """A save killed after ``seconds`` by rank 0's clock; ``committed_seconds`` is infinite if it was not committed."""
 
     seconds: float
     committed_seconds: float
@@ -213,7 +213,7 @@ class CrashScenario:
             retention = BackgroundThread(lambda _over: self._delete_own(older)) if older else None
             try:
                 self._until_copied(child)
-                # All begin to write at once: some would be done when the last had copied.
+                # All must begin to write together; otherwise some would be done when the last had copied.
                 child.say(WRITE)
                 if retention:
                     retention.start()
@@ -229,7 +229,7 @@ class CrashScenario:
         if found and all(WRITTEN in of_rank for of_rank in found):
             reached = "committed" if COMMITTED in found[0] else "written"
         cut: _Cut = self.group.share(_Cut(seconds=seconds, committed_seconds=committed, reached=reached))
-        # The first one is slow: kills that aim at its length would come when the others are over.
+        # The first save is slow: kills timed by its duration would come when the others are over.
         self._usual = min(self._usual, cut.committed_seconds)
         return cut
 
@@ -243,9 +243,9 @@ class CrashScenario:
             self._pause()
 
     def _until_over(self, child: ForkedProcess, moment: float | None) -> tuple[float, float]:
-        """Let the checkpoint be committed when all have written; return when the save is to end, and was committed.
+        """Have the checkpoint committed when all have written; return the save's end and the time of the commit.
 
-        What one rank sees is decided on by all of them together.
+        If one rank sees the end, all ranks end together.
         """
         start, committed = time.perf_counter(), math.inf
         leads, asked = self.group.rank == 0, False
@@ -277,7 +277,7 @@ class CrashScenario:
         if self.group.rank == 0 and hear() == COMMIT:
             store.commit(ref, saved.entries, clock)
             tell(COMMITTED)
-        # Whoever has saved trains on until he is killed.
+        # A process that has saved continues its training until it is killed.
         hear()
 
     def _raise_error(self, child: ForkedProcess) -> None:
@@ -285,7 +285,7 @@ class CrashScenario:
             raise OSError(0, f"a save in a process of its own failed: {child.error}")
 
     def _load(self, number: int) -> str:
-        """Load the newest checkpoint that is committed, and compare it; return what is wrong with it."""
+        """Load the newest committed checkpoint and compare it; return its error."""
         missing = sum(self.group.share(self.group.gather(self._missing(number))))
         if missing:
             return f"{counted(missing, 'file is', 'files are')} missing"
@@ -304,7 +304,7 @@ class CrashScenario:
         return str(self.group.share(lost))
 
     def _missing(self, number: int) -> int:
-        """Return how many files that this rank reads are not there."""
+        """Return how many files that this rank reads are missing."""
         store, missing = self.store, 0
         committed = store.open(self.do.ref(number), Clock(activity=Activity()))
         for name in self.do.files(number).names:
@@ -345,7 +345,7 @@ class InBackground(Protocol):
         """
 
     def after(self, ref: CheckpointRef) -> None:
-        """Clean up, on all ranks together, when that process is gone."""
+        """Clean up, on all ranks together, when that process has ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -370,7 +370,7 @@ class ByCopy:
         return lambda: write_files(engine, store, ref, clock)
 
     def after(self, ref: CheckpointRef) -> None:
-        """Nothing is left of it."""
+        """Do no work, because the process leaves no files."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -398,7 +398,7 @@ class ByDrain:
         self._names = self.do.own_names(ref.number)
 
     def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
-        """Return what drains this rank's files."""
+        """Return a function that drains this rank's files."""
         copies = Copies(store, self.attach(), self.options)
         return lambda: copies.copy(ref, self._names, clock)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import Store, StoreOnVolume
 
 _KEPT = 2
-# What the content of a checkpoint can be numbered by; and a tensor has so many pages at most.
+# The largest number of a checkpoint's content, and the maximum size of a tensor in bytes.
 _CONTENTS, _TENSOR_BYTES = 4095, 1 << 40
 _PIECE_BYTES = 4 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -63,9 +63,9 @@ class LongRun:
         self._content = 0
 
     def endure(self, requested_seconds: float) -> None:
-        """Save in a cycle for so long, and keep the newest two; for 0 s until they are steady, or never will be.
+        """Save in a cycle for this time, and keep the newest two; with 0 s, until they are steady or never will be.
 
-        Saves that are so fast that their times would be too many to be read again wait for their turn.
+        If saves are so fast that their times would be too many to read back, each save waits for its turn.
         """
         began = time.perf_counter()
         every, told_every = requested_seconds / MAXIMUM_ENDURANCE_SAVES, requested_seconds / TOLD_OF_ENDURANCE
@@ -194,7 +194,7 @@ class LongRun:
 
 
 def _goes_on(seconds: list[float], elapsed: float, asked: float) -> bool:
-    """Whether another save follows; rank 0 decides, which knows the seconds."""
+    """Return whether another save follows; decided by rank 0, which knows the seconds."""
     if len(seconds) < WINDOW_ROUNDS or elapsed < asked:
         return True
     return not asked and steady_round(seconds) is None and len(seconds) < MAXIMUM_ROUNDS

@@ -61,7 +61,7 @@ class TrialResult:
 
 @dataclass(slots=True)
 class ComparisonTotals:
-    """What was compared so far; on rank 0 of all ranks."""
+    """The comparisons so far; on rank 0 for all ranks."""
 
     expected: int = 0
     checked: int = 0
@@ -81,7 +81,7 @@ class ComparisonTotals:
 
 
 class OperationsThatMayFail:
-    """Saves, loads and deletes checkpoints of one engine; ``compared`` adds up what loads brought."""
+    """Saves, loads and deletes checkpoints of one engine; ``compared`` adds up the comparisons of loads."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class OperationsThatMayFail:
         self.compared = ComparisonTotals()
 
     def save(self, number: int, at: OperationRef, later: DelayedRequest | None = None) -> TrialResult:
-        """Save a checkpoint under a number with content that was not saved before; the one of that number goes first.
+        """Delete a number's old checkpoint, then save one under it with content that was not saved before.
 
         ``later`` is started with the clock, on rank 0.
         """
@@ -166,7 +166,7 @@ class OperationsThatMayFail:
                 # A clone has separate files, so its cached pages are not counted.
                 resident = (0, 0) if clone else self._cache.resident([files])
 
-            # A cache is dropped with a step that all ranks take together, so an error shows only after it.
+            # All ranks drop a cache together, so an error is visible only after that step.
             error = self._met(empty_caches)
             failed = self._group.any_of(bool(error))
         steps = self._group.largest(self._engine.load_steps())
@@ -201,7 +201,7 @@ class OperationsThatMayFail:
         return tried
 
     def discard(self, number: int, at: OperationRef) -> str:
-        """Delete what is there under a number, whole or not; return this rank's error."""
+        """Delete the checkpoint under a number, complete or not; return this rank's error."""
         ref = self._refs.get(number)
         if ref is None:
             return ""
@@ -216,7 +216,7 @@ class OperationsThatMayFail:
         return error or (_ELSEWHERE if failed else "")
 
     def is_committed(self, number: int, clone: Store | None = None) -> bool:
-        """Return on all ranks whether a checkpoint is there under its final name, there or in a clone."""
+        """Return on all ranks whether a checkpoint is committed under its final name, on the target or in a clone."""
         ref = self._refs.get(number)
         is_there = ref is not None and self._group.rank == 0 and (clone or self._store).is_committed(ref)
         return bool(self._group.share(is_there))
@@ -235,7 +235,7 @@ class OperationsThatMayFail:
             self._store.finish_delete(ref)
 
     def _met(self, act: Callable[[], object]) -> str:
-        """Act; return the error of the storage that was met."""
+        """Act; return the storage error, if any."""
         try:
             act()
         except OSError as error:
@@ -247,7 +247,7 @@ class OperationsThatMayFail:
         return ""
 
     def _tried(self, kind: TriedKind, error: str, seconds: float, quiet: SilenceWatch) -> TrialResult:
-        """Agree on what came of an operation; times of hosts are not compared, but each rank's own are."""
+        """Agree on the result of an operation; times of hosts are not compared, but each rank's own are."""
         gathered = self._group.gather((error, seconds, quiet.longest))
         operation = None
         if self._group.rank == 0:
@@ -264,7 +264,7 @@ class OperationsThatMayFail:
     def _take_in(
         self, checks: list[Comparison], number: int, resident: tuple[int, int] | None, *, is_complete: bool
     ) -> None:
-        """Add what a load brought; of one that failed, only what was wrong."""
+        """Add the comparisons of a load; if it failed, only its faults."""
         faults = self._do.faults(checks, number)
         own = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks), faults, resident)
         gathered, found = self._group.gather(own), self.compared
@@ -317,7 +317,7 @@ class SilenceWatch:
             signs, now = self._signs(), time.perf_counter()
             if self._activity.waiting:
                 since = now
-            # What ends a quiet time came at most a poll ago: it counts up to here.
+            # The sign of life came at most one poll ago, so the quiet time counts up to here.
             self.longest = max(self.longest, now - since)
             if signs != seen:
                 seen, since = signs, now

@@ -1,4 +1,4 @@
-"""A job is given notice that it will be ended: how long until what it saves then is committed."""
+"""A job receives notice of its end: the time until the save that it then starts is committed."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ def measure_notice(
 
 
 def measure(at: ScenarioContext) -> None:
-    """Save at notice."""
+    """Measure saves after a notice."""
     strategy = at.strategy(aside="notice")
     measure_notice(at.group, at.activity, at.do, strategy, at.task, whole_bytes=at.layout.bytes)

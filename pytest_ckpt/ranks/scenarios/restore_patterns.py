@@ -1,4 +1,4 @@
-"""Resharded loads: all replicas at once, shifted by a host, fewer readers, more readers."""
+"""Resharded loads: all replicas concurrently, shifted by a host, fewer readers, more readers."""
 
 from __future__ import annotations
 

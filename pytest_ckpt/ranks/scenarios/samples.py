@@ -82,7 +82,7 @@ class _Loader:
         """Read until it is over: a place at random whenever the queue has room."""
         chance = random.Random(seed)
         buffer = mmap.mmap(-1, self.sample_bytes)
-        # Asked for once: a request for the size right before a timed read would warm the client's caches.
+        # Queried once: a size query right before a timed read would warm the client's caches.
         sizes = [source.size for source in self.files]
         while True:
             self.room.acquire()
@@ -103,7 +103,7 @@ class _Loader:
             self.ready.release()
 
     def train(self) -> None:
-        """Take a sample each ``sample_seconds`` until it is over; a sample that comes late delays all later ones."""
+        """Use a sample each ``sample_seconds`` until it is over; a late sample delays all later ones."""
         due = time.perf_counter() + PREFETCH_SECONDS
         while not self.over.wait(max(0.0, due - time.perf_counter())):
             if not self.ready.acquire(blocking=False):

@@ -44,7 +44,7 @@ _PIECES = 8
 _COMPARING_THREADS = 2
 _MAXIMUM_OPEN_FILES = 64
 _MAXIMUM_FAULTS = 20
-# What torch's consolidation reads at a time.
+# The size of the reads of torch's consolidation.
 _COPIED_BYTES = 2 << 20
 
 
@@ -66,7 +66,7 @@ class ServingScenario:
     drop: Callable[[Sequence[Files]], None]
 
     def measure(self) -> None:
-        """Write the weights, load them in each way, rewrite them, compare the copy, and remove both."""
+        """Write the weights, load them in each I/O mode, rewrite them, compare the copy, and remove both."""
         do, number = self.do, self.task.operations + PATTERNS["serving"].first
         do.save(self._saving(self._engine(number, "reads")), number, role="serving", at=do.one("serving", "save", 1))
         ways: tuple[IoMode, ...] = ("reads", "mmap") if "paths" in self.store.capabilities else ("reads",)
@@ -90,7 +90,7 @@ class ServingScenario:
             do.delete(each)
 
     def _load(self, engine: WeightsEngine, number: int, way: IoMode, index: int, *, is_warm: bool) -> list[WeightsLoad]:
-        """Load the weights; rank 0 returns what came of it."""
+        """Load the weights; rank 0 returns the result."""
         do, names = self.do, self.weights.names
         if not is_warm:
             self.drop([do.files(number, names)])
@@ -180,9 +180,9 @@ class WeightsEngine:
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read and compare this rank's parts of all files; a file that is not there is an error.
+        """Read and compare this rank's parts of all files; a missing file is an error.
 
-        What is compared after the last byte arrived is left out of the clock.
+        Comparisons after the last byte arrived are left out of the clock.
         """
         self._found = _Found()
         files = list(dict.fromkeys(piece.file for piece in self._pieces))
@@ -203,12 +203,12 @@ class WeightsEngine:
         return self._found.bytes
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Return what was compared while it was read."""
+        """Return the comparisons made during the reads."""
         found, self._found = self._found, _Found()
         return Comparison(bytes_checked=found.bytes, fault_count=found.count, faults=tuple(found.first()))
 
     def release(self) -> None:
-        """Let go of buffers, threads and open files."""
+        """Free buffers, threads and open files."""
         self._close()
         self._pool.dismiss()
         self._slots = []
@@ -281,7 +281,7 @@ class _Piece(NamedTuple):
 
 @dataclass(slots=True)
 class _Found:
-    """What a load brought: bytes that were read and compared, faults. Threads add to it side by side."""
+    """The results of a load: bytes that were read and compared, faults. Threads add to it concurrently."""
 
     bytes: int = 0
     count: int = 0
@@ -289,7 +289,7 @@ class _Found:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, piece: _Piece, checked: int, count: int, faults: Sequence[LocalFault]) -> None:
-        """Add what one piece brought."""
+        """Add the results of one piece."""
         with self._lock:
             self.bytes += checked
             self.count += count

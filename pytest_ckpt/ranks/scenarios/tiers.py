@@ -124,9 +124,9 @@ class TierScenario:
         ).measure()
 
     def _take_turns(self) -> tuple[int, int]:
-        """Save to the local tier, without and during drains; return the last drained checkpoint and the undrained newest.
+        """Save to the local tier, without and during drains; return the last drained checkpoint and the newest one.
 
-        At the end, both tiers contain only these two.
+        The newest checkpoint is not drained. At the end, both tiers contain only these two.
         """
         saves = SyncStrategy(engine=self.engine, store=self.tier, group=self.group, activity=self.activity)
         drains = Drains(self.store, self.tier, self.group, self.activity, self.options)
@@ -160,7 +160,7 @@ class TierScenario:
         for each in pending:
             with self.activity.wait():
                 timing = each.wait().timing
-            # Rank 0 commits, and that is when a drain is over.
+            # A drain is over when rank 0 has committed.
             self._drained += [timing.committed_seconds] if timing.committed_seconds is not None else []
         ref = self._local.ref(number)
         self._sizes[number] = {
@@ -204,7 +204,7 @@ class TierScenario:
         """Return, on all ranks, the newest checkpoint of which every rank's files are there, the local tier first."""
         slug = self.task.subject.slug
         tiers: tuple[tuple[Tier, Store], ...] = (("local", self.tier), ("target", self.store))
-        # Those before are the subject's own, which are older.
+        # Lower numbers are the subject's own checkpoints, which are older.
         found = [
             (number, tier)
             for tier, store in tiers
@@ -260,7 +260,7 @@ class Hosts:
         return cls(names=tuple(names.values()), ranks=tuple(map(tuple, by_leader.values())))
 
     def to_partners(self) -> list[PartnerTransfer]:
-        """Return where each rank's files go."""
+        """Return the partner that receives each rank's files."""
         return [
             PartnerTransfer(whose=owner, source=owner, to=partners[place % len(partners)])
             for owners, partners in zip(self.ranks, (*self.ranks[1:], self.ranks[0]), strict=True)
@@ -329,13 +329,13 @@ class PartnerScenario:
         return self.do.one("tiers", action, number - self.after - PATTERNS["tiers"].first + 1)
 
     def _sizes_of(self, number: int) -> tuple[FileSizes, ...]:
-        """Return, on all ranks, the files of each rank, as they lie in its tier."""
+        """Return, on all ranks, the files of each rank, as stored in its tier."""
         ref = self.do.ref(number)
         own = [(name, size_of_file(self.tier, ref, name, self.activity) or 0) for name in self.do.own_names(number)]
         return tuple(self.group.share(self.group.gather(tuple(own))))
 
     def _move(self, ways: Sequence[PartnerTransfer], number: int, new: int) -> float:
-        """Send files of checkpoint ``number``, and commit what arrives as ``new``; return rank 0's seconds."""
+        """Send files of checkpoint ``number``, and commit the received files as ``new``; return rank 0's seconds."""
         mine, group = self.group.rank, self.group
         self._buffers.clear()
         self.activity.begin(self._at("save", new))
@@ -367,7 +367,7 @@ class PartnerScenario:
         return time.perf_counter() - start
 
     def _read(self, way: PartnerTransfer, number: int, clock: Clock) -> Iterator[tuple[int, Bytes]]:
-        """Give the pieces of files, one after the other, and to whom each goes."""
+        """Yield the pieces of files, one after the other, and the rank that receives each."""
         store, buffer = self.tier, self._buffer(way)
         committed = store.open(self.do.ref(number), clock)
         source, opened = None, ""
@@ -385,7 +385,7 @@ class PartnerScenario:
                 source.close()
 
     def _write(self, way: PartnerTransfer, draft: Draft, clock: Clock) -> Iterator[None]:
-        """Write a piece whenever its bytes have arrived in the buffer; give before the first and after each."""
+        """Write a piece whenever its bytes have arrived in the buffer; yield before the first and after each."""
         buffer, sink = self._buffer(way), None
         yield
         for piece in self._pieces(way.whose):
@@ -405,13 +405,13 @@ class PartnerScenario:
         ]
 
     def _buffer(self, way: PartnerTransfer) -> Bytes:
-        """Return the memory for what goes this way."""
+        """Return the memory for a transfer."""
         if way not in self._buffers:
             self._buffers[way] = Buffers(1, PARTNER_PIECE_BYTES).slots[0]
         return self._buffers[way]
 
     def _missing(self, back: Sequence[PartnerTransfer], number: int) -> int:
-        """Return, on all ranks, how many files are not there for those who are to send them, as they had been."""
+        """Return, on all ranks, how many files are missing or have another size on the ranks that must send them."""
         ref = self.do.ref(number)
         wrong = sum(
             size_of_file(self.tier, ref, name, self.activity) != size
@@ -437,7 +437,7 @@ class PartnerScenario:
         self._remove_directory(number + _TO_COPY, on=[way.to for way in copies])
 
     def _remove_directory(self, number: int, *, on: Sequence[int]) -> None:
-        """Remove what is left of a checkpoint on the hosts of these ranks."""
+        """Remove the rest of a checkpoint on the hosts of these ranks."""
         self.group.wait()
         if leads(self.group, self.tier) and self._is_here(on):
             self.tier.finish_delete(self.do.ref(number))

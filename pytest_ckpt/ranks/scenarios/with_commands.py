@@ -53,7 +53,7 @@ def run_with_commands(group: Group, activity: Activity, task: Task, job: Job, co
 
 
 class RunWithCommands(ABC):
-    """Two checkpoints in turns: one that is whole, and one that is free to be written."""
+    """Two checkpoints in turns: one is complete, and the other is free to be written."""
 
     def __init__(
         self, group: Group, activity: Activity, task: Task, job: Job, name: Pattern, controller: Controller
@@ -75,7 +75,7 @@ class RunWithCommands(ABC):
         self._count = 0
 
     def run(self) -> None:
-        """Measure, then remove what was written."""
+        """Measure, then remove the written files."""
         task = self._task
         self._activity.begin(self._do.all("prepare", self._name))
         self._do.across_hosts.prepare()
@@ -139,7 +139,7 @@ class RunWithCommands(ABC):
         return tried
 
     def _is_any(self, *, seen: bool) -> bool:
-        """Return on all ranks what rank 0 has seen."""
+        """Return on all ranks whether ``seen`` is true on rank 0."""
         return bool(self._group.share(seen))
 
     def _heard(self, asked: RequestedCommand | None) -> CommandRun:
@@ -157,7 +157,7 @@ class FailoverRun(RunWithCommands):
     """Runs one task; rank 0 reports all known results after each moment."""
 
     def _measure(self) -> bool:
-        """Save and load undisturbed, then with something broken."""
+        """Save and load undisturbed, then with a broken component."""
         saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
         self._undisturbed = (saved.operation, loaded.operation)
         self._trials: list[FailoverTrial] = []
@@ -184,7 +184,7 @@ class FailoverRun(RunWithCommands):
                 moment = later.seconds_into
             is_asked = bool(self._group.share(asked is not None))
             if not is_asked and not tried.failed:
-                # It was over before its moment: another one, and sooner.
+                # It was over before the command's moment: repeat it with an earlier moment.
                 share /= 2
                 self._after(kind)
                 continue
@@ -229,7 +229,7 @@ class FailoverRun(RunWithCommands):
         return not_run
 
     def _after(self, kind: TriedKind) -> None:
-        """Look at what an undisturbed save left, as at every other."""
+        """Load the checkpoint of an undisturbed save, as after every other save."""
         if kind == "save":
             self._hold(self._load_whole())
 
@@ -291,7 +291,7 @@ class UpgradeRun(RunWithCommands):
             if later and (asked := later.finish()):
                 moment = later.seconds_into
             if not self._is_any(seen=asked is not None):
-                # The save was over before its moment: another one, and sooner.
+                # The save was over before the command's moment: repeat it with an earlier moment.
                 self._hold(tried)
                 self._hold(self._load_whole())
                 share /= 2
@@ -352,7 +352,7 @@ class SnapshotRun(RunWithCommands):
             asked = later.finish() if later else None
             if self._is_any(seen=asked is not None):
                 break
-            # It was over before its moment: another pair, and sooner.
+            # It was over before the command's moment: repeat the pair with an earlier moment.
             self._hold(beside)
             share /= 2
         taken = self._heard(asked)
@@ -380,7 +380,7 @@ class SnapshotRun(RunWithCommands):
         )
 
     def _clone(self, taken: CommandRun) -> tuple[Store | None, str]:
-        """Return the run's area as the clone shows it, or why it cannot be looked at, the same on all ranks."""
+        """Return the run's area as the clone shows it, or why it is not accessible; the same on all ranks."""
         with self._activity.in_phase("open"):
             clone, why = cast("StoreOfPaths", self._store).clone(taken.output)
         whys = self._group.gather(f"{why} (on {self._group.host})" if why else "")

@@ -44,7 +44,7 @@ class Background:
         self._in_flight: InFlight | None = None
 
     def wait(self) -> float:
-        """Wait for the work before; return the seconds that it took. Raises what that work met."""
+        """Wait for the previous work; return the seconds of this wait. Raises the error of that work."""
         start = time.perf_counter()
         if self._in_flight:
             with self._activity.wait():
@@ -57,7 +57,7 @@ class Background:
 
         def go_on() -> RankSave:
             saved = work()
-            # Nobody's save is over before the checkpoint is one: until then the next may not take its place.
+            # A rank's save is over only when the checkpoint is committed: until then the next may not replace it.
             self.group.wait()
             self.lane.rest()
             return saved
@@ -82,7 +82,7 @@ class InFlight:
         return self.wait() if self._work.done() else None
 
     def wait(self) -> RankSave:
-        """Wait for its end and return what came of it. Raises what the save met."""
+        """Wait for the save's end and return its result. Raises the save's error."""
         saved = self._work.result()
         return replace(saved, timing=replace(saved.timing, returned_seconds=self._returned))
 
@@ -108,7 +108,7 @@ class AsyncStrategy:
         self._background = Background(group, activity)
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> InFlight:
-        """Wait for the save before, copy the state, begin to write the copy, and return."""
+        """Wait for the previous save, copy the state, begin to write the copy, and return."""
         start = time.perf_counter()
         waited = self._background.wait()
         clock = Clock(activity=self._activity)
@@ -187,7 +187,7 @@ class HybridStrategy:
         return self._delta.facts()
 
     def may_change_state(self, pending: Pending) -> bool:
-        """Return True: a full save is over, and of a delta a copy is written."""
+        """Return True: a full save is over, and a delta is written from a copy."""
         del pending
         return True
 

@@ -1,4 +1,4 @@
-"""The protocol of a save strategy: when the job may continue, when it may change its state, who commits."""
+"""The protocol of a save strategy: when the job may continue, when it may change its state, which rank commits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSave:
-    """A save that this rank has ended: when what was reached, this rank's files, and what made them durable.
+    """A save that this rank has ended: the times of its stages, this rank's files, and the proof that they are durable.
 
     ``durability`` is None on a rank that took no part and fsynced no directory, ``commit`` on all ranks but 0.
     """
@@ -39,7 +39,7 @@ class Pending(Protocol):
         """Return the save's result; None while it runs. Raises the save's error."""
 
     def wait(self) -> RankSave:
-        """Wait for its end and return what came of it. Raises what the save met."""
+        """Wait for the save's end and return its result. Raises the save's error."""
 
 
 class Strategy(Protocol):
@@ -57,7 +57,7 @@ class Strategy(Protocol):
         """Return the strategy's facts for the report."""
 
     def may_change_state(self, pending: Pending) -> bool:
-        """Return whether the job may change what is being saved."""
+        """Return whether the job may change the state that is being saved."""
 
     def release(self) -> None:
         """Wait for the saves that still run, and free threads and copies."""
@@ -83,7 +83,7 @@ class MakeStrategy(Protocol):
 
 
 def strategy_of(reference: str) -> MakeStrategy:
-    """Return what makes the strategy that ``module:name`` refers to; it is imported only now."""
+    """Return the maker of the strategy that ``module:name`` refers to; it is imported only now."""
     return cast("MakeStrategy", load(reference))
 
 
@@ -111,7 +111,7 @@ def leads(group: Group, store: Store) -> bool:
 def save_and_commit(
     engine: Engine, store: Store, group: Group, ref: CheckpointRef, clock: Clock, *, start: float, takes_part: bool
 ) -> RankSave:
-    """Write this rank's files, wait for all ranks, commit; return when what was reached since ``start``."""
+    """Write this rank's files, wait for all ranks, commit; return the times of these stages since ``start``."""
 
     def write() -> RankSave:
         return write_files(engine, store, ref, clock)

@@ -61,9 +61,9 @@ class CompletedSave:
         self._saved = saved
 
     def poll(self) -> RankSave:
-        """Return what came of it."""
+        """Return the save's result."""
         return self._saved
 
     def wait(self) -> RankSave:
-        """Return what came of it."""
+        """Return the save's result."""
         return self._saved

@@ -63,7 +63,7 @@ def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
 class Copies:
     """Copies this rank's files of checkpoints from the local tier to the target, one after the other.
 
-    Of a file as many requests are read at once as engine ``stream`` has in flight, while as many are written.
+    For a file, as many requests are read concurrently as engine ``stream`` has in flight, while as many are written.
     """
 
     def __init__(self, store: Store, tier: Store, options: EngineOptions) -> None:
@@ -85,7 +85,7 @@ class Copies:
 
     def _use(self, piece_bytes: int) -> None:
         """Make buffers for pieces of this size."""
-        # Those of another size go before these come: both would be twice the memory.
+        # The old buffers are freed before the new ones are made: together they would need twice the memory.
         self._slots: list[Bytes] = []
         self._piece_bytes = piece_bytes
         self._depth = drain_depth(piece_bytes, self._options.request_bytes, self._options.depth)
@@ -100,7 +100,7 @@ class Copies:
         return part_of(draft, clock)
 
     def _copy_file(self, copy: CommittedCheckpoint, draft: Draft, name: str, clock: Clock) -> None:
-        """Read a file of the local tier in pieces and write each to the target, side by side; make it durable."""
+        """Read a file of the local tier in pieces and concurrently write each to the target; make it durable."""
         source = copy.source(name)
         try:
             size = source.size
@@ -145,7 +145,7 @@ class Copies:
         before = clock.phases.get("read", 0.0)
         with clock.phase("read", name):
             ring = one_pass(self._pool, self._slots, offsets, readers=depth, takers=depth, read=read, take=write)
-        # The target is what reads wait for when no buffer is free; the rest of a pass is the local tier's.
+        # If no buffer is free, reads wait for the target; the rest of a pass is the local tier's time.
         held_up = min(clock.phases["read"] - before, ring.stalled_seconds)
         clock.phases["read"] -= held_up
         clock.phases["write"] = clock.phases.get("write", 0.0) + held_up
@@ -163,15 +163,15 @@ class Drains:
         return self._copies.facts()
 
     def wait(self) -> float:
-        """Wait for the drain before; return the seconds."""
+        """Wait for the previous drain; return the seconds."""
         return self._background.wait()
 
     def begin(
         self, ref: CheckpointRef, names: Sequence[str], *, start: float, local_seconds: float = 0.0, waited: float = 0.0
     ) -> InFlight:
-        """Begin to drain this rank's files of a checkpoint that is committed in the local tier; without, it waits.
+        """Begin to drain this rank's files of a checkpoint committed in the local tier; without files, only wait.
 
-        The save began at ``start``; ``waited`` of the ``local_seconds`` until now it waited for the drain before.
+        The save began at ``start``; for ``waited`` of the ``local_seconds`` until now it waited for the previous drain.
         """
 
         def drain() -> RankSave:
@@ -198,7 +198,7 @@ class Drains:
 
 
 class TieredStrategy:
-    """Holds the newest checkpoint in the local tier, and while one is drained that one, too."""
+    """Keeps the newest checkpoint in the local tier, and the one that is being drained."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class TieredStrategy:
         self._copies: list[tuple[CheckpointRef, tuple[str, ...]]] = []
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> InFlight:
-        """Wait for the drain before, save to the local tier, begin to drain that, and return."""
+        """Wait for the previous drain, save to the local tier, begin to drain that save, and return."""
         # A number may be saved again when it was deleted from the target.
         self._delete([copy for copy in self._copies if copy[0].number == ref.number])
         start = time.perf_counter()
@@ -256,7 +256,7 @@ class TieredStrategy:
         return self._drains.facts()
 
     def release(self) -> None:
-        """Wait for the drain in flight, and delete what is left in the local tier."""
+        """Wait for the drain in flight, and delete the files left in the local tier."""
         self._drains.release()
         self._delete(self._copies)
 

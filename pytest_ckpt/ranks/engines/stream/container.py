@@ -45,7 +45,7 @@ class FileImage:
         identity = container.identity
         (self._identity,) = self._places_of([identity.offset], identity.bytes)
         self._identity_checksum_places = self._places_of(identity.checksum_offsets)
-        # Of every checkpoint that this image was turned to: a load needs again what its save computed.
+        # The checksums of every checkpoint that this image has had: a load needs the save's results again.
         self._checksums: dict[int, array[int]] = {}
         self._stretches = self._cut()
 
@@ -55,7 +55,7 @@ class FileImage:
         return self._container.bytes
 
     def become(self, checkpoint: int) -> None:
-        """Turn to the content of a checkpoint: its tensors' checksums and the id made of them go into the pieces."""
+        """Switch to a checkpoint's content: write its tensors' checksums and the id made of them into the pieces."""
         if checkpoint == self._checkpoint:
             return
         self._checkpoint = checkpoint
@@ -86,7 +86,7 @@ class FileImage:
         return sum(last - first for first, last in spans if first < last)
 
     def parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, int, TensorKey | None, int, Bytes | None]]:
-        """Cut what was read from ``offset`` on where tensors begin and end.
+        """Cut bytes that were read from ``offset`` on at the begins and ends of tensors.
 
         Yield (bytes, number of the tensor in the file or -1, its place, offset in it, expected bytes of a piece).
         """

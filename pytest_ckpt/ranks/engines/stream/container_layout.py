@@ -59,7 +59,7 @@ _IDENTITY_DIGITS = 40
 _WORD = (1 << 64) - 1
 # std::hash<std::string> of libstdc++ on 64 bits: MurmurHash64A with this multiplier and seed.
 _MULTIPLIER, _SEED = 0xC6A4A7935BD1E995, 0xC70F6907
-# The numbers of buckets that a set goes through while it grows, one insertion at a time.
+# The bucket counts of a set that grows one insertion at a time.
 _BUCKETS = (13, 29, 59, 127, 257, 541, 1109, 2357, 5087, 10273, 20753, 42043, 85229, 172933)
 
 _STORAGES = {"float16": "torch HalfStorage", "float32": "torch FloatStorage", "uint8": "torch ByteStorage"}
@@ -222,7 +222,7 @@ def _central(entry: _Entry) -> bytes:
 
 
 def _large_fields(size: int, stored: int, header: int) -> bytes:
-    """Return the zip64 field of what does not fit in 32 bits: sizes of the data, place of the local header."""
+    """Return the zip64 field for values that do not fit in 32 bits: sizes of the data, place of the local header."""
     values = ([size, stored] if size >= _MAXIMUM_32 else []) + ([header] if header >= _MAXIMUM_32 else [])
     return struct.pack(f"<HH{len(values)}Q", 1, 8 * len(values), *values) if values else b""
 
@@ -377,7 +377,7 @@ class _Pickle:
             self._known[text] = number
 
     def function(self, name: str) -> None:
-        """Write a function or class by its module and name, which a space parts."""
+        """Write a function or class by its module and name, separated by a space."""
         if not self._refer(name):
             self.write(pickle.GLOBAL + name.replace(" ", "\n").encode() + b"\n")
             self._known[name] = self.number()

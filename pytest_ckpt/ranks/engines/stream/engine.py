@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import RankLayout, ShardFile
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, Sink, Source
 
-# Of the buffers that are not being read into, so many are compared at once; that is 9 GB/s each.
+# So many of the buffers that are not being read into are compared concurrently, at 9 GB/s each.
 _COMPARING_THREADS = 2
 _MAXIMUM_OPEN_FILES = 64
 _BLOCK_BYTES = 4096
@@ -55,7 +55,7 @@ class _Request:
 
 
 class StreamEngine:
-    """Holds the buffers and, of a load, a few words for each request."""
+    """Keeps the buffers and, for a load, a few words for each request."""
 
     def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
         self._files = shard.files
@@ -94,9 +94,9 @@ class StreamEngine:
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Turn the files to a checkpoint: only their checksums are computed, the bytes when they are written.
+        """Switch the files to a checkpoint: only their checksums are computed now, the bytes when they are written.
 
-        Where a copy of the state is saved, there is a state: then the bytes are made here.
+        If a copy of the state is saved, the state exists in memory, so its bytes are made here.
         """
         for image in self._images:
             image.become(checkpoint)
@@ -125,7 +125,7 @@ class StreamEngine:
             sink = draft.create(file.name, image.bytes)
             try:
                 with clock.phase("write", file.name):
-                    # One thread more than requests in flight: it makes the next bytes meanwhile.
+                    # One thread more than requests in flight: it makes the next bytes during this time.
                     self._in_flight(self._cut_sink(image, sink), _Writer(self, image, sink, copy), self._depth + 1)
             except BaseException:
                 sink.abort()
@@ -138,7 +138,7 @@ class StreamEngine:
         return 1
 
     def expect(self, checkpoint: int) -> None:
-        """Turn the files to the checkpoint that is loaded next: its bytes are compared while they arrive."""
+        """Switch the files to the next checkpoint to load: its bytes are compared while they arrive."""
         for image in self._images:
             image.become(checkpoint)
 
@@ -192,7 +192,7 @@ class StreamEngine:
         return Comparison(bytes_checked=found.checked, fault_count=found.count, faults=found.first())
 
     def release(self) -> None:
-        """Close what is open and let the threads end; the buffers stay, they are touched."""
+        """Close open files and end the threads; the buffers stay, because they are touched."""
         self._pool.dismiss()
         for number in list(self._open):
             self._close(number)
@@ -201,13 +201,13 @@ class StreamEngine:
     def _use(self, request_bytes: int) -> None:
         """Make buffers for requests of this size."""
         self._request_bytes = request_bytes
-        # Those of another size go before these come: both would be twice the memory.
+        # The old buffers are freed before the new ones are made: together they would need twice the memory.
         self._buffers = Buffers(0, request_bytes)
-        # A rank that has little takes no more memory than that: many of them share a host.
+        # A rank with few bytes only uses memory for these, because many such ranks share a host.
         requests = sum(-(-image.bytes // request_bytes) for image in self._images)
         largest = max((image.bytes for image in self._images), default=0)
         size = min(request_bytes, -(-max(largest, 1) // MAXIMUM_ALIGNMENT_BYTES) * MAXIMUM_ALIGNMENT_BYTES)
-        # A rank that makes few requests can have no more of them in flight.
+        # A rank cannot have more requests in flight than it makes.
         self._depth = max(min(self._options.depth, requests), 1)
         count = buffer_count(request_bytes, self._depth)
         self._buffers = Buffers(max(min(count, requests), 1), size)
@@ -257,7 +257,7 @@ class StreamEngine:
         return ring
 
     def _compare(self, arrival: Arrival[_Request]) -> None:
-        """Compare what a request brought, up to the end that the file should have."""
+        """Compare the data of a request, up to the expected end of the file."""
         request = arrival.request
         file, image = self._files[request.file], self._images[request.file]
         data = arrival.buffer[: min(arrival.count, image.bytes - request.offset)]
@@ -297,14 +297,14 @@ class StreamEngine:
                 try:
                     act(request, thread)
                 except BaseException:
-                    # Nobody begins another one.
+                    # No thread begins another request.
                     waiting = iter(())
                     raise
 
         self._pool.work(work, min(maximum, len(self._buffers.slots), len(requests)))
 
     def write(self, image: FileImage, sink: Sink, copy: Bytes | None, request: _Request, slot: int) -> None:
-        """Make the bytes of one request in a buffer, or take them from a copy of the state, and write them."""
+        """Make the bytes of one request in a buffer, or use the bytes of a copy of the state, and write them."""
         if copy is None:
             data = self._buffers.slots[slot][: request.bytes]
             image.make(data, request.offset)
@@ -324,9 +324,9 @@ class StreamEngine:
 
 @dataclass(slots=True)
 class _Findings:
-    """What a load brought: (request, bytes) of each read, sizes by file, tensor bytes loaded and compared, faults.
+    """The results of a load: (request, bytes) of each read, sizes by file, tensor bytes loaded and compared, faults.
 
-    Threads add to it side by side. ``compared_at`` is when all was compared, on the clock of `time.perf_counter`.
+    Threads add to it concurrently. ``compared_at`` is when all was compared, on the clock of `time.perf_counter`.
     """
 
     read: list[tuple[_Request, int]] = field(default_factory=list)
@@ -385,7 +385,7 @@ def _fault(kind: FaultKind, file: ShardFile, tensor: str, offset: int, count: in
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> StreamEngine:
-    """Return the engine of a rank's files. The ranks need not speak to each other for it."""
+    """Return the engine of a rank's files. The ranks do not communicate for it."""
     del group
     return StreamEngine(shard, content, activity, options)
 

@@ -27,7 +27,7 @@ class ThreadPool:
         """
         while len(self._begin) < count - 1:
             self._begin.append(SimpleQueue())
-            # A thread that is blocked in a call must not keep the process.
+            # A thread that is blocked in a call must not keep the process alive.
             self._threads.append(Thread(target=self._serve, args=(len(self._begin), self._begin[-1]), daemon=True))
             self._threads[-1].start()
         for begin in self._begin[: count - 1]:
