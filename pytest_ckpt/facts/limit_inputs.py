@@ -71,7 +71,7 @@ _NAMES = {option.flag: option.flags[0] for option in OPTIONS}
 
 def limit_inputs(settings: Settings) -> tuple[LimitInput, ...]:
     """Return the inputs of the limits of a run that have a value, in the order of the derivation."""
-    # A default of one of these limits nothing unless the run measures what it is for.
+    # The default of such a limit has no effect unless the run performs the measurement that it limits.
     idle = {
         "--ckpt-target-share": not settings.has_tiers,
         "--ckpt-consolidate-limit": not settings.asks_serving,
