@@ -23,16 +23,16 @@ _NORMAL = statistics.NormalDist()
 _HALVINGS = 60
 _STEPS_OF_SHARES = 1_000
 _STEPS = 1_000
-# Standard deviations of a chi variable on each side, beyond which nothing of its density matters.
+# Standard deviations of a chi variable on each side; its density beyond them is negligible.
 _REACH = 9.0
 _MAXIMUM_K = 200.0
 
 
 def least_share(trials: int, met: int, confidence: float = CONFIDENCE) -> float:
-    """Return the least share of all trials that is met, by ``met`` of ``trials``: the one-sided exact bound.
+    """Return the minimum share of all trials that is met, given ``met`` of ``trials``: the one-sided exact bound.
 
-    With a smaller share, at least ``met`` would be met with a probability below ``1 - confidence``. Where all are met
-    that is ``(1 - confidence) ** (1 / trials)``.
+    With a smaller share, at least ``met`` would be met with a probability below ``1 - confidence``. If all are met, the
+    bound is ``(1 - confidence) ** (1 / trials)``.
     """
     if not 0 <= met <= trials or not trials:
         raise ValueError(f"{met} of {trials} trials")
@@ -107,7 +107,7 @@ def _medians_of_order(count: int) -> list[float]:
 
 @lru_cache(maxsize=64)
 def k_factor(count: int, share: float = SHARE, confidence: float = CONFIDENCE) -> float:
-    """Return by how many standard deviations a normal sample's one-sided tolerance bound lies above its mean."""
+    """Return the distance of a normal sample's one-sided tolerance bound above its mean, in standard deviations."""
     shift = _NORMAL.inv_cdf(share) * math.sqrt(count)
     low, high = 0.0, _MAXIMUM_K
     for _ in range(_HALVINGS):

@@ -72,7 +72,7 @@ def counted_rates(measurements: Iterable[Measurement], ceilings: Mapping[Operati
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Projection:
-    """Bytes a second that ``clients`` would get. ``model`` is the one with the least leave-one-out error.
+    """Bytes a second that ``clients`` would get. ``model`` has the smallest leave-one-out error.
 
     If the rates do not determine the model, there is no median (``unavailable_reason`` gives the reason), and ``low``
     and ``high`` are bounds. Without a sign of a ceiling, these are the rate of the largest count, and the rate that

@@ -37,7 +37,7 @@ Plain = Mapping[str, Any]
 
 
 def compare_reports(before: Mapping[str, Any], after: Mapping[str, Any], notices: Sequence[str] = ()) -> dict[str, Any]:
-    """Return how the report of one run differs from that of another, as plain types (schema pytest-ckpt/diff/1).
+    """Return the differences between the reports of two runs, as plain types (schema pytest-ckpt/diff/1).
 
     ``notices`` are sentences about the directories for the reader.
     """
@@ -206,8 +206,9 @@ class EncryptionCost:
 def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> EncryptionCost:
     """Return the cost of encryption from the reports of two runs.
 
-    ``rows`` are the operations of both in `comparison.compare_reports`. Met: the whole 95 % interval of the ratio of
-    every save and load is at most the limit. Failed: one interval is above it as a whole. Otherwise it is not decided.
+    ``rows`` are the operations that both runs have, from `comparison.compare_reports`. Met: the whole 95 % interval of
+    the ratio of every save and load is at most the limit. Failed: one interval is above it as a whole. Otherwise it is
+    not decided.
     """
     outcome: Outcome
     if reasons := [*_not_a_pair(off, on), *_unlike(off, on), *_not_decided(off, on, rows)]:

@@ -9,7 +9,7 @@ coherency    n / (1 + f (n - 1) + k n (n - 1)): clients also wait for each other
 scalability law, 1993), so that more clients can get less
 
 Rates scatter by factors, so fits are of logarithms. An interval contains every shape that the rates do not rule out:
-its profile likelihood is within that of 90 % (Venzon and Moolgavkar, Applied Statistics 37, 1988). A bootstrap over
+its profile likelihood is within the 90 % limit (Venzon and Moolgavkar, Applied Statistics 37, 1988). A bootstrap over
 repeats of one model would ignore the other models, which fit as well and extrapolate differently.
 """
 

@@ -23,7 +23,7 @@ def unsteadiness(window: Sequence[float]) -> tuple[float, float]:
 
 
 def steady_round(rounds: Sequence[float]) -> int | None:
-    """Return the number (from 1) of the round with which a steady window was complete; None if there was none."""
+    """Return the number (from 1) of the round that completed a steady window; None without such a window."""
     for end in range(WINDOW_ROUNDS, min(len(rounds), MAXIMUM_ROUNDS) + 1):
         spread, change = unsteadiness(rounds[end - WINDOW_ROUNDS : end])
         if spread <= MAXIMUM_RANGE and change <= MAXIMUM_SLOPE:

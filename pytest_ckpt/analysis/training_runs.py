@@ -1,7 +1,7 @@
-"""Many training runs over measured times: what each spends on saving, on work that is lost and on restores.
+"""Simulated training runs over measured times: the time for saves, for lost work and for restores of each run.
 
-Pure: the same seed gives the same numbers. A run goes from failure to failure. Between two of them it restores, then
-trains in cycles of one interval, each of which ends with a save; what no save holds when the failure comes is lost.
+Pure: the same seed gives the same numbers. A run consists of the periods between failures. In each it restores, then
+trains in cycles of one interval, each of which ends with a save; work after the last save is lost at the failure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BURST_SHARE_OF_MEAN = 1 / 50
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailureArrivals:
-    """How failures follow each other; the mean time between two is that of the cluster, whatever the kind.
+    """The distribution of failures; the mean time between two is the cluster's, whatever the kind.
 
     ``exponential``: independent. ``weibull``: of shape ``shape``; below 1 failures come in clusters. ``bursts``: the
     share ``shape`` of failures follows another one after a fiftieth of the mean time.
@@ -45,11 +45,11 @@ class FailureArrivals:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasuredTimes:
-    """Seconds at full size, one for each operation that was measured.
+    """Seconds at full size, one for each measured operation.
 
-    ``lost_seconds``: what each save takes from training. ``background_seconds``: from when training goes on until the
-    save is committed, with a local tier drained. ``load_seconds``: of each load. One save of ``every`` reaches the
-    target; after the share ``target_share`` of failures nothing else is left.
+    ``lost_seconds``: the training time that each save costs. ``background_seconds``: from when training continues until
+    the save is committed, with a local tier drained. ``load_seconds``: of each load. One save of ``every`` reaches the
+    target; after the share ``target_share`` of failures only the target remains.
     """
 
     lost_seconds: tuple[float, ...]
@@ -63,7 +63,7 @@ class MeasuredTimes:
 class SimulatedRuns:
     """Runs of ``seconds``, one element each. The shares of saving, lost work, restores and goodput add up to 1.
 
-    ``failures`` are counted, and of them those that met a save in flight (``met_save``).
+    ``failures`` is the count of failures, ``met_save`` the count of failures during a save.
     """
 
     goodput: Seconds
@@ -124,7 +124,7 @@ def simulate_runs(
         failures += fails
         undrained = np.where(fails & only_target, 0, undrained + cycles - drained)
         restore = chance.choice(loads, runs) + restart_seconds
-    # Saves of work that is lost are counted by their mean: where all is lost, that may be more than there was.
+    # Saves of lost work are counted by their mean: if all is lost, that may be more than there was.
     lost_work = np.minimum(lost_work, seconds - saving - restoring)
     return SimulatedRuns(
         goodput=1 - (saving + lost_work + restoring) / seconds,
@@ -143,5 +143,5 @@ def quantiles(values: Seconds) -> tuple[float, float, float]:
 
 
 def share_of(part: NDArray[np.int64], whole: NDArray[np.int64]) -> float:
-    """Return how large a part is of a whole, over all runs; 0 of nothing."""
+    """Return the share of a part in a whole, over all runs; 0 if the whole is 0."""
     return float(part.sum() / whole.sum()) if whole.sum() else 0.0

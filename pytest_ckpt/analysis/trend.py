@@ -11,19 +11,19 @@ from pytest_ckpt.analysis.statistics import MINIMUM_RUNS, find_change
 
 SCHEMA = "pytest-ckpt/trend/1"
 _KINDS = ("save", "load")
-# A line of a history, what it has of a subject, or a point of a series; each is checked against its schema before.
+# A line of a history, its entry of a subject, or a point of a series; each is checked against its schema before.
 _Plain = Mapping[str, Any]
-# A run, and what it measured of a subject.
+# A run, and its measurements of a subject.
 _Of = tuple[_Plain, _Plain]
 
 
 def make_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: float | None = None) -> dict[str, Any]:
     """Return the trend of a history, as plain types (schema pytest-ckpt/trend/1).
 
-    A point is one run: the median of its operations, by which changes are found, and the slowest, which the limit is
-    for; of requests to an object store it is their 99th percentile. Runs that did not end well, and runs under
-    conditions other than the newest run's, are counted and left out.
-    ``regression`` is the share by which a change must be slower to count as one, None where none is asked for.
+    A point is one run: the median of its operations, by which changes are found, and the slowest, to which the limit
+    applies. For requests to an object store it is their 99th percentile. Incomplete runs, and runs under conditions
+    other than the newest run's, are counted and left out. ``regression`` is the share by which a change must be slower
+    to count as one, None if not requested.
     """
     series = [one for kind_of in _subjects(entries) for one in (_series(entries, kind_of, kind) for kind in _KINDS)]
     slower = [
@@ -43,7 +43,7 @@ def make_trend(entries: Sequence[_Plain], notices: Iterable[str], regression: fl
 
 
 def _newest(entries: Sequence[_Plain]) -> list[str]:
-    """Say that the newest run is in no series, where it did not end well."""
+    """Return a notice if the newest run is in no series because it is incomplete."""
     if not entries:
         return []
     broken = [m["subject"] for m in entries[-1]["subjects"] if not m["is_complete"]]
@@ -103,7 +103,7 @@ def _requests(entries: Sequence[_Plain], subject: str) -> Iterator[dict[str, Any
 
 
 def _found(entries: Sequence[_Plain], subject: str) -> list[_Of]:
-    """Return the runs that measured a subject, with what they measured."""
+    """Return the runs that measured a subject, with their measurements of it."""
     return [(e, m) for e in entries for m in e["subjects"] if m["subject"] == subject]
 
 

@@ -38,7 +38,8 @@ def main() -> int:
     asked = _parser().parse_args()
     check = BY_NAME[asked.check]
     base = Path(asked.directory).absolute()
-    # A killed check leaves its own directory, so one is made only if the check needs one and the caller gives none.
+    # A killed check leaves its own directory, so one is created only if the check needs one and the caller passes no
+    # path.
     with _witness(asked) as witness:
         directory = base / f"{check.name}-{os.getpid()}"
         small = Path(asked.small_directory).absolute() / f"small-{directory.name}" if asked.small_directory else None

@@ -33,8 +33,8 @@ class Client:
     ``command`` starts the agent, on this host or through ``mpiexec`` or ``srun`` on another, and passes on the
     environment, which contains the address that the agent calls back. The agent is started with the first request and
     ends when the connection does, so also when this process ends in whatever way. ``patience`` is how many seconds a
-    request may take. ``tell`` receives each request before it is sent, so that one that blocks is named; ``name`` is
-    the client's name in failure texts. The agent calls back at one of ``ports``, if given.
+    request may take. The callback ``tell`` receives each request before it is sent, so that a blocked request is named;
+    ``name`` is the client's name in failure texts. The agent calls back at one of ``ports``, if given.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Client:
         process.stdout.close()
 
     def _started(self) -> None:
-        """Start the agent if there is none, and wait until it calls."""
+        """Start the agent if it is not running, and wait until it calls."""
         if self._process is None:
             try:
                 self._listener = Listener(only_this_host=self._command[0] == sys.executable, ports=self._ports)

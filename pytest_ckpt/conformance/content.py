@@ -56,8 +56,8 @@ def difference(
 ) -> Difference | None:
     """Return the fault of bytes that were read, None if they are right.
 
-    ``older`` is the previous content of the same place. ``offset`` is where both begin in their file; ``whole`` is the
-    complete content of the file, if more than that is known: misplaced bytes may come from there. The writes were
+    ``older`` is the previous content of the same place. ``offset`` is the begin of both in their file; ``whole`` is the
+    complete content of the file, if more of it is known: misplaced bytes may come from there. The writes were
     ``unit_bytes`` long and aligned in the file (0 if not): a fault inside of one means a torn write.
     """
     if seen == expected:
@@ -221,7 +221,7 @@ _READ_BYTES = 1 << 20
 
 @contextmanager
 def opened(path: Path | str, flags: int) -> Iterator[int]:
-    """Open a file, without any other call, for the time of a block. Raises OSError, also that of close."""
+    """Open a file, without any other call, for the time of a block. Raises OSError, also for an error of close."""
     descriptor = os.open(path, flags, 0o644)
     try:
         yield descriptor

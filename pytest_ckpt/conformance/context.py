@@ -48,10 +48,10 @@ class CheckContext(Effort):
     ``other_directory`` that client's path of the directory, both None without a second client. ``witness`` is a
     directory that is not on the target, for records that must survive it; None if no power is cut. ``power_cut`` are
     the words of a command that cuts the target's power and restores it, to be run ``power_cuts`` times.
-    ``small_directory`` is an empty directory on a volume or quota of the same storage that may be filled. ``tell``
-    receives the next call and its path, by which a blocked check is named. ``patience_seconds`` is how long a call may
-    take before a check that watches its own processes reports it as hung; ``space_seconds`` how long a change of free
-    space may take to show; ``race_seconds`` how long a race for one name lasts at most.
+    ``small_directory`` is an empty directory on a volume or quota of the same storage that may be filled. The callback
+    ``tell`` receives the next call and its path, which name a blocked check. ``patience_seconds`` is how long a call
+    may take before a check that watches its own processes reports it as hung; ``space_seconds`` how long a change of
+    free space may take to show; ``race_seconds`` how long a race for one name lasts at most.
     """
 
     directory: Path
@@ -133,8 +133,8 @@ class Findings:
 class ObservedRace:
     """A race of ``wanted`` changes and as many looks of the watcher; ``change`` and ``look`` are the words for one.
 
-    It continues until both were made, or until its time is over: some storage takes seconds for each change of a name
-    that another client uses. Its findings then count, if there were ``minimum`` of both.
+    It continues until both are complete, or until its time is over: some storage takes seconds for each change of a
+    name that another client uses. Its findings then count, if there were at least ``minimum`` changes and looks.
     """
 
     context: CheckContext

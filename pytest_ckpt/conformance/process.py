@@ -56,7 +56,7 @@ def observe(check: Check, context: Effort, findings: Findings, failed: Callable[
     """Run a check's function and return its observation.
 
     ``failed`` takes an error that a healthy target does not give, notes it in the findings, and returns the name of its
-    number for the observation, or nothing.
+    number for the observation, or an empty text.
     """
     module, function = check.code.split(":")
     code = importlib.import_module(f"{__package__}.{check.room}.{module}")

@@ -193,7 +193,7 @@ def working(functions: Iterable[Callable[[WorkerChannel], Any]]) -> Iterator[lis
 
 
 def all_said(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
-    """Wait until each worker has sent the word or ended; return whether all have sent it. ``tell`` as in ``gather``."""
+    """Wait until each worker has sent the word or ended; return whether all have sent it. ``tell``: see ``gather``."""
     telling = _StallReporter(tell)
     left = list(workers)
     while left := [worker for worker in left if not (worker.has_sent(word) or worker.ended())]:
@@ -203,11 +203,11 @@ def all_said(workers: Sequence[Worker], word: str, tell: Tell) -> bool:
 
 
 def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = float("inf")) -> list[WorkerEnd]:
-    """Wait for the workers to end and return how they did.
+    """Wait for the workers to end and return their results.
 
-    About once a second ``tell`` receives the call of the worker that has made no progress for longest, if any has made
-    progress: so the last reported call is the one that blocks the check. A worker that stays in a call for longer than
-    ``patience_seconds`` is not waited for.
+    About once a second the callback ``tell`` receives the call of the worker that has made no progress for longest, if
+    any has made progress: so the last reported call is the one that blocks the check. The wait for a worker ends if it
+    remains in a call for longer than ``patience_seconds``.
     """
     ends: dict[int, WorkerEnd] = {}
     telling = _StallReporter(tell)
@@ -240,7 +240,7 @@ class _StallReporter:
 
 
 def run_worker(function: Callable[[WorkerChannel], Any], talk: WorkerChannel, outbox: int, parent: int) -> None:
-    """Be the worker: none of the check's own code may run in it, neither its clean-up nor its output."""
+    """Run as the worker: none of the check's own code may run in it, neither its clean-up nor its output."""
     try:
         die_with_parent()
         if os.getppid() != parent:

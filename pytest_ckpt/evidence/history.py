@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SCHEMA = "pytest-ckpt/history/1"
 LINES, RUNS, _LOCK = "history.jsonl", "runs", "lock"
 _REPORT = "report.json"
-# As runs are named; nothing that leads out of the directory of runs.
+# Names of runs: without paths that leave the directory of runs.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _MAXIMUM_NAMED = 5
 _REQUESTS = "request_p99_seconds"
@@ -36,10 +36,10 @@ Seconds = Annotated[float, Bounds(ge=1e-9, le=1e9)]
 
 
 class LineSubject(TypedDict):
-    """Every operation of one subject. ``is_complete``: its measurement came to its end.
+    """Every operation of one subject. ``is_complete``: its measurement was completed.
 
-    ``conditions`` are what a time depends on besides storage and load. ``request_p99_seconds``, on an object store: the
-    99th percentile of each kind of request, at its worst endpoint.
+    ``conditions`` are the factors of a time other than storage and load. ``request_p99_seconds``, on an object store:
+    the 99th percentile of each kind of request, at its worst endpoint.
     """
 
     subject: Text
@@ -55,7 +55,7 @@ class LineSubject(TypedDict):
 class Line(TypedDict):
     """One line of history.jsonl, which --ckpt-history appends.
 
-    Fields may be added; none changes its meaning without a new schema number.
+    Fields may be added; a changed meaning requires a new schema number.
     """
 
     schema: Literal["pytest-ckpt/history/1"]
@@ -71,7 +71,7 @@ class Line(TypedDict):
 
 
 def check_place(history: Path, target: Path, report: Path) -> None:
-    """Refuse a history that cannot be written, or that lies where a run cleans or measures. Raises UsageError."""
+    """Refuse a history that cannot be written, or that is located where a run cleans or measures. Raises UsageError."""
     place = resolved_user_path(history, OPTION)
     for option, other in (("--ckpt-target", target), ("--ckpt-report", report)):
         inside = resolved_user_path(other, option)
@@ -88,7 +88,7 @@ def check_place(history: Path, target: Path, report: Path) -> None:
 
 
 def entry(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the line of a run: what a trend is made of."""
+    """Return the history line of a run: the data of a trend."""
     run = document["run"]
     settings = {s["option"]: s.get("value") for s in document["settings"]}
     limits = {c["subject"]: c for c in document["checkpoints"]}
@@ -124,7 +124,7 @@ def entry(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _p99_of_requests(measured: Mapping[str, Any]) -> dict[str, float]:
-    """Return the 99th percentile of each kind of request to an object store, at the endpoint where it was worst."""
+    """Return the 99th percentile of each kind of request to an object store, at the worst endpoint of the kind."""
     worst: dict[str, float] = {}
     for row in measured.get("requests") or ():
         if row["p99_seconds"] is not None:
@@ -165,9 +165,9 @@ def append_run(history: Path, document: Mapping[str, Any], directory: Path) -> i
 
 
 def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the entries in the order in which the runs started, and a sentence for each line that is none.
+    """Return the entries in the order in which the runs started, and a sentence for each invalid line.
 
-    Raises UsageError when the directory holds no history.
+    Raises UsageError if the directory contains no history.
     """
     file = user_path(history, OPTION) / LINES
     try:
@@ -192,9 +192,9 @@ def read_history(history: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def hold_against_directories(history: Path, entries: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Hold every line against the report of its run; return what can be believed, and what cannot.
+    """Compare every line with the report of its run; return the credible lines, and the problems of the others.
 
-    Where they differ the report counts, as long as it is as its manifest lists it.
+    If they differ the report takes precedence, as long as it matches its manifest.
     """
     runs = user_path(history, OPTION) / RUNS
     kept, notices, bare = [], [], 0
@@ -205,7 +205,7 @@ def hold_against_directories(history: Path, entries: list[dict[str, Any]]) -> tu
             kept.append(line)
             continue
         try:
-            # As a line would hold it: without tuples.
+            # In the form of a line: without tuples.
             report = parse(read(directory / _REPORT))
             document = parse(json.dumps(entry(report)).encode())
             wrong = fault(document, Line)
@@ -241,7 +241,7 @@ def _as_old_as(line: Mapping[str, Any], stated: dict[str, Any]) -> dict[str, Any
 
 
 def _entry_of(line: bytes) -> dict[str, Any]:
-    """Return the entry that a line holds. Raises ValueError that says why it is none."""
+    """Return the entry of a line. Raises ValueError with the reason if the line is invalid."""
     found: dict[str, Any] = parse(line)
     if wrong := fault(found, Line):
         raise ValueError(wrong)
@@ -252,7 +252,7 @@ def _entry_of(line: bytes) -> dict[str, Any]:
 
 
 def _moment(line: Mapping[str, Any]) -> datetime:
-    """Return when a run started; a moment without a zone counts as UTC. Raises ValueError when it is none."""
+    """Return when a run started; a time without a zone counts as UTC. Raises ValueError if it is invalid."""
     moment = datetime.fromisoformat(str(line["started"]))
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 

@@ -46,7 +46,7 @@ NO_FACTS = "In this directory there is no measurement of it."
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _Facts:
-    """What the directory of a run holds beside its report."""
+    """The files of a run directory other than its report."""
 
     kind: str
     plan: Plan
@@ -58,7 +58,7 @@ class _Facts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedRun:
-    """A run that was judged again: what its directory holds, and what follows. ``extras`` are requirements of plugins.
+    """A run that was judged again: its directory's content, and the conclusions. ``extras`` are plugin requirements.
 
     ``catalogue_names`` are the requirements and checks of the version that made the run.
     """
@@ -78,7 +78,7 @@ class JudgedRun:
     starts: tuple[Start, ...]
 
     def document(self, *, foresees: bool = True) -> Document:
-        """Return its report, without a forecast where nobody reads that."""
+        """Return its report, without a forecast unless ``foresees``."""
         document = make_document(
             foresees=foresees,
             # The certificate in that directory is another judgement's.
@@ -243,7 +243,7 @@ def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
         return decide_observed(requirement, observation, gates, facts.kind, facts.plan.files_of_host)
     if found.outcome == "not run":
         return dataclasses.replace(found, severity=severity_of(requirement, subject, gates))
-    # What a report says alone is no fact.
+    # A statement that only the report contains is not evidence.
     return not_run(requirement, subject, "no facts", NO_FACTS, gates)
 
 

@@ -38,7 +38,7 @@ class Comparison:
 
     @property
     def is_same(self) -> bool:
-        """Whether there is no difference."""
+        """Whether the directory is identical to its manifest."""
         return not (self.changed or self.added or self.removed or self.ill_formed)
 
 
@@ -114,7 +114,7 @@ def is_as_listed(directory: Path, name: str) -> bool:
 
 
 def compare(directory: Path) -> Comparison:
-    """Compare a directory with its manifest. Raises OSError if there is no readable manifest."""
+    """Compare a directory with its manifest. Raises OSError if it has no readable manifest."""
     text = _manifest_of(directory)
     there = digests(directory)
     listed: dict[str, str] = {}

@@ -11,7 +11,7 @@ Outcome = Literal["holds", "broken", "not checked"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Examination:
-    """One comparison; ``details`` name each place where it failed."""
+    """One comparison; ``details`` name each place of a difference."""
 
     name: Examined
     outcome: Outcome

@@ -42,11 +42,11 @@ def judge_directory(
 ) -> Document:
     """Return the report of a run directory, judged again; ``command_line`` contains the given limits.
 
-    With the limits of the run, the verdicts are those of the run. Plugins are not available: with the limits of the run
-    their verdicts are kept and marked as kept, with other limits they are "not run", and neither certifies. With
-    ``as_recorded`` their verdicts are kept unchanged, for a comparison. Without ``foresees`` there is no forecast; it
-    is simulated, and needs numpy. ``report`` is the report of the directory, if the caller has read it already. A run
-    whose controller was killed is judged from its files, and is "incomplete". Raises UsageError if the directory
+    With the limits of the run, the verdicts are the same as in the run. Plugins are not available: with the limits of
+    the run their verdicts are kept and marked as kept, with other limits they are "not run", and neither certifies.
+    With ``as_recorded`` their verdicts are kept unchanged, for a comparison. Without ``foresees`` there is no forecast;
+    it is simulated, and needs numpy. ``report`` is the report of the directory, if the caller has read it already. A
+    run whose controller was killed is judged from its files, and is "incomplete". Raises UsageError if the directory
     contains no run, or a file in it is not a file of a run.
     """
     unfinished = is_unfinished(directory)

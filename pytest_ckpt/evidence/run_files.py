@@ -32,7 +32,7 @@ _RECORDS: Mapping[str, type[Any]] = {
 }
 
 Document = dict[str, Any]
-"""A report as a file holds it, checked against its schema."""
+"""A report as read from a file, checked against its schema."""
 ReadDocument = Mapping[str, Any]
 """The same, for who only reads it."""
 
@@ -40,7 +40,7 @@ REPORT, SESSION, PLAN, EVENTS = "report.json", "session.json", "plan.json", "eve
 
 
 def read_report(directory: Path) -> Document:
-    """Return the report of a run directory. Raises UsageError when there is no report, or one that no run writes."""
+    """Return the report of a run directory. Raises UsageError without a report, or for a report that no run writes."""
     file = directory / REPORT
     report = read_file(file)
     if not isinstance(report, dict) or not str(report.get("schema", "")).startswith("pytest-ckpt/report/"):
@@ -56,7 +56,7 @@ def read_report(directory: Path) -> Document:
 
 
 def read_measurements(directory: Path, plan: Plan) -> list[Measurement]:
-    """Return the measurements of a run directory, in the order of its plan. Raises UsageError for what is none."""
+    """Return the measurements of a run directory, in the order of its plan. Raises UsageError for an invalid one."""
     files = [(directory / "measurements" / f"{planned.subject.slug}.json", planned) for planned in plan.checkpoints]
     return [read_measurement(file, planned) for file, planned in files if file.exists()]
 
@@ -94,7 +94,7 @@ def _read_record(file: Path, kind: type[Record], part: Literal["measurement", "o
 def fitting(kind: type[Record], plain: Any) -> Record:
     """Return a record of the report.
 
-    Raises TypeError for what no run writes, ValueError for a text that is no subject.
+    Raises TypeError for values that no run writes, ValueError for a text that is not a subject.
     """
     if wrong := fault(plain, kind):
         raise TypeError(f"{kind.__name__.lower()}: {wrong}")
@@ -121,7 +121,7 @@ def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
 
 
 def odd_records(directory: Path) -> Iterator[str]:
-    """Yield the names of files that hold another thing than the record that a run writes. Raises UsageError."""
+    """Yield the names of files whose content differs from a record that a run writes. Raises UsageError."""
     for pattern, kind in _RECORDS.items():
         for file in sorted(directory.glob(pattern)):
             plain = read_file(file)

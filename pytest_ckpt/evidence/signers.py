@@ -25,7 +25,7 @@ class KnownKey:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Signer:
-    """The signer of some directories, or a key that signed none.
+    """The signer of some directories, or a key without signatures.
 
     ``key`` is the file of a known key, empty for an unknown one; ``key_id`` is the SHA-256 of the key (for an unknown
     key, as the envelope claims, which is not protected); ``signed`` names the directories.

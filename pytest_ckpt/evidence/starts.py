@@ -1,9 +1,9 @@
 """The files that the starts of a run leave in its directory, and the starts as the report lists them.
 
 ``starts/1/`` contains the remains of the first start once a second one begins: ``start.json``, its session, plan,
-events and report; in ``interrupted_work/`` the measurements that it did not complete, in ``replaced/`` those that were
-made under other conditions than the next start has. ``starts/2/added/`` contains the measurements that the second start
-made in order to add patterns to a measurement of an earlier start.
+events and report; in ``interrupted_work/`` the measurements that it did not complete, in ``replaced/`` the measurements
+under other conditions than the next start's. ``starts/2/added/`` contains the measurements that the second start made
+in order to add patterns to a measurement of an earlier start.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def completed(
 
 
 def other_measurements(directory: Path, plan: Plan) -> dict[str, tuple[OtherMeasurement, ...]]:
-    """Return, by subject, its measurements other than the one that is judged. Raises UsageError."""
+    """Return, by subject, its measurements other than the judged one. Raises UsageError."""
     found = [_read(directory, kind, plan) for kind in (BROKEN_OFF, ADDED)]
     subjects = dict.fromkeys(subject for others in found for subject in others)
     return {subject: tuple(o for others in found for o in others.get(subject, ())) for subject in subjects}

@@ -37,7 +37,7 @@ class HostMount:
 class TierView:
     """The directory of a local tier as one host sees it: its free space, and the host of foreign files in it.
 
-    ``unavailable_reason`` says why no file can be made there; empty if one can.
+    ``unavailable_reason`` is why this host cannot create files there; empty if it can.
     """
 
     host: str

@@ -1,9 +1,9 @@
-"""The checks of behaviour, one row each, by name and by room. Pure data; the code of a check is named, not imported.
+"""The table of checks of behaviour: one row per check, with its name and its package. Pure data.
 
-A row is no decorator of the check's function: plan, judge and verify need the rows and would import the code of all
-checks for them (about 0.1 s), and the process of a check, which is started for each, would import more than its own
-module. Rows of semantics are those of the survey of checkpoint software in docs/conformance.md. The module is long
-because it is one table.
+A row names the code of its check and does not import it. Rows are not decorators of the checks' functions: plan, judge
+and verify need the rows, and with decorators they would import the code of all checks (about 0.1 s). The process of a
+check, which is started for each check, would import more than its own module. The requirements of the rows of semantics
+come from the survey of checkpoint software in docs/conformance.md. The module is long because it is one table.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Need = Literal["", "second client", "power cut", "small directory"]
 class Check:
     """One subject of one requirement.
 
-    ``code`` is ``module:function`` below its ``room`` in ``pytest_ckpt.conformance``: ``posix`` for mounted file
-    systems, ``objects`` for object stores; a function of (the room's context, Findings).
-    ``needs`` is what a run must have been given for it; ``relies`` says which software counts on it; ``how`` what is
-    done, in one sentence for the documentation. ``limit`` is the default limit of the figure that the check measures,
-    in ``unit``.
+    ``code`` is ``module:function`` below its package ``room`` in ``pytest_ckpt.conformance``: ``posix`` for mounted
+    file systems, ``objects`` for object stores. The function receives (the package's context, Findings). ``needs`` are
+    the options that the run must provide for it; ``relies`` names the software that relies on the behaviour; ``how`` is
+    the procedure, in one sentence for the documentation. ``limit`` is the default limit of the value that the check
+    measures, in ``unit``.
     """
 
     requirement: str
@@ -43,7 +43,7 @@ class Check:
 
     @property
     def is_timed(self) -> bool:
-        """Whether other work beside it would change its figure."""
+        """Whether concurrent work would change the measured value."""
         return self.limit is not None and self.needs == ""
 
 

@@ -1,7 +1,7 @@
-"""Commands of the user's that change the storage, and what a run saw of the saves and loads beside them.
+"""User commands that change the storage, and the results of saves and loads during them.
 
-A component of the storage is broken and repaired in the middle of saves and loads; or the storage is maintained beside
-them: changed while it serves, and snapshotted.
+Failover: a component of the storage is failed and repaired during saves and loads. Maintenance: the storage is changed
+while it serves, or a snapshot is taken.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ TriedKind = Literal["save", "load"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandRun:
-    """One run of a command of the user's. ``exit_code`` is None where it did not end, or could not be started.
+    """One run of a user command. ``exit_code`` is None if it did not end, or could not be started.
 
-    ``output`` is the end of what it wrote, its errors first, or why it did not end.
+    ``output`` is the end of its output, errors first, or the reason why it did not end.
     """
 
     command: Command
@@ -34,7 +34,7 @@ class CommandRun:
 
     @property
     def is_good(self) -> bool:
-        """Whether it ended and said that it did what it is for."""
+        """Whether the command ended and reported success."""
         return self.exit_code == 0
 
     @property
@@ -48,10 +48,10 @@ class CommandRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationTrial:
-    """A save or a load, with or without something broken. Seconds on the clock of the slowest rank.
+    """A save or a load, with or without an injected fault. Seconds on the clock of the slowest rank.
 
     ``longest_stall_seconds`` is the longest time in which ``stalled_rank`` moved no byte and ended no call, while it
-    did not wait for other ranks. ``error`` says how it failed; empty: it succeeded.
+    did not wait for other ranks. ``error`` is the error that ended it; empty: it succeeded.
     """
 
     kind: TriedKind
@@ -67,13 +67,13 @@ BREAKS: tuple[TriedKind, ...] = ("save", "save", "save", "load", "load", "load")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FailoverTrial:
-    """Something was broken once, ``moment_seconds`` after operation ``moment_in`` (from 1) of ``operations`` began.
+    """One injected fault, ``moment_seconds`` after operation ``moment_in`` (from 1) of ``operations`` began.
 
-    ``operations`` ran one after the other until the break command had returned; then came the repair command, and a
-    save while the storage rebuilds (``after``). ``committed_in_error`` says that a save failed before
-    its commit, and its checkpoint was there all the same. ``commit_answer_lost``: the commit ended with an
-    error, and its checkpoint was there after the repair, so it counts as committed. ``lost`` says why a checkpoint that
-    had been committed could not be loaded when all was repaired.
+    ``operations`` ran in sequence until the break command had returned. Then the repair command ran, with a save while
+    the storage rebuilds (``after``). ``committed_in_error``: a save failed before its commit, but its checkpoint
+    existed. ``commit_answer_lost``: the commit ended with an error, and its checkpoint existed after the repair, so it
+    counts as committed. ``lost`` is why a committed checkpoint could not be loaded after the repair; empty if all were
+    loaded.
     """
 
     kind: TriedKind
@@ -89,12 +89,12 @@ class FailoverTrial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failover:
-    """Saves and loads in which something was broken, none of the subject's own.
+    """Saves and loads in which faults were injected; the subject's own saves and loads are not among them.
 
-    ``undisturbed`` are a save and a load before. ``integrity`` counts every checkpoint that was loaded to compare it;
-    ``resident_fraction`` is the largest share of one that a page cache held before, None where that could not be seen.
-    ``not_run`` says why there are fewer trials than there should be. ``failure`` is how the ranks ended where they did
-    not come to the end; ``repaired_after`` is the repair command where it ran after the end of the ranks.
+    ``undisturbed`` are a save and a load before. ``integrity`` counts every checkpoint that was loaded and compared.
+    ``resident_fraction`` is the largest share of one that a page cache contained before its load; None if unknown.
+    ``not_run`` is why there are fewer trials than planned. ``failure`` is how the ranks ended if they did not complete;
+    ``repaired_after`` is the repair command if it ran after the end of the ranks.
     """
 
     fault_command: str
@@ -115,14 +115,14 @@ PAIRS = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Upgrade:
-    """Saves and loads beside the one command that restarts or upgrades the storage; none is the subject's own.
+    """Saves and loads during the command that restarts or upgrades the storage, in addition to the subject's own.
 
-    ``undisturbed`` are a save and a load before. ``operations`` took turns from the save in which the command was run,
-    ``moment_seconds`` after it began, until the command had returned; the first that failed is the last. ``lost`` says
+    ``undisturbed`` are a save and a load before. ``operations`` alternated from the save in which the command was run,
+    ``moment_seconds`` after it began, until the command had returned; the first that failed is the last. ``lost`` is
     why the newest committed checkpoint could not be loaded at the end. ``integrity`` counts every checkpoint that was
-    loaded to compare it; ``resident_fraction`` is the largest share of one that a page cache held before, None where
-    that could not be seen. ``failure`` is how the ranks ended where they did not come to the end; ``ran_after`` is the
-    command where it ended, or was left, after the ranks.
+    loaded and compared. ``resident_fraction`` is the largest share of one that a page cache contained before its load;
+    None if unknown. ``failure`` is how the ranks ended if they did not complete; ``ran_after`` is the command if it
+    ended, or was abandoned, after the ranks.
     """
 
     command: str
@@ -140,11 +140,11 @@ class Upgrade:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SnapshotTrial:
-    """A save without a snapshot (``alone``), then one in which a snapshot was taken, ``moment_seconds`` into it.
+    """A save without a snapshot (``alone``), then one during which a snapshot was taken, ``moment_seconds`` into it.
 
-    ``taken`` says where the clone is. ``is_before_commit``: the command had returned before the save was committed.
-    ``is_committed``: the clone shows the save as committed. ``lost`` says why a checkpoint that is committed, in the
-    clone or on the target, could not be loaded. ``not_judged`` says why the clone says nothing.
+    ``taken`` is the location of the clone. ``is_before_commit``: the command had returned before the save was
+    committed. ``is_committed``: the clone contains the save as committed. ``lost`` is why a committed checkpoint, in
+    the clone or on the target, could not be loaded. ``not_judged`` is why the clone proves no property of snapshots.
     """
 
     alone: OperationTrial
@@ -165,11 +165,11 @@ class SnapshotTrial:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshots:
-    """Saves in which snapshots were taken; none is the subject's own.
+    """Saves during which snapshots were taken; the subject's own saves are not among them.
 
-    ``integrity`` counts every checkpoint that was loaded to compare it, from clones and from the target. ``not_run``
-    says why there are fewer trials than there should be. ``failure`` is how the ranks ended where they did not come to
-    the end; ``ran_after`` is the command that removed a snapshot when they were gone.
+    ``integrity`` counts every checkpoint that was loaded and compared, from clones and from the target. ``not_run`` is
+    why there are fewer trials than planned. ``failure`` is how the ranks ended if they did not complete; ``ran_after``
+    is the command that removed a snapshot after the end of the ranks.
     """
 
     command: str

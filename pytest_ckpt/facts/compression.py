@@ -1,4 +1,4 @@
-"""Codecs that compress checkpoints, and what saving by one of them took beside saving plainly."""
+"""Codecs that compress checkpoints, and the times of compressed saves compared with plain saves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXTRA = "compressed"
 
 
 class Codec(NamedTuple):
-    """A codec: the module of its library, the levels that it has, and the one where none is said."""
+    """A codec: the module of its library, its levels, and its default level."""
 
     module: str
     package: str
@@ -31,7 +31,7 @@ FRAME_BYTES = 4 << 20
 """What is compressed at a time: large enough for a codec's best ratio, small enough for reads of a part."""
 
 THREAD_BYTES = 96 << 20
-"""What a thread needs to compress a frame at the highest level, with the frame before and behind the codec."""
+"""The memory of a thread that compresses a frame at the highest level, with the frame before and after compression."""
 
 PAIRS = 3
 """Saves and loads of each kind that are compared."""
@@ -39,12 +39,12 @@ PAIRS = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compression:
-    """Saves and loads of the same content by ``codec`` and plainly, taken in turns. Seconds, bytes of all ranks.
+    """Saves and loads of the same content, alternately with ``codec`` and plain. Seconds, bytes of all ranks.
 
-    ``bytes`` are those of a checkpoint's tensors, ``stored_bytes`` those of its files behind the codec: padding of
-    files, which compresses to nothing, flatters no ratio.
-    ``save_codec_seconds`` and ``load_codec_seconds`` are the processor's time in the codec, of the rank that had most,
-    one for each save and load; ``content`` says what was compressed.
+    ``bytes`` is the size of a checkpoint's tensors, ``stored_bytes`` the size of its files after compression. Padding
+    of files compresses to almost zero bytes and is not counted, so it does not improve the ratio.
+    ``save_codec_seconds`` and ``load_codec_seconds`` are the CPU time in the codec, one value for each save and load,
+    of the rank with the most; ``content`` names the compressed content.
     """
 
     codec: str

@@ -37,7 +37,7 @@ class HostNetwork:
 
 
 CLOCK_AHEAD = "clock_ahead_seconds"
-"""The fact of a host that compares its time of day with that of rank 0's host."""
+"""The host fact that compares its time of day with the time of rank 0's host."""
 CONFTEST = "conftest "
 """How a recorder begins that is a conftest; its file follows."""
 

@@ -62,7 +62,7 @@ class Beat:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed:
-    """A rank cannot continue, and where it was."""
+    """A rank cannot continue; ``failure`` is its position and cause."""
 
     rank: int | None
     host: str
@@ -136,7 +136,7 @@ class StepDone:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostsWaited:
-    """Before a clock starts, all hosts have looked for another host's files; ``late`` are those that waited."""
+    """Before a clock starts, all hosts have looked for another host's files; ``late`` lists the hosts that waited."""
 
     subject: Subject
     awaited: Awaited
@@ -315,7 +315,7 @@ class SubjectEvents:
 
     @property
     def patterns(self) -> Patterns | None:
-        """The patterns, None if none was reported."""
+        """The patterns; None if no pattern was reported."""
         if not self.found and not self.not_run:
             return None
         return Patterns(**self.found, not_run=self.not_run)  # type: ignore[arg-type]  # each under its own name

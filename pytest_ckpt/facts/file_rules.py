@@ -1,4 +1,4 @@
-"""Which files an engine's library makes of a checkpoint, and those of a recorded job. Pure.
+"""The files that an engine's library creates for a checkpoint, and the files of a recorded job. Pure.
 
 Every pytest run of an environment imports this module, as `pytest_ckpt.facts.engines` does: NamedTuples.
 """
@@ -24,26 +24,26 @@ class JobPattern(NamedTuple):
     pace: str = AS_SOON
 
     def to_plain(self) -> dict[str, str]:
-        """Return it in plain types; a pace only if it differs from that of older versions."""
+        """Return it in plain types; a pace is included only if older versions used another one."""
         plain = self._asdict()
         return plain if self.pace != AS_SOON else {name: plain[name] for name in ("file", "sha256", "text")}
 
 
 class FileRule(NamedTuple):
-    """Which files a checkpoint has if the engine's library names them. Without ``of_rank`` they are the layout's.
+    """The files of a checkpoint if the engine's library names them. Without ``of_rank`` the layout names them.
 
     ``of_rank`` is the one file of each rank; ``{rank}`` is replaced by its number, ``{shard}`` by one of five digits
     that begins at 1. Rank 0 also writes the ``shared`` ones, which every rank reads. ``passing`` ones exist only during
     a save. If ``maximum_bytes`` is set, a rank has several files: at scale 1.0 each takes tensors, in their order, up
     to so many bytes, and the optimizer begins a new one (`pytest_ckpt.sizing.files`). ``{number}`` and ``{count}``, of
     five digits too, distinguish them. If a rank has several ``writers``, each has a file of about as many bytes, and
-    ``{writer}`` is its number, from 0. With a ``pattern`` files are those of a recorded job.
+    ``{writer}`` is its number, from 0. With a ``pattern`` the files are the files of a recorded job.
 
-    ``consolidated`` names the files that rank 0 makes of those of all ranks, in the same save: whole tensors, as many
-    files as each rank has at most; a load reads these.
+    ``consolidated`` names the files that rank 0 creates from the files of all ranks, in the same save. They contain
+    complete tensors; their count is the largest count of files of a rank. A load reads these files.
 
-    ``commit`` is the shared file by which the library commits a checkpoint itself: the checkpoint is whole when it
-    exists.
+    ``commit`` is the shared file by which the library commits a checkpoint itself: the checkpoint is complete when this
+    file exists.
     """
 
     of_rank: str = ""
@@ -78,7 +78,7 @@ SAFETENSORS_FILES = FileRule(
     shared=("model.safetensors.index.json",),
     maximum_bytes=_MAXIMUM_SHARD_BYTES,
 )
-"""The names are those of torch's HuggingFaceStorageWriter, whose index covers all files."""
+"""The names that torch's HuggingFaceStorageWriter uses; its index covers all files."""
 
 
 CONSOLIDATED_FILES = SAFETENSORS_FILES._replace(consolidated="model-{number}-of-{count}.safetensors")

@@ -72,7 +72,7 @@ _OPTIONS = {option.key: option for option in OPTIONS}
 
 def limit_inputs(settings: Settings) -> tuple[LimitInput, ...]:
     """Return the inputs of the limits of a run that have a value, in the order of the derivation."""
-    # A default of one of these limits nothing unless the run measures what it is for.
+    # The default of such a limit has no effect unless the run performs the measurement that it limits.
     idle = {
         "target_share": not settings.has_tiers,
         "consolidate_limit": not settings.asks_serving,

@@ -1,4 +1,4 @@
-"""Measurements of one checkpoint layout: operations, and what restore patterns and other work beside them showed."""
+"""Measurements of one checkpoint layout: operations, and the results of restore patterns and of concurrent work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pytest_ckpt.facts.subject import Pattern, Subject
 
 OperationKind = Literal["save", "load"]
 Basis = Literal["all ranks", "inferred from rank 0", "rank 0 only"]
-"""What the times of an operation were taken from; `Measurement` says it."""
+"""The source of an operation's times, as stated in `Measurement`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,23 +27,24 @@ class Operation:
     """One save or load of one checkpoint by all ranks.
 
     ``seconds`` is the operation's result: from the barrier until the slowest rank is done and, for a save, the
-    checkpoint is committed. ``rank_seconds`` holds each rank's own time in rank order, without the commit.
-    ``phases`` are the seconds of the slowest rank: open, write or read, fsync, close, directory; then coordination
-    (until rank 0 knows that all are done) and commit, which rank 0 does for all.
-    ``checkpoint`` is the number of the one that was saved or loaded. ``resident_bytes`` of ``mapped_bytes`` about to be
-    read were in the page cache when the clock started (loads). ``basis`` says where ``seconds`` is from, in the words
-    of `Measurement.basis`; results of others may lack ranks: then ``slowest_rank`` and ``rank0_seconds`` may be None,
-    and where ``at_least_seconds`` is set, ``seconds`` is only what it took at most.
+    checkpoint is committed. ``rank_seconds`` are the times of the ranks in rank order, without the commit. ``phases``
+    are the seconds of the slowest rank: open, write or read, fsync, close, directory; then coordination (until rank 0
+    knows that all are done) and commit, which rank 0 does for all. ``checkpoint`` is the number of the checkpoint.
+    ``resident_bytes`` of ``mapped_bytes`` about to be read were in the page cache when the clock started (loads).
+    ``basis`` is the source of ``seconds``, in the words of `Measurement.basis`. Results of other tools may lack ranks:
+    then ``slowest_rank`` and ``rank0_seconds`` may be None, and if ``at_least_seconds`` is set, ``seconds`` is only an
+    upper bound.
 
     A save has three more points, in seconds from the barrier until the last rank reached them: ``returned_seconds``,
-    the job could go on; ``staged_seconds``, it could change its state; ``stored_seconds``, all bytes were durable.
-    It could have gone on, and changed its state, ``copying_seconds`` sooner if the copy of its state in the client's
-    memory had taken no time. None: not measured.
+    the job could continue; ``staged_seconds``, it could change its state; ``stored_seconds``, all bytes were durable.
+    The job could have continued, and changed its state, ``copying_seconds`` sooner if the copy of its state in the
+    client's memory had taken no time. None: not measured.
 
-    A load would have ended ``stalled_seconds`` sooner, at most, if none of its reads had waited for the client to
-    compare what had arrived. None: not measured. In ``starved_seconds`` the ranks waited for a CPU, as far as the
-    slowest rank's time rests on it: the longest wait of one thread of a rank counts, also if the storage was busy for
-    another thread meanwhile. None: the kernel does not count it, or other work ran in the same ranks.
+    A load would have ended ``stalled_seconds`` sooner, at most, if its reads had not waited for the client to compare
+    the data that had arrived. None: not measured. In ``starved_seconds`` the ranks waited for a CPU, as far as this
+    wait contributes to the slowest rank's time: the longest wait of one thread of a rank counts, also if the storage
+    was busy for another thread during this time. None: the kernel does not count it, or other work ran in the same
+    ranks.
     """
 
     kind: OperationKind
@@ -74,9 +75,10 @@ class Operation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retention:
-    """What deleting costs when only the newest ``kept`` checkpoints stay. Seconds; deletes between saves, each alone.
+    """The cost of deletes if only the newest ``kept`` checkpoints are retained. Seconds.
 
-    ``save_seconds`` is the median of the saves, ``save_while_deleting_seconds`` one more, with a deletion beside it.
+    Deletes run between saves, without concurrent work. ``save_seconds`` is the median of the saves;
+    ``save_while_deleting_seconds`` is one further save with a concurrent delete.
     """
 
     kept: Count
@@ -98,10 +100,10 @@ class DataEffect:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RestartReads:
-    """What a restart of a cluster reads, at full size: ``first_copy_bytes``, and ``copy_bytes`` for each further copy.
+    """The reads of a cluster restart, at full size: ``first_copy_bytes``, and ``copy_bytes`` for each further copy.
 
-    A copy of the model is on ``accelerators_per_copy`` accelerators. ``copies`` complete copies were read at once; 0:
-    the ranks hold one copy, and each of them stood for a part of another one.
+    A copy of the model is on ``accelerators_per_copy`` accelerators. ``copies`` complete copies were read concurrently;
+    0: the ranks have one copy, and each of them represented a part of another copy.
     """
 
     copies: Count
@@ -110,7 +112,7 @@ class RestartReads:
     copy_bytes: Count
 
     def copies_of(self, accelerators: int) -> int:
-        """Return the copies that a cluster holds, all of which a restart reads."""
+        """Return the number of copies in a cluster, all of which a restart reads."""
         return max(1, accelerators // self.accelerators_per_copy)
 
     def bytes_of(self, copies: int) -> int:
@@ -120,10 +122,10 @@ class RestartReads:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadPattern:
-    """Loads in which ranks read what other ranks wrote; none of the subject's own loads.
+    """Loads in which ranks read files that other ranks wrote; the subject's own loads are not among them.
 
-    ``reads`` says who reads what, ``rank_bytes`` how much of it each rank (0: it waits for the others). ``restart`` is
-    what a restart of a cluster reads, of a storm; None for the other patterns.
+    ``reads`` describes which files each rank reads, ``rank_bytes`` is the bytes of each rank (0: it waits for the
+    others). ``restart`` is the amount that a cluster restart reads, for a storm; None for the other patterns.
     """
 
     reads: str
@@ -137,8 +139,8 @@ class LoadPattern:
 class SavePace:
     """The pace of saves that share the storage with other work.
 
-    Each rank spreads its bytes over ``seconds``: a save that nothing delays takes that long. A paced checkpoint has
-    ``bytes`` of tensors, all ranks together, of the ``full_bytes`` at full size.
+    Each rank spreads its bytes over ``seconds``: an undisturbed save takes that long. A paced checkpoint has ``bytes``
+    of tensors, all ranks together, of the ``full_bytes`` at full size.
     """
 
     seconds: Positive
@@ -197,9 +199,9 @@ class MixedLoad:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endurance:
-    """Saves one after the other, the newest ``kept`` staying; when each began, and its seconds.
+    """Consecutive saves of which the newest ``kept`` remain; when each began, and its seconds.
 
-    They went on for ``seconds``; ``requested_seconds`` is 0 where they only had to become steady.
+    They continued for ``seconds``; ``requested_seconds`` is 0 if they only had to become steady.
     """
 
     requested_seconds: NotNegative
@@ -231,11 +233,11 @@ class NearFull:
 
 
 ClientUnit = Literal["hosts", "ranks"]
-"""What counts as a client: a host where several took part, else a rank."""
+"""The unit of clients: a host if several took part, else a rank."""
 
 
 def clients_of_run(hosts: int, ranks: int) -> tuple[int, ClientUnit]:
-    """Return the count of clients and their unit; ``hosts`` are those that took part."""
+    """Return the count of clients and their unit; ``hosts`` are the hosts that took part."""
     return (hosts, "hosts") if hosts > 1 else (ranks, "ranks")
 
 
@@ -274,11 +276,11 @@ IoMode = Literal["reads", "mmap"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeightsLoad:
-    """One load of the weights by all replicas at once, until the slowest reader had its part.
+    """One load of the weights by all replicas concurrently, until the slowest reader had its part.
 
-    ``is_warm``: straight after a load of the same bytes by the same readers. ``resident_bytes`` of ``mapped_bytes``
-    were in the page caches of readers before it, None where nothing shows that. It would have ended ``stalled_seconds``
-    sooner, at most, if no read had waited for the client to compare what had arrived.
+    ``is_warm``: directly after a load of the same bytes by the same readers. ``resident_bytes`` of ``mapped_bytes``
+    were in the page caches of readers before it; None if unknown. It would have ended ``stalled_seconds`` sooner, at
+    most, if no read had waited for the client to compare the data that had arrived.
     """
 
     io_mode: IoMode
@@ -310,7 +312,7 @@ class Serving:
 class Consolidation:
     """One client read ``bytes`` of weights that others wrote (``full_bytes`` at full size) and wrote them again.
 
-    ``seconds``: from the first read until the copy was committed. ``integrity`` is that of the copy.
+    ``seconds``: from the first read until the copy was committed. ``integrity`` describes the copy.
     """
 
     bytes: Count
@@ -321,19 +323,19 @@ class Consolidation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Patterns:
-    """What happens to a load or a save when it is not alone, or not of the ranks that wrote it.
+    """Loads and saves during other work, or by ranks other than the writers.
 
-    ``storm``: all replicas read the same files at once. ``shifted``: each rank reads another's files. ``joined`` and
-    ``split``: half as many readers, and twice as many for each file. ``neighbour``: a second job saves meanwhile.
-    ``mixed``: samples are read meanwhile. ``endurance``: saves for long. ``near_full``: on a full volume. ``failover``:
-    something is broken in the middle. ``upgrade``: the storage is changed while it serves. ``snapshots``: one is taken
-    in the middle of a save. ``training``: steps go on beside the subject's own saves.
+    ``storm``: all replicas read the same files concurrently. ``shifted``: each rank reads another rank's files.
+    ``joined`` and ``split``: half as many readers, and twice as many for each file. ``neighbour``: a second job saves
+    concurrently. ``mixed``: samples are read concurrently. ``endurance``: saves for a long time. ``near_full``: on a
+    full volume. ``failover``: a fault is injected during the operation. ``upgrade``: the storage is changed while it
+    serves. ``snapshots``: one is taken during a save. ``training``: steps run during the subject's own saves.
     ``crashes``: saves in the background are killed. ``chains``: checkpoints before a chain of deltas are deleted.
-    ``tiers``: saves to a local tier beside drains of it, and restores when it is whole and when it is not.
-    ``preempt``: saves that jobs begin when they are given notice. ``serving``: replicas load weights alone;
-    ``consolidation``: one client rewrites them. ``compression``: saves through a codec and plain ones, in turns.
-    ``scaling``: growing counts of clients save and load.
-    ``not_run`` holds, by the name of one of these, why something could not be measured.
+    ``tiers``: saves to a local tier during drains of it, and restores from a complete and from an incomplete tier.
+    ``preempt``: saves that jobs begin after a preemption notice. ``serving``: replicas load only the weights;
+    ``consolidation``: one client rewrites them. ``compression``: saves through a codec and plain saves, alternately.
+    ``scaling``: growing counts of clients save and load. ``not_run`` contains, by the name of one of these, why a
+    measurement could not be performed.
     """
 
     storm: LoadPattern | None = None
@@ -375,15 +377,15 @@ class RankFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measurement:
-    """All facts about one checkpoint layout on the target; what every requirement judges.
+    """All facts about one checkpoint layout on the target: the input of every requirement.
 
     ``bytes`` is one checkpoint as it was written, ``full_bytes`` the same layout at scale 1.0. ``stages`` are the
-    seconds of the whole measurement by what they were spent on. ``failure`` is None only when everything ran.
-    ``save_bytes`` and ``load_bytes`` are what each save writes and each restore reads, by the number of the checkpoint;
-    empty where that is all of a checkpoint, once. ``drains`` says which saves a local tier hands on to the target.
-    ``host_waits``: what hosts waited for before clocks started; None on a single host.
-    ``requests`` are those that the subject's own saves and loads made over the network. ``client_proofs`` shows whether
-    the ranks' fsync and clocks can be believed.
+    seconds of the whole measurement by activity. ``failure`` is None only if every step ran. ``save_bytes`` and
+    ``load_bytes`` are the bytes of each save and each restore, by the number of the checkpoint; empty if each save and
+    restore moves one complete checkpoint. ``drains`` defines which saves a local tier drains to the target.
+    ``host_waits``: the waits of hosts before clocks started; None on a single host. ``requests`` are the network
+    requests of the subject's own saves and loads. ``client_proofs`` shows whether the ranks' fsync and clocks can be
+    trusted.
     """
 
     subject: Subject
@@ -438,9 +440,9 @@ class Measurement:
 
 
 def with_patterns_of(measurement: Measurement, added: Measurement) -> Measurement:
-    """Return a measurement with the patterns that another one of the same subject has in addition.
+    """Return a measurement to which the additional patterns of another one of the same subject are added.
 
-    The saves and loads stay those of the first. A failure in an added pattern is a failure of the whole.
+    The saves and loads remain unchanged. A failure in an added pattern is a failure of the whole measurement.
     """
     own, other = measurement.patterns or Patterns(), added.patterns or Patterns()
     names = [f.name for f in fields(Patterns) if f.name != "not_run" and own.found(f.name) is None]

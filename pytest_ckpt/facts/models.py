@@ -13,7 +13,7 @@ from typing import Literal
 from pytest_ckpt.facts.codec import to_plain
 
 Mode = Literal["full", "subset", "open"]
-"""The share of a layout that runs: all ranks, those of one node, or a given number."""
+"""The share of a layout that runs: all ranks, the ranks of one node, or a given number."""
 
 Precision = Literal["float32", "float16", "bfloat16", "float8"]
 Bias = Literal["qkv", "output", "feed_forward"]
@@ -33,13 +33,13 @@ _OF_FILE = ("file", "sha256", "given_as")
 class OwnModel:
     """The values of a user's model that a model of the workload does not have.
 
-    ``file`` is the name of its file, ``sha256`` that of its bytes, ``given_as`` the user's word for it. Sizes are
-    elements: ``head_size`` of one attention head; ``expert_feed_forward`` of one expert, of which a token uses
-    ``active_experts`` and all ``shared_experts``; the first ``dense_layers`` have no experts. ``key_value_rank`` above
-    0: multi-head latent attention, with ``query_rank`` (0: queries are not compressed), ``rope_size`` and
-    ``value_size`` of a head. ``mlp_matrices`` is 3 for a gated feed-forward, else 2. A layer has ``norms`` norms of the
-    hidden size (0: the model has no norms) and ``query_key_norm`` elements of others. ``positions`` are learned ones.
-    The optimizer keeps one state of each precision in ``optimizer`` for each parameter.
+    ``file`` is the name of its file, ``sha256`` the digest of its bytes, ``given_as`` the value of the user's option.
+    Sizes are elements: ``head_size`` of one attention head; ``expert_feed_forward`` of one expert, of which a token
+    uses ``active_experts`` and all ``shared_experts``; the first ``dense_layers`` have no experts. ``key_value_rank``
+    above 0: the model has multi-head latent attention, with ``query_rank`` (0: queries are not compressed),
+    ``rope_size`` and ``value_size`` of a head. ``mlp_matrices`` is 3 for a gated feed-forward, else 2. A layer has
+    ``norms`` norms of the hidden size (0: the model has no norms) and ``query_key_norm`` elements of others.
+    ``positions`` are learned ones. The optimizer keeps one state of each precision in ``optimizer`` for each parameter.
     """
 
     file: str
@@ -149,7 +149,7 @@ class Model:
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
     def tensors(self, number: int) -> tuple[list[int], list[int]]:
-        """Return the elements of the tensors of a layer of a user's model, and of those of its experts.
+        """Return the elements of the tensors of a layer of a user's model, and of the tensors of its experts.
 
         Layer 0 is the embedding, 1 to L are the transformer's, L + 1 is the output head, L + 2 the last norm.
         """

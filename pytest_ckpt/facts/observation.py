@@ -8,10 +8,10 @@ from pytest_ckpt.facts.bounds import Count, NotNegative
 from pytest_ckpt.facts.failure import BlockedCall
 
 EVIDENCE_OF_CUTS = "evidence of the power cuts"
-"""The fact of an observation that says what shows that the power was cut."""
+"""The fact of an observation that contains the evidence of a power cut."""
 
 POWER_CUTS = "power cuts"
-"""The fact that says how many power cuts lost nothing, and what that shows of all others."""
+"""The fact that states how many power cuts lost no data, and the bound that follows for all other cuts."""
 
 SECOND_MOUNT = "mount of the second client"
 """The fact of an observation that gives the kind and the options of the mount that the second client looked through."""
@@ -29,12 +29,12 @@ class Anomaly:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Observation:
-    """What one check of a target's behaviour saw.
+    """The result of one check of a target's behaviour.
 
-    ``trials`` is how often it tried, ``seconds`` how long it took; ``measured`` its figure in ``unit``, where it has
-    one. ``anomalies`` names the first ones, ``anomaly_count`` counts all. ``not_run`` is why the check could not be
-    made, ``blocked`` the call that did not return within the deadline. ``errno`` names the error of the target's call
-    that ended the check before its end. ``reproduce`` is the command that makes this check again.
+    ``trials`` is the number of attempts, ``seconds`` the duration; ``measured`` is the measured value in ``unit``, if
+    the check has one. ``anomalies`` names the first ones, ``anomaly_count`` counts all. ``not_run`` is why the check
+    could not be performed, ``blocked`` the call that did not return within the deadline. ``errno`` names the error of
+    the target's call that ended the check early. ``reproduce`` is the command that repeats this check.
     """
 
     requirement: str

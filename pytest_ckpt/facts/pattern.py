@@ -1,8 +1,8 @@
 """The calls of a recorded job on its files in one save: no names, no data. The form of a pattern file. Pure.
 
 A file is a number, a rank and a size. A step is one call, or a run of alike writes, by one lane (a thread) of a rank.
-Steps of a lane follow each other; a phase begins when all ranks have ended the previous one. Lanes are those of a
-phase, and no two of them in one phase work on one file.
+Steps of a lane follow each other; a phase begins when all ranks have ended the previous one. Lanes belong to a phase,
+and the lanes of one phase work on different files.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Pattern:
 
 
 def is_small(size: int, largest: int) -> bool:
-    """Whether a file of ``size`` bytes is no data file of a rank whose largest file has ``largest`` bytes."""
+    """Whether a file of ``size`` bytes is too small to be a data file, in a rank whose largest file has ``largest``."""
     return size < SMALL_BYTES and size * _SMALL_SHARE < largest
 
 

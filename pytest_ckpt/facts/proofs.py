@@ -1,4 +1,4 @@
-"""Proofs behind a time: uncached reads, compared bytes, durable calls, commits."""
+"""Proofs that support a time: uncached reads, compared bytes, durable calls, commits."""
 
 from __future__ import annotations
 
@@ -33,22 +33,23 @@ COLD_BASES: Mapping[ColdBasis, str] = {
     "timed canary": "timed reads of checkpoints saved for this show that no cache of the client serves them",
     "volume": "more was moved between a file's save and its load than the client's caches hold",
 }
-"""What a proof that loads came from the storage may rest on, strongest first, and what that means."""
+"""The possible evidence that loads came from the storage, strongest first, and the meaning of each kind."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CanaryReads:
-    """Timed reads of parts of checkpoints that were saved for this, on one host; seconds, one a part, same order.
+    """Timed reads of parts of checkpoints that were saved for this purpose, on one host.
 
-    ``first_read_seconds``: after the save and the drop that comes before loads; ``reread_seconds``: right behind that;
-    ``dropped_read_seconds``: after another drop; ``dropped_reread_seconds``: right behind that, empty in reports from
-    before this was read; ``other_client_seconds``: then by another client, which ``client`` names; empty where there is
-    none. ``client_own_seconds`` show how fast that client can be: a host with what it saved itself, a second
-    mount with what it read just before. ``judged_seconds``: parts of the judged checkpoints, before all of these, after
-    a drop; ``judged_reread_seconds``: right behind that; empty in reports from before these were read, and where what
-    is judged lies otherwise (deltas, compressed files). ``bytes`` are those of a part. ``cache_growth_bytes`` is by
-    how much more this host's page cache held at the first read than before the save. ``not_read_reason`` is why there
-    are none.
+    Values are seconds, one per part, in the same order. ``bytes`` is the size of a part.
+
+    ``first_read_seconds``: after the save and the cache drop before loads; ``reread_seconds``: directly after that
+    read. ``dropped_read_seconds``: after another drop; ``dropped_reread_seconds``: directly after that read, empty in
+    reports of versions without it. ``other_client_seconds``: then by another client, which ``client`` names; empty
+    without one. ``client_own_seconds`` show how fast that client can be: a host reads its own saved parts, a second
+    mount repeats its previous reads. ``judged_seconds``: parts of the judged checkpoints, before all of these reads,
+    after a drop; ``judged_reread_seconds``: directly after that read. Both are empty in reports of versions without
+    them, and if the judged files have another layout (deltas, compressed files). ``cache_growth_bytes`` is the growth
+    of this host's page cache from before the save to the first read. ``not_read_reason`` is why there are no reads.
     """
 
     host: str
@@ -76,25 +77,25 @@ class MovedBytes:
 
 
 def is_served_by_process(kind: str) -> bool:
-    """Return whether a process serves a mount of this kind: the kernel drops and counts its own pages there, no others.
+    """Return whether a process serves a mount of this kind: the kernel drops and counts only its own pages there.
 
-    What that process keeps of files, in memory or on a disk of its own, no probe shows.
+    The caches of that process, in memory or on its own disk, are invisible to every probe.
     """
     return kind.startswith("fuse")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CacheFacts:
-    """What was done about the clients' page caches, and what was seen of it.
+    """The treatment of the clients' page caches, and the observed result.
 
-    ``probe`` is the call that counted resident pages; empty when a file that had just been read showed no
-    resident page with any probe, so that residency cannot be known. ``resident_fraction`` is the largest over the
-    loads, None when it could not be measured. ``is_declared_cold`` says that nothing was counted since the target
-    declares that its clients keep no cache of what they read. The others are there where there is no probe, timed reads
-    also where a probe does not count all and another client is there to compare with. ``by_other_hosts`` says that
-    every file was loaded, once, by a host that had not written it. ``client_cache_bytes`` is what the user stated of
-    caches on disks of a client, None where nothing was. ``storages`` is what lies below the target on each host.
-    ``names_dropped``: before each load the kernels also dropped names and attributes of files; None if not tried.
+    ``probe`` is the call that counted resident pages; empty if no probe showed a resident page of a file that had just
+    been read, so that residency is unknown. ``resident_fraction`` is the largest over the loads; None if it was not
+    measured. ``is_declared_cold``: no pages were counted because the target declares that its clients do not cache
+    their reads. The other fields are set without a probe; timed reads also if a probe misses pages and another client
+    is available for comparison. ``by_other_hosts``: every file was loaded, once, by a host that had not written it.
+    ``client_cache_bytes`` is the user's declaration about caches on disks of a client; None without one. ``storages``
+    is the storage below the target on each host. ``names_dropped``: before each load the kernels also dropped names and
+    attributes of files; None if not tried.
     """
 
     required: bool
@@ -140,10 +141,10 @@ class Integrity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Durability:
-    """Calls that were made and returned without error, counted over all ranks and saves.
+    """Calls that returned without error, counted over all ranks and saves.
 
-    ``observed`` is the weakest of what their proofs rest on, ``commit_methods`` are the ways of their commits.
-    ``acknowledged`` says what an object store told of the objects, in words; empty where files are fsynced.
+    ``observed`` is the weakest kind of evidence among their proofs, ``commit_methods`` are the ways of their commits.
+    ``acknowledged`` describes the object store's answers about the objects, in words; empty if files are fsynced.
     """
 
     files: Count
@@ -159,7 +160,7 @@ class Durability:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A file or object that was finished. ``checksum`` is what the store acknowledged, with its method; empty: none."""
+    """A finished file or object. ``checksum`` is the value that the store acknowledged, with its method; or empty."""
 
     name: str
     bytes: int
@@ -168,13 +169,13 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DurabilityProof:
-    """What was seen of one rank's durable calls in one save.
+    """The observed durable calls of one rank in one save.
 
-    ``observed`` says by whom: the store that made them, calls that were counted, a library that declares them, nobody.
-    ``attempted`` counts what must become durable, from when it is begun; ``returned`` what a call that makes it durable
-    returned for without error. ``acknowledged`` says in words what an object store told of what it holds.
-    ``names_pending``: the files are durable and their names are not yet: one rank of each host fsyncs the directory for
-    all ranks of the host.
+    ``observed`` names the observer: the store that performed the calls, counted calls, a library that declares them, or
+    no observer. ``attempted`` counts the files that must become durable, from their begin; ``returned`` counts the
+    files whose durable call returned without error. ``acknowledged`` describes, in words, an object store's answers
+    about its objects. ``names_pending``: the files are durable but their names are not: one rank of each host fsyncs
+    the directory for all ranks of the host.
     """
 
     files_attempted: int
@@ -207,11 +208,11 @@ class CommitProof:
 class SaveTiming:
     """One save on one rank, in seconds from its own start; None: not reached.
 
-    ``returned_seconds``: the job may go on; ``staged_seconds``: it may change its state; ``stored_seconds``: the bytes
-    of this rank are durable; ``committed_seconds``: the checkpoint is (on the rank that commits).
-    ``names_seconds`` this rank took for the fsync of the directory, for all ranks of its host; 0 on other ranks.
-    ``waited_for_previous`` are the seconds that it waited for the save before, ``copying_seconds`` those in which the
-    state was copied in memory, while the job waited. A save that blocks returns last, when all others are reached.
+    ``returned_seconds``: the job may continue; ``staged_seconds``: it may change its state; ``stored_seconds``: the
+    bytes of this rank are durable; ``committed_seconds``: the checkpoint is committed (on the rank that commits).
+    ``names_seconds`` is the time of this rank's fsync of the directory, for all ranks of its host; 0 on other ranks.
+    ``waited_for_previous`` is the time of the wait for the previous save, ``copying_seconds`` the time in which the
+    state was copied in memory while the job waited. A save that blocks returns last, when all others are reached.
     """
 
     returned_seconds: float | None = None

@@ -1,4 +1,4 @@
-"""Requests that clients sent to endpoints of an object store: the counts of each process, and those of all together."""
+"""Requests that clients sent to endpoints of an object store: the counts of each process, and their sums."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _STEP = 1.01
 class Requests:
     """Requests of one kind that all ranks sent to one endpoint for a subject.
 
-    ``sent`` counts all of them, ``again`` those that were repeated after 503, silence or a broken connection; ``busy``
-    of the answers were 503 or 429, and before the repetitions the ranks waited ``waited_seconds`` in all. Seconds of a
-    request last from its first byte to the last of its answer; None: there was no answer. Median and 99th percentile
-    are within 1 %.
+    ``sent`` counts all requests, ``again`` the requests that were repeated after 503, silence or a broken connection;
+    ``busy`` of the answers were 503 or 429, and before the repetitions the ranks waited ``waited_seconds`` in all.
+    Seconds of a request last from its first byte to the last of its answer; None: there was no answer. Median and 99th
+    percentile are within 1 %.
     """
 
     endpoint: str

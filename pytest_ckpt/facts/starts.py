@@ -50,8 +50,8 @@ class RepeatedMeasurement:
 class Start:
     """One start of a run. Times are ISO 8601; ``ended`` is None if the start was killed.
 
-    ``measured`` are the subjects and checks that this start completed, ``interrupted_work`` those that it did not
-    complete. ``replaced`` are complete measurements that the start after this one makes again.
+    ``measured`` are the subjects and checks that this start completed, ``interrupted_work`` are the others.
+    ``replaced`` are complete measurements that the start after this one makes again.
     """
 
     number: CountFromOne

@@ -18,11 +18,11 @@ class StrategySpec(NamedTuple):
     """One strategy. ``help`` describes it in a few words.
 
     ``make`` is "module:class", imported only in the ranks (`pytest_ckpt.ranks.strategies.protocol.MakeStrategy`).
-    ``blocks`` says whether the job stops until a save is committed; if it does not, simulated training steps run during
-    every save. ``stages`` says whether the state is copied before it is written: then a rank needs memory for two
-    copies, and an engine must support it. ``saves_deltas``: between full saves it saves only the changed pages.
-    ``tiers``: it saves to a local tier, and drains some saves from there to the target. ``compresses``: files pass
-    through a codec, and content compresses as a training state does.
+    ``blocks``: the job stops until a save is committed; if it does not, simulated training steps run during every save.
+    ``stages``: the state is copied before it is written; then a rank needs memory for two copies, and an engine must
+    support it. ``saves_deltas``: between full saves it saves only the changed pages. ``tiers``: it saves to a local
+    tier, and drains some saves from there to the target. ``compresses``: files pass through a codec, and content
+    compresses as a training state does.
     """
 
     name: str
@@ -35,7 +35,7 @@ class StrategySpec(NamedTuple):
     compresses: bool = False
 
     def memory_bytes(self, state_bytes: int, shard_bytes: int) -> int:
-        """Return the memory that a rank needs for its state: that of its engine, or the state and a copy of it."""
+        """Return the memory that a rank needs for its state: its engine's need, or the state and a copy of it."""
         return max(state_bytes, shard_bytes) + shard_bytes if self.stages else state_bytes
 
 

@@ -150,9 +150,9 @@ class DrainRule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TierRestore:
-    """A restore of the newest checkpoint that is whole on all ranks: the expected one, and the one that was taken.
+    """A restore of the newest checkpoint that is complete on all ranks: the expected one, and the one that was loaded.
 
-    ``integrity`` is None if no checkpoint was taken, or another one than expected: then none was loaded.
+    ``integrity`` is None if no checkpoint was chosen, or an unexpected one: then the ranks loaded no checkpoint.
     """
 
     expected_tier: Literal["local", "target"]

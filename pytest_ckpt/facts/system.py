@@ -1,4 +1,4 @@
-"""A vendor's description of the system under test: every known fact, and those that a reader needs.
+"""A vendor's description of the system under test: every known fact, and the facts that a reader needs.
 
 The list follows what SPECstorage, MLPerf Storage and SNIA require to be disclosed with a result.
 """

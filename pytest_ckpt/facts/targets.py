@@ -27,7 +27,8 @@ class StorageStack:
     """All layers of one host, each before those below it.
 
     ``files`` are files of this host that contain the target's bytes, as for a loop device: the page cache has the same
-    bytes a second time there. ``blind`` says why the count of cached pages misses a cache, a phrase for each cause.
+    bytes a second time there. ``blind`` contains one phrase for each reason why the count of cached pages misses a
+    cache.
     """
 
     host: str = ""
@@ -103,10 +104,11 @@ class Access:
     """How the clients of a run reach a target over the network. It contains no secret.
 
     ``endpoints`` are URLs; without one the libraries of the target's own scheme find theirs. ``ca_bundle`` is the file
-    of the certificates by which TLS is verified, empty for those of the system. No part of an object is smaller than
-    ``part_bytes``, except its last. Ranks and the cleaner tolerate temporary errors for ``borne_seconds``. ``embedded``
-    names the server that the run itself started on this host, for itself and without credentials; empty for storage
-    under test. ``unversioned`` is the operator's statement that a bucket without permission to look keeps no versions.
+    of the certificates by which TLS is verified, empty for the system's certificates. No part of an object is smaller
+    than ``part_bytes``, except its last. Ranks and the cleaner tolerate temporary errors for ``borne_seconds``.
+    ``embedded`` names the server that the run itself started on this host, for itself and without credentials; empty
+    for storage under test. ``unversioned`` is the operator's statement that a bucket without permission to look keeps
+    no versions.
     """
 
     endpoints: tuple[str, ...] = ()
@@ -134,8 +136,8 @@ class AreaRef:
 
     ``opener`` is ``module:function``, a function of the AreaRef that returns a Store, imported only where it is used.
     ``location`` is the area's place in the words of its scheme; ``identity`` distinguishes it from another area of the
-    same name; ``access`` is how it is reached if it has no path. It contains no secret: credentials come from each
-    process's own environment.
+    same name; ``access`` is how it is reached if it has no path. An AreaRef contains no secret: credentials come from
+    each process's own environment.
     """
 
     scheme: str
@@ -203,10 +205,10 @@ class TargetSpec:
     """A kind of target: one row. ``scheme`` precedes ``://``; empty for a path.
 
     ``make`` is ``module:function``, a function of the location (the text after ``://``) that returns a Target, imported
-    only in the controller; if the target ``is_remote`` it takes an `Access` as well. ``serve`` is such a function, too:
-    it returns a context manager, in which a server runs on this host for ``--ckpt-endpoint=embedded``, and which gives
-    its `Access`; empty if there is none. ``removal`` is the command that removes the content of a location that follows
-    it, empty if none is known. ``plugin`` is its supplier, empty for ours.
+    only in the controller; if the target ``is_remote`` it takes an `Access` as well. ``serve`` is a similar function:
+    it returns a context manager that runs a server on this host for ``--ckpt-endpoint=embedded``, and gives its
+    `Access`; empty if there is no such server. ``removal`` is the command that removes the content of a location that
+    follows it, empty if unknown. ``plugin`` is its supplier, empty for ours.
     """
 
     scheme: str
@@ -257,7 +259,7 @@ TARGETS: dict[str, TargetSpec] = {
 
 
 def removal_of(scheme: str, location: str, access: Access = Access()) -> str:
-    """Return the command by which a user removes the content of a location; empty if none is known."""
+    """Return the command by which a user removes the content of a location; empty if unknown."""
     spec = TARGETS.get(scheme)
     if not spec or not spec.removal:
         return ""
@@ -279,7 +281,7 @@ class Names:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leftover:
-    """The remains of an earlier run: a description, the run, and the command that removes them (empty: none).
+    """The remains of an earlier run: a description, the run, and the command that removes them, or empty.
 
     ``elsewhere`` is the host of that run if this one cannot see whether it still runs; empty: it does not.
     """

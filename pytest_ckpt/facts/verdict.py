@@ -80,12 +80,12 @@ REASONS: Mapping[Reason, str] = {
     "check broke": "the check itself could not be made",
     "plugin": "a plugin decided it; its sentence says why",
 }
-"""Every reason code, and what it says of a verdict."""
+"""Every reason code, and its meaning for a verdict."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AcceptanceBound:
-    """What the operations of a run show of those that were not measured.
+    """A conclusion from the measured operations of a run for the operations that were not measured.
 
     ``met`` of ``trials`` operations met the limit. So at least ``share`` of all operations do, with ``confidence``, if
     operations are independent.
@@ -99,12 +99,12 @@ class AcceptanceBound:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What was decided about one requirement and subject. These two identify it, never the node id of a test.
+    """The verdict on one requirement and subject. These two identify it, never the node id of a test.
 
-    ``margin`` is the share of the limit that was left (negative: by how much it was missed), None where a
-    requirement has no scale. ``reason`` is a code of `REASONS`; a waived verdict keeps that of what was waived.
-    ``because`` is one sentence for a person; ``detail`` holds the lines that explain it. ``basis`` names what a proof
-    rests on where there are several ways. ``bound`` is what the operations show of those that were not measured.
+    ``margin`` is the share of the limit that was left (negative: by how much it was missed); None if a requirement has
+    no scale. ``reason`` is a code of `REASONS`; a waived verdict keeps the code of the waived failure. ``because`` is
+    one sentence for a person; ``detail`` contains the lines that explain it. ``basis`` names the kind of evidence if a
+    proof can use several kinds. ``bound`` is the conclusion for the operations that were not measured.
     """
 
     id: RequirementId

@@ -1,7 +1,7 @@
 """The required content of a record's file: derived from its class, checked and described by msgspec.
 
 `codec.to_plain` writes every field, so a file must contain every field; an unknown one is ignored. msgspec is imported
-where it is used: it costs more to import than a run's records, and most runs read no file.
+where it is used: its import takes longer than the import of a run's records, and most runs read no file.
 """
 
 from __future__ import annotations

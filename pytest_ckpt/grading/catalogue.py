@@ -49,7 +49,7 @@ REQUIREMENTS: Mapping[str, Requirement] = {
 
 
 def extended(extras: Iterable[Requirement]) -> Mapping[str, Requirement]:
-    """Return the catalogue of a run with the requirements of plugins, none of which may replace one of ours."""
+    """Return the catalogue of a run with the requirements of plugins, which cannot replace built-in ones."""
     return {**REQUIREMENTS, **{r.id: r for r in extras if r.id not in REQUIREMENTS}}
 
 
@@ -59,7 +59,7 @@ def offered(catalogue: Mapping[str, Requirement], capabilities: Collection[Capab
 
 
 def known_to(catalogue: Mapping[str, Requirement], names: Collection[str]) -> Mapping[str, Requirement]:
-    """Return the requirements that existed when a run was made, and those of its plugins.
+    """Return the requirements that existed when a run was made, and its plugins' requirements.
 
     ``names`` are the ``catalogue_names`` of its report.
     """

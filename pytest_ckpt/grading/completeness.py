@@ -49,7 +49,7 @@ def asked_requirements(
 ) -> list[Requirement]:
     """Return the requirements that a run with these settings judges, without those that the gate table switches off.
 
-    A row "where given" is part of the run even if its means are not given: its verdict then says so, and does not
+    A row "where given" is part of the run even if its means are not given: its verdict then states this, and does not
     decide.
     """
     return [
@@ -120,9 +120,9 @@ def asked_checkpoints(requirement: Requirement, plan: Plan) -> list[PlannedCheck
 
 
 def compared_with(plan: Plan, settings: Settings, subjects: Collection[Subject]) -> set[Subject]:
-    """Return the plain saves that are measured for comparison with those of the suite of strategies.
+    """Return the plain saves that are measured for comparison with the saves of the suite of strategies.
 
-    ``subjects`` are those that are judged. A reader compares the cost of a strategy with a plain blocking save.
+    ``subjects`` are the judged ones. A reader compares the cost of a strategy with a plain blocking save.
     """
     if not settings.asks_strategies:
         return set()

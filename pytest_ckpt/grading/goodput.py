@@ -27,7 +27,7 @@ CLUSTERS = (1_000, 4_000, 16_000, 32_000, 64_000, 100_000)
 class ClusterSize:
     """The largest cluster, in accelerators, whose limits a subject met.
 
-    None: there is no measurement, or it is too short or too small to be projected.
+    None: the measurement is missing, or it is too short or too small to be projected.
     """
 
     subject: Text
@@ -108,8 +108,8 @@ def cluster_sizes(plan: Plan, measurements: Sequence[Measurement]) -> list[Clust
 def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequence[ClusterSize]) -> list[TrainingRow]:
     """Return the meaning of the measured times for training: the intervals of the rule, of Young and of Daly.
 
-    Each comes with its effective training time ratio (the restart of the job itself counts as zero). ``sizes`` are
-    those of `cluster_sizes`.
+    Each comes with its effective training time ratio (the restart of the job itself counts as zero). ``sizes`` come
+    from `cluster_sizes`.
     """
     rows = []
     served = {size.subject: size.overall for size in sizes}

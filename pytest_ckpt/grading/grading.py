@@ -61,7 +61,7 @@ def judge_run(
 ) -> Judgement:
     """Complete the verdicts with the requirements that were not run, and give the grade.
 
-    ``verdicts`` are those of the tests that ran. Certified needs every required requirement met at full scale and every
+    ``verdicts`` come from the tests that ran. Certified needs every required requirement met at full scale and every
     test run; a run at reduced scale is at best a rehearsal. ``waivers`` count if they have not ended before the run's
     ``day``. ``catalogue`` is the run's, with the requirements of plugins. ``clients`` are the facts of the hosts: a
     demand of the gate table on them that is unmet or unknown prevents a certificate.
@@ -113,7 +113,7 @@ def conclude(
 ) -> Judgement:
     """Return the grade of complete verdicts, the exit code and the reasons.
 
-    ``rehearsals`` give the reasons why no certificate is possible, ``ended_waivers`` name those that no longer count.
+    ``rehearsals`` give the reasons why no certificate is possible, ``ended_waivers`` names the expired waivers.
     """
     failed = [v for v in verdicts if v.outcome == "failed" and v.severity == "required"]
     missing = [v for v in verdicts if v.outcome == "not run" and (v.severity == "required" or v.reason == "no test")]

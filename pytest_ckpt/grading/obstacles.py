@@ -58,7 +58,7 @@ class RehearsalReason:
 class Obstacle:
     """An obstacle between a run and a certificate, the best possible ``grade`` with it, and its remedy.
 
-    The grade ``none``: the run would not start.
+    The lowest grade, named ``none``, means that the run would not start.
     """
 
     grade: PossibleGrade
@@ -183,7 +183,7 @@ def obstacles(
     *,
     cache_sight: CacheSight = "not_tested",
 ) -> list[Obstacle]:
-    """Return every known obstacle to a certificate before a run begins, those that make it a rehearsal first.
+    """Return every known obstacle to a certificate before a run begins, rehearsal obstacles first.
 
     An unknown fact is not an obstacle: `asks_cold` returns whether it may become one.
     """

@@ -86,7 +86,7 @@ class ReplayedPattern(TypedDict):
 
 
 class FileNames(TypedDict):
-    """The names of a checkpoint's files where the engine's library chooses them, as `facts.file_rules.FileRule`."""
+    """The names of a checkpoint's files if the engine's library chooses them, as `facts.file_rules.FileRule`."""
 
     of_rank: Text
     shared: list[str]
@@ -124,7 +124,7 @@ class Memory(TypedDict):
 
 
 class Checkpoint(TypedDict):
-    """One checkpoint layout of the plan. Limits are those of this layout at its scale."""
+    """One checkpoint layout of the plan. Limits apply to this layout at its scale."""
 
     subject: Text
     model: str
@@ -154,7 +154,7 @@ class Checkpoint(TypedDict):
 
 
 class Environment(TypedDict):
-    """What a run was made with, as `facts.environment.Environment`; of a published result only what it tells."""
+    """The environment of a run, as `facts.environment.Environment`; for a published result only its stated facts."""
 
     hosts: list[Annotated[HostFacts, Partly(("host", "ranks"))]]
     target: TargetFacts
@@ -166,7 +166,7 @@ class Environment(TypedDict):
 
 
 class Section(TypedDict):
-    """Text that a plugin wrote about the run; nothing of it was measured or judged by pytest-ckpt."""
+    """Text that a plugin wrote about the run; pytest-ckpt neither measured nor judged any of it."""
 
     plugin: Text
     title: Text
@@ -188,9 +188,9 @@ _HowKnown = Annotated[str, Bounds(pattern="^(all ranks|inferred from rank 0|at m
 class Figure(TypedDict):
     """The saves, or the loads: as published, by the slowest process, and judged.
 
-    ``published_seconds`` is the mean of rank 0's own times, ``slowest_mean_seconds`` that of the slowest process,
-    ``judged_seconds`` the slowest operation's slowest process. ``basis`` says in words how the slowest process is
-    known, ``bases`` how many operations are known how.
+    ``published_seconds`` is the mean of rank 0's own times, ``slowest_mean_seconds`` the mean of the slowest process,
+    ``judged_seconds`` the slowest operation's slowest process. ``basis`` describes in words how the slowest process is
+    known, ``bases`` how many operations have which basis.
     """
 
     kind: OperationKind
@@ -207,7 +207,7 @@ class Figure(TypedDict):
 
 
 class Published(TypedDict):
-    """Of a published result only: what was published beside what was judged."""
+    """For a published result only: the published values next to the judged values."""
 
     tool: str
     system: str
@@ -218,9 +218,9 @@ class Published(TypedDict):
 
 
 class Report(TypedDict):
-    """What one run of pytest-ckpt measured, judged and concluded.
+    """The measurements, verdicts and conclusions of one run of pytest-ckpt.
 
-    Fields may be added; none changes its meaning without a new schema number.
+    Fields may be added; a changed meaning requires a new schema number.
     """
 
     schema: Literal["pytest-ckpt/report/1"]

@@ -1,4 +1,4 @@
-"""What a reader has to know besides the grade: why a result may mean little, and what was not tried. Pure."""
+"""Reservations of a result in addition to the grade: why it may not be representative, and omitted tests. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def unusual_inputs(limits: ClusterLimits) -> list[str]:
 
 
 def is_projectable(measurement: Measurement) -> bool:
-    """Whether its operations are long and large enough to say what a cluster of another size would see."""
+    """Whether its operations are long and large enough to predict the results of a cluster of another size."""
     if measurement.basis != "all ranks":
         return True
     return not _too_short(measurement) and not _too_small(measurement)
@@ -58,10 +58,10 @@ def relevance(
     recorders: Sequence[str] = (),
     files_below: Sequence[str] = (),
 ) -> list[str]:
-    """Return why the result of a run may say little of an array, a sentence each; results of others have none.
+    """Return why a run's result may not represent an array, a sentence each; empty for other tools' results.
 
-    ``of_one_host`` says what a target is that only one host can use; empty for any other. ``recorders`` are
-    what could act in the process that recorded, ``files_below`` the files of this host that hold the target's bytes.
+    ``of_one_host`` describes a target that only one host can use; empty for any other. ``recorders`` are active
+    components in the process that recorded, ``files_below`` the files of this host that contain the target's bytes.
     """
     measured = [m for m in measurements if m.basis == "all ranks"]
     if not measured:
@@ -82,7 +82,7 @@ def not_tested(
     *,
     has_files: bool,
 ) -> list[str]:
-    """Return what was not proven and not tried, each with its risk, a sentence each; results of others have none."""
+    """Return the missing proofs and tests, each with its risk, a sentence each; empty for other tools' results."""
     measured = [m for m in measurements if m.basis == "all ranks"]
     if not measured:
         return []

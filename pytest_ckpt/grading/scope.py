@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScopedCheckpoint:
-    """One checkpoint that a verdict is of; ``bytes`` is its full size, whatever the scale of the run.
+    """One checkpoint in the scope of a verdict; ``bytes`` is its full size, whatever the scale of the run.
 
-    ``full_processes`` are those of the model's whole layout, ``processes`` those that saved and loaded.
+    ``full_processes`` are the processes of the model's whole layout, ``processes`` the ones that saved and loaded.
     """
 
     subject: Text
@@ -54,7 +54,7 @@ class Scope:
 
 
 def scope_of(plan: Plan, settings: Settings, gates: Gates, measurements: Iterable[Measurement] = ()) -> Scope:
-    """Return what a verdict on this run is of; where there are measurements, engine and hosts are theirs."""
+    """Return the scope of a verdict on this run; if there are measurements, engine and hosts come from them."""
     measured = {str(m.subject): m for m in measurements}
     hosts = {host for m in measured.values() for host in m.hosts} or {host.name for host in settings.hosts}
     engines = {str(c.subject): c.subject.engine for c in plan.runnable} | {s: m.engine for s, m in measured.items()}
@@ -106,7 +106,7 @@ def _sentence(planned: Sequence[PlannedCheckpoint], engines: Mapping[str, str]) 
 
 
 def named(one: str, many: str, names: Iterable[str]) -> str:
-    """Return names behind what they are, each once: ``engine torch``, ``engines torch, stream and dcp``."""
+    """Return names after their kind, each once: ``engine torch``, ``engines torch, stream and dcp``."""
     each = list(dict.fromkeys(names))
     listed = " and ".join(filter(None, (", ".join(each[:-1]), each[-1])))
     return f"{one if len(each) == 1 else many} {listed}"
@@ -114,14 +114,14 @@ def named(one: str, many: str, names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScaleShortfall:
-    """Why the checkpoints of a run are smaller than a certificate must hold, and what to do about it."""
+    """Why the checkpoints of a run are smaller than a certificate requires, and the remedy."""
 
     text: str
     remedy: str
 
 
 def unheld_model(plan: Plan, gates: Gates) -> ScaleShortfall | None:
-    """Return what keeps the checkpoints of a run from the size that a gate table demands; None where nothing."""
+    """Return why the checkpoints of a run are below the size that a gate table requires; None if they are not."""
     if not gates.up_to:
         return None
     wanted = MODELS[gates.up_to]

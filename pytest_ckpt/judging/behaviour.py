@@ -1,4 +1,4 @@
-"""The judgement that all requirements on a target's behaviour share: what one check observed. Pure."""
+"""The judgement that all requirements on a target's behaviour share: it evaluates the result of one check. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NEEDS = {
 
 
 def without_anomaly(observation: Observation, limit: float | None) -> Decision:
-    """A healthy target shows no anomaly, and its figure stays within the limit where there is one."""
+    """A healthy target shows no anomaly, and its measured value is within the limit, if there is a limit."""
     if observation.blocked:
         because = describe_blocked(observation.blocked)
         stack = tuple(observation.blocked.stack.splitlines())
@@ -67,9 +67,9 @@ def without_anomaly(observation: Observation, limit: float | None) -> Decision:
 
 
 def creates_in_time(decision: Decision, observation: Observation, demand: FilesOfHost | None) -> Decision:
-    """Compare the rate at which a check created files with what a host needs, if the check has such a figure.
+    """Compare the rate at which a check created files with a host's demand, if the check measures such a rate.
 
-    The check creates more files than any host does: its time alone says nothing of a save.
+    The check creates more files than any host does, so its total time does not predict the time of a save.
     """
     if decision.outcome != "met" or not observation.measured:
         return decision
@@ -94,7 +94,7 @@ def creates_in_time(decision: Decision, observation: Observation, demand: FilesO
 
 
 def beside_promise(decision: Decision, observation: Observation) -> Decision:
-    """Add to the time that a client kept an old state what its mount promises; that decides nothing."""
+    """Add the mount's promise to the reason of a decision about a client's cache, without a change of the outcome."""
     if decision.outcome == "not run" or SECOND_MOUNT not in observation.facts:
         return decision
     what = cast("Memory", observation.subject)
@@ -105,7 +105,7 @@ def beside_promise(decision: Decision, observation: Observation) -> Decision:
 
 
 def missing_need(check: Check) -> str:
-    """Return the sentence that says what a check would have needed."""
+    """Return the sentence that names the missing input of a check."""
     return _NEEDS[check.needs]
 
 

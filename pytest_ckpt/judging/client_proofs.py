@@ -26,7 +26,7 @@ def replaced_fsync(proofs: ClientProofs) -> str:
 
 
 def missing_effect(proofs: ClientProofs) -> FsyncEffect | None:
-    """Return an fsync after which pages were still dirty; None if there was no such fsync."""
+    """Return an fsync after which pages were still dirty; None without such an fsync."""
     return next((effect for effect in proofs.fsyncs if effect.is_missing), None)
 
 

@@ -128,7 +128,7 @@ def _release(text: str) -> str:
 
 
 def _numbers(text: str) -> tuple[int, ...] | None:
-    """Return the numbers of ``8``, ``4.1`` or ``6.8.0``, to be compared one by one; None if there are none."""
+    """Return the numbers of ``8``, ``4.1`` or ``6.8.0``, to be compared one by one; None if there are no numbers."""
     parts = text.split(".")
     if not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in parts):
         return None

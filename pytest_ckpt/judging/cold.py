@@ -152,7 +152,7 @@ def _of_timed_reads(reads: CanaryReads) -> Proof:
         took += f", {_each(reads.dropped_reread_seconds)} again at once"
     if elsewhere:
         took += f", {_each(elsewhere)} on {reads.client}"
-        # A client that is never faster proves nothing about this one, and one that is a little faster may be disturbed.
+        # A client that is never faster proves no difference, and one that is a little faster may be disturbed.
         other_is_able = not reads.client_own_seconds or _helps(reads.client_own_seconds, elsewhere)
         # Reads that a cache still serves after the drop are near to reads without a drop, and far from the other
         # client's.

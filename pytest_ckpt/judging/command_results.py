@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def lost(because: str, detail: Sequence[str]) -> Decision:
-    """Fail a checkpoint whose bytes are not those of its number."""
+    """Fail a checkpoint whose bytes differ from the bytes expected for its number."""
     return Decision(outcome="failed", reason="missing bytes", because=because, detail=tuple(detail))
 
 

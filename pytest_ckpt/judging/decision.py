@@ -17,7 +17,7 @@ from pytest_ckpt.support.units import counted
 # The limits of a process and of its host on open files.
 _OF_THE_HOST = frozenset({"EMFILE", "ENFILE"})
 
-# Units of which all or none is demanded, so that no share of a limit can be left.
+# Units of which all or zero are demanded, so that there is no partial share of a limit.
 _COUNTED = ("faults", "bytes", "files", "directories", "commits")
 
 # What ranks do before the clock of an operation runs, by the kind that it counts for.
@@ -26,11 +26,11 @@ _BEFORE: dict[OperationKind, tuple[Stage, ...]] = {"save": ("prepare",), "load":
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """A judge's answer, before it is given its id and severity.
+    """An evaluator's answer, before it receives its id and severity.
 
-    ``margin`` is computed from measured and limit; plugins leave ``reason`` as it is. ``basis`` names what a proof
-    rests on where there are several ways: gates may not take all of them. ``bound`` is what the operations show of
-    those that were not measured.
+    ``margin`` is computed from measured and limit; plugins leave ``reason`` unchanged. ``basis`` names the kind of
+    evidence if a proof can use several kinds: a gate table may reject some of them. ``bound`` is the conclusion for the
+    operations that were not measured.
     """
 
     outcome: Outcome
@@ -72,10 +72,10 @@ def not_decided(reason: Reason, because: str, detail: Sequence[str] = ()) -> Dec
 
 
 def failed_by(failure: Failure) -> Decision:
-    """Return the decision that a failure in an operation of the storage is.
+    """Return the decision that follows from a failure in an operation of the storage.
 
-    A rank that was killed (out of memory, by a person) or stopped, or whose host has no descriptor left, decides
-    nothing: the storage did not do that.
+    If a rank was killed (out of memory, by a person) or stopped, or its host has no descriptor left, the failure does
+    not count against the storage, which did not cause it.
     """
     was_stopped = failure.kind == "hung" and any(words in failure.stack for words in SAID_OF_STOPPED)
     if failure.kind == "killed" or was_stopped or failure.errno in _OF_THE_HOST:
@@ -122,9 +122,9 @@ def is_decided_in(failure: Failure, pattern: Pattern) -> bool:
 
 
 def _is_of_storage(failure: Failure, *, off_the_clock: bool = False) -> bool:
-    """On the clock of an operation every end of a rank counts.
+    """Whether a failure counts against the storage. During an operation every end of a rank counts.
 
-    Before and after it an error is the storage's only where a system call failed, or does not end.
+    Before and after an operation, an error counts only if a system call failed or does not end.
     """
     if failure.kind not in ("error", "killed", "hung", "too slow"):
         return False

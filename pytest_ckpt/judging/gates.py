@@ -1,8 +1,8 @@
-"""Which requirements gate a certificate, and with which limits: tables that ship, or a vendor's own. Pure.
+"""Gate tables: the requirements that gate a certificate, and their limits; built-in or a vendor's own. Pure.
 
-A row names a requirement, one check of it, all requirements of a suite, or all checks that need the same thing: so a
-new requirement or check needs no row of its own. A table of one's own extends one that ships. It may ask for less, but
-not quietly: every relaxation is named.
+A row names a requirement, one check of it, all requirements of a suite, or all checks with the same need: so a new
+requirement or check does not need its own row. A separate table extends a built-in one. It may require less, but every
+relaxation is named.
 """
 
 from __future__ import annotations
@@ -43,17 +43,16 @@ class GateDefault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gates:
-    """The table by which a run is judged.
+    """The gate table of a run.
 
-    ``kinds`` and ``limits`` go from a requirement's id, or ``id.subject``, to how it gates and to its limit; what is
-    not named is as the catalogue has it. ``certifies`` says whether a certificate is possible at all: not by a table
-    that asks for less than ``required`` where the table that it extends requires, or that raises a limit. ``lacks``
-    says why a table cannot certify that ships so, as the end of a sentence that begins with its name, and ``remedy``
-    what to do. ``relaxed``
-    names, one sentence each, what is asked for less than by the table that this one extends. ``up_to`` is the smallest
-    model of which a certificate must hold a checkpoint, in full or larger; None where the table leaves it to the run.
-    ``cold_bases`` are the proofs that COLD may rest on. ``extends`` is the table that ships of which this one is made;
-    empty for such a table itself. ``clients`` are demands of each host that runs ranks (`judging.clients`).
+    ``kinds`` and ``limits`` map a requirement's id, or ``id.subject``, to its gate kind and to its limit; other
+    requirements keep the catalogue's values. ``certifies``: a certificate is possible. It is not possible with a table
+    that requires less than ``required`` where its base table requires, or that raises a limit. ``lacks`` is why a
+    built-in table cannot certify, as the end of a sentence that begins with its name, and ``remedy`` the action for the
+    user. ``relaxed`` names, one sentence each, every demand below the base table's. ``up_to`` is the smallest model of
+    which a certificate must contain a checkpoint, in full or larger; None if the run decides. ``cold_bases`` are the
+    permitted proofs for COLD. ``extends`` is the built-in table on which this one is based; empty for a built-in table.
+    ``clients`` are demands on each host that runs ranks (`judging.clients`).
     ``requires_system``: a run is refused if the vendor's description of the system lacks facts that a reader needs.
     """
 
@@ -73,7 +72,7 @@ class Gates:
 
     @property
     def table(self) -> str:
-        """The table that ships behind this one."""
+        """The built-in table on which this one is based, or its own name."""
         return self.extends or self.name
 
     def kind(self, requirement: str, subject: str, default: str) -> str:
@@ -94,11 +93,11 @@ _TOP_KEYS = (
 def read_gates(
     text: str, defaults: Mapping[str, GateDefault], base: Callable[[str], Gates], *, ships: bool = False
 ) -> Gates:
-    """Return the table that a TOML text describes. Raises ValueError with a sentence that says what is wrong.
+    """Return the table that a TOML text describes. Raises ValueError with a sentence about the error.
 
-    ``defaults`` goes from every known name (``ID`` and ``ID.subject``) to what the catalogue has of it; ``base``
-    returns a table that ships, which the text extends. A table that ``ships`` itself need not extend one, and may ask
-    for less than the one it extends: it is for another kind of storage.
+    ``defaults`` maps every known name (``ID`` and ``ID.subject``) to the catalogue's values; ``base`` returns a
+    built-in table, which the text extends. A built-in table (``ships``) need not extend another one, and may require
+    less than its base: it is for another kind of storage.
     """
     table = parse_toml(text)
     _known(table, _TOP_KEYS, "key")
@@ -155,7 +154,7 @@ def read_gates(
 
 
 def beside_own_table(gates: Gates, own: Gates, defaults: Mapping[str, GateDefault]) -> Gates:
-    """Return gates with what they ask for less than the table of the target's kind does: they then certify nothing."""
+    """Return gates with their relaxations against the table of the target's kind; with any, they cannot certify."""
     if not gates.certifies or gates.table == own.name:
         return gates
     parents = {name.partition(".")[0] for name in defaults if "." in name}
@@ -174,7 +173,7 @@ def beside_own_table(gates: Gates, own: Gates, defaults: Mapping[str, GateDefaul
 
 
 def _begins_like(name: str, shipped: str) -> bool:
-    """Whether a reader would take a name for that of a table that ships: the same, or with more words behind it."""
+    """Whether a reader would confuse a name with a built-in table's name: the same, or the same and more words."""
     given = name.strip().lower()
     return given.startswith(shipped) and not given[len(shipped) :][:1].isalnum()
 
@@ -200,7 +199,7 @@ def _rows(table: Any, defaults: Mapping[str, GateDefault]) -> tuple[dict[str, st
 def _spread_rows(
     table: Mapping[str, Any], part: str, members: Mapping[str, str], defaults: Mapping[str, GateDefault]
 ) -> dict[str, str]:
-    """Return how everything gates that belongs to what the rows of ``part`` name; ``members`` says what belongs."""
+    """Return the gate kinds from the rows of ``part``, one for each member; ``members`` maps a member to its group."""
     rows = table.get(part, {})
     if not isinstance(rows, dict):
         raise ValueError(f"[{part}] is no table")
@@ -215,7 +214,7 @@ def _spread_rows(
 
 
 def _spread_kind(kind: str, default: str) -> str:
-    """Return how one thing gates by a row for many: what is advisory by itself does not become required by it."""
+    """Return the gate kind of one member from its group's row: an advisory member does not become required by it."""
     return f"advisory {kind}" if (kind, default) == ("where given", "advisory") else kind
 
 
@@ -228,7 +227,7 @@ def _limit(name: str, value: Any, defaults: Mapping[str, GateDefault]) -> float:
 
 
 def _spread(kinds: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str]:
-    """A row for a whole requirement stands above the rows for its subjects in the table below."""
+    """Apply a row for a whole requirement to its subjects; it precedes the subjects' rows in the table below."""
     whole = {f: kinds[f.partition(".")[0]] for f in below if f.partition(".")[0] in kinds and f not in kinds}
     return whole | dict(kinds)
 

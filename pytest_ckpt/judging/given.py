@@ -1,7 +1,7 @@
-"""The facts that a requirement may ask for, by the name of its parameter. Pure.
+"""The facts that a requirement may use, by the name of its parameter. Pure.
 
-A fact that is not there is decided here, once: its provider answers with the decision, and the requirement is not
-called. The facts have a table of their own, since pytest's fixtures can be replaced by any conftest.
+A missing fact is handled here, once: its provider returns the decision, and the requirement is not called. The facts
+have a separate table, because any conftest can replace pytest's fixtures.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _pattern(name: Pattern, facts: JudgedFacts) -> object:
 
 
 def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decision:
-    """Decide where a pattern was not measured: it failed itself, cannot be with these ranks, or was not reached."""
+    """Decide if a pattern was not measured: it failed, is impossible with these ranks, or was not reached."""
     failure = measurement.failure
     if failure and any(is_decided_in(failure, name) for name in names):
         return failed_by(failure)
@@ -131,7 +131,7 @@ def without_pattern(measurement: Measurement, names: Sequence[Pattern]) -> Decis
 
 
 def not_saved(measurement: Measurement, *, lanes: tuple[str, ...] = ("", LOCAL_TIER)) -> Decision | None:
-    """Decide where not every save was measured, with the steps beside it; a failure counts in ``lanes`` of a rank."""
+    """Decide if not every save was measured with its concurrent steps; a failure counts in ``lanes`` of a rank."""
     failure = measurement.failure
     if failure and is_decided_by(failure, "save"):
         # What failed in the background is another requirement's affair: the job had gone on.
@@ -167,10 +167,10 @@ PROVIDERS: dict[str, tuple[Callable[[JudgedFacts], Any], str]] = {
 
 
 def check_parameters(function: Callable[..., object]) -> tuple[str, ...]:
-    """Return the names of the facts that a function asks for. Raises TypeError for one of no name or another type.
+    """Return the names of the facts that a function uses. Raises TypeError for an unknown name or another type.
 
-    Types are compared as they are written: nothing is imported for it. A vendor's function may have none. The maximum
-    of a check may be None.
+    Types are compared as they are written, without imports. A vendor's function may omit them. The maximum of a check
+    may be None.
     """
     names = tuple(inspect.signature(function).parameters)
     for name in names:
@@ -186,7 +186,7 @@ def check_parameters(function: Callable[..., object]) -> tuple[str, ...]:
 
 
 def decide_by(function: Callable[..., Decision], facts: JudgedFacts) -> Decision:
-    """Call a requirement with the facts that it asks for; the first that is not there decides."""
+    """Call a requirement with the facts that it uses; the first missing fact decides."""
     given = {}
     for name in inspect.signature(function).parameters:
         fact = PROVIDERS[name][0](facts)

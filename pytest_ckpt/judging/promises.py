@@ -13,7 +13,7 @@ from typing import Literal
 from pytest_ckpt.support.units import format_seconds
 
 Memory = Literal["attributes", "names", "negative-names"]
-"""The checks of STALE, by what the client remembers."""
+"""The checks of STALE, by the cached object."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,7 +21,7 @@ class CachePromise:
     """How long a client may answer from memory.
 
     ``seconds`` is None if the mount does not show it. ``basis`` are the options that state it, as the mount shows them,
-    or a documented default; ``shorter`` is what shortens it, empty if nothing is to be shortened.
+    or a documented default; ``shorter`` is what shortens it, empty if there is no need.
     """
 
     seconds: float | None
@@ -29,7 +29,7 @@ class CachePromise:
     shorter: str = ""
 
     def text(self, what: Memory, measured: float | None) -> str:
-        """Return the promise in a sentence or two, next to what was measured."""
+        """Return the promise in a sentence or two, with the measured time."""
         remembered = what.replace("-", " ")
         if self.seconds is None:
             return f"The mount of the second client does not show how long it remembers {remembered}: {self.basis}."
@@ -55,7 +55,7 @@ _NFS_REGULAR, _NFS_DIRECTORY = ("acregmin", "acregmax"), ("acdirmin", "acdirmax"
 
 
 def _of_nfs(what: Memory, options: Mapping[str, str]) -> CachePromise:
-    """The times of attribute caches; the kernel shows only those that are no default."""
+    """The times of attribute caches; the kernel lists only values that differ from the default."""
     if "noac" in options:
         return CachePromise(seconds=0.0, basis="noac")
     if what == "negative-names" and (look := options.get("lookupcache")) in ("none", "pos", "positive"):

@@ -273,7 +273,7 @@ REASONS: tuple[Reason, ...] = (
 
 
 def reason_of(requirement: str, subject: str, table: str, reasons: Sequence[Reason] = REASONS) -> Reason | None:
-    """Return the reason why a requirement may be mandatory in a gate table, that of its check first; None without."""
+    """Return the reason why a gate table may require a requirement, its check's reason first; None without a reason."""
     by_name = {reason.name: reason for reason in _of_table(table, reasons)}
     return by_name.get(f"{requirement}.{subject}", by_name.get(requirement))
 

@@ -27,18 +27,18 @@ _ATTRIBUTE = "__ckpt_requirement__"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requirement:
-    """One requirement. ``source`` is the source of its limit; ``text`` is what the certificate prints of it.
+    """One requirement. ``source`` is the source of its limit; ``text`` is its text in the certificate.
 
-    ``function`` decides; its parameters name the facts that it needs (`judging.given`). Those of conformance are judged
-    on a check's observation, all others on a measurement. ``units`` are those of its figures, ``figure`` describes the
-    measured value and ``limit`` its bound, for the documentation; ``{maximum}`` in it is the requirement's own.
-    ``maximum`` is a limit that a gate table may set. ``asked_by`` decides from the options of a run whether its means
-    are given, ``needs`` are the capabilities of a target that it uses; otherwise it is not part of the run.
-    ``not_given`` describes the missing means if a gate table requires it "where given": then it is "not run".
-    ``own_launch`` is the pattern of the launch that only measures it. ``of_strategy`` decides whether it applies to
-    saves by a strategy: a run may have several. ``next_step`` is what to do first if it failed, ``help`` the part of
-    docs/faq.md that a failure leads to, and ``also_known_as`` the equivalent lines of other lists of requirements.
-    ``plugin`` names the plugin that adds it. One that was read from a report has no function.
+    ``function`` decides; its parameters name the facts that it needs (`judging.given`). Requirements of conformance are
+    judged on a check's observation, all others on a measurement. ``units`` are the units of its values, ``figure``
+    describes the measured value and ``limit`` its bound, for the documentation; ``{maximum}`` in it is replaced by the
+    requirement's maximum. ``maximum`` is a limit that a gate table may set. ``asked_by`` decides from the options of a
+    run whether its means are given, ``needs`` are the capabilities of a target that it uses; otherwise it is not part
+    of the run. ``not_given`` describes the missing means if a gate table requires it "where given": then it is "not
+    run". ``own_launch`` is the pattern of the launch that only measures it. ``of_strategy`` decides whether it applies
+    to saves by a strategy: a run may have several. ``next_step`` is the first action after a failure, ``help`` the part
+    of docs/faq.md about the failure, and ``also_known_as`` the equivalent lines of other lists of requirements.
+    ``plugin`` names the plugin that adds it. A requirement that was read from a report has no function.
     """
 
     id: str

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 class SaveCost:
     """One save, in seconds from its begin, as it was measured.
 
-    ``blocked_seconds``: until the job could go on and change its state, on the last rank. ``extra_seconds``: by how
-    much longer the steps beside it took. ``seconds``: until it was committed. ``copying_seconds`` of the blocked ones
-    are the copy of the state in the client's memory. ``drains``: from when the job could go on until then it was
-    drained from a local tier, as one of several saves.
+    ``blocked_seconds``: until the job could continue and change its state, on the last rank. ``extra_seconds``: the
+    slowdown of the concurrent steps. ``seconds``: until it was committed. ``copying_seconds`` is the part of
+    ``blocked_seconds`` in which the state was copied in the client's memory. With ``drains``, the time from when the
+    job could continue until ``seconds`` is a drain from a local tier, which only one of several saves has.
     """
 
     index: int
@@ -46,7 +46,7 @@ class SaveCost:
 
     @property
     def background_seconds(self) -> float:
-        """How long training goes on until it is committed."""
+        """How long training continues until the save is committed."""
         return max(0.0, self.seconds - self.blocked_seconds)
 
     def at_risk_seconds(self, interval_seconds: float) -> float:
@@ -67,11 +67,11 @@ class SaveCost:
         return self.added_seconds + self.at_risk_seconds(limits.interval_seconds) / limits.checkpoints_per_failure
 
     def as_blocking_seconds(self, limits: ClusterLimits) -> float:
-        """Return the seconds of a save that stands still and needs the same cluster to meet its save limit.
+        """Return the seconds of a blocking save whose save limit implies the same cluster.
 
-        That is the largest of what BLOCKING and LOST-WORK hold to the save limit, b x interval, and what BACKGROUND
-        holds to the interval: so all three are met by the same clusters as SAVE by a save of that many seconds. With a
-        local tier, DRAIN stands in place of the last two.
+        That is the maximum of the times that BLOCKING and LOST-WORK compare with the save limit, b x interval, and the
+        time that BACKGROUND compares with the interval. So the clusters that meet SAVE with a save of that many seconds
+        also meet these three. With a local tier, DRAIN replaces BACKGROUND and LOST-WORK.
         """
         if self.drains:
             return as_blocking_seconds(self.drains, limits, self.added_seconds, self.background_seconds)
@@ -81,7 +81,7 @@ class SaveCost:
 
 
 def save_costs(measurement: Measurement) -> tuple[SaveCost, ...]:
-    """Return what each save cost; empty where steps should have gone on beside them and none were measured."""
+    """Return the cost of each save; empty if concurrent steps were expected and not measured."""
     saves = measurement.of_kind("save")
     if strategy_of(measurement.subject).blocks:
         return tuple(_blocking(o) for o in saves)
@@ -133,7 +133,7 @@ def _blocking(save: Operation) -> SaveCost:
 
 
 def describe_loss(cost: SaveCost) -> str:
-    """Say what the storage adds to what a save takes from training."""
+    """Return the storage's part of the time that a save takes from training, in words."""
     extra = format_seconds(max(0.0, cost.extra_seconds))
     waited = format_seconds(cost.blocked_seconds - cost.copying_seconds)
     beside = " beside the copy" if cost.copying_seconds else ""

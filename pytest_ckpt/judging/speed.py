@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.given import Operations
 
 HOW_SURE = "how sure: "
-"""How the lines of a verdict's detail begin that say what its operations show of all others."""
+"""Prefix of the lines of a verdict's detail about operations that were not measured."""
 
 _TOLD_STALL = 0.01
 _TOLD_STARVED = 0.1
 
 
 def within(done: Operations, full_limit: float, reason: str, assurance: Assurance | None) -> Decision:
-    """Every operation within a limit in seconds, which is for the full size; ``reason`` is where that comes from.
+    """Every operation within a limit in seconds, which is for the full size; ``reason`` is the origin of the limit.
 
-    ``assurance`` is how sure the verdict must be about operations that were not measured; None: nothing was asked for.
+    ``assurance`` is the required confidence about operations that were not measured; None: no confidence is required.
     """
     kind, operations, measurement = done.kind, done.all, done.of
     planned = measurement.operations_planned
@@ -75,8 +75,8 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
         return Decision(outcome="failed", reason="missing bytes", because=because, limit=limit, unit="s", detail=detail)
     took, allowed = compared(worst, limit)
     over = [o for o in operations if o.seconds > limit]
-    # What a client that compares or copies too slowly has taken is not the storage's. Waits for a CPU are told and
-    # excuse nothing: while one thread waits for a CPU, the storage may be busy for another.
+    # If the client compares or copies too slowly, its time does not count against the storage. Waits for a CPU are
+    # reported and do not excuse a failure: while one thread waits for a CPU, the storage may be busy for another.
     blamed = [o for o in over if o.seconds - _stalled(o) - _copying(o) > limit]
     if over and not blamed:
         late = f"{kind} {slowest.index} took {took}, the limit is {allowed}, and for"
@@ -88,7 +88,7 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
             "copied in memory, before the storage had anything to do."
         )
         return not_decided("client too slow", because, detail)
-    # A bound for what was not asked for is of the share that is usual.
+    # Without a required confidence, the bound uses the usual share.
     wanted = assurance or Assurance(confidence=CONFIDENCE, share=SHARE)
     bound = _bound(operations, limit, wanted.confidence, is_held_up=len(over) > len(blamed))
     detail += tuple(HOW_SURE + sentence for sentence in _how_sure(done, bound, wanted))
@@ -113,10 +113,10 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
 def _bound(
     operations: Sequence[Operation], limit: float, confidence: float, *, is_held_up: bool
 ) -> AcceptanceBound | None:
-    """Return what these operations show of all others; None if nothing.
+    """Return the conclusion from these operations for all others; None if there is no conclusion.
 
-    An operation over the limit that the client held up is neither a hit nor a miss of the storage: then nothing is
-    shown.
+    An operation over the limit that the client delayed is neither a hit nor a miss of the storage: then there is no
+    conclusion.
     """
     met, trials = sum(o.seconds <= limit for o in operations), len(operations)
     is_exact = all(o.at_least_seconds is None for o in operations)
@@ -163,7 +163,7 @@ def _starved(operation: Operation) -> float:
 
 
 def _share(operation: Operation) -> str:
-    """Say how long an operation waited for the client, where that is a share that matters."""
+    """Return the time that an operation waited for the client, in words, if it is a relevant share."""
     told = ""
     if _stalled(operation) >= _TOLD_STALL * operation.seconds:
         told += f" For {format_seconds(_stalled(operation))} of it reads waited for the client to compare."

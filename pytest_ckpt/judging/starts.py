@@ -1,7 +1,7 @@
 """A start's measurements other than the judged one can fail a requirement, never meet it. Pure.
 
 A save over the limit is a result, even if the run was interrupted afterwards. So the operations that had ended before
-an interruption count, and those that were repeated in order to add a suite.
+an interruption count. Operations that were repeated in order to add a suite count as well.
 """
 
 from __future__ import annotations

@@ -50,10 +50,10 @@ def decide_observed(
     kind: str = "",
     files_of_host: FilesOfHost | None = None,
 ) -> Verdict:
-    """Judge one requirement on a target's behaviour on what one check saw.
+    """Judge one requirement on a target's behaviour by the result of one check.
 
-    ``kind`` is the target's file system: what is known of it explains a failure, and decides nothing. ``files_of_host``
-    is what the plan demands of the creation of files; without a plan nothing is demanded.
+    ``kind`` is the target's file system: known facts about it explain a failure and do not affect the outcome.
+    ``files_of_host`` is the plan's demand on the creation of files; without a plan there is no demand.
     """
     subject = observation.subject
     default = next((c.limit for c in CHECKS if (c.requirement, c.subject) == (requirement.id, subject)), None)
@@ -67,7 +67,7 @@ def decide_observed(
 
 
 def _with_step(decision: Decision, step: str) -> Decision:
-    """Return a decision with what to do first, where the error itself tells it."""
+    """Return a decision with the first action, if the error itself determines it."""
     return dataclasses.replace(decision, detail=(f"cure: {step}", *decision.detail)) if step else decision
 
 
@@ -87,7 +87,7 @@ def _verdict(requirement: Requirement, subject: str, decision: Decision, gates: 
         because = f"{decision.because} The limit is a default of this program: this is reported and does not decide."
         decision = dataclasses.replace(decision, because=because)
     if decision.reason == "not given" and gates.kind(requirement.id, subject, "") == "where given":
-        # A run that was not given what it needs lacks nothing that the gates require.
+        # If a run lacks the optional means of a requirement, the gates do not require it.
         severity = "advisory"
     return Verdict(
         id=requirement.id,

@@ -1,4 +1,4 @@
-"""Waivers: what a buyer has agreed to accept, for which subject, why, and until when. Pure.
+"""Waivers: accepted failures, each with subject, reason and end date, as agreed with a buyer. Pure.
 
 A waived requirement is marked as waived everywhere. It changes the exit code, never the grade: a run with a waived
 required row is not certified.
@@ -39,7 +39,7 @@ class Waiver:
 def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waiver, ...]:
     """Return the entries of a TOML text of ``[[waive]]`` tables. Raises ValueError with the reason if it is invalid.
 
-    ``known`` maps every requirement of the run to its subjects: an entry that matches none is an error.
+    ``known`` maps every requirement of the run to its subjects: an entry without a matching requirement is an error.
     """
     table = parse_toml(text)
     for name in table:
@@ -52,7 +52,7 @@ def read_waivers(text: str, known: Mapping[str, Collection[str]]) -> tuple[Waive
 
 
 def waive(verdicts: Iterable[Verdict], waivers: Sequence[Waiver], day: str) -> list[Verdict]:
-    """Return the verdicts; those that were not met and are covered on that day are waived, with their outcome."""
+    """Return the verdicts; unmet ones that are covered on that day are waived, with their outcome."""
     return [_waived(v, waivers, day) if v.outcome in ("failed", "not run") else v for v in verdicts]
 
 

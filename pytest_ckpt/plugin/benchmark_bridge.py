@@ -49,7 +49,7 @@ def hold_comparison(config: pytest.Config) -> list[str]:
 
 
 def add_benchmark(config: pytest.Config, timed: SubjectTimes | None) -> None:
-    """Add the seconds of one test's operations; does nothing if pytest-benchmark is absent or disabled."""
+    """Add the seconds of one test's operations, if pytest-benchmark is installed and enabled."""
     benchmarks = config.pluginmanager.get_plugin("pytest-benchmark")
     plugged = getattr(config, "_benchmarksession", None)
     if timed is None or not timed.seconds or plugged is None or benchmarks is None:

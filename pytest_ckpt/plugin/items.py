@@ -1,4 +1,4 @@
-"""The tests of a run: one for each requirement and subject, made from the catalogue, and what they measure."""
+"""The tests of a run, one for each requirement and subject, created from the catalogue, and their measurements."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ class PluginFile(pytest.File):
 
 
 def items_of_plugins(session: pytest.Session) -> list[pytest.Item]:
-    """Return the tests of what plugins ask for."""
+    """Return the tests that plugins add."""
     stated = [r for r in session.config.stash[RUN].catalogue.values() if r.plugin]
     files = [PluginFile.from_parent(session, path=path) for path in dict.fromkeys(_place_of(r)[0] for r in stated)]
     return [item for file in files for item in file.collect()]
 
 
 class RequirementItem(pytest.Item):
-    """One requirement on one subject, called by its id: ``-k REPEAT`` selects what it says."""
+    """One requirement on one subject, named by its id, so that ``-k REPEAT`` selects it."""
 
     def __init__(self, *, requirement: Requirement, subject: str, **of_pytest: Any) -> None:
         super().__init__(**of_pytest)
@@ -81,8 +81,8 @@ class RequirementItem(pytest.Item):
     def runtest(self) -> None:
         """Measure a subject and judge the requirement on it.
 
-        It fails when a required requirement is not met and is skipped when it could not be decided; a failed advisory
-        requirement is reported as such and fails nothing.
+        The test fails if a required requirement is not met. It is skipped if the requirement could not be decided. A
+        failed advisory requirement is reported as such and does not fail the test.
         """
         run = self.config.stash[RUN]
         try:
@@ -92,13 +92,13 @@ class RequirementItem(pytest.Item):
             sentence = keep_traceback(error, run.directory, run.redactor)
             self.stash[_CARRIED] = TestResult(crash=sentence)
             if of_report_directory(error, run.directory):
-                # So would every other test; the last line of the run tells it, once.
+                # Every other test would repeat it; the last line of the run reports it once.
                 self.session.shouldfail = sentence = "the report directory cannot be written"
         # Out here, pytest does not print the error a second time as the cause.
         pytest.fail(sentence, pytrace=False)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Say where the requirement is written."""
+        """Return the location of the requirement."""
         path, line = _place_of(self.requirement)
         return path, line, self.name
 
@@ -159,7 +159,7 @@ def carry(item: pytest.Item, report: pytest.TestReport) -> None:
 
 
 def measurements(session: pytest.Session) -> Measurements:
-    """Return what hands out measurements: the first to ask launches the ranks, for all that the session will ask."""
+    """Return the source of measurements: the first call launches the ranks, for all measurements of the session."""
     stash = session.config.stash
     if _MEASUREMENTS not in stash:
         opened, run = stash.get(OPEN_RUN, None), stash[RUN]
@@ -192,7 +192,7 @@ def _observer(session: pytest.Session) -> Observer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Selection:
-    """What the tests of a session ask for: subjects of any suite, and how many checks that can be made."""
+    """The selection by a session's tests: subjects of any suite, and the number of checks that can be performed."""
 
     subjects: frozenset[str]
     checks: int

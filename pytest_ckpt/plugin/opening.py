@@ -47,7 +47,7 @@ _PARTS = ("pytest-ckpt-fixtures", "pytest-ckpt-late", "pytest-ckpt-verdicts")
 
 
 def take_part(config: pytest.Config, given: dict[str, str | None], ini: dict[str, str | None]) -> None:
-    """Open, preview or join a run; ``said`` and ``ini`` are the values of options. Raises UsageError."""
+    """Open, preview or join a run; ``given`` are command-line options, ``ini`` those of files. Raises UsageError."""
     if off := [name for name in _PARTS if config.pluginmanager.is_blocked(name)]:
         raise UsageError(
             f"{', '.join(off)} is switched off (-p no:…, also by PYTEST_ADDOPTS): no report would be written.",
@@ -117,7 +117,7 @@ def _join(config: pytest.Config, plugins: Plugins) -> RunContext:
 
 
 def _choose_tests(config: pytest.Config, suites: list[str]) -> None:
-    """Run our suites, and those of plugins, where no tests were named; find ours where they lie in a checkout."""
+    """Run our suites, and those of plugins, if no tests were named; find ours in a checkout as well."""
     ours = resources.directory("suites")
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = [str(ours), *suites]
@@ -142,7 +142,7 @@ def _end_on_sigterm(config: pytest.Config) -> None:
 
 
 def _tell_of_waits(config: pytest.Config, redactor: Redactor) -> None:
-    """Print what is waited for when nothing else was printed for a while, until pytest ends."""
+    """Print the reason for waiting if there was no other output for a while, until pytest ends."""
     lines = TerminalLines(config)
     if lines.is_shown:
         told = contextlib.ExitStack()

@@ -1,4 +1,4 @@
-"""pytest's face: hooks and nothing else. Without a target only the table of options is imported."""
+"""The pytest hooks, without other code. Without a target only the table of options is imported."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Generator[None, object, object]:
-    """Refuse an option that looks like one of ours and is none, once every plugin has declared its own."""
+    """Refuse an unknown option that looks like one of ours, after every plugin has declared its options."""
     result = yield
     if any(word.startswith(_OURS) for word in args):
         _, unknown = parser.parse_known_and_unknown_args(args)
@@ -57,7 +57,7 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Gen
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Open a run when there is a target; without one, this plugin does nothing. Last, when all plugins are there."""
+    """Open a run if there is a target; otherwise this plugin is inactive. Runs last, after all plugins are loaded."""
     given = {o.ini_name: written(config.getoption(o.ini_name)) for o in _OWN}
     ini = {o.ini_name: config.getini(o.ini_name) or None for o in _OWN}
     if not (given["ckpt_target"] or ini["ckpt_target"] or given["ckpt_config"] or ini["ckpt_config"]):
@@ -99,7 +99,7 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_collect_file(
     file_path: Path, parent: pytest.Collector
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Make the tests of our suites from the catalogue, whatever a user's ``python_files`` says."""
+    """Create the tests of our suites from the catalogue, regardless of a user's ``python_files``."""
     found = yield
     # A file of no suite costs one comparison of its name.
     if RUN not in parent.config.stash or not file_path.name.startswith("test_"):
@@ -120,7 +120,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by -k or --deselect
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add what plugins ask for; refuse to run a suite without a target, and what was found to be wrong."""
+    """Add the tests of plugins; refuse to run a suite without a target, and report errors found earlier."""
     if RUN not in config.stash:
         if any(map(_is_requirement, items)):
             raise pytest.UsageError(_NO_TARGET)
@@ -134,14 +134,14 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     refused = "\n".join(sentences)
     if not hasattr(config, "workerinput"):
         raise pytest.UsageError(refused)
-    # A worker of xdist cannot end the run; it can tell of a failed collection, and run nothing.
+    # A worker of xdist cannot end the run; it can only report a failed collection, and run no tests.
     items.clear()
     config.hook.pytest_collectreport(report=pytest.CollectReport("pytest-ckpt", "failed", refused, []))
 
 
 def _is_requirement(item: pytest.Item) -> bool:
     """Whether a test function is a requirement that pytest collected by itself: in a run, the catalogue makes them."""
-    # Whoever decorated a function has imported this; nobody else needs to.
+    # A module with a decorated function has imported this already.
     module = sys.modules.get("pytest_ckpt.judging.requirement")
     return module is not None and module.requirement_of(getattr(item, "function", None)) is not None
 
@@ -172,7 +172,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
-    """Show a failed advisory requirement as what it is: neither passed nor failed."""
+    """Show a failed advisory requirement with its own status: neither passed nor failed."""
     if not hasattr(report, "pytest_ckpt") or not report.passed:
         return None
     from pytest_ckpt.plugin.worker_results import carried_by  # noqa: PLC0415 - only where a run is judged

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class TerminalObserver(Observer):
     """Shows the progress of a run through pytest's terminal; silent without a terminal (workers of xdist).
 
-    ``steps`` and ``checks`` are all those of the session.
+    ``steps`` and ``checks`` are the totals of the session.
     """
 
     def __init__(self, config: pytest.Config, steps: Sequence[Steps], checks: int) -> None:

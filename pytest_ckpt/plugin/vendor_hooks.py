@@ -1,7 +1,7 @@
-"""Asks plugins what our hooks ask for: one by one, so that every answer and every error has a name.
+"""Calls our hooks in plugins: one plugin at a time, so that every answer and every error is attributed to its plugin.
 
-What is wrong before anything is written is a UsageError; what goes wrong around a launch fails the measurement; what
-goes wrong at the end costs a plugin its sections of the report, and nobody else anything.
+An error before the first write is a UsageError. An error around a launch fails the measurement. An error at the end
+removes only that plugin's sections from the report.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pytest_ckpt.targets.schemes import add_target
 from pytest_ckpt.vendors import PluginFacts, in_words, read_facts, read_requirement, read_section
 
 _BEFORE, _AFTER, _SECTIONS = "pytest_ckpt_before_measure", "pytest_ckpt_after_measure", "pytest_ckpt_report_sections"
-# Called in workers of xdist too; what only the controller asks, a plugin may have there alone.
+# These hooks are called in workers of xdist too. A plugin may implement the others in the controller only.
 _EVERYWHERE = (_BEFORE, _AFTER, "pytest_ckpt_requirements", "pytest_ckpt_suites")
 _NO_COMMANDS = ("auto", "never")
 _FLAGS = {option.ini_name: option.flag for option in OPTIONS}
@@ -49,7 +49,7 @@ class Plugins(LaunchHooks):
 
     @classmethod
     def of(cls, config: pytest.Config) -> Plugins:
-        """Return the plugins that are loaded now. Raises UsageError where one implements what is no hook."""
+        """Return the plugins that are loaded now. Raises UsageError if one implements an unknown hook."""
         manager = config.pluginmanager
         found: dict[int, VendorPlugin] = {}
         for name in HOOKS:
@@ -80,7 +80,7 @@ class Plugins(LaunchHooks):
         ]
 
     def facts(self, settings: Settings) -> list[PluginFacts]:
-        """Return the records with what every plugin tells of the environment. Raises UsageError."""
+        """Return the records with every plugin's facts about the environment. Raises UsageError."""
         records = {record.name: record for record in self.records()}
         for plugin, answer in self._ask("pytest_ckpt_environment_facts", settings=settings):
             with _checks(plugin, "pytest_ckpt_environment_facts"):
@@ -90,9 +90,9 @@ class Plugins(LaunchHooks):
         return list(records.values())
 
     def settings(self, settings: Settings) -> dict[str, tuple[str, str]]:
-        """Return (source, text), by the option's name in ini files, of what plugins decide. Raises UsageError.
+        """Return (source, text), by the option's name in ini files, of settings that plugins choose. Raises UsageError.
 
-        Plugins are asked only for what was said nowhere else in ``settings``.
+        Plugins choose only options that have their default in ``settings``.
         """
         decided = {}
         for hook, ini_name in TWINS.items():
@@ -207,7 +207,7 @@ class Plugins(LaunchHooks):
     def differs(
         self, recorded: Sequence[PluginFacts], rows: Sequence[CatalogueRow], extras: Sequence[Requirement]
     ) -> str:
-        """Say in what the plugins here, with ``extras``, are not those of a controller; empty where they are alike."""
+        """Return how the plugins here, with ``extras``, differ from the controller's; empty if they are the same."""
         if odd := sorted(_everywhere(recorded) ^ _everywhere(self.records())):
             names = ", ".join(f"{f'{name} {version}'.rstrip()} ({', '.join(hooks)})" for name, version, hooks in odd)
             return (
@@ -219,14 +219,14 @@ class Plugins(LaunchHooks):
         return ""
 
     def _ask(self, hook: str, **given: Any) -> Iterator[tuple[VendorPlugin, Any]]:
-        """Yield (plugin, answer). Raises UsageError where a plugin fails."""
+        """Yield (plugin, answer). Raises UsageError if a plugin fails."""
         try:
             yield from self._call(hook, **given)
         except HookFailed as error:
             raise UsageError(str(error), _MEND) from None
 
     def _call(self, hook: str, *, only: VendorPlugin | None = None, **given: Any) -> Iterator[tuple[VendorPlugin, Any]]:
-        """Yield (plugin, answer) of every plugin, or of one. Raises HookFailed where one fails."""
+        """Yield (plugin, answer) of every plugin, or of one. Raises HookFailed if one fails."""
         for plugin in self._found if only is None else (only,):
             implementation = plugin.implements.get(hook)
             if implementation is None:
@@ -249,7 +249,7 @@ def _everywhere(records: Iterable[PluginFacts]) -> set[tuple[str, str, tuple[str
 
 @contextlib.contextmanager
 def _checks(plugin: VendorPlugin, hook: str) -> Iterator[None]:
-    """Turn the ValueError of what reads an answer into a UsageError that names plugin and hook."""
+    """Turn the ValueError of an answer's parser into a UsageError that names plugin and hook."""
     try:
         yield
     except ValueError as error:

@@ -31,7 +31,7 @@ class SubjectTimes:
 class TestResult:
     """The decision of one test; ``timed`` is None if no times were judged.
 
-    ``crash`` is the sentence of an error of our own; there is no verdict then.
+    ``crash`` is the sentence of an internal error; then there is no verdict.
     """
 
     verdict: Verdict | None = None

@@ -220,7 +220,7 @@ def _one_operation(kind: str, operation: Operation, axis: Axis, x: float, width:
 
 
 def _slots(operations: Sequence[Operation], planned: int) -> list[int]:
-    """Return the numbers along the axis: all that were planned, also those that never ran."""
+    """Return the numbers along the axis: all planned ones, including operations that never ran."""
     return list(range(1, max(planned, *(o["index"] for o in operations)) + 1))
 
 

@@ -31,7 +31,7 @@ _OF_REASONS: Mapping[str, str] = {
     "hung": "A rank hung",
     "killed": "A rank was killed",
 }
-"""Parts on why there is no verdict, or why a rank ended."""
+"""Headings of the help for verdicts that are missing, or for ranks that ended."""
 
 _OF_UNPROVEN: Mapping[str, str] = {"DURABLE-CALLS": _CLIENT}
 """Parts on requirements whose proof lacks something else than uncached reads."""
@@ -54,7 +54,7 @@ class Help:
 
 
 def heading_of(verdict: Document) -> str:
-    """Return the part that helps with a verdict; empty where it was met, or nothing is written of it."""
+    """Return the heading of the help for a verdict; empty if it was met, or there is no help for it."""
     outcome, reason = verdict["outcome"], verdict.get("reason") or ""
     if outcome == "waived":
         return _WAIVED
@@ -71,7 +71,7 @@ def anchor_of(heading: str) -> str:
 
 
 def helps(verdicts: Iterable[Document]) -> list[Help]:
-    """Return what helps with verdicts, each part once: all that failed, and what is required and lacks."""
+    """Return the help for verdicts, each part once: for all failed verdicts, and for required ones without a result."""
     asked = (v for v in verdicts if v["outcome"] == "failed" or v["severity"] == "required")
     headings = filter(None, dict.fromkeys(map(heading_of, asked)))
     return [Help(heading=h, anchor=anchor_of(h), text=_parts()[h]) for h in headings]
@@ -85,7 +85,7 @@ def _parts() -> Mapping[str, str]:
 
 
 MAXIMUM_COLUMNS = 8
-"""Checkpoints that a matrix has room for on a phone; of one, and of more, each has a line of its own."""
+"""Maximum checkpoints in a matrix on a phone. A single checkpoint, or more than these, have one line each."""
 
 _NEXT_OF_REASONS: Mapping[str, str] = {
     "no test": "Run again without deselecting (-k, -m, a name on the command line), and let the session end.",
@@ -107,10 +107,10 @@ _AGAIN = "Read the reason, put it right, and run again."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenPoint:
-    """Required verdicts that are not met and ask for the same step.
+    """Required verdicts that are not met and have the same next step.
 
-    ``names`` are what the verdicts are of, or how many, ``ids`` the requirements, ``helps`` the id of
-    what helps with them in the certificate, empty where nothing is written of them.
+    ``names`` are the verdicts' subjects, or their count, ``ids`` the requirements, ``helps`` the id of their help in
+    the certificate, empty if there is no help.
     """
 
     outcome: str
@@ -121,7 +121,7 @@ class OpenPoint:
 
 
 def open_points(document: Document) -> list[OpenPoint]:
-    """Return what stands between the run and a certificate, required failures first, each with its next step."""
+    """Return the obstacles between the run and a certificate, required failures first, each with its next step."""
     steps = view.next_steps(document)
     groups: dict[tuple[str, str, str], list[Document]] = {}
     for outcome in ("failed", "not run", "waived"):
@@ -149,20 +149,20 @@ def open_points(document: Document) -> list[OpenPoint]:
 
 
 def _named(verdicts: Sequence[Document]) -> str:
-    """Return what verdicts are of; of many, how many there are: a part of their names would tell nothing."""
+    """Return the subjects of verdicts; if there are many, their count: a part of the names would not be useful."""
     subjects = [*dict.fromkeys(v["subject"] for v in verdicts)]
     return ", ".join(subjects) if len(subjects) <= _MAXIMUM_NAMED else counted(len(verdicts), "verdict")
 
 
 def _next_of_missing(verdict: Document) -> str:
-    """Return what gives a check what it needs; empty where it was not made for another reason."""
+    """Return how to provide a check's needs; empty if it was not performed for another reason."""
     check = CHECKS.get(f"{verdict['id']}.{verdict['subject']}")
     return _NEXT_OF_NEEDS.get(check.needs, "") if check and verdict.get("reason") == "not given" else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """The outcome of one requirement for one checkpoint; of none, the requirement was not asked there."""
+    """The outcome of one requirement for one checkpoint; empty if the requirement does not apply to it."""
 
     outcome: str = ""
     severity: str = "required"
@@ -177,7 +177,7 @@ class Row:
 
     @property
     def is_advisory(self) -> bool:
-        """Whether nothing of it decides."""
+        """Whether every verdict of the row is advisory."""
         return all(cell.severity == "advisory" for cell in self.cells if cell.outcome)
 
 
@@ -217,7 +217,7 @@ def matrix(document: Document) -> Matrix:
 
 
 def _cell(verdicts: Sequence[Document]) -> Cell:
-    """Return the worst of some outcomes; what is required comes before what is advisory."""
+    """Return the worst of some outcomes; required outcomes precede advisory ones."""
     order = ("failed", "not run", "waived", "met")
     asked = [v for v in verdicts if v["severity"] == "required"] or verdicts
     worst = min(asked, key=lambda v: order.index(v["outcome"]))

@@ -1,4 +1,4 @@
-"""Writes certificate.html: one file, without scripts and with nothing from elsewhere, for screen and paper."""
+"""Writes certificate.html: one file, without scripts and without external resources, for screen and paper."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _INPUT_OF = {
     "save_budget": "--ckpt-save-budget",
     "load_budget": "--ckpt-load-budget",
 }
-"""The option that sets a quantity, or from which alone it follows."""
+"""The option that sets a quantity, or the only option that determines it."""
 
 
 def write_certificate(document: dict[str, Any], path: Path) -> None:
@@ -120,7 +120,7 @@ def render(document: dict[str, Any]) -> str:
 
 
 def _storage(document: Mapping[str, Any]) -> str:
-    """Return what lies below the target, in words; empty if the report does not state it."""
+    """Return the storage below the target, in words; empty if the report does not state it."""
     stack = ((document.get("environment") or {}).get("target") or {}).get("stack")
     return from_plain(StorageStack, stack).sentence if stack else ""
 
@@ -134,7 +134,7 @@ def _signature(document: Mapping[str, Any]) -> str:
 
 
 def _topology(document: Mapping[str, Any]) -> str:
-    """Return the picture of the system as a ``data:`` address; empty if there is none.
+    """Return the picture of the system as a ``data:`` address; empty without a picture.
 
     A report may be untrusted, so the picture is checked again; it is not shown if it is not a PNG or JPEG.
     """
@@ -146,14 +146,14 @@ def _topology(document: Mapping[str, Any]) -> str:
 
 
 def _foot(document: Mapping[str, Any]) -> str:
-    """Return what every printed page says at its foot, so that a lost page can be told: verdict, cluster, run."""
+    """Return the footer of every printed page, so that a lost page can be identified: verdict, cluster, run."""
     cluster, run = document.get("cluster") or {}, document["run"]
     size = _counted(cluster.get("accelerators", 0), "accelerator")
     return f"{document['grade'].capitalize()}, {size} · run {run['id'][:60]}"
 
 
 def _as_css_text(text: str) -> str:
-    """Return a text as it may stand between quotes in a style sheet inside of HTML: with codes for odd characters."""
+    """Return a text for quotes in a style sheet inside of HTML: with codes for special characters."""
     return re.sub(r"[^A-Za-z0-9 ,._-]", lambda m: f"\\{ord(m[0]):x} ", printable(text))
 
 
@@ -236,7 +236,7 @@ def _finalize(value: Any) -> Any:
 
 
 def _shortened(text: str) -> str:
-    """Return a text without its middle where it is very long, as lists of hosts are; report.json has all of it."""
+    """Return a text without its middle if it is very long, as lists of hosts are; report.json contains all of it."""
     left_out = len(text) - _LONGEST
     if left_out <= 0:
         return text
@@ -259,9 +259,9 @@ def _or_dash(write: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 def _limits(cluster: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
-    """Return (name, value, where it comes from, origin) of every quantity that leads to the limits.
+    """Return (name, value, source, origin) of every quantity that leads to the limits.
 
-    The origin is empty for what follows from others. Inputs without a quantity of their own come last.
+    The origin is empty for derived quantities. Inputs without their own quantity come last.
     """
     reasons = dict(cluster.get("reasons") or {})
     inputs = {given.option: given for given in (from_plain(LimitInput, i) for i in cluster.get("inputs") or ())}

@@ -116,7 +116,7 @@ def print_page(page: str) -> bytes:
 def _loaded() -> Any:
     """Return WeasyPrint. Raises UsageError with the missing library."""
     try:
-        # It prints a long explanation of a missing library there, and warns if there is no font: then Pango crashes.
+        # It prints a long explanation of a missing library there, and warns if fonts are missing: then Pango crashes.
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)
             import weasyprint  # noqa: PLC0415 - it loads libraries of the system

@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 
 _STREAM = "stream"
-"""The engine that says how large a file is when it begins it."""
+"""The engine that passes the size of a file when it begins it."""
 
 
 def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
-    """Yield the lines of a checkpoint, of a full save; none where the target is no object store."""
+    """Yield the lines of a checkpoint, of a full save; empty if the target is not an object store."""
     scheme, found, location = (settings.target or "").partition("://")
     if not found or scheme not in TARGETS or not TARGETS[scheme].is_remote:
         return
@@ -62,7 +62,7 @@ def objects_of(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
     sizes = [f.bytes for shard in planned.layout.ranks() for f in files_of(shard, planned.engine.files)]
     steps = [part_bytes(size if planned.engine.name == _STREAM else None, settings.io_size_bytes) for size in sizes]
     numbers = [-(-size // step) if size > step else 0 for size, step in zip(sizes, steps, strict=True)]
-    # Looked for before and asked for behind; begun and ended where there are parts, else put. So is the marker.
+    # One query before and one after; with parts, a begin and an end, else a put. The same for the marker.
     requests = sum(2 + (number + 2 if number else 1) for number in numbers) + 2
     yield (
         f"  keys   {counted(len(sizes), 'object')} and {MARKER} a checkpoint below {place}, "
@@ -161,7 +161,7 @@ def _save(planned: PlannedCheckpoint, limits: ClusterLimits) -> Iterator[str]:
 
 
 def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
-    """Say what the planned saves and loads show if all meet the limit; nothing if no confidence was asked for."""
+    """Return the conclusion from the planned saves and loads if all meet the limit; empty without an `assurance`."""
     if not (wanted := settings.assurance):
         return
     asks, share = planned.demand, format_share(wanted.share)
@@ -178,9 +178,9 @@ def _how_sure(planned: PlannedCheckpoint, settings: Settings) -> Iterator[str]:
 
 
 def in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> str:
-    """Say what the saves and loads of the run are together, and how long all takes where each just meets its limit.
+    """Return the total of the run's saves and loads, and their time if each just meets its limit, in words.
 
-    Empty where nothing is measured.
+    Empty if the run measures no saves and loads.
     """
     if not plan.runnable or not settings.measures:
         return ""
@@ -209,7 +209,7 @@ def _in_all(plan: Plan, settings: Settings, target: TargetFacts | None) -> list[
 
 
 def _beside(steps: Sequence[Steps]) -> str:
-    """Say what is measured besides saves and loads, and how many bytes it moves, as far as that is known before."""
+    """Return the measurements in addition to saves and loads, and their bytes, as far as known before, in words."""
     others = [s for s in steps if s.kind not in {"save", "load"}]
     if not others:
         return ""
@@ -222,7 +222,7 @@ def _beside(steps: Sequence[Steps]) -> str:
 
 
 def describe_obstacles(found: Sequence[Obstacle], not_tried: Sequence[str] = ()) -> list[str]:
-    """Return what stands between this command and a certificate, and what may, for people."""
+    """Return the obstacles between this command and a certificate, and the possible ones, for people."""
     best = possible_grade(found)
     sentence = f"grade possible: {best}" + (", the run would not start" if best == "none" else "")
     lines = [f"{sentence}; between this command and a certificate:" if found else sentence]

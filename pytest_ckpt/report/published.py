@@ -87,7 +87,7 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def rule_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return every result with the rules that it breaks, then those that its files leave open, then the others."""
+    """Return every result with its broken rules, then the rules that its files leave open, then the others."""
     lines = []
     for row in document["results"]:
         division = row["division"].upper() or "no division"

@@ -29,7 +29,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """Return a measured value or a limit of a verdict with its unit; a dash if there is no value.
+    """Return a measured value or a limit of a verdict with its unit; a dash without a value.
 
     A unit such as ``slowest / median`` is a ratio of two equal quantities, and written as a factor.
     """

@@ -57,9 +57,9 @@ def summary_lines(document: Mapping[str, Any]) -> list[Line]:
 
 
 def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") -> str:
-    """Return the text of a failing test: what was measured, the limit, by how much, why, and what to do.
+    """Return the text of a failing test: the measured value, the limit, by how much it is missed, why, and the remedy.
 
-    ``next_step`` is what to do first, ``explain`` is the command that tells more; an empty one is left out.
+    ``next_step`` is the first action, ``explain`` is the command that explains the failure; an empty one is left out.
     """
     measured, limit, unit = verdict.get("measured"), verdict.get("limit"), verdict.get("unit") or ""
     lines = [f"{verdict['id']} failed for {verdict['subject']}: {verdict['because']}"]
@@ -161,7 +161,7 @@ def _starts(document: view.Document) -> list[Line]:
 
 
 def _exceptions(document: Mapping[str, Any]) -> list[Line]:
-    """Return what was not met, failed ones first; what did not run for one reason stands together."""
+    """Return the unmet verdicts, failed ones first; verdicts that did not run for the same reason are grouped."""
     verdicts = document.get("requirements") or []
     behaviour = view.behaviour_ids(document)
     steps = view.next_steps(document)
@@ -198,7 +198,7 @@ def _grade(document: Mapping[str, Any]) -> list[Line]:
     lines: list[Line] = [(f"{grade.upper()}{cluster}{addition}", markup)]
     lines += _wrapped(f"  {of[0].upper()}{of[1:]}.", {}) if of else []
     lines += [line for sentence in shares_shown(document) for line in _wrapped(f"  {sentence}", {})]
-    # A reason that ends in a verdict's own sentence stands above already.
+    # A reason that ends in a verdict's own sentence appears above already.
     found = tuple(v["because"] for v in verdicts if v["outcome"] != "met" and v["because"])
     for reason in document.get("grade_reasons") or []:
         if not reason.endswith(found):

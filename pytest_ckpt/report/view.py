@@ -38,7 +38,7 @@ class Kind:
 
     @property
     def worst(self) -> Document | None:
-        """The slowest operation: the one that is judged."""
+        """The slowest operation, which is judged."""
         return max(self.operations, key=lambda o: o["seconds"], default=None)
 
     @property
@@ -65,7 +65,7 @@ class Kind:
     def variation(self) -> float | None:
         """The coefficient of variation of the results: standard deviation (of a sample) over mean.
 
-        None where they moved different amounts: deltas and full saves.
+        None if they moved different amounts: deltas and full saves.
         """
         if len({o.get("bytes") for o in self.operations}) > 1:
             return None
@@ -93,7 +93,7 @@ class Kind:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """One checkpoint layout: what was planned for it, what was measured of it, and what was decided."""
+    """One checkpoint layout: its plan, its measurement, and its verdicts."""
 
     name: str
     checkpoint: Document
@@ -111,14 +111,14 @@ class Subject:
 
     @property
     def clients(self) -> tuple[int, str]:
-        """How many clients took part, and what counts as one; 0 when nothing was measured."""
+        """How many clients took part, and their unit; 0 without a measurement."""
         ran = self.measurement or {}
         count, unit = clients_of_run(len(ran.get("hosts") or ()), ran.get("processes") or 0)
         return count, unit[:-1]
 
     @property
     def not_run(self) -> str:
-        """Why nothing was measured; empty when something was."""
+        """Why there is no measurement; empty if there is one."""
         if self.measurement is not None:
             return ""
         found = self.checkpoint.get("not_run") or next(
@@ -166,12 +166,12 @@ def plugins_by_id(document: Document) -> dict[str, str]:
 
 
 def next_steps(document: Document) -> dict[str, str]:
-    """Return what to do first where a requirement failed, by requirement."""
+    """Return the first action after a failed requirement, by requirement."""
     return {row["id"]: row["next_step"] for row in document.get("catalogue") or [] if row.get("next_step")}
 
 
 def how_sure(document: Document) -> list[str]:
-    """Return what the saves and loads show of all others, as the details of SAVE and LOAD say it."""
+    """Return the conclusions from the saves and loads for all others, from the details of SAVE and LOAD."""
     return [
         f"{verdict['subject']}: {line.removeprefix(HOW_SURE)}"
         for verdict in document.get("requirements") or []
@@ -204,9 +204,9 @@ def _bounds(document: Document) -> dict[str, dict[str, Document]]:
 
 
 def unread_copies(document: Document) -> list[str]:
-    """Return, of checkpoints that were loaded, that a load is of one copy, and how many a restart of the cluster reads.
+    """Return a sentence per loaded checkpoint: a load is of one copy; how many copies a restart of the cluster reads.
 
-    Nothing is said of a checkpoint of which the cluster holds one copy.
+    Checkpoints of which the cluster has one copy are left out.
     """
     found = (
         (s.name, (s.checkpoint.get("demand") or {}).get("copies") or 1) for s in subjects(document) if s.load.seconds
@@ -220,7 +220,7 @@ def unread_copies(document: Document) -> list[str]:
 
 
 def cure(verdict: Document) -> str:
-    """Return what is known to cure a failure on this file system, as its detail says it; empty where nothing is."""
+    """Return the known cure of a failure on this file system, from its detail; empty if no cure is known."""
     cures = (line.removeprefix("cure: ") for line in verdict["detail"].splitlines() if line.startswith("cure: "))
     return next(cures, "")
 
@@ -233,19 +233,19 @@ def behaviour(document: Document) -> list[Document]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VerdictGroup:
-    """Verdicts with the same reason: ``names`` says of which requirements and subjects."""
+    """Verdicts with the same reason: ``names`` are their requirements and subjects."""
 
     names: str
     because: str
 
 
 def alike(verdicts: Sequence[Document], behaviour_of: Collection[str]) -> list[VerdictGroup]:
-    """Return verdicts put together where they have the same reason; ``behaviour_of`` are requirements of behaviour."""
+    """Return verdicts grouped by reason; ``behaviour_of`` are requirements of behaviour."""
     causes: dict[tuple[str, str], list[str]] = {}
     for v in verdicts:
         name, of = (f"{v['id']} {v['subject']}", "") if v["id"] in behaviour_of else (v["id"], v["subject"])
         causes.setdefault((of, v["because"]), []).append(name)
-    # The same of several checkpoints is said once.
+    # Identical verdicts on several checkpoints are reported once.
     subjects: dict[tuple[str, str], list[str]] = {}
     for (of, because), names in causes.items():
         subjects.setdefault((", ".join(names), because), []).append(of)
@@ -256,7 +256,7 @@ def alike(verdicts: Sequence[Document], behaviour_of: Collection[str]) -> list[V
 
 
 def rehearsal_result(document: Document) -> RehearsalResult:
-    """Return how a rehearsal ended; it certifies nothing in any case."""
+    """Return how a rehearsal ended; it does not certify in any case."""
     required = counts([v for v in document.get("requirements") or [] if v["severity"] == "required"])
     # Also without a verdict that failed: by what gates demand of the clients.
     if required.get("failed") or any(reason.startswith(GATES_DEMAND) for reason in document.get("grade_reasons") or []):
@@ -320,7 +320,7 @@ _ENDS = {
 
 
 def start_lines(document: Document) -> list[str]:
-    """Return a sentence for each start and for what it did not complete; nothing for one start that was complete."""
+    """Return a sentence for each start and for its incomplete work; empty if there is one complete start."""
     starts = document.get("starts") or []
     if len(starts) == 1 and starts[0]["end"] == "finished" and not starts[0]["interrupted_work"]:
         return []

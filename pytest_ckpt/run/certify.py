@@ -46,7 +46,8 @@ _START = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); sys.path.extend(filter(None, sys.argv.pop(1).split(':'))); "
     "from pytest_ckpt.run.certify import main; sys.exit(main(sys.argv[1]))"
 )
-# That process needs the variables that locate programs, files and words, and none that changes its behaviour.
+# That process receives the variables that locate programs, files and locales, and no variable that changes its
+# behaviour.
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ", "XDG_CACHE_HOME", "SOURCE_DATE_EPOCH",
                    "OPENBLAS_NUM_THREADS", "SSL_CERT_FILE")  # fmt: skip
 
@@ -72,8 +73,9 @@ class CertifyRequest:
 def library_homes() -> list[str]:
     """Return the directories from which this process imports the libraries that the isolated one needs.
 
-    Packages of one user and those of PYTHONPATH, for example of a cluster's modules, are not on the path of ``python
-    -I``. There they come last, so that they cannot replace the standard library or the packages installed with Python.
+    Packages of one user and packages on PYTHONPATH, for example from a cluster's modules, are not on the path of
+    ``python -I``. There they come last, so that they cannot replace the standard library or the packages installed with
+    Python.
     """
     places = []
     for name in _LIBRARIES:

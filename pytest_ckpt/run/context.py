@@ -31,8 +31,8 @@ class RunContext(LaunchContext):
 
     ``settings`` have the suites that the gate table chooses, ``started`` is a time in ISO 8601, ``environment``
     describes hosts, target and versions, ``system`` is the vendor's description of the storage, ``catalogue`` contains
-    the requirements, including those of plugins. ``own_suites`` and ``own_hosts`` are those of this start; the settings
-    of a continued run have the suites of all starts.
+    the requirements, including the plugins' requirements. ``own_suites`` and ``own_hosts`` are the suites and hosts of
+    this start; the settings of a continued run have the suites of all starts.
     """
 
     started: str
@@ -123,8 +123,8 @@ _PACKED = tuple(f for f in dataclasses.fields(RunContext) if f.name != "catalogu
 def unpack(packed: bytes, extras: Sequence[Requirement] | None = None) -> RunContext:
     """Return the context that `RunContext.pack` made.
 
-    ``extras`` are the requirements that plugins have in this process. Without them those of the run are shown, without
-    a judge.
+    ``extras`` are the requirements that plugins have in this process. Without them the requirements of the run are
+    shown, without an evaluator.
     """
     known, rows = pickle.loads(packed)
     if extras is None:

@@ -1,6 +1,6 @@
-"""An error of our own: one sentence for the user, its traceback in a file, and an exit code that no verdict has.
+"""An internal error: one sentence for the user, its traceback in a file, and a separate exit code.
 
-A full report directory is neither an error of our own nor one of the target: it is reported as a full directory.
+A full report directory is neither an internal error nor an error of the target: it is reported as a full directory.
 """
 
 from __future__ import annotations

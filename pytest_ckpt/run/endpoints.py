@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ENDPOINT, CA_BUNDLE, UNVERSIONED = "--ckpt-endpoint", "AWS_CA_BUNDLE or SSL_CERT_FILE", "--ckpt-unversioned"
 _BORNE_SHARE = 0.4
-"""So much of the time without progress that is allowed: two minutes, where nothing else is said."""
+"""Share of the permitted time without progress; two minutes by default."""
 
 
 @contextlib.contextmanager

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import Plan
 
 UNPLANNED = " (what a run needs is known with --ckpt-target and --cluster)"
-"""Behind what there is, where nothing says how much of it is needed."""
+"""Suffix of an available amount if the required amount is unknown."""
 
 LOOK_AT_IT = "Look at the storage and its mount: dmesg, the server, the network."
 
@@ -55,9 +55,9 @@ _OTHER_NODE = "Name pods of other nodes with --ckpt-hosts (podAntiAffinity), or 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One line: what was looked at, whether it can be done, and what to do if not.
+    """One line: the inspected item, whether it is usable, and the action if it is not.
 
-    Without what is ``needed`` no run is possible; the rest limits what a run can prove.
+    Without the ``needed`` items no run is possible; the others limit the proofs of a run.
     """
 
     name: Text
@@ -94,7 +94,7 @@ def silent(name: str, description: str) -> Finding:
 
 
 def unknown(name: str, why: str) -> Finding:
-    """Return that something could not be looked at, for a reason that was told before."""
+    """Return that an item could not be inspected, for a reason that an earlier line reports."""
     return Finding(
         name=name, can=False, needed=False, description=f"not known: {why}", remedy="Fix the lines above first."
     )
@@ -114,7 +114,7 @@ def clock() -> Finding:
 
 
 def library(name: str, remedy: str, *, needed: bool = True) -> Finding:
-    """Import a library in a process of its own: what breaks there breaks nothing here."""
+    """Import a library in a separate process: a crash there does not affect this process."""
     command = [sys.executable, "-c", f"import {name}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_IMPORT_SECONDS, check=False)
@@ -129,7 +129,7 @@ def library(name: str, remedy: str, *, needed: bool = True) -> Finding:
 
 
 def engines(settings: Settings) -> Finding:
-    """Say which engines can run here, and for stream whether its containers are those of the torch that is there."""
+    """Return which engines can run here, and for stream whether its containers match the installed torch."""
     runs = [spec.name for spec in BUILT_IN if is_installed(spec)]
     runs += [spec.name for spec in settings.engines if spec.owner and is_installed(spec)]
     chosen = ", ".join(spec.name for spec in settings.engines)
@@ -154,7 +154,7 @@ def engines(settings: Settings) -> Finding:
 
 
 def memory_limit(plan: Plan | None) -> Finding:
-    """Look whether the own control group allows what the ranks of a plan need; None: nothing is planned."""
+    """Check whether this control group allows the needs of a plan's ranks; None: there is no plan."""
     limit = memory_limit_bytes()
     if limit is None:
         return Finding(name="memory limit", can=True, needed=False, description="no cgroup limits memory")
@@ -187,7 +187,7 @@ def shared_memory(processes: int, place: Path = _SHARED) -> Finding:
 
 
 def second_node(settings: Settings, environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
-    """Say whether the second host, a pod perhaps, is on another kernel than this one; in a pod, also where none is."""
+    """Return whether the second host or pod has a different kernel; in a pod, also report a missing second host."""
     names = list(dict.fromkeys(host.name for host in settings.hosts))
     if settings.second_mount or (len(names) < 2 and _OF_POD not in environment):
         return

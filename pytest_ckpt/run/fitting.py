@@ -63,9 +63,9 @@ def _keep_fewer(tight: Sequence[PlannedCheckpoint], settings: Settings, free: in
 
 
 def check_files(plan: Plan, settings: Settings, free: int | None, checked: int = 0) -> None:
-    """Refuse a plan with more files than the target can still hold; ``checked`` are those of checks of behaviour.
+    """Refuse a plan with more files than the target can still store; ``checked`` are the files of checks of behaviour.
 
-    ``free`` is None where the target does not count them.
+    ``free`` is None if the target does not count them.
     """
     count = checkpoints_at_once(settings)
     need = max([checked, *(c.files_of_saves(count) for c in plan.runnable)])
@@ -78,7 +78,7 @@ def check_files(plan: Plan, settings: Settings, free: int | None, checked: int =
 
 
 def check_file_size(plan: Plan, limit: int) -> None:
-    """Refuse a plan with files above ``limit`` bytes, RLIMIT_FSIZE of this user; RLIM_INFINITY is no limit.
+    """Refuse a plan with files above ``limit`` bytes, RLIMIT_FSIZE of this user; RLIM_INFINITY means unlimited.
 
     Ranks inherit it, and the kernel's EFBIG would look like an error of the storage.
     """
@@ -119,8 +119,8 @@ def check_memory_of(plan: Plan, hosts: Sequence[tuple[str, Collection[int], int]
 
 
 def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:
-    """Return the largest scale at which a need fits, of which only the part ``scaled`` shrinks; 0 if there is none."""
-    # Of engine stream nothing grows with the state.
+    """Return the largest scale at which a need fits, of which only the part ``scaled`` shrinks; 0 if no scale fits."""
+    # With engine stream, memory does not grow with the state.
     return max(0.0, scale * (there - (need - scaled)) / scaled * _SLACK) if scaled else 0.0
 
 
@@ -134,10 +134,10 @@ def _rehearse(scale: float) -> str:
 
 
 def foreseen(settings: Settings, plan: Plan, spec: TargetSpec) -> Problems:
-    """Return what a run would be refused for: a target that cannot be used, too little space, too little memory.
+    """Return the reasons to refuse a run: an unusable target, too little space, too little memory.
 
-    The target is asked by a process of its own, which writes nothing; one that is reached over a network is not asked.
-    Memory is that of this host, and not asked where the ranks may be on others: with hosts or a launcher of one's own.
+    A separate process inspects the target, without writes; a network target is not inspected. Memory is checked for
+    this host only, and not at all if the ranks may be on others: with hosts or a user's launcher.
     """
     problems = Problems()
     with problems.noting():

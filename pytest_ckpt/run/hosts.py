@@ -50,7 +50,7 @@ class HostProbe:
     """The result of the first launch: why it failed, the hosts, sentences on their differences, their local tiers.
 
     ``lacks`` names, for each host without a library of the run's engines, the missing libraries. ``launch`` has the
-    waiting ranks; None if none wait. ``notices`` are sentences about the launch itself.
+    waiting ranks; None if no ranks wait. ``notices`` are sentences about the launch itself.
     """
 
     failure: Failure | None
@@ -141,7 +141,7 @@ def told_of_hosts(launcher: Launcher, hosts: Sequence[HostFacts]) -> list[str]:
 
 
 def clocks_apart(hosts: Sequence[HostFacts]) -> str:
-    """Return which hosts' time of day differs from the first's by more than a second; empty if none does."""
+    """Return the hosts whose time of day differs from the first host's by more than a second; empty if all agree."""
     ahead = {host.host: int(host.client.get(CLOCK_AHEAD, "0")) for host in hosts}
     apart = [
         f"{name} is {counted(abs(seconds), 'second')} {'ahead' if seconds > 0 else 'behind'}"
@@ -157,7 +157,7 @@ def clocks_apart(hosts: Sequence[HostFacts]) -> str:
 
 
 def placed_otherwise(launcher: Launcher, hosts: Sequence[HostFacts]) -> str:
-    """Return where ranks are on unexpected hosts, or in unexpected numbers; empty if they are not."""
+    """Return which ranks are on unexpected hosts, or in unexpected numbers; empty if all are as expected."""
     ranks = sum(len(host.ranks) for host in hosts)
     if ranks > sum(host.slots for host in launcher.hosts):
         return ""  # each launcher has a way of its own to put more ranks on hosts than they have slots
@@ -217,7 +217,8 @@ def _differences(here: TargetFacts, there: TargetView) -> list[str]:
     elif other := _other_options(here.options, there.mount.options):
         found.append(other)
     if there.misses:
-        # One server may have several addresses, each with a different name: the name by itself is no difference.
+        # One server may have several addresses, each with a different name: a different name does not imply a
+        # difference.
         served = there.mount.source != here.source and not is_another
         export = f"another export ({there.mount.source} instead of {here.source}): " if served else ""
         found.append(f"{export}the file that pytest made is not there ({there.misses})")

@@ -52,13 +52,14 @@ _REMOVE_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OpenRun:
-    """A run as its controller has it, until it is closed.
+    """The controller's state of a run, until it is closed.
 
-    ``notices`` are sentences for the person who started it, ``began`` the monotonic second in which opening began,
-    ``cache_sight`` says whether cached pages of the target can be counted. ``serving`` is closed when the target is
-    clean: it ends the server that the run started itself. ``waiting`` is the launch whose ranks have looked at their
-    hosts and wait for what they are to measure; None: ranks are started for that. ``held`` keeps other starts away from
-    the directory of the report. ``of_all_starts`` is the context of a run that was continued; None: it has one start.
+    ``notices`` are sentences for the person who started it, ``began`` is the monotonic second in which opening began,
+    ``cache_sight`` describes whether cached pages of the target can be counted. ``serving`` is closed when the target
+    is clean: it ends the server that the run started itself. ``waiting`` is the launch whose ranks have inspected their
+    hosts and wait for their measurements; None: ranks are started for the measurements. ``held`` keeps other starts
+    away from the report directory. ``of_all_starts`` is the context of a run that was continued; None: it has one
+    start.
     """
 
     context: RunContext
@@ -74,7 +75,7 @@ class OpenRun:
 
     @property
     def whole(self) -> RunContext:
-        """The context of the report: that of this start, with what earlier starts measured of other suites."""
+        """The context of the report: this start's context, with the measurements of other suites by earlier starts."""
         return self.of_all_starts or self.context
 
 
@@ -88,13 +89,12 @@ def open_run(
     measures_here: bool = False,
     recorders: Sequence[str] = (),
 ) -> OpenRun:
-    """Check everything, then make the run directory and the run's area on the target. Raises UsageError and Crash.
+    """Check everything, then create the run directory and the run's area on the target. Raises UsageError and Crash.
 
-    ``extras`` are the requirements of plugins, ``plugins`` says which take part and what they told, ``recorders`` is
-    what else runs in this process, ``targets`` are the
-    kinds of targets that are known. Where this process is the one that ``measures_here``, the ranks that looked at
-    their hosts wait for that. Whatever ends this early, Ctrl-C too: nothing that was made is left but the file of a
-    crash.
+    ``extras`` are the requirements of plugins, ``plugins`` lists the active ones with their reports, ``recorders`` is
+    the other code in this process, ``targets`` are the known kinds of targets. If this process ``measures_here``, the
+    ranks that inspected their hosts wait for the measurements. If opening ends early, including by Ctrl-C, everything
+    created is removed except the file of a crash.
     """
     directory = user_path(settings.report, "--ckpt-report")
     try:
@@ -110,7 +110,7 @@ def open_run(
 
 
 def _is_free(directory: Path) -> bool:
-    """Whether nothing has the name: what is still there is of an earlier run, and on a dead mount nobody can say."""
+    """Whether the name is free: an existing entry is of an earlier run; on a dead mount its existence is unknown."""
     try:
         return not is_there(directory)
     except OSError:
@@ -178,7 +178,7 @@ def _open(
                 notices.append(f"{whose}{leftover.why}{what}; {leftover.remedy}")
         with _refused_before_the_run(directory):
             if checked.waiting:
-                # It says how it ended in this directory: it is ended before the directory is removed.
+                # The launch records its end in this directory, so it is ended before the directory is removed.
                 undo.callback(checked.waiting.end)
                 checked.waiting.move_to(directory / "launches" / "probe")
             elif probe.exists():
@@ -255,7 +255,7 @@ def _create(target: Target, run_id: str, undo: contextlib.ExitStack) -> AreaRef:
 
 
 def _make_report_directory(settings: Settings, directory: Path, undo: contextlib.ExitStack) -> Path | None:
-    """Make the report directory, which ``undo`` removes again; return where that of an earlier run is now."""
+    """Create the report directory, which ``undo`` removes again; return the new path of an earlier run's report."""
     try:
         aside = set_aside(directory)
         undo.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -276,7 +276,7 @@ def _of_all_starts(context: RunContext, resumption: Resumption) -> RunContext:
 
 @contextlib.contextmanager
 def _refused_before_the_run(directory: Path) -> Iterator[None]:
-    """Raise UsageError where the directory of the report takes nothing more."""
+    """Raise UsageError if the report directory is full."""
     try:
         yield
     except OSError as error:
@@ -339,7 +339,7 @@ def _new_id() -> str:
 
 
 def _check_evidence(settings: Settings) -> Signer | None:
-    """Return what signs the report. What cannot work must end the run before anything is written, not after hours."""
+    """Return the signer of the report. An unusable signer must end the run before the first write, not after hours."""
     signer = None
     if settings.sign:
         from pytest_ckpt.evidence.signing import read_private_key  # noqa: PLC0415 - cryptography only when needed

@@ -68,11 +68,12 @@ _TRY_GAUGE = "pytest_ckpt.targets.posix.page_cache:try_gauge"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preflight:
-    """What was found to be in order.
+    """The results of successful checks.
 
-    ``settings`` are the run's, with the suites that the gates choose; ``catalogue`` is what can be asked of the target;
-    ``small`` is the target that checks may fill, ``local`` the local tier, ``waiting`` the launch whose ranks wait for
-    what they are to measure; None where there is none. ``notices`` are sentences for who started the run.
+    ``settings`` are the run's, with the suites that the gates choose; ``catalogue`` contains the requirements that
+    apply to the target; ``small`` is the target that checks may fill, ``local`` the local tier, ``waiting`` the launch
+    whose ranks wait for their measurements; each is None if absent. ``notices`` are sentences for the person who
+    started the run.
     """
 
     settings: Settings
@@ -93,7 +94,7 @@ class Preflight:
 
 def _check_room(plan: Plan, settings: Settings, facts: TargetFacts) -> None:
     """Refuse a plan that does not fit the space of the target, its files or the limits of the user."""
-    # Ranks on other hosts have limits of their own.
+    # Ranks on other hosts have other limits.
     if settings.measures and not settings.hosts and "paths" in facts.capabilities:
         check_file_size(plan, resource.getrlimit(resource.RLIMIT_FSIZE)[0])
     if not facts.capacity:
@@ -114,13 +115,13 @@ def check(
     access: Access = NO_ACCESS,
     then_wait: contextlib.ExitStack | None = None,
 ) -> Preflight:
-    """Check settings, target, space, launcher, hosts and memory; raise one UsageError that names all that is wrong.
+    """Check settings, target, space, launcher, hosts and memory; raise one UsageError that names all errors.
 
-    Without a target that answers and without gates nothing else can be checked: those are raised at once.
+    Without a responding target and without gates no further check is possible: their errors are raised immediately.
 
-    With ``probe`` the ranks are started once, without torch, to see their hosts; the evidence of that launch is put
-    into the directory that it names. With ``then_wait``, which ends them, they go on waiting. ``targets`` are the known
-    kinds of targets by scheme, ``access`` is how the run's own is reached.
+    With ``probe`` the ranks are started once, without torch, to inspect their hosts; the evidence of that launch is put
+    into the directory that it names. With ``then_wait``, which ends them, they continue to wait. ``targets`` are the
+    known kinds of targets by scheme, ``access`` describes how the run's own target is reached.
     """
     if not settings.target:
         raise UsageError(
@@ -167,7 +168,7 @@ def check(
     local = None
     with problems.noting():
         local = check_local_tier(settings, plan, facts)
-    # Ranks are started to see the memory of their hosts, which is told beside too little space.
+    # Ranks are started to read the memory of their hosts, which is reported together with too little space.
     starts = bool(probe and plan.runnable and settings.measures and not problems.found)
     with problems.noting():
         _check_room(plan, settings, facts)
@@ -306,7 +307,7 @@ def _see_hosts(
 
 
 def check_report_place(report: Path, facts: TargetFacts) -> None:
-    """Refuse a report directory on the target, where it would be measured, or around it."""
+    """Refuse a report directory on the target, which would then be measured, or around it."""
     remedy = "Name a report directory elsewhere: --ckpt-report=/var/tmp/ckpt-report, for example."
     place = _place_apart("--ckpt-report", report, facts, remedy)
     with answering(f"--ckpt-report {report}"):
@@ -326,7 +327,7 @@ def _place_apart(option: str, given: Path | str, facts: TargetFacts, remedy: str
 
 
 def _names_in(place: Path, report: Path) -> set[str]:
-    """Return the names in a directory, none where it does not exist yet. Raises UsageError and OSError."""
+    """Return the names in a directory; empty if it does not exist yet. Raises UsageError and OSError."""
     if not is_there(place):
         return set()
     try:
@@ -336,7 +337,7 @@ def _names_in(place: Path, report: Path) -> set[str]:
 
 
 def set_aside(report: Path) -> Path | None:
-    """Give the report directory of an earlier run another name; return that name, or None where there was none."""
+    """Rename the report directory of an earlier run; return the new name, or None without an earlier run."""
     if not report.is_dir() or not any(report.iterdir()):
         return None
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(report.stat().st_mtime))
@@ -350,7 +351,7 @@ def set_aside(report: Path) -> Path | None:
 
 
 def check_local_tier(settings: Settings, plan: Plan, facts: TargetFacts) -> PosixTarget | None:
-    """Return the local tier where some saves go there first. Raises UsageError where they cannot."""
+    """Return the local tier if some saves go there first. Raises UsageError if they cannot."""
     if not settings.has_tiers or not settings.local_tier:
         return None
     tier = PosixTarget(settings.local_tier, _LOCAL, TIER_OPENER)
@@ -372,7 +373,7 @@ def check_local_tier(settings: Settings, plan: Plan, facts: TargetFacts) -> Posi
 
 
 def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> None:
-    """Raise UsageError where a host has no local tier, shares it with another host, or has too little space in it."""
+    """Raise UsageError if a host has no local tier, shares it with another host, or has too little space in it."""
     place = f"{_LOCAL} {settings.local_tier}"
     own = "Make the directory on every host that ranks are on, each on a disk or in memory of the host itself."
     if gone := [f"{sight.host}: {sight.unavailable_reason}" for sight in seen.tiers if sight.unavailable_reason]:
@@ -392,7 +393,7 @@ def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> Non
     ranks = {host.host: len(host.ranks) for host in seen.hosts}
     of_rank = largest.checkpoint_bytes / largest.layout.processes
     for sight in seen.tiers:
-        # A host may hold the copies of one that has more ranks.
+        # A host may store the copies of a host that has more ranks.
         need = PARTNER_CHECKPOINTS * max(ranks.values()) * of_rank
         if need > sight.free_bytes:
             raise UsageError(
@@ -411,7 +412,7 @@ def check_system(settings: Settings, gates: Gates) -> None:
 
 
 def check_commands(settings: Settings) -> None:
-    """Refuse to change what nothing changes back, and commands that no requirement of the run would use."""
+    """Refuse commands that change the storage without a command to revert it, and commands without a requirement."""
     _check_both(
         {
             "--ckpt-actions [failover] fault": settings.fault_command,
@@ -450,7 +451,7 @@ def _check_both(given: dict[str, str | None], why: str) -> None:
 
 
 def gauge_of(directory: str, seconds: float) -> str | None:
-    """Return the call that counts cached pages in a directory, None where none does; a file of 4 MiB comes and goes.
+    """Return the call that counts cached pages in a directory, or None; creates and removes a 4 MiB file.
 
     Raises NoAnswerError and RefusedError.
     """
@@ -459,7 +460,7 @@ def gauge_of(directory: str, seconds: float) -> str | None:
 
 
 def cache_sight(target: TargetFacts, directory: str, deadline_seconds: float) -> CacheSight:
-    """Return what is seen of the cache of a target from a directory on it, where that has to be tried at all."""
+    """Return the visibility of a target's cache from a directory on it, if it must be tested at all."""
     if (known := sight_untried(target)) != "not_tested":
         return known
     try:

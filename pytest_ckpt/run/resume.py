@@ -1,9 +1,9 @@
 """Continues the run of a report directory: ``--ckpt-resume``.
 
-A complete measurement, good or bad, is kept if the conditions are the same, so that nobody can choose among results by
-interrupting a run. What an earlier start did not complete is measured again, and what had ended of it still counts.
-What was measured under other conditions is named and measured again. Conditions are compared separately for the saves
-and loads of each subject and for each check: the suites of one run may use different hosts.
+A complete measurement, good or bad, is kept if the conditions are the same, so that users cannot choose among results
+by interrupting a run. Incomplete measurements of an earlier start are repeated, and their finished operations still
+count. Measurements under other conditions are named and repeated. Conditions are compared separately for the saves and
+loads of each subject and for each check: the suites of one run may use different hosts.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 OPTION = "--ckpt-resume"
 _CONFORMANCE = "conformance"
 _MEASURING_NOTHING = frozenset(("seed", "keep", "own_launch", "patterns"))
-# What checks depend on beside the target, by what a check needs.
+# Conditions of checks in addition to the target, by the need of a check.
 _OF_CHECKS: Mapping[str, tuple[str, ...]] = {
     "": ("effort", "endpoints"),
     "second client": ("second_mount", "hosts"),
@@ -81,7 +81,7 @@ _OF_CHECKS: Mapping[str, tuple[str, ...]] = {
     "small directory": ("small_volume",),
 }
 _OPTIONS_OF_CHECKS = frozenset(("second_mount", "small_volume", "power_cut"))
-# Options of a start, and not of what it measures: the newest value counts.
+# Options of a start that do not affect its measurements: the newest value counts.
 _OF_START = frozenset(("suite", "target", "gate_table"))
 _OF_TARGET = ("location", "kind", "gate_kind", "is_local", "mount_point", "plugin")
 _SEALED = (REPORT, MANIFEST, ATTESTATION, "certificate.html", "certificate.pdf", "junit.xml")
@@ -109,10 +109,10 @@ class EarlierRun:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resumption:
-    """What a start keeps of an earlier one, and what it measures again.
+    """The results that a start keeps from an earlier one, and the measurements that it repeats.
 
-    ``settings`` and ``plan`` are those of the whole run: of all suites that any start measured. ``hosts`` are those of
-    its saves and loads. ``lacking`` are subjects whose measurement is kept and to which patterns are added.
+    ``settings`` and ``plan`` cover the whole run: all suites that any start measured. ``hosts`` are the hosts of its
+    saves and loads. ``lacking`` are subjects whose measurement is kept and to which patterns are added.
     """
 
     number: int
@@ -127,7 +127,7 @@ class Resumption:
 
 
 def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
-    """Return the run of a report directory, which ``held`` keeps other starts away from. Raises UsageError."""
+    """Return the run of a report directory; ``held`` keeps other starts away from it. Raises UsageError."""
     if not (directory / SESSION).is_file():
         raise UsageError(
             f"{OPTION}: {directory} contains no run.",
@@ -178,7 +178,7 @@ def read_earlier(directory: Path, held: contextlib.ExitStack) -> EarlierRun:
 
 
 def hold(directory: Path, held: contextlib.ExitStack) -> None:
-    """Keep other starts away from the run of a directory until ``held`` is closed. Raises UsageError if one runs."""
+    """Keep other starts away from a directory's run until ``held`` is closed. Raises UsageError if another one runs."""
     file = os.open(directory / SESSION, os.O_RDONLY)
     held.callback(os.close, file)
     try:
@@ -188,12 +188,12 @@ def hold(directory: Path, held: contextlib.ExitStack) -> None:
             f"{OPTION}: the run of {directory} is still going on.", "Wait for its end, or name another --ckpt-report."
         ) from None
     except OSError:
-        # A file system without locks: nothing can be known.
+        # A file system without locks: other starts cannot be detected.
         return
 
 
 def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Requirement]) -> Resumption:
-    """Return what a start that was checked keeps, and what it measures again. Raises UsageError."""
+    """Return the results that a checked start keeps, and the measurements that it repeats. Raises UsageError."""
     for name in _OF_TARGET:
         before, now = getattr(earlier.target, name), getattr(checked.facts, name)
         if before != now:
@@ -236,9 +236,9 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
 
 
 def archive(earlier: EarlierRun, resumption: Resumption) -> None:
-    """Move what the last start left below ``starts/``; what is kept stays. Raises OSError.
+    """Move the last start's files that are not kept below ``starts/``. Raises OSError.
 
-    A start that is killed meanwhile loses nothing: the next one does the rest.
+    If the start is killed during this, no file is lost: the next start moves the rest.
     """
     directory, number = earlier.directory, resumption.number - 1
     place = directory_of_start(directory, number)
@@ -280,7 +280,7 @@ def clear_area(earlier: EarlierRun, target: Target, seconds: float) -> list[str]
 
 
 def _ended(earlier: EarlierRun, resumption: Resumption) -> Start:
-    """Return the record of the last start: what it measured, and what it did not complete."""
+    """Return the record of the last start: its complete measurements, and its incomplete ones."""
     measurements, observations = completed(earlier.directory, earlier.plan), _observations(earlier.directory)
     *_, last = all_starts(
         earlier.directory, earlier.report["run"], earlier.report.get("exit_code"), measurements, observations
@@ -295,7 +295,7 @@ def _ended(earlier: EarlierRun, resumption: Resumption) -> Start:
 
 
 def _clear_broken(earlier: EarlierRun, measurement: Measurement) -> None:
-    """Remove a measurement that is made again; of one whose own launch was broken off, that pattern alone."""
+    """Remove a measurement that is repeated; if a separate launch was interrupted, remove only its pattern."""
     for file in _files_of(earlier.directory, str(measurement.subject)):
         found = read_measurement(file)
         if is_interruption(found.failure):
@@ -328,7 +328,7 @@ def _write(file: Path, record: Any) -> None:
 
 
 class _Subjects:
-    """The saves and loads of an earlier run, sorted into what is kept and what is measured again."""
+    """The saves and loads of an earlier run, sorted into kept and repeated ones."""
 
     def __init__(self, earlier: EarlierRun, checked: Preflight) -> None:
         self.kept: list[str] = []
@@ -371,7 +371,7 @@ class _Subjects:
         )
 
     def _differences(self, planned: PlannedCheckpoint, measurement: Measurement) -> tuple[str, ...]:
-        """Return the conditions that are not those of the measurement."""
+        """Return the conditions that differ from the measurement's conditions."""
         before, now = self._tasks(planned)
         ignored = _MEASURING_NOTHING | {
             name for name in PATTERNS if name in now and not (before[name] and now[name] and _has(measurement, name))
@@ -385,7 +385,7 @@ class _Subjects:
         return tuple(filter(None, found))
 
     def _lacks(self, planned: PlannedCheckpoint, measurement: Measurement) -> bool:
-        """Return whether patterns are asked for that were not measured; what failed early is a result, and stays."""
+        """Return whether requested patterns were not measured; an early failure is a result, and is kept."""
         wanted = Task.of(planned, self._checked.settings, 0).patterns
         return not measurement.failure and not all(_has(measurement, name) for name in wanted)
 
@@ -465,7 +465,7 @@ def _of_check(check: Check, before: Settings, now: Settings) -> Iterator[str]:
 
 
 def _difference(name: str, before: Any, now: Any) -> str:
-    """Return a difference of a condition in words; empty if there is none."""
+    """Return a difference of a condition in words; empty if the condition is the same."""
     if to_plain(before) == to_plain(now):
         return ""
     return f"{name.replace('_', ' ')}: {short(before)}, now {short(now)}"
@@ -499,7 +499,7 @@ def _unwritten(earlier: EarlierRun) -> Iterator[Measurement]:
 
 
 def _whole_settings(earlier: EarlierRun, now: Settings) -> Settings:
-    """Return the settings of the whole run: those of this start, and of suites that it leaves out those of before."""
+    """Return the settings of the whole run: this start's settings, and earlier settings of suites that it omits."""
     before = earlier.settings
     carried = [suite for suite in before.suites if suite not in now.suites]
     if not carried:

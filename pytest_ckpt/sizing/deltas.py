@@ -1,9 +1,9 @@
-"""Which checkpoints of a subject are deltas, and which pages each delta contains. Pure.
+"""The checkpoints of a subject that are deltas, and the pages of each delta. Pure.
 
-A chain is a full save and the deltas after it; a restore reads all of it. Which pages change between two checkpoints
-follows a rule that ranks, plan and verification share: a rank's pages are numbered over all of its tensors, and of
-every hundred consecutive ones as many change as ``changed`` says. Where they begin differs from checkpoint to
-checkpoint, so that some pages are in several deltas of a chain and others in no delta.
+A chain is a full save and the deltas after it; a restore reads all of it. Ranks, plan and verification share a rule for
+the pages that change between two checkpoints: a rank's pages are numbered over all of its tensors, and in every hundred
+consecutive pages ``changed`` of them change. The first changed page differs from checkpoint to checkpoint, so that some
+pages are in several deltas of a chain and others in no delta.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ def _total(sizes: tuple[int, ...], number: int, width: int) -> _Total:
         changed = _changed_before(stop - begin, width) - _changed_before(first - begin, width)
         missing = (stop - first) * PAGE_BYTES - size if (stop - 1 - begin) % _PERIOD_PAGES < width else 0
         total, pages = total + changed * PAGE_BYTES - missing, pages + changed
-        # Runs that begin before the end, less those that end before the tensor does.
+        # Runs that begin before the end, minus the runs that end before the tensor begins.
         runs += -(-(stop - begin) // _PERIOD_PAGES) - ((first - begin - width) // _PERIOD_PAGES + 1)
         first = stop
     return _Total(total, index_bytes(runs) + pages * PAGE_BYTES)

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 
 _DAYS_A_YEAR = 365
-# Strategies whose demand follows from the cluster only; deltas need the share of changed pages, and the compressed size
-# depends on the data of a job: before the codec it is that of sync.
+# Strategies whose demand follows from the cluster only. Deltas need the share of changed pages. The compressed size
+# depends on the data of a job; before compression it equals the size of a sync save.
 SIZED = tuple(strategy for strategy in STRATEGIES if not (strategy.saves_deltas or strategy.compresses))
 
 FORMULAS = {

@@ -1,8 +1,9 @@
-"""What drains from a local tier to the target may take, and what they put at risk. Pure.
+"""The permitted time of drains from a local tier to the target, and the work at risk during them. Pure.
 
-With an interval I between saves, an save budget b, k checkpoints a failure, every n-th save drained in D seconds,
-and a share p of failures that only the target survives: a drain ends before the next begins, D <= n I, and what a save
-takes from training and the work at risk cost no more than a save that blocks, lost + p ((n - 1) I / 2 + D) / k <= b I.
+Symbols: interval I between saves, save budget b, k checkpoints per failure, every n-th save drained in D seconds, and a
+share p of failures after which only the target remains. Conditions: a drain ends before the next begins, D <= n I. A
+save's delay of training and the work at risk cost no more than a save that blocks, lost + p ((n - 1) I / 2 + D) / k <=
+b I.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.limits import ClusterLimits, Demand
 
 DRAIN_BUFFERS_BYTES = 64 << 20
-"""What a rank holds of a file while it drains it, unless more requests are to be in flight."""
+"""Memory of a rank for the file that it drains, unless more requests are to be in flight."""
 
 PARTNER_PIECE_BYTES = 16 << 20
-"""What a rank holds of a file while it sends it to a partner, or takes it."""
+"""Memory of a rank for the file that it sends to a partner, or receives."""
 
 LOCAL_CHECKPOINTS = 3
 """Checkpoints in the local tier at most: one that is drained, the newest, and one that is written."""
@@ -35,26 +36,26 @@ PARTNER_CHECKPOINTS = 4
 
 
 def drain_buffers_bytes(request_bytes: int, depth: int) -> int:
-    """Return what a rank holds at most while it drains: ``depth`` requests are read while as many are written."""
+    """Return the maximum memory of a rank during a drain: ``depth`` requests are read while as many are written."""
     return max(DRAIN_BUFFERS_BYTES, 2 * depth * request_bytes)
 
 
 def drain_depth(piece_bytes: int, request_bytes: int, depth: int) -> int:
-    """Return how many pieces are read, and as many written, at once: fewer where a target's parts are larger."""
+    """Return how many pieces are read, and as many written, concurrently: fewer if a target's parts are larger."""
     return max(1, min(depth, drain_buffers_bytes(request_bytes, depth) // (2 * piece_bytes)))
 
 
 def drain_rule(settings: Settings, strategy: StrategySpec) -> DrainRule | None:
-    """Return which saves by a strategy are drained; None where it knows no tiers."""
+    """Return which saves by a strategy are drained; None if it has no tiers."""
     if not strategy.tiers:
         return None
     return DrainRule(every=settings.drain_every, target_share=settings.target_share)
 
 
 def drain_limit_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: float = 0.0) -> float:
-    """Return how long a drain may take where a save takes ``lost_seconds`` from training; 0: no drain is fast enough.
+    """Return the maximum time of a drain if a save delays training by ``lost_seconds``; 0: no drain is fast enough.
 
-    All at full size.
+    All values are at full size.
     """
     interval, failures = limits.interval_seconds, limits.checkpoints_per_failure
     left = (limits.save_limit_seconds - lost_seconds) * failures / rule.target_share - _undrained_seconds(
@@ -69,9 +70,9 @@ def at_risk_seconds(rule: DrainRule, interval_seconds: float, drain_seconds: flo
 
 
 def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: float, drain_seconds: float) -> float:
-    """Return the seconds of a save that blocks and needs the same cluster to meet its save limit; infinite: none does.
+    """Return the seconds of a blocking save whose save limit implies this cluster; infinite: no cluster is sufficient.
 
-    All conditions grow with the interval, so each is met by the clusters whose b I reaches a time of its own.
+    All conditions relax with the interval, so each is met by the clusters whose b I reaches a certain time.
     """
     failures, save_budget = limits.checkpoints_per_failure, limits.save_budget
     # What is left of b where each save that is not drained is at risk.
@@ -83,9 +84,9 @@ def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: fl
 
 
 def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> Demand:
-    """Return what limits ask of the target where a local tier takes the saves: slower drains, and fewer of them.
+    """Return the demands of the limits on the target if a local tier receives the saves: slower and fewer drains.
 
-    Raises UsageError where no drain would be fast enough, whatever the cluster.
+    Raises UsageError if no drain would be fast enough, whatever the cluster.
     """
     if rule is None:
         return asks

@@ -1,8 +1,8 @@
-"""Which files of a checkpoint each rank writes, and how many requests they take. Pure.
+"""The checkpoint files that each rank writes, and the number of their requests. Pure.
 
-Files are those of the layout, those that an engine's library names, or, of a replay, those of a recorded rank: the
-bytes of a rank's layout are then divided among its files as in the recording. Small ones
-(`facts.pattern.Pattern.is_small`) keep their size, and do not count to the layout's bytes.
+Files are defined by the layout, by an engine's library or, in a replay, by a recorded rank: the bytes of a rank's
+layout are then divided among its files as in the recording. Small files (`facts.pattern.Pattern.is_small`) keep their
+size and do not count towards the layout's bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MADE_WHOLE = ("float16", "float32")
 
 
 class PlannedFile(NamedTuple):
-    """A file of a rank; ``bytes`` are those of its tensors."""
+    """A file of a rank; ``bytes`` are the bytes of its tensors."""
 
     name: str
     bytes: int
@@ -103,7 +103,7 @@ def passing_names(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
 
 
 class WholeFile(NamedTuple):
-    """A file of whole tensors, each with one row per rank; ``bytes`` are those of its tensors."""
+    """A file of complete tensors, each with one row per rank; ``bytes`` are the bytes of its tensors."""
 
     name: str
     tensors: Mapping[str, tuple[Tensor, tuple[int, ...]]]
@@ -115,14 +115,14 @@ class WholeFile(NamedTuple):
 
 
 def consolidated_files(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, ...]:
-    """Return the files that rank 0 makes of those of all ranks of a rank's checkpoint; empty if it makes none."""
+    """Return the files that rank 0 assembles from the files of all ranks; empty if it assembles no file."""
     if not rule.consolidated:
         return ()
     return _consolidated(shard.whole, rule) if shard.whole else _whole_files((shard,), (shard,), rule)
 
 
 def read_of_consolidated(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, ...]:
-    """Return those of them in which a rank has a part."""
+    """Return the assembled files in which a rank has a part."""
     own = {tensor.name for file in shard.files for tensor in file.tensors}
     return tuple(file for file in consolidated_files(shard, rule) if not own.isdisjoint(file.tensors))
 
@@ -148,9 +148,9 @@ def bytes_beside_tensors(layout: Layout, rule: FileRule) -> int:
 
 @lru_cache(maxsize=64)
 def request_count(layout: Layout, request_bytes: int) -> int:
-    """Return the requests of a client that moves each tensor by itself: one for each file, and those of its tensors.
+    """Return the requests of a client that moves each tensor separately: one for each file, and one or more per tensor.
 
-    Clients that move several tensors in one request make fewer.
+    A client that moves several tensors in one request sends fewer.
     """
     files = (file for shard in layout.ranks() for file in shard.files)
     return sum(1 + sum(-(-tensor.bytes // request_bytes) for tensor in file.tensors) for file in files)

@@ -1,4 +1,4 @@
-"""From a cluster's size to limits in seconds and what they ask of the storage, each with its reason.
+"""Limits in seconds, and their demands on the storage, derived from a cluster's size, each with its reason.
 
 interval   = MTTF / k          k checkpoints per failure
 save limit = b interval        b share of time that saving may cost
@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StatedLimits:
-    """Limits that the user states, at full size; 0 if none is stated.
+    """Limits that the user states, at full size; 0 if not stated.
 
     ``save_bytes_per_second`` and ``load_bytes_per_second`` are the maximum rates that the vendor declares.
-    ``assurance`` is how sure verdicts on saves and loads must be; None: the operations of the profile decide.
+    ``assurance`` is the confidence that verdicts on saves and loads require; None: the operations of the profile
+    decide.
     """
 
     notice_seconds: float = 0.0
@@ -47,12 +48,12 @@ class StatedLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClusterLimits:
-    """What a cluster of ``accelerators`` allows one save and one load to take.
+    """The permitted time of one save and one load for a cluster of ``accelerators``.
 
-    ``failures_per_day_in_slots`` is the other form of the same model, 1 - R^N, for slots of one interval; it judges
-    nothing. ``save_budget`` and ``load_budget`` are shares from 0 to 1. ``reasons`` pairs the name of a field with a
-    sentence that says where its value comes from. ``stated`` are the limits that do not follow from the cluster.
-    ``inputs`` are the values that the limits follow from, each with its origin; empty if no settings were resolved.
+    ``failures_per_day_in_slots`` is the other form of the same model, 1 - R^N, for slots of one interval; limits do not
+    use it. ``save_budget`` and ``load_budget`` are shares from 0 to 1. ``reasons`` pairs the name of a field with a
+    sentence about the origin of its value. ``stated`` are the limits that do not follow from the cluster. ``inputs``
+    are the values that the limits follow from, each with its origin; empty if no settings were resolved.
     """
 
     accelerators: int
@@ -72,12 +73,13 @@ class ClusterLimits:
     inputs: tuple[LimitInput, ...] = ()
 
     def save_seconds(self, strategy: StrategySpec) -> float:
-        """Return how long a save at full size may take, from its begin until it is committed.
+        """Return the maximum time of a save at full size, from its begin until it is committed.
 
-        Where the job goes on, it must be committed before the next is due; and the work at risk may cost as much as a
-        save that stands still: B / k <= b interval (LOST-WORK, whose judge takes what else was lost into account).
+        If the job continues during the save, the save must be committed before the next is due. In addition, the work
+        at risk may cost as much as a blocking save: B / k <= b interval (LOST-WORK; its evaluator subtracts other lost
+        time).
         """
-        # Full saves between which deltas are written stand still, too.
+        # Full saves between deltas block the job, too.
         if strategy.blocks or strategy.saves_deltas:
             return self.save_limit_seconds
         return self.interval_seconds * min(1.0, self.checkpoints_per_failure * self.save_budget)
@@ -173,13 +175,13 @@ def sufficient_up_to_accelerators(kind: OperationKind, seconds: float, limits: C
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Demand:
-    """What the limits ask of the storage for one layout. Rates are decimal bytes a second.
+    """The demands of the limits on the storage for one layout. Rates are decimal bytes a second.
 
     ``save_limit_seconds`` and ``load_limit_seconds`` are for the bytes that are really written: at reduced scale they
-    shrink with them, so that the rates stay those of full size. ``save_bytes_per_second`` and
+    shrink with them, so that the rates remain the rates of full size. ``save_bytes_per_second`` and
     ``load_bytes_per_second`` are for this layout's own bytes; the other rates are for the whole cluster's checkpoint
-    (of which a subset is one node's part). ``writers`` write it from ``nodes`` of eight accelerators.
-    ``copies`` copies of the model fit the cluster; one is written, and after a failure all of them read.
+    (of which a subset is one node's part). ``writers`` write it from ``nodes`` of eight accelerators. The cluster has
+    ``copies`` copies of the model; one is written, and after a failure all of them read.
     """
 
     layout: str
@@ -200,7 +202,7 @@ class Demand:
 
 
 def demand(layout: Layout, limits: ClusterLimits, strategy: StrategySpec = STRATEGIES[0]) -> Demand:
-    """Return what a cluster's limits ask of the storage for one layout that is saved by one strategy."""
+    """Return the demands of a cluster's limits on the storage for one layout that is saved by one strategy."""
     share = layout.bytes / layout.full_bytes
     writers = layout.cluster_processes
     save_seconds = limits.save_seconds(strategy)
@@ -241,21 +243,21 @@ def per_writer_bytes_per_second(bytes_per_second: float, writers: int) -> float:
 
 
 def per_node_bytes_per_second(bytes_per_second: float, writers: int) -> float:
-    """Return the part of a rate of one node, on which eight processes write (or all, where there are fewer)."""
+    """Return the part of a rate of one node, on which eight processes write (or all, if there are fewer)."""
     return per_writer_bytes_per_second(bytes_per_second, writers) * min(writers, ACCELERATORS_PER_NODE)
 
 
 def restore_all_bytes_per_second(copies: int, write_bytes_per_second: float) -> float:
-    """Return the rate at which all data-parallel copies restore at once in the time that one save takes.
+    """Return the rate at which all data-parallel copies restore concurrently in the time of one save.
 
-    One copy is written and every copy reads the whole of it: DP x write. An upper bound where the optimizer is cut
-    over the copies (ZeRO-1), since each then reads only its own part of that.
+    One copy is written and every copy reads all of it: DP x write. This is an upper bound if the optimizer is sharded
+    over the copies (ZeRO-1), because each copy then reads only its own part of the optimizer.
     """
     return copies * write_bytes_per_second
 
 
 def limits_of(settings: Settings) -> ClusterLimits:
-    """Return the limits that settings mean. Raises UsageError where no cluster is named or none can be derived."""
+    """Return the limits that settings define. Raises UsageError if no cluster is named or no limit can be derived."""
     if settings.cluster is None:
         raise UsageError(
             "--cluster is missing: how many accelerators has the cluster that the storage is meant for?",

@@ -1,14 +1,13 @@
-"""Tensors, and which of them in which files each rank of a checkpoint writes, to the element. Pure.
+"""Tensors of a checkpoint, and the files and ranks that contain them, to the element. Pure.
 
-Files, names and tensors of the workload's models are those of the checkpoint workload of MLPerf Storage; file by file
-and rank by rank the byte counts are the ones of its reference engine, DLIO. Model tensors are float16, optimizer
+Files, names and tensors of the workload's models are those in the checkpoint workload of MLPerf Storage. The byte
+counts of each file and rank equal the counts of its reference engine, DLIO. Model tensors are float16, optimizer
 tensors float32, all one-dimensional: about 14 bytes a parameter.
 
 A user's model has the same kinds of files and ranks. Every parameter is in exactly one model file of a copy, and each
-optimizer state of it in exactly one optimizer file. Tensors that training frameworks repeat on all tensor-parallel
-ranks (norms, routers: less than 0.1 %) are cut as the others. Rank r: tp = r % TP, pp = (r // TP) % PP,
-ep = (r // (TP PP)) % EP, dp = r // (TP PP): expert parallelism is within data parallelism, as in DeepSpeed and
-Megatron.
+of its optimizer states in exactly one optimizer file. Tensors that training frameworks repeat on all tensor-parallel
+ranks (norms, routers: less than 0.1 %) are sharded like the others. Rank r: tp = r % TP, pp = (r // TP) % PP, ep = (r
+// (TP PP)) % EP, dp = r // (TP PP): expert parallelism is within data parallelism, as in DeepSpeed and Megatron.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ ITEM_BYTES: dict[Dtype, int] = {"float16": 2, "float32": 4, "uint8": 1}
 
 
 SUBSET_PROCESSES = 8
-"""Ranks of the full layout that subset mode runs: those of one node."""
+"""Ranks of the full layout that subset mode runs: the ranks of one node."""
 
 # Random bytes are the same in every type of a size.
 _DTYPES: dict[Precision, Dtype] = {
@@ -82,11 +81,12 @@ def dtypes(files: Iterable[ShardFile]) -> tuple[Dtype, ...]:
 def reduced(tensors: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
     """Return the tensors of one type that remain at a scale, in their order: at least one.
 
-    Their bytes are those of all tensors, each cut to that share of its elements, rounded down and at least one. Tensors
-    keep their sizes: as many are left out as that takes, evenly over the sizes, and the largest of the rest is cut to
-    the missing size. So a reduced checkpoint has about as many tensors, and requests, per byte as a full one.
+    Their bytes are the sum over all tensors, each reduced to that share of its elements, rounded down and at least one.
+    Kept tensors keep their sizes: as many as necessary are left out, evenly over the sizes, and the largest kept tensor
+    is reduced to the remaining size. So a reduced checkpoint has about as many tensors, and requests, per byte as a
+    full one.
 
-    The kept tensors follow only from the sizes: ranks with parts of the same tensors keep parts of the same ones.
+    The kept tensors follow only from the sizes: ranks with parts of the same tensors keep parts of the same tensors.
     """
     if scale == 1 or not tensors:
         return tuple(tensors)
@@ -125,9 +125,9 @@ class _Totals(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """One checkpoint: a model, cut for so many processes, at a scale. Built by `layout`, which checks it.
+    """One checkpoint: a model, sharded over so many processes, at a scale. Built by `layout`, which checks it.
 
-    All bytes are those of the tensors. Totals are computed once and kept.
+    All bytes are bytes of the tensors. Totals are computed once and kept.
     """
 
     model: Model
@@ -147,7 +147,7 @@ class Layout:
 
     @property
     def cluster_processes(self) -> int:
-        """Processes that write the whole checkpoint: for a subset, those of the full layout."""
+        """Processes that write the whole checkpoint: for a subset, the processes of the full layout."""
         return self.model.processes if self.mode == "subset" else self.processes
 
     @property
@@ -218,7 +218,7 @@ class Layout:
 
 
 def layout(of: Model | str, *, mode: str, processes: int | None = None, scale: float = 1.0) -> Layout:
-    """Return the layout of a model's checkpoint; a name is that of a model of the workload.
+    """Return the layout of a model's checkpoint; a name identifies a model of the workload.
 
     ``mode`` is ``full`` (exactly the model's processes), ``subset`` (ranks 0..7 of the full layout, for client-local
     storage) or ``open`` (a multiple of tensor x pipeline parallelism; needs ``processes``). ``scale``, above 0 and at

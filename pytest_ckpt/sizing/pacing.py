@@ -17,22 +17,22 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.engines import EngineSpec
 
 SHARE_OF_LIMIT = 0.8
-"""A save that nothing delays takes this share of the save limit."""
+"""Share of the save limit that an undisturbed save takes."""
 
 CONCURRENT_SAVES = 2
 """Saves of the other job during one save, at most: together they last longer than the save limit."""
 
 MINIMUM_SECONDS = 0.1
-"""Shorter saves consist of fixed costs (open, fsync, commit), so a pace decides nothing."""
+"""Shorter saves consist of fixed costs (open, fsync, commit), so a pace does not affect them."""
 
 MAXIMUM_SECONDS, MAXIMUM_REHEARSED_SECONDS = 30.0, 1.0
 """If the limit is longer, a smaller checkpoint is saved at the same rate: at full size, and in a rehearsal."""
 
 PREFETCH_SECONDS = 0.5
-"""The data loader's queue holds the samples of so many seconds."""
+"""Seconds of samples in the data loader's queue."""
 
 FIXED_SECONDS = 1.0
-"""Opening, fsync and commit of a smaller checkpoint take as long as those of the whole: so much longer it may take."""
+"""Additional time of a smaller checkpoint: its open, fsync and commit take as long as for the full checkpoint."""
 
 READERS = 16
 """Reads of the data loader in flight on a host, at most."""
@@ -56,7 +56,7 @@ def sample_bytes(bytes_per_second: float) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PacedSaves:
-    """Saves of a checkpoint at ``scale``, each of which takes ``seconds`` if nothing delays it.
+    """Saves of a checkpoint at ``scale``, each of which takes ``seconds`` if it is not delayed.
 
     ``not_run``: why saves cannot be paced; empty if they can.
     """

@@ -1,8 +1,8 @@
-"""The patterns: what is measured in addition to a subject's own saves and loads. One row each. Pure.
+"""The patterns: measurements in addition to a subject's own saves and loads. One row each. Pure.
 
 The plan, the progress of a run, the tasks of ranks, `--ckpt-resume` and the names of files that a run may remove come
-from these rows. The name of a row is the field of `facts.measurement.Patterns` that contains its record, by which a
-requirement gets it.
+from these rows. The name of a row is the field of `facts.measurement.Patterns` that contains its record; a requirement
+uses it to get the record.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ NOTICES = 3
 """Times that a job is given notice and saves."""
 
 LOADS_OF_A_WAY = 2
-"""Of weights alone, by reads and from mappings: cold, and again at once."""
+"""Loads of only the weights, by reads and from mappings: cold, and immediately again."""
 
 TURNS_OF_A_COUNT = 3
-"""Saves, and loads, of each count of clients; in turns, so that a drift of the storage favours none."""
+"""Saves, and loads, of each count of clients; in turns, so that a drift of the storage favours no count."""
 
 
 class Amount(NamedTuple):
@@ -63,9 +63,9 @@ class PatternRow(NamedTuple):
 
     ``label`` names one of its steps. ``scenario`` is ``module:name``, imported in ranks only: a function of a
     `ScenarioContext`, the same for patterns that are measured together, or with ``has_own_launch`` a `RunWithCommands`
-    in a launch of its own. ``amount`` returns None if these ranks cannot measure the pattern. ``first`` is the number
-    of its first checkpoint, after those that are counted. ``lasts``: it takes hours or space, and comes after all
-    others. ``names`` are files of checkpoints that only it writes, ``beside`` files next to them.
+    in a separate launch. ``amount`` returns None if these ranks cannot measure the pattern. ``first`` is the number of
+    its first checkpoint, after the checkpoints of the subject's own operations. ``lasts``: it takes hours or space, and
+    runs after all others. ``names`` are files of checkpoints that only it writes, ``beside`` files next to them.
     """
 
     name: Pattern
@@ -81,22 +81,22 @@ class PatternRow(NamedTuple):
 
 
 def kills_of(strategy: StrategySpec, settings: Settings) -> int:
-    """Return how many saves by a strategy are killed in a run: none where the job stands still."""
+    """Return how many saves by a strategy are killed in a run: 0 if saves block the job."""
     return 0 if strategy.blocks or not settings.asks_strategies else max(1, round(KILLS * settings.effort))
 
 
 def serves(planned: PlannedCheckpoint, settings: Settings) -> bool:
-    """Return whether weights alone are loaded beside a subject: not where restores are of chains."""
+    """Return whether a subject also loads only the weights; false if its restores read chains."""
     return settings.asks_serving and planned.deltas is None
 
 
 def saves_whole(strategy: StrategySpec) -> bool:
-    """Whether a job waits for saves of the whole checkpoint as it is: what grows is then the storage's alone."""
+    """Whether a job waits for unchanged saves of the complete checkpoint; then only the storage determines growth."""
     return strategy.blocks and not strategy.saves_deltas and not strategy.compresses
 
 
 def scales(planned: PlannedCheckpoint, settings: Settings) -> bool:
-    """Return whether growing counts of clients save and load a subject's parts: where a job waits for whole saves."""
+    """Return whether growing counts of clients save and load a subject's parts: if a job waits for complete saves."""
     return settings.asks_scaling and saves_whole(planned.strategy)
 
 
@@ -107,7 +107,7 @@ def client_counts(clients: int) -> tuple[int, ...]:
 
 
 def clients_of(hosts: Sequence[str]) -> tuple[ClientUnit, tuple[int, ...]]:
-    """Return what counts as a client, and the number of each rank's; ``hosts`` are those of the ranks, in order."""
+    """Return the unit of clients, and the client number of each rank; ``hosts`` are the ranks' hosts, in order."""
     named = list(dict.fromkeys(hosts))
     if len(named) > 1:
         return "hosts", tuple(named.index(host) for host in hosts)
@@ -172,7 +172,7 @@ def _mixed(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts |
 
 
 def _tiers(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
-    # Seven saves to the local tier, drains beside three of them, and a restore from each tier.
+    # Seven saves to the local tier, drains during three of them, and a restore from each tier.
     return Amount(1, 4 * planned.layout.bytes, 3 * _save(planned) + _load(planned))
 
 
@@ -184,7 +184,7 @@ def _preempt(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts
 def _chains(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount | None:
     if planned.deltas is None:
         return None
-    # A chain of its own is saved, loaded when the others are deleted, and deleted.
+    # A separate chain is saved, loaded after the others are deleted, and deleted.
     moved = 2 * sum(planned.deltas.save_bytes(planned.layout, n) for n in planned.deltas.own_chain)
     return Amount(1, moved, 3 * _save(planned) + _load(planned))
 
@@ -192,7 +192,7 @@ def _chains(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts 
 def _serving(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
     weights = weights_of(planned.layout, settings.serving_readers)
     limit = (settings.serving_limit_seconds or _load(planned)) * weights.bytes / weights.full_bytes
-    # Without paths there is nothing to map.
+    # Mapping needs paths.
     ways = 2 if target is None or "paths" in target.capabilities else 1
     return Amount(ways * LOADS_OF_A_WAY, weights.bytes * weights.replicas, limit)
 
@@ -226,12 +226,12 @@ def _near_full(planned: PlannedCheckpoint, settings: Settings, target: TargetFac
 
 
 def _snapshots(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
-    # A save without, a save with; a load of that one, and of both from the clone at most.
+    # A save without, a save with; then at most a load of that save, and of both from the clone.
     return Amount(PAIRS, 5 * planned.layout.bytes, 2 * _save(planned) + 3 * _load(planned))
 
 
 def _upgrade(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
-    # As long as the command takes, which nobody knows before.
+    # As long as the command runs, which is unknown before.
     return Amount(1, 4 * planned.layout.bytes, 2 * _save(planned) + 2 * _load(planned))
 
 
@@ -241,7 +241,7 @@ def _failover(planned: PlannedCheckpoint, settings: Settings, target: TargetFact
 
 
 def _ballast_bytes(target: TargetFacts | None) -> int:
-    """Return what is written to fill the volume; 0 where nobody has seen it yet."""
+    """Return the bytes that are written to fill the volume; 0 as long as its free space is unknown."""
     if target is None or target.capacity is None:
         return 0
     volume = Volume(used_bytes=target.capacity.used_bytes, free_bytes=target.capacity.free_bytes)

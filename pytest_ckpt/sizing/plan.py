@@ -51,13 +51,14 @@ _CANARY_BYTES = 4 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedCheckpoint:
-    """One measurement: a layout, what it asks of the storage, and what it needs. Bytes.
+    """One measurement: a layout, its demands on the storage, and its needs. Bytes.
 
-    ``checkpoint_bytes`` is the space of one checkpoint, ``space_bytes`` that of all that are there at once.
-    ``rank_memory_bytes`` is what each rank needs in all, ``state_bytes`` the part of it that grows with the model.
-    ``not_run``: why it cannot run as requested; ``rehearsal``: why it can run but never be certified; ``scenarios``:
-    what else is measured. ``deltas`` says which saves hold only what changed; None: all are full. ``drains`` says which
-    a local tier hands on; None: there is none. ``pace`` is that of saves during other work; None: there are none.
+    ``checkpoint_bytes`` is the space of one checkpoint, ``space_bytes`` the space of all checkpoints that exist
+    concurrently. ``rank_memory_bytes`` is the total memory of each rank, ``state_bytes`` the part of it that grows with
+    the model. ``not_run``: why it cannot run as requested; ``rehearsal``: why it can run but never be certified;
+    ``scenarios``: the additional measurements. ``deltas`` defines which saves contain only changed pages; None: all are
+    full. ``drains`` defines which saves a local tier drains; None: no tier. ``pace`` is the pace of saves during other
+    work; None: no such saves.
     """
 
     layout: Layout
@@ -100,7 +101,7 @@ class PlannedCheckpoint:
 
     @property
     def load_bytes(self) -> tuple[int, ...]:
-        """The bytes of tensors that a restore of each checkpoint reads; empty where that is all of them, once."""
+        """Bytes of tensors that a restore of each checkpoint reads; empty if each restore reads one full checkpoint."""
         return self.deltas.loads_bytes(self.layout) if self.deltas else ()
 
     @property
@@ -143,12 +144,12 @@ class Plan:
 
     @property
     def space_bytes(self) -> int:
-        """Free space that the run needs: that of its largest measurement, each is removed before the next."""
+        """Free space that the run needs: the largest measurement's space, since each is removed before the next."""
         return max((c.space_bytes for c in self.runnable), default=0)
 
     @property
     def files_of_host(self) -> FilesOfHost | None:
-        """The checkpoint that demands the highest rate of new files from each host; None if none can run."""
+        """The checkpoint that demands the highest rate of new files from each host; None if no checkpoint can run."""
         found = [
             FilesOfHost(
                 model=c.layout.model.name,
@@ -174,11 +175,10 @@ class Plan:
 
 
 def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") -> Plan:
-    """Plan a run on a target; None where there is none yet.
+    """Plan a run on a target; None if the target is not known yet.
 
-    ``table`` is the table of gates that ships by which the run is judged, or which its own table extends; where it is
-    not known, what ``--ckpt-gate-table`` says. Raises UsageError when the settings fit no layout or no
-    limit can be derived.
+    ``table`` is the built-in gate table by which the run is judged, or which its own table extends; if unknown, the
+    value of ``--ckpt-gate-table``. Raises UsageError if the settings fit no layout or no limit can be derived.
     """
     limits = limits_of(settings)
     for option in ("--ckpt-engine=replay:file", "--ckpt-engine=replay:timing"):
@@ -219,19 +219,19 @@ def checkpoints_at_once(settings: Settings) -> int:
         # One that is saved plainly and compressed in turns.
         at_once = max(at_once, kept + 1)
     if settings.asks_notice or (settings.has_tiers and settings.asks_strategies):
-        # A save beside one that goes on, or one drained while the one before is still there.
+        # A save during another save, or a drain while the previous checkpoint still exists.
         at_once = max(at_once, kept + 2)
     if settings.asks_failover or settings.asks_upgrade or settings.asks_snapshots:
-        # One that is whole and one that is written, where the others are not to be kept in their place.
+        # One complete checkpoint and one that is written, if the others need not be kept in their place.
         at_once = max(at_once, 2 + (kept if settings.keep_files else 0))
     if not settings.asks_endurance:
         return at_once
-    # Endurance has two and the one that is written, where the others are not to be kept in their place.
+    # Endurance has two checkpoints and the one that is written, if the others need not be kept in their place.
     return max(at_once, 3 + (kept if settings.keep_files else 0))
 
 
 def rank_to_plain(rank: RankLayout, rule: FileRule) -> dict[str, Any]:
-    """Return what one rank writes, as a plan tells it."""
+    """Return the part of a checkpoint that one rank writes, in the words of a plan."""
     return {
         "rank": rank.rank,
         "bytes": rank.bytes,
@@ -288,7 +288,7 @@ def _plan_checkpoint(
     check_places(shards)
     files = file_count(shards, engine.files)
     beside_tensors = bytes_beside_tensors(shards, engine.files)
-    # A bound for every version: earlier ones cut all tensors at a reduced scale and left none out.
+    # A bound for every version: earlier ones reduced all tensors at a reduced scale and omitted no tensor.
     overhead = files * _FILE_OVERHEAD_BYTES + shards.full_tensors * _TENSOR_OVERHEAD_BYTES
     one = shards.bytes + beside_tensors + overhead
     rule, drains = _delta_rule(settings, strategy), drain_rule(settings, strategy)
@@ -328,7 +328,7 @@ def _plan_checkpoint(
 
 
 def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> str:
-    """Say why the storage serves all hosts of the cluster, and a share of a checkpoint means nothing; else empty."""
+    """Return why the storage serves all hosts, so that a share of a checkpoint is not representative; else empty."""
     if target and target.is_local is False:
         return f"the target is {target.description}"
     if settings.gate_table != "auto" and GATE_TABLES.get(table or settings.gate_table) == "shared":
@@ -339,16 +339,16 @@ def _why_shared(settings: Settings, target: TargetFacts | None, table: str) -> s
 
 
 def _delta_rule(settings: Settings, strategy: StrategySpec) -> DeltaRule | None:
-    """Return which saves by a strategy hold only what changed; None where all are full."""
+    """Return which saves by a strategy contain only changed pages; None if all are full."""
     if not strategy.saves_deltas:
         return None
     return DeltaRule(full_every=settings.full_every, changed=settings.changed_pages, operations=settings.operations)
 
 
 def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand:
-    """Return what limits ask where some saves hold only what changed: a day writes less, and a restore reads more.
+    """Return the demands of the limits if some saves contain only changed pages: fewer writes per day, longer restores.
 
-    What every save must reach stays that of a full one.
+    The demand on a single save remains the demand on a full save.
     """
     if rule is None:
         return asks
@@ -363,9 +363,9 @@ def _with_deltas(asks: Demand, shards: Layout, rule: DeltaRule | None) -> Demand
 
 
 def _chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
-    """Return the space that chains take more than full checkpoints in their place; negative where it is less.
+    """Return the additional space of chains compared with full checkpoints in their place; negative if they need less.
 
-    One chain more is there while the others are deleted.
+    One more chain exists while the others are deleted.
     """
     if rule is None:
         return 0
@@ -381,10 +381,10 @@ def _chain_bytes(shards: Layout, rule: DeltaRule | None, one: int) -> int:
 def _state_memory(
     shards: Layout, engine: EngineSpec, strategy: StrategySpec, rule: DeltaRule | None, *, loads_others: bool
 ) -> list[int]:
-    """Return what grows with the model of the memory that each rank needs.
+    """Return the model-dependent memory of each rank.
 
-    Where ranks load each other's files (``loads_others``), each may hold the most of all. Pages of a delta are gathered
-    to be written, and read to be compared.
+    If ranks load each other's files (``loads_others``), assume the largest rank's size for all ranks. Pages of a delta
+    are gathered for the write, and read for the comparison.
     """
     own = shards.rank_bytes
     files = [largest_file_bytes(shard, engine.files) if engine.memory.file_share else 0 for shard in shards.ranks()]
@@ -400,7 +400,7 @@ def _state_memory(
 
 
 def _over_hosts(memory: list[int], settings: Settings) -> tuple[int, ...]:
-    """Add up the memory of ranks for each host; launchers fill a host's slots before they go on to the next."""
+    """Add up the memory of ranks for each host; launchers fill a host's slots before they continue with the next."""
     if not settings.hosts:
         return (sum(memory),)
     sums, start = [], 0

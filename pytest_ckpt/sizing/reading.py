@@ -27,9 +27,9 @@ class ShardPart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reading:
-    """A pattern: what each rank reads, one piece after the other; ``bytes`` are those of all ranks.
+    """A pattern: the sequential reads of each rank; ``bytes`` is the sum over all ranks.
 
-    ``not_run`` is why these ranks cannot be it. ``copies`` complete copies of the model are read at once.
+    ``not_run`` is why these ranks cannot perform it. ``copies`` complete copies of the model are read concurrently.
     """
 
     name: Literal["storm", "shifted", "joined", "split"]
@@ -45,12 +45,12 @@ class Reading:
 
 
 def storm(layout: Layout) -> Reading:
-    """All data-parallel replicas restore at once.
+    """All data-parallel replicas restore concurrently.
 
-    Where the ranks hold several replicas of whole weights (ZeRO-1), each reads the model files that the first replica
-    wrote for its position, and its own optimizer file: that is the restore as it happens. Where they hold one
-    (ZeRO-3, or the ranks of one node), each rank stands for the first rank of another replica, or of another job that
-    starts from this checkpoint: all read the files of rank 0.
+    If the ranks have several replicas of complete weights (ZeRO-1), each reads the model files that the first replica
+    wrote for its position, and its own optimizer file, as in a real restore. If they have one replica (ZeRO-3, or the
+    ranks of one node), each rank represents the first rank of another replica, or of another job that starts from this
+    checkpoint: all read the files of rank 0.
     """
     replicas = _replicas(layout)
     if layout.processes == 1:
@@ -88,7 +88,7 @@ def restart_reads(shards: Layout, copies: int) -> RestartReads:
 
 
 def _replicas(shards: Layout) -> int:
-    """Return how many replicas of complete weights the ranks of a layout hold."""
+    """Return the number of replicas of complete weights in the ranks of a layout."""
     model = shards.model
     return 1 if model.zero_stage == PARAMETERS_SHARDED else shards.processes // model.model_parallel
 
@@ -96,7 +96,7 @@ def _replicas(shards: Layout) -> int:
 def _of_replica(layout: Layout, rank: int) -> tuple[ShardPart, ...]:
     model, own = layout.model, layout.rank(rank)
     first = layout.rank(rank % model.model_parallel)
-    # What all expert-parallel ranks of a position hold alike was written by the first of them.
+    # Data that all expert-parallel ranks of a position share were written by the first of them.
     alike = layout.rank(rank % (model.tensor_parallel * model.pipeline_parallel))
     pieces = []
     if alike not in (own, first):
@@ -108,9 +108,9 @@ def _of_replica(layout: Layout, rank: int) -> tuple[ShardPart, ...]:
 
 
 def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
-    """Each rank reads what a rank of the next host wrote: nothing of it can be in the reader's memory.
+    """Each rank reads the files of a rank of the next host: they cannot be in the reader's memory.
 
-    On one host it is the next rank's; that it is cold there is seen, and not a matter of course.
+    On one host it reads the next rank's files; whether they are cold there is measured, not assumed.
     """
     count = layout.processes
     if count == 1:
@@ -207,7 +207,7 @@ class Weights:
         return range(rank, len(self.file_pages), self.processes)
 
     def read_by(self, rank: int) -> list[tuple[int, int, int]]:
-        """Return (file, first byte, byte behind the last) of what a rank reads; nothing where it is no reader."""
+        """Return (file, first byte, byte after the last) of each read of a rank; empty if the rank reads no file."""
         if rank >= self.replicas * self.readers:
             return []
         part = rank % self.readers

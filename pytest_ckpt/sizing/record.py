@@ -1,7 +1,7 @@
-"""How large the files of a run become, before it writes them: a file that cannot be read again proves nothing. Pure.
+"""Maximum sizes of a run's files, known before it writes them: an unreadable file is no evidence. Pure.
 
-The bounds here, and those with which `support.strict_json` reads, fit each other: the longest permitted run can be
-judged and verified. A value is a number, a text, a list or a table in JSON.
+The bounds here match the bounds with which `support.strict_json` reads: the longest permitted run can be judged and
+verified. A value is a number, a text, a list or a table in JSON.
 """
 
 from __future__ import annotations

@@ -29,10 +29,10 @@ _LABELS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Steps:
-    """Steps of one kind of a subject. Endurance is one step, of ``parts`` saves at most where no time decides it.
+    """Steps of one kind of a subject. Endurance is one step, of at most ``parts`` saves if no time limit applies.
 
-    ``bytes_each`` are those moved; ``limit_seconds`` is what all take together where each just meets its limit.
-    ``turn_seconds`` is how long a step lasts by the clock and not by the storage; None if the storage decides.
+    ``bytes_each`` are the bytes moved; ``limit_seconds`` is the total time if each just meets its limit.
+    ``turn_seconds`` is the duration of a step if the clock and not the storage determines it; None otherwise.
     """
 
     subject: Subject
@@ -82,10 +82,10 @@ def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: Target
 
 
 def scenarios(settings: Settings, pace: PacedSaves | None, *, is_collective: bool) -> tuple[str, ...]:
-    """Say what is measured beside the saves and loads, and how long it takes or how much it writes.
+    """Return the measurements in addition to the saves and loads, and the time or the written bytes of each.
 
-    ``pace`` is that of saves during other work; None: there are none. The ranks of an engine that ``is_collective``
-    save and load together only.
+    ``pace`` is the pace of saves during other work; None: no such saves. The ranks of an engine that ``is_collective``
+    save and load only together.
     """
     listed = []
     if pace and not is_collective:
@@ -103,7 +103,7 @@ def scenarios(settings: Settings, pace: PacedSaves | None, *, is_collective: boo
         )
     if settings.asks_failover:
         saves, loads = BREAKS.count("save"), BREAKS.count("load")
-        # One of each with nothing broken; a save after each break; a load of whatever was saved.
+        # One of each without a fault; a save after each fault; a load of every saved checkpoint.
         listed.append(
             f"at least {1 + saves + len(BREAKS)} saves and {1 + len(BREAKS) + saves + loads} loads after everything "
             f"else, with something broken in {saves} saves and {loads} loads"

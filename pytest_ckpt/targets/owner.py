@@ -34,9 +34,9 @@ def host_elsewhere(owner: Mapping[str, Any]) -> str:
 
 
 def process_began(pid: int) -> str | None:
-    """Return when a process of this host began, in seconds after which boot, or None if there is no such process.
+    """Return when a process of this host began, in seconds after which boot, or None if the process does not exist.
 
-    The time of day would not do: after a change of the clock, all times of day that are counted from the boot move.
+    The time of day is unsuitable: after a change of the clock, all times of day that are counted from the boot move.
     """
     import psutil  # noqa: PLC0415 - the process that only removes does not need it
 

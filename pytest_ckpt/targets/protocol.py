@@ -1,7 +1,7 @@
-"""The seam between a run and its storage: what a target, an area's store and a checkpoint's files can be asked for.
+"""The interface between a run and its storage: the operations of a target, an area's store and a checkpoint's files.
 
-A `Target` belongs to the controller, a `Store` to whoever attaches to an area by its `AreaRef`: ranks, checks, a second
-client, the cleaner. What crosses between processes is the reference, never a path that somebody joins.
+A `Target` belongs to the controller. A `Store` belongs to each process that attaches to an area by its `AreaRef`:
+ranks, checks, a second client, the cleaner. Processes exchange the reference, never a path to be joined.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ Buffer = Any
 
 
 class Phases(Protocol):
-    """Whoever times one piece of work: its calls on storage are made inside named phases.
+    """A timer of one piece of work: its calls on storage run inside named phases.
 
-    The phases of a save are open, write, fsync, close, directory and commit, those of a load open, read and close.
-    The store times its own calls; whoever writes through a `Sink` or reads through a `Source` times that as write or
-    read, with what belongs to it.
+    The phases of a save are open, write, fsync, close, directory and commit; the phases of a load are open, read and
+    close. The store times its own calls. A caller that writes through a `Sink` or reads through a `Source` times that
+    as write or read, including related work.
     """
 
     def phase(self, name: Phase, file: str = "") -> AbstractContextManager[None]:
-        """Add the seconds inside to the phase ``name`` and say which file it works on."""
+        """Add the seconds inside to the phase ``name`` and record the current file."""
 
     def moved(self, count: int) -> None:
         """Say that ``count`` more bytes went through: a sign of life for the watchdog."""
@@ -45,33 +45,33 @@ class Target(Protocol):
     """The storage under test, as the controller sees it; one kind a scheme (facts.targets.TARGETS)."""
 
     def describe(self) -> TargetFacts:
-        """Return what can be said of it without touching it; its capacity is not known then."""
+        """Return the facts that are known without access to it; its capacity is unknown then."""
 
     def check(self) -> TargetFacts:
-        """Return what it is; nothing is written. Raises UsageError when checkpoints cannot go there."""
+        """Return the facts of the target, without writes. Raises UsageError if checkpoints cannot be stored there."""
 
     def place(self) -> AreaRef:
-        """Return the target itself as a place: before a run has an area, its ranks ask whether they reach this."""
+        """Return the target itself as a place: before a run has an area, its ranks test whether they reach it."""
 
     def create_area(self, run_id: str) -> AreaRef:
-        """Make the area of a run, which says whose it is. Raises UsageError, and then leaves nothing."""
+        """Create the area of a run, with its owner's record. Raises UsageError, and then leaves no area."""
 
     def leftovers(self) -> Sequence[Leftover]:
         """Return areas of earlier runs whose controller is gone."""
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove what a run made, in a process of its own; return what was left, one sentence each.
+        """Remove the run's files, in a separate process; return the remains, one sentence each.
 
-        With ``keep_area`` the area itself stays for another launch.
+        With ``keep_area`` the area itself remains for another launch.
         """
 
 
 class Sink(Protocol):
     """One file or object that is being written.
 
-    What is given to `write_at` begins at a multiple of ``alignment`` bytes and is filled up to one: what stands behind
-    the file's size is cut off. Where ``part_bytes`` is set, it is whole parts at multiples of it, but for the last one.
-    ``way`` says how requests pass the client's page cache, in words for the report.
+    Data for `write_at` begin at a multiple of ``alignment`` bytes and are padded to one: bytes after the file's size
+    are truncated. If ``part_bytes`` is set, data are complete parts at multiples of it, except the last part. ``way``
+    describes how requests pass the client's page cache, in words for the report.
     """
 
     alignment: int
@@ -82,7 +82,7 @@ class Sink(Protocol):
         """How requests pass the client's page cache."""
 
     def write(self, data: Buffer) -> int:
-        """Write all of ``data`` behind what was written; return its bytes."""
+        """Append all of ``data``; return its bytes."""
 
     def write_at(self, offset: int, data: Buffer) -> None:
         """Write at an offset: disjoint, once each, any order, any thread; ``data`` is free again on return."""
@@ -91,7 +91,7 @@ class Sink(Protocol):
         """Make the file durable, as far as the store can, and close it."""
 
     def abort(self) -> None:
-        """Close it; what was written is of no use."""
+        """Close it without completion; the written bytes are useless."""
 
 
 class CachedSink(Sink, Protocol):
@@ -102,12 +102,12 @@ class CachedSink(Sink, Protocol):
 
 
 class Draft(Protocol):
-    """A checkpoint that one rank is saving; nobody sees it as a checkpoint before the commit."""
+    """A checkpoint that one rank is saving; it is invisible as a checkpoint before the commit."""
 
     def create(self, name: str, size: int | None) -> Sink:
-        """Begin a file of ``size`` bytes; None: only `Sink.write` will be used and the size is not known.
+        """Begin a file of ``size`` bytes; None: only `Sink.write` will be used and the size is unknown.
 
-        It counts as one whose bytes must become durable from here on. Raises FileExistsError where it is there.
+        From here on it counts as a file whose bytes must become durable. Raises FileExistsError if it exists.
         """
 
     def location(self) -> str:
@@ -122,8 +122,8 @@ class Draft(Protocol):
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
         """Make names durable, as far as the store can; return this rank's entries and the durable calls.
 
-        For an engine that commits itself, on every rank before the commit: else one rank of each host makes names
-        durable for all. Called again, it does nothing more and returns the same.
+        Called on every rank before the commit, for an engine that commits itself: otherwise one rank of each host makes
+        names durable for all. A repeated call has no effect and returns the same.
         """
 
     def commit(self, entries: Sequence[Entry]) -> CommitProof:
@@ -135,10 +135,10 @@ class Draft(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ObjectPlace:
-    """Where a library of a job finds a checkpoint in a bucket. It holds no secret: the library finds keys by itself.
+    """The location of a checkpoint in a bucket for a job's library. It has no secret: the library finds keys itself.
 
-    ``endpoint`` is the URL that is asked, empty where the library finds it by itself; ``ca_bundle`` as of an `Access`;
-    with ``is_open`` nobody is asked who he is.
+    ``endpoint`` is the URL of the requests, empty if the library finds it by itself; ``ca_bundle`` as in an `Access`;
+    with ``is_open`` requests are anonymous.
     """
 
     url: str
@@ -162,19 +162,19 @@ class ReplayDraft(Draft, Protocol):
     """A draft of a target with paths, which a recorded job can be replayed in."""
 
     def replay(self, files: Mapping[int, ReplayedFile], data: Mapping[int, Buffer]) -> ReplayedCalls:
-        """Begin a replay of ``files``, by their numbers; ``data`` is what each is to hold."""
+        """Begin a replay of ``files``, by their numbers; ``data`` contains the content of each."""
 
 
 class DraftOfObjects(Draft, Protocol):
-    """A draft in a bucket, where a library may write its own objects; `adopt` then asks the store for them."""
+    """A draft in a bucket, where a library may write its own objects; `adopt` then queries the store for them."""
 
     def place(self) -> ObjectPlace:
-        """Return where they belong."""
+        """Return the place of the objects."""
 
     def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
-        """Return what a library met as an OSError without its words, which may repeat keys.
+        """Return a library's error as an OSError without its text, which may repeat keys.
 
-        It is an EOFError where an object has no such bytes.
+        The result is an EOFError if an object has no such bytes.
         """
 
 
@@ -195,9 +195,9 @@ class Source(Protocol):
 
 
 class ReadableFile(Protocol):
-    """A file of a committed checkpoint as a file object, for a library that reads in an order of its own.
+    """A file of a committed checkpoint as a file object, for a library that reads in its own order.
 
-    ``error`` is the first OSError that a call met: libraries turn what their file raises into errors of their own.
+    ``error`` is the first OSError of a call: libraries replace the errors of their file by other errors.
     """
 
     error: OSError | None
@@ -238,36 +238,37 @@ class CommittedCheckpoint(Protocol):
         """Open a file of it as a file object. Raises OSError (ENOENT: it is not there)."""
 
     def local_path(self, name: str) -> str | None:
-        """Return where a file of it lies, for mmap and libraries that open files; None where it has no path."""
+        """Return the path of one of its files, for mmap and libraries that open files; None without a path."""
 
 
 class CommittedObjects(CommittedCheckpoint, Protocol):
     """A committed checkpoint in a bucket, which a library may read by itself."""
 
     def place(self) -> ObjectPlace:
-        """Return where its objects are."""
+        """Return the place of its objects."""
 
     def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
         """Return what a library met, as of a `DraftOfObjects`."""
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:
-        """Return the bytes of those of its objects that are there."""
+        """Return the bytes of its existing objects."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CachedBytes:
-    """How much of some files this client's cache holds. Bytes."""
+    """The cached part of some files in this client's cache. Bytes."""
 
     resident_bytes: int
     bytes: int
 
 
 class Store(Protocol):
-    """An area, attached. Calls of one store come from one process; none of them is collective.
+    """An area, attached. Calls of one store come from one process and are not collective.
 
-    Any OSError of the storage is let through. ``capabilities`` are those of the target as this process has it.
-    ``wants_entries`` says that a commit needs the entries of all ranks (a marker names them), and not only their end.
-    ``of_each_host``: every host has one of its own, as a local tier; one rank of each host does there what rank 0 does.
+    An OSError of the storage is passed to the caller. ``capabilities`` are the target's, as this process sees them.
+    ``wants_entries``: a commit needs the entries of all ranks (a marker names them), not only their end.
+    ``of_each_host``: every host has a separate area, as for a local tier; there one rank of each host does the work of
+    rank 0.
     """
 
     capabilities: frozenset[Capability]
@@ -287,7 +288,7 @@ class Store(Protocol):
         """Begin this rank's part of a checkpoint; ranks of the same checkpoint begin in any order."""
 
     def announce(self, ref: CheckpointRef) -> None:
-        """Make what all ranks begin a checkpoint in, where there is such; called by rank 0, on several hosts alone."""
+        """Create the directory, if any, in which ranks begin a checkpoint; called by rank 0, if there are several hosts."""
 
     def sees_draft(self, ref: CheckpointRef) -> bool:
         """Return whether this client sees what was announced."""
@@ -299,7 +300,7 @@ class Store(Protocol):
         """Commit a checkpoint of which all ranks have sealed their drafts; called by rank 0."""
 
     def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether it stands there as a checkpoint, and no longer as a draft."""
+        """Return whether it exists as a checkpoint, and no longer as a draft."""
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
         """Write a small file in the area's top (a pointer, a marker); return False where ``when`` forbade it."""
@@ -308,7 +309,7 @@ class Store(Protocol):
         """Return the numbers of a subject's checkpoints that are committed, lowest first."""
 
     def open(self, ref: CheckpointRef, phases: Phases) -> CommittedCheckpoint:
-        """Return a committed checkpoint. Raises OSError (ENOENT: there is none), at the first of its files at last."""
+        """Return a committed checkpoint. Raises OSError at the latest at its first file (ENOENT: it does not exist)."""
 
     def delete(self, ref: CheckpointRef, names: Collection[str]) -> None:
         """Delete this rank's files of a checkpoint, committed or not."""
@@ -320,16 +321,16 @@ class Store(Protocol):
         """Remove what `prepare` made, when all checkpoints of the subject are deleted; called by rank 0."""
 
     def find_gauge(self, subject: str) -> str | None:
-        """Find what counts how much of a file this client's cache holds; None where nothing tells the truth here."""
+        """Find a call that correctly counts the cached part of a file in this client's cache; None without one."""
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
-        """Return how much of files this client's cache holds, by a probe that `find_gauge` found."""
+        """Return the cached part of files in this client's cache, by a probe that `find_gauge` found."""
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
         """Ask this client's cache to let go of files that are durable; return how."""
 
     def drop_cache(self) -> str | None:
-        """Empty the cache of this whole host; return how, None where this process may not."""
+        """Empty the cache of this whole host; return the method, None if this process is not permitted to."""
 
     def drop_names(self) -> bool:
         """Drop names and attributes of files that this host remembers; return whether this process may."""
@@ -350,7 +351,7 @@ class StoreOnVolume(Store, Protocol):
     def write_ballast(self, subject: str, name: str, pieces: Iterable[Buffer]) -> None:
         """Write a file that only takes space, durably; each piece is free again when the next one is requested.
 
-        Raises OSError (ENOSPC, EDQUOT) if there is no space.
+        Raises OSError (ENOSPC, EDQUOT) if space is exhausted.
         """
 
     def delete_ballast(self, subject: str, name: str) -> None:
@@ -370,18 +371,18 @@ class AreaView(Protocol):
 
     @property
     def storage(self) -> StorageStack:
-        """What lies below the directory, and why the count of cached pages misses a cache there."""
+        """The storage below the directory, and why the count of cached pages misses a cache there."""
 
     @property
     def free_bytes(self) -> int:
-        """The space that is free for this process; 0 where there is no directory."""
+        """The space that is free for this process; 0 without a directory."""
 
     @property
     def device(self) -> str:
         """The device of the directory's file system as the kernel numbers it, ``major:minor``. Raises OSError."""
 
     def shown(self, sign: Marker) -> AbstractContextManager[str]:
-        """Make a file for other hosts, and remove it; give why that cannot be done, empty where it is done."""
+        """Create a file for other hosts, and remove it; yield why that is impossible, empty if it is done."""
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
         """Look for a file that another host made, for so long; return what was there instead, empty if it is found."""
@@ -400,17 +401,17 @@ class StoreOfPaths(Store, Protocol):
         """Fsync a file in the subject's directory, and return what the kernel counted. Raises OSError."""
 
     def replaced(self) -> str:
-        """Return what has taken the place of the run's directory, in words; empty where nothing has."""
+        """Return the replacement of the run's directory, in words; empty if it is still in its place."""
 
     def clone(self, stated: str) -> tuple[Store, str]:
-        """Return the area as a snapshot in the directory ``stated`` shows it, and why this host sees none."""
+        """Return the area as a snapshot in the directory ``stated`` shows it, and why this host sees no snapshot."""
 
 
 class TierStore(Store, Protocol):
-    """A store of which every host has one of its own."""
+    """A store with a separate area on every host."""
 
     def settle(self) -> None:
-        """Make the area where this host has none yet; called by one rank of each host."""
+        """Create the area if this host has no area yet; called by one rank of each host."""
 
     def leave(self, subjects: Collection[str]) -> None:
         """Remove the area that was made here, with all that is in it of these subjects."""

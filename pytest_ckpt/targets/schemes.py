@@ -27,7 +27,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
 def known_targets(rows: Mapping[str, TargetSpec] | None = None) -> dict[str, TargetSpec]:
-    """Return all kinds of targets by scheme: ours, those of installed packages, and the ``rows`` of plugins.
+    """Return all kinds of targets by scheme: built-in ones, kinds of installed packages, and the ``rows`` of plugins.
 
     Raises UsageError for an invalid row, and for two of the same scheme.
     """
@@ -75,7 +75,7 @@ def spec_of(text: str, known: Mapping[str, TargetSpec]) -> TargetSpec:
 
 
 def make_target(spec: TargetSpec, text: str, access: Access = NO_ACCESS) -> Target:
-    """Return the target that a text of --ckpt-target names. Raises UsageError if it names none."""
+    """Return the target that a text of --ckpt-target names. Raises UsageError for an unknown target."""
     make, (_, location) = load(spec.make), split(text)
     target: Target = make(location, access) if spec.is_remote else make(location)
     return target

@@ -149,7 +149,8 @@ def answers_within(seconds: float) -> Iterator[None]:
 def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0) -> Answer:
     """Return the result of ``call``, or raise the UsageError or OSError that it raises; ``name`` names the storage.
 
-    ``more_seconds`` are those that the call itself may wait. Raises UsageError if the storage does not answer.
+    ``more_seconds`` is the permitted additional wait of the call itself. Raises UsageError if the storage does not
+    answer.
     """
     # An exception in what Python calls around a fork would be printed and dropped, and Ctrl-C with it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))

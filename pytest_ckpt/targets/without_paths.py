@@ -60,17 +60,17 @@ class SourceFile(io.RawIOBase):
 
 
 class StoreWithoutCache:
-    """The part of a `Store` that is about the cache of this client, where there is none: nor does it remember names."""
+    """The cache functions of a `Store` for a target whose clients have no cache, and do not cache names either."""
 
     def is_prepared(self, subject: str) -> bool:
-        """There are no directories."""
+        """The target has no directories."""
         return True
 
     def announce(self, ref: CheckpointRef) -> None:
-        """There are no directories."""
+        """The target has no directories."""
 
     def sees_draft(self, ref: CheckpointRef) -> bool:
-        """There are no directories."""
+        """The target has no directories."""
         return True
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
@@ -78,35 +78,35 @@ class StoreWithoutCache:
         return True
 
     def find_gauge(self, subject: str) -> str | None:
-        """There is nothing to count."""
+        """Cached pages cannot be counted."""
         return None
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
-        """There is no cache."""
+        """The target has no cache."""
         raise NotImplementedError
 
     def evict(self, ref: CheckpointRef, names: Collection[str]) -> str:
-        """There is no cache."""
+        """The target has no cache."""
         raise NotImplementedError
 
     def drop_cache(self) -> str | None:
-        """There is no cache."""
+        """The target has no cache."""
         raise NotImplementedError
 
     def drop_names(self) -> bool:
-        """There is no cache."""
+        """The target has no cache."""
         raise NotImplementedError
 
 
 class DraftWithoutPaths:
-    """The part of a `Draft` that is about a library which writes files itself, where it cannot."""
+    """The functions of a `Draft` for libraries that write files themselves, on a target without files."""
 
     def location(self) -> str:
-        """There are no paths."""
+        """The target has no paths."""
         raise NotImplementedError
 
     def adopt(self, names: Collection[str]) -> None:
-        """There are no paths."""
+        """The target has no paths."""
         raise NotImplementedError
 
     def written(self) -> tuple[Sequence[Entry], DurabilityProof]:

@@ -224,7 +224,7 @@ _MINIMUM_PARTS = 1001
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """A part of an object: its number, its bytes, and where they begin."""
+    """A part of an object: its number, its bytes, and its offset."""
 
     number: int
     of: str

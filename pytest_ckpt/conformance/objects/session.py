@@ -286,7 +286,7 @@ SIZE_OF_VERSION = 1000
 
 
 def content(seed: int, name: str, version: int, size: int = 0) -> bytes:
-    """Return the bytes of a version; without a size, those of ``sized``."""
+    """Return the bytes of a version; without a size, as many as ``sized`` returns."""
     return random_bytes(size or sized(version), seed, name, version)
 
 

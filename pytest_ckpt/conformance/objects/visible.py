@@ -1,9 +1,9 @@
-"""What two clients see: OBJECT-COMMIT, OBJECT-VISIBLE, OBJECT-LIST and OBJECT-CROWD.
+"""The view of two clients: OBJECT-COMMIT, OBJECT-VISIBLE, OBJECT-LIST and OBJECT-CROWD.
 
-OBJECT-COMMIT: a client that sees the marker of a checkpoint finds all objects that it names, whole.
-OBJECT-VISIBLE: GET, HEAD and LIST show another client at once every put, overwrite and delete.
-OBJECT-LIST: a listing names every object, once, in order, whatever its key.
-OBJECT-CROWD: many clients that look for a checkpoint at the same moment all find it, and none is turned away.
+OBJECT-COMMIT: a client that sees the marker of a checkpoint finds all objects that it names, complete. OBJECT-VISIBLE:
+GET, HEAD and LIST immediately show another client every put, overwrite and delete. OBJECT-LIST: a listing names every
+object, once, in order, whatever its key. OBJECT-CROWD: many clients that look for a checkpoint concurrently all find
+it, and every request is served.
 """
 
 from __future__ import annotations

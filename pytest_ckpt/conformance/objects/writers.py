@@ -103,7 +103,7 @@ def racers(session: Session, name: str, *, who: str, how: How, condition: dict[s
 
 
 def write(session: Session, name: str, data: bytes, how: How, condition: dict[str, str]) -> Reply:
-    """Write an object in one of both ways; the loser leaves no upload."""
+    """Write an object by one put or by parts; if a write by parts loses, it leaves no upload."""
     if how == "put":
         return session.put(name, data, condition)
     upload = session.begin(name)

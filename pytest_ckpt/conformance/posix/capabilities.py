@@ -316,7 +316,7 @@ _PAIRS = 50
 _APART_SECONDS = 0.01
 _SKEW_SECONDS = 1.0
 _SPACE_BYTES = 1 << 30
-# Others use the same storage meanwhile: a smaller file would not stand out.
+# Other clients use the same storage during the check: the effect of a smaller file would be lost among theirs.
 _MINIMUM_BYTES = 64 << 20
 _PIECE_BYTES = 8 << 20
 _ATTEMPTS = 3

@@ -1,11 +1,11 @@
-"""COMMIT and PUBLISH: what a reader sees while a checkpoint gets its name, and when it has it.
+"""COMMIT and PUBLISH: a reader's view while a checkpoint receives its name, and the time until it sees the checkpoint.
 
-COMMIT: a rename replaces a name atomically for every reader (semantics 1 and 2).
-PUBLISH: another client that sees a checkpoint's marker soon finds all of its files, whole (semantics 1, 2, 6, 15).
+COMMIT: a rename replaces a name atomically for every reader (semantics 1 and 2). PUBLISH: another client that sees a
+checkpoint's marker soon finds all of its files, complete (semantics 1, 2, 6, 15).
 
-In PUBLISH the other client looks for the marker before it is written, as a serving or evaluating job does that waits
-for the next checkpoint. The figure is its own: from the message that the commit has returned until the marker was seen
-and every file was opened, with its size, first and last page right. Then it reads and compares all bytes.
+In PUBLISH the other client looks for the marker before it is written, like a serving or evaluating job that waits for
+the next checkpoint. That client measures the time: from the message that the commit has returned until it has seen the
+marker and opened every file, with correct size, first and last page. Then it reads and compares all bytes.
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ def _settled(context: CheckContext, findings: Findings, path: Path, version: int
 
 
 def watch_file(path: str, *, seed: int, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Read a file again and again until told to end: every time, it is one whole version, and no older one than before.
+    """Read a file repeatedly until stopped: every read is one complete version, and no older than the previous one.
 
-    A file that is replaced between its lookup and its open, or while it is open elsewhere, may be refused with ESTALE
-    by a network file system. No reader takes that for data, and the next try is to find the new file.
+    If a file is replaced between its lookup and its open, or while it is open elsewhere, a network file system may
+    refuse it with ESTALE. No reader mistakes that for data, and the next attempt must find the new file.
     """
     findings, reads, refused, in_a_row, newest, last = Findings(), 0, 0, 0, -1, "none yet"
     while True:
@@ -218,7 +218,7 @@ def _rename_directory(context: CheckContext, findings: Findings, watcher: Client
 
 
 def _begin_whole(watcher: Client, path: str, files: int) -> None:
-    """Wait until the watcher lists the whole directory; where it never does, what a rename does cannot be told."""
+    """Wait until the watcher lists the whole directory; if it never does, the effect of a rename is undecidable."""
     listed = watcher.ask("wait_until", path, look="names", wanted=sorted(_names(files)), seconds=10.0)
     if not listed["agreed"]:
         found = len(listed["last"]) if isinstance(listed["last"], list) else listed["last"]
@@ -229,7 +229,7 @@ def _begin_whole(watcher: Client, path: str, files: int) -> None:
 
 
 def watch_directory(path: str, *, paths: list[str], files: int, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """List a directory by both its names until told to end: it is not there, or it holds all its files."""
+    """List a directory by both its names until stopped: it is either absent or contains all its files."""
     findings, lists, looks, in_a_row = Findings(), 0, 0, 0
     while True:
         for name in paths:
@@ -354,7 +354,7 @@ def _marker_text(lengths: Mapping[str, int]) -> bytes:
 
 
 def _remove_checkpoint(directory: Path, names: Iterable[str], calls: Calls) -> None:
-    """Remove a checkpoint by its known names: whether a listing tells them is NAMES' subject."""
+    """Remove a checkpoint by its known names, without a listing: listings are NAMES' subject."""
     calls("remove", directory)
     for name in names:
         (directory / name).unlink()
@@ -372,9 +372,9 @@ def watch_for_marker(
     give_up_seconds: float,
     stopped: Callable[[], bool],
 ) -> dict[str, Any]:
-    """Wait for a checkpoint's marker and open its files; the check says by "stop" that it has committed it.
+    """Wait for a checkpoint's marker and open its files; the check sends "stop" when it has committed the checkpoint.
 
-    Return the seconds from then until all was there, or until this gave up, and what was wrong.
+    Return the seconds from then until all files were present, or until the timeout, and the faults.
     """
     findings, committed = Findings(), None
     while (shown := _shown(path, way, step)) is None:
@@ -407,9 +407,9 @@ def watch_for_marker(
 
 
 def _shown(path: str, way: str, step: str) -> tuple[str, bytes] | None:
-    """Return the path that shows that a checkpoint is committed, and its bytes if it is a file; None if none does.
+    """Return the path that shows that a checkpoint is committed, and its bytes if it is a file; None without a path.
 
-    A marker is looked for by opening it: to ask for its name or attributes before would hide that it is cut.
+    A marker is looked up by opening it: an earlier query for its name or attributes would hide its truncation.
     """
     if way == "directory":
         shown = f"{path}/{step}"
@@ -432,9 +432,9 @@ def _small_file(path: str) -> bytes | None:
 
 
 def _look_at(findings: Findings, path: str, versions: list[int], seed: int, where: str) -> None:
-    """Open a file, read its first and its last page, and then ask for its size.
+    """Open a file, read its first and its last page, and then query its size.
 
-    The size comes last: some clients bring their memory of a file up to date only when they are asked for it.
+    The size comes last, because some clients refresh their attribute cache only at such a query.
     """
     expected = len(versions) * PAGE
     try:

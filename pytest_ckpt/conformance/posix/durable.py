@@ -1,6 +1,6 @@
 """DURABLE: an acknowledged save survives the death of the process that made it, and a power cut of the target.
 
-Of a power cut: what it must not take, what it may take, and what it takes for certain.
+For a power cut: the data that it must not destroy, may destroy, and certainly destroys.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
     calls = Calls(context.tell)
     chance = random.Random(context.seed)
     kept, seconds = _first_checkpoints(context, calls)
-    # What goes wrong without anybody's death is not to be blamed on one.
+    # Errors without any kill must not be attributed to a kill.
     if not saved_right(findings, kept, context.directory, calls, "before any process was killed"):
         return
     findings.facts["moments"] = f"0 to {_SAVES_UNTIL_KILLED:g} saves of {seconds * 1000:.3g} ms after the start of one"
@@ -100,7 +100,7 @@ def rank_killed(context: CheckContext, findings: Findings) -> None:
 
 
 def _first_checkpoints(context: CheckContext, calls: Calls) -> tuple[Checkpoint, float]:
-    """Save a few checkpoints; return the last one, which alone stays, and the median of their seconds."""
+    """Save a few checkpoints and keep only the last; return it, and the median of their seconds."""
     seconds = []
     for number in range(1, _TIMED_SAVES + 1):
         checkpoint = Checkpoint(number=number, seed=context.seed)
@@ -116,7 +116,7 @@ def _save_until_killed(
 ) -> tuple[Checkpoint | None, list[Checkpoint]]:
     """Have a process save from checkpoint ``first`` on and kill it some seconds after it has begun.
 
-    Return the checkpoint that it was saving, None when a call of it failed, and those that it had acknowledged.
+    Return the checkpoint that it was saving, None if a call of it failed, and the checkpoints that it had acknowledged.
     """
 
     def saves(talk: WorkerChannel) -> None:
@@ -132,7 +132,7 @@ def _save_until_killed(
         if all_said(workers, f"begins {first}", context.tell):
             time.sleep(seconds)
         worker.kill()
-        # One that the kernel does not let go of holds this check, whose last words then name the call.
+        # If the kernel does not release the worker, this check blocks, and its last message names the call.
         (end,) = gather(workers, context.tell)
     if end.error:
         findings.wrong("a call failed", where=end.where, seen=f"{end.error} in {end.call}", expected="no error")
@@ -154,21 +154,21 @@ Loss = Literal["bytes written over others", "bytes of a new file", "a new direct
 LOSSES: tuple[Loss, ...] = get_args(Loss)
 
 FILE_BYTES = 100_000
-"""How much there is in a file that no checkpoint holds."""
+"""Size of a file outside of checkpoints."""
 
 
 _SECTOR_BYTES = 512
 
 
 class WriteWitness:
-    """A file elsewhere that holds every acknowledged file: its path, how its bytes are made, their digest."""
+    """A file elsewhere that lists every acknowledged file: its path, the seed of its bytes, their digest."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.count = 0
 
     def acknowledge(self, files: dict[Path, tuple[int, tuple[object, ...]]]) -> None:
-        """Note {path: (bytes, what its content is made from)}; when this returns it is durable."""
+        """Record {path: (bytes, seed of its content)}; the record is durable when this returns."""
         with self._path.open("a") as out:
             for path, (length, words) in files.items():
                 digest = blake2b(random_bytes(length, *words)).hexdigest()
@@ -179,7 +179,7 @@ class WriteWitness:
         self.count += len(files)
 
     def wrongs(self, calls: Calls) -> list[CheckpointFault]:
-        """Return what is wrong with what was acknowledged; of a directory that is gone, only the directory."""
+        """Return the faults of the acknowledged files; for a missing directory, only the directory."""
         found: list[CheckpointFault] = []
         gone: set[Path] = set()
         for line in self._path.read_text().splitlines():
@@ -199,7 +199,7 @@ class WriteWitness:
 
 @dataclass(slots=True)
 class UnsyncedNames:
-    """Names that no fsync of a directory has made durable: many file systems keep them, none has to."""
+    """Names that no fsync of a directory has made durable: many file systems keep them, without an obligation."""
 
     trials: int = 0
     created: int = 0
@@ -221,7 +221,7 @@ class UnsyncedNames:
         self.renamed += "renamed" in names
 
     def facts(self) -> dict[str, str]:
-        """Return what the report says of it."""
+        """Return its facts for the report."""
         return {
             "name of an fsynced file without fsync of its directory": f"survived {self.created} of {self.trials} cuts",
             "rename without fsync of the directory": f"survived {self.renamed} of {self.trials} cuts",
@@ -229,9 +229,9 @@ class UnsyncedNames:
 
 
 class Canary:
-    """Bytes and names that were never made durable. A power cut takes some of them, or it was none.
+    """Bytes and names that were never made durable. A real power cut destroys some of them.
 
-    Nobody knows their names beforehand, and they lie among files that are durable: a command that only removes files
+    Their names are unpredictable, and they are located among files that are durable: a command that only removes files
     would have to guess which.
     """
 
@@ -240,7 +240,7 @@ class Canary:
         self._overwritten, self._created, self._directory = (directory / own_name() for _ in range(3))
         write_durably(self._overwritten, self._old, calls)
         sync_directory(directory, calls)
-        # From here on nothing is made durable any more.
+        # From here on no data are made durable.
         write_durably(self._overwritten, self._new, calls, flags=0, sync=False)
         write_durably(self._created, self._new, calls, sync=False)
         self._directory.mkdir()
@@ -273,7 +273,7 @@ class Canary:
 
 @dataclass(slots=True)
 class Evidence:
-    """What shows that the power was cut, over all cuts: what they took, and how long nothing answered."""
+    """The evidence of the power cuts, over all cuts: the destroyed data, and how long there was no response."""
 
     losses: Counter[Loss] = field(default_factory=Counter)
     outage_seconds: list[float] = field(default_factory=list)
@@ -296,7 +296,7 @@ class Evidence:
 
 
 _SAVES_OF_A_CUT = 3
-# Of cuts that may lose something: how many cuts would show that is told.
+# Shares of cuts with loss for which the report states how many cuts would detect them.
 _SHARES_OF_LOSSES = (0.05, 0.01)
 _TELL_SECONDS = 5.0
 _POLL_SECONDS = 0.25
@@ -367,13 +367,13 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
 
 
 def _save_and_overwrite(directory: Path, seed: int, cut: int, witness: WriteWitness, calls: Calls) -> None:
-    """Save checkpoints as ranks do; beside them, rewrite a durable file in place, and replace one by rename."""
+    """Save checkpoints as ranks do; concurrently, rewrite a durable file in place, and replace one by rename."""
     for number in range(_SAVES_OF_A_CUT):
         checkpoint = Checkpoint(number=cut * _SAVES_OF_A_CUT + number, seed=seed)
         checkpoint.save(directory, calls)
         contents = {directory / checkpoint.name / name: made for name, made in checkpoint.made_from().items()}
         witness.acknowledge({path: (checkpoint.file_bytes, words) for path, words in contents.items()})
-    # Nothing in their names tells them from what is not durable.
+    # Their names do not distinguish them from data that are not durable.
     in_place, replaced, replacement = (directory / own_name() for _ in range(3))
     for file in (in_place, replaced):
         write_durably(file, random_bytes(FILE_BYTES, seed, directory.name, file.name, "old"), calls)
@@ -400,7 +400,7 @@ def _tell(wrongs: Sequence[CheckpointFault], findings: Findings, cut: int, cuts:
 
 
 def _cut(context: CheckContext, logs: Path, findings: Findings, cut: int) -> bool:
-    """Have the power cut; return whether the command says that it was."""
+    """Run the power-cut command; return whether it reports success."""
     command = shlex.join(context.power_cut)
     log = logs / f"power-cut-{cut}.log"
     began = time.monotonic()
@@ -408,7 +408,7 @@ def _cut(context: CheckContext, logs: Path, findings: Findings, cut: int) -> boo
     with log.open("wb") as found:
         context.tell("power cut", command)
         try:
-            # In a session of its own: whoever ends this check must not end a cut half-way.
+            # In a separate session, because a signal that ends this check must not interrupt a cut.
             process = subprocess.Popen(
                 context.power_cut, stdin=subprocess.DEVNULL, stdout=found, stderr=found, start_new_session=True
             )
@@ -473,9 +473,9 @@ def _is_back(context: CheckContext, findings: Findings, cut: int, root: Path) ->
 
 
 def _sync_up_to_the_mount(directory: Path, calls: Calls) -> Path:
-    """Make the directory's own name durable, and those above it that can be opened; return where the target is mounted.
+    """Make the names of the directory and its parents durable, as far as these can be opened; return the mount point.
 
-    So is the word that says whose directory it is: without it nobody would dare to remove the directory after the cut.
+    The file that names the directory's owner becomes durable too: without it the directory would remain after the cut.
     """
     while True:
         with contextlib.suppress(PermissionError):

@@ -1,7 +1,7 @@
 """NAMES and UNLINK: names that are listed, and removed while their files are in use.
 
-NAMES: a directory lists what is in it, every name once (semantics 20 and 21).
-UNLINK: files that are removed or replaced while somebody reads them.
+NAMES: a directory lists its entries, every name once (semantics 20 and 21). UNLINK: files that are removed or replaced
+while a process reads them.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def after_change(context: CheckContext, findings: Findings) -> None:
 
 
 def list_on_second(context: CheckContext, findings: Findings) -> None:
-    """Create names while the other client lists: it misses none that was there before, and in the end sees all."""
+    """Create names while the other client lists: each listing contains the earlier names, the last one all names."""
     other, directory = context.second()
     seconds = GIVE_UP_TIMES * (BY_NAME["STALE.names"].limit or 1.0)
     before = [f"before-{number:05d}" for number in range(context.count(_BEFORE, minimum=200))]
@@ -125,7 +125,7 @@ def list_on_second(context: CheckContext, findings: Findings) -> None:
 
 
 def watch_listing(path: str, *, before: list[str], new: list[str], stopped: Callable[[], bool]) -> dict[str, Any]:
-    """List a directory until told to end: every name that was there before once, of the others none twice."""
+    """List a directory until stopped: every earlier name appears once, every other name at most once."""
     findings, listings = Findings(), 0
     while True:
         listings += 1
@@ -138,7 +138,7 @@ def watch_listing(path: str, *, before: list[str], new: list[str], stopped: Call
 def _compare(
     findings: Findings, where: str, listed: list[str], expected: Collection[str], *, meanwhile: Collection[str] = ()
 ) -> None:
-    """Note names that are missing, doubled or unknown in a listing; those of ``meanwhile`` may be there or not."""
+    """Record names that are missing, doubled or unknown in a listing; names in ``meanwhile`` are optional."""
     counts = Counter(listed)
     missing = [name for name in expected if name not in counts]
     doubled = [name for name, count in counts.items() if count > 1]
@@ -246,7 +246,7 @@ def _files_to_unlink(context: CheckContext, number: int) -> dict[Path, bytes]:
         content = random_bytes(_FILE_BYTES + file_number, context.seed, path.name)
         with path.open("xb") as file:
             file.write(content)
-            # What the readers have not read yet must come from storage, where the file has no name any more.
+            # The remaining data must come from storage, where the file no longer has a name.
             sync_and_forget(file)
         made[path] = content
     return made
@@ -278,7 +278,7 @@ def _remove_or_replace(context: CheckContext, paths: list[Path]) -> None:
 
 def _clear_directory(context: CheckContext) -> None:
     for path in context.directory.iterdir():
-        # A client of NFS keeps a removed file under a name of its own until its reader has closed it.
+        # A client of NFS renames a removed file and keeps it until its reader has closed it.
         path.unlink(missing_ok=True)
 
 

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 _OVERWRITES, _MINIMUM = 10_000, 200
 _AT_ONCE = 250
 _GROWING_FILES, _READ_LONG_BEFORE = 20, 2
-# Each is longer than the previous ones; none begins as another one ends, so that a cut text matches none.
+# Each is longer than the previous ones; the begin of one differs from the end of another, so that a truncated text
+# matches none.
 _GROWING = (
     b"global_step9",
     b"global_step25",
@@ -108,8 +109,8 @@ def _grow(context: CheckContext, findings: Findings, reader: Client, directory: 
     """Overwrite files in place with longer and longer texts; after each close, the reader opens the file once.
 
     There is no other activity, so each read returns one complete text: the new one or, if it ``may_be_late``, an older
-    one. A reader on another client has read the text before: just before, and long enough before that its kernel
-    requests it from its file system again.
+    one. A reader on another client has read the text before: once shortly before, and once long enough before that its
+    kernel requests it from its file system again.
     """
     names = [f"growing-{number}" for number in range(context.count(_GROWING_FILES, minimum=3))]
     pointers = [
@@ -178,11 +179,11 @@ class _GrowingFile:
 
 
 def watch(path: str, *, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Read the file until stopped: every time, one whole text that is no older than the last, or an empty file.
+    """Read the file until stopped: every read returns one complete text, no older than the previous, or an empty file.
 
     An empty file may also be zeros in the length of the text: a kernel client (FUSE's, for one) that learns of a
-    truncation in two steps shows the old size without the old bytes. A reader does not take them for a text; they are
-    counted.
+    truncation in two steps shows the old size without the old bytes. A reader does not mistake them for a text; they
+    are counted.
     """
     findings, reads, empty, zeros, newest = Findings(), 0, 0, 0, -1
     while True:

@@ -221,7 +221,7 @@ def _winner_in(path: Path) -> str:
 
 
 def create_names(path: str, *, names: list[str], who: str) -> dict[str, Any]:
-    """Try to create each name; write the racer's name into those that were won."""
+    """Try to create each name; write the racer's name into each file that it created."""
     won, errors = [], {}
     for name in names:
         try:

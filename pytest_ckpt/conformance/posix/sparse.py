@@ -1,10 +1,10 @@
 """SPARSE, CLONE-FRESH and LARGE: files with holes.
 
-SPARSE: files that are not written from front to back, and not by one writer.
-CLONE-FRESH: a file is copied right after it was written; the copy contains every byte (OpenZFS issue 15526). Copy tools
-request from the file system where a file has data (cp), or let it copy or clone the bytes itself. A file system that
-answers from its stored state, and not from its pending writes, makes a copy of zeros and reports no error.
-LARGE: offsets at which 32 bits, signed or not, of bytes or of sectors, overflow.
+SPARSE: files that several writers write, not in order. CLONE-FRESH: a file is copied right after it was written; the
+copy contains every byte (OpenZFS issue 15526). Copy tools query the file system for the data ranges of a file (cp), or
+let it copy or clone the bytes itself. A file system that answers from its stored state, and not from its pending
+writes, makes a copy of zeros and reports no error. LARGE: offsets at which 32 bits, signed or not, of bytes or of
+sectors, overflow.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _write_stripes(
             talk.at(call, path)
 
     at("open")
-    # All may create it and none may cut it.
+    # Each worker may create it and must not truncate it.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     for number in numbers:
         start = number * stripe

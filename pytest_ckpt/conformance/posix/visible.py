@@ -1,12 +1,12 @@
-"""VISIBLE and STALE: what another client sees after a change, and how late.
+"""VISIBLE and STALE: another client's view after a change, and its delay.
 
-VISIBLE: another client reads a closed file's new bytes at its first open (close-to-open, semantics 6). That holds for
-appended bytes too, and two clients that append in turn lose nothing.
-STALE: how long another client goes on seeing what is no longer so (semantics 7).
+VISIBLE: another client reads a closed file's new bytes at its first open (close-to-open, semantics 6). The same applies
+to appended bytes, and two clients that append in turn lose no data. STALE: how long another client continues to see an
+old state (semantics 7).
 
-In STALE the other client looks first, so that its caches hold the old state as freshly as they can. Then this one makes
-a change, and from the end of that call its clock runs until the other has answered that it agrees. So a figure includes
-one way to the other client and back, and no two clocks are compared.
+In STALE the other client looks first, so that its caches contain the old state, as fresh as possible. Then this client
+makes a change. Its clock runs from the end of that call until the other client has answered that it sees the new state.
+So a measured time includes one way to the other client and back, and clocks of two hosts are not compared.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 _FILES = 300
 _PAGES = 24
-# For 1 s kernels keep what a file system by FUSE has told them, unless it says otherwise. Then they ask it anew, and it
-# may answer from a longer memory of its own, which nothing asks before: sshfs has one of 20 s.
+# Kernels cache a FUSE file system's answers for 1 s, unless it states another time. Then they query it again, and it
+# may answer from its own longer cache, which no earlier request queries: in sshfs 20 s.
 ASKED_ANEW_SECONDS = 1.2
 _LOGS, _RECORDS = 60, 12
 # Records of the lengths of a line, of less and of more than a page, and of several pages.
@@ -42,11 +42,11 @@ _RECORD_BYTES = (90, 4000, 4200, 20_000)
 
 
 def read_after_close(context: CheckContext, findings: Findings) -> None:
-    """Make files and change them in every way a checkpoint is changed; after each close, the other client opens once.
+    """Create files and change them in every way a checkpoint is changed; after each close, the other client opens once.
 
-    The other client has read the old bytes before, so that it holds them in its caches: just before, and long enough
-    before that its kernel asks its file system anew. New names it has never looked for, since how long *those* answers
-    are kept is STALE's subject.
+    The other client has read the old bytes before, so that its caches contain them: once shortly before, and once long
+    enough before that its kernel queries its file system again. It has never looked for new names, because the lifetime
+    of negative answers is STALE's subject.
     """
     clients = _Clients(context, findings, *context.second())
     opens = _changed_later(clients)
@@ -112,7 +112,7 @@ def _changes(number: int) -> list[tuple[str, list[int]]]:
 
 
 def _change(path: Path, seed: int, before: list[int], after: list[int]) -> None:
-    """Bring a file from one state to the next, writing only the pages that differ where the size does not fall."""
+    """Change a file from one state to the next; if its size does not shrink, write only the pages that differ."""
     kept = len(before) <= len(after) and any(a == b for a, b in zip(before, after, strict=False))
     with opened(path, os.O_WRONLY | os.O_CREAT | (0 if kept else os.O_TRUNC)) as descriptor:
         for number, version in enumerate(after):
@@ -196,7 +196,7 @@ class _SharedLog:
     def read(self, *, on_other: bool) -> bool:
         """Open the file on one client and read to its end; return whether that was all records, in order.
 
-        Nothing asks for the file's size: see ``first_open``.
+        The file's size is not queried: see ``first_open``.
         """
         if on_other:
             seen, reader = self.clients.other.read(self.theirs), f"{self.theirs}, read by {self.clients.other.name}"
@@ -219,10 +219,10 @@ class _SharedLog:
 
 
 def first_open(path: str, *, seed: int, versions: list[int], change: str) -> dict[str, Any]:
-    """Open a file once and read it to its end: all bytes and the size are those of the state that was closed elsewhere.
+    """Open a file once and read it to its end: all bytes and the size must equal the state that was closed elsewhere.
 
-    A reader reads before it asks for anything else: some clients bring their memory of a file up to date only when
-    they are asked for its size, and cut what is read at the old one until then.
+    A reader reads before any other query: some clients refresh their attribute cache only when a process queries the
+    size, and until then truncate reads at the old one.
     """
     findings, expected = Findings(), len(versions) * PAGE
     try:
@@ -266,9 +266,10 @@ _OLD_TIME, _NEW_TIME = 10**9, 10**9 + 86400
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """One change of a path, and what shows it: ``look``, a key of ``actions.LOOKS``, is ``old`` before, ``new`` after.
+    """One change of a path, and the look that detects it.
 
-    ``stale`` is what a client still has that does not see it, a few words that a failure begins with.
+    ``look``, a key of ``actions.LOOKS``, returns ``old`` before and ``new`` after the change. ``stale`` describes the
+    old state of a client that does not see the change, in a few words that begin a failure text.
     """
 
     what: str
@@ -286,7 +287,7 @@ def stale_attributes(context: CheckContext, findings: Findings) -> None:
 
 
 def stale_names(context: CheckContext, findings: Findings) -> None:
-    """Change what stands behind names that the other client has looked up and listed."""
+    """Change the files of names that the other client has looked up and listed."""
     measure(context, findings, "STALE.names", _NAMES)
 
 
@@ -317,7 +318,7 @@ def measure(context: CheckContext, findings: Findings, check: str, changes: tupl
                 findings.measured = max(longest.values())
             findings.trials += 1
             spent += seconds
-        # More trials of what was given up would only take more time.
+        # After a timeout, more trials would only take more time.
         if spent > GIVE_UP_TIMES * limit:
             break
     findings.facts |= {f"longest after {what}": f"{seconds:.4f} s" for what, seconds in longest.items()}
@@ -332,7 +333,7 @@ def mount(path: str) -> str:
 def _look(
     findings: Findings, other: Client, path: str, change: Change, limit: float, *, before: bool = False
 ) -> tuple[bool, float]:
-    """Have the other client look until it sees what it should; return whether it does, and when it had said so."""
+    """Have the other client look until it sees the expected state; return whether it does, and when it answered."""
     wanted, seconds = change.old if before else change.new, GIVE_UP_TIMES * limit
     began = time.monotonic()
     answer = other.ask("wait_until", path, look=change.look, wanted=wanted, seconds=seconds, patience=seconds + 60)

@@ -42,8 +42,8 @@ class Keys:
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Identity:
-    """The client's identity and endpoint: ``keys`` returns the present keys, since those of a role expire. ``endpoint``
-    empty: AWS's own."""
+    """The client's identity and endpoint: ``keys`` returns the current keys, because keys of a role expire. An empty
+    ``endpoint`` means AWS's own."""
 
     keys: Callable[[], Keys]
     region: str
@@ -192,7 +192,7 @@ class PathOfKey:
 
 
 class DialectOfS3(PathOfKey):
-    """AWS Signature Version 4. Raises StoreError if there are no keys."""
+    """AWS Signature Version 4. Raises StoreError without keys."""
 
     def __init__(self, place: BucketPrefix, access: Access) -> None:
         try:
@@ -248,7 +248,7 @@ def endpoint_of(url: str, root: str) -> Endpoint:
 
 
 def is_aws_itself(endpoint: str, region: str) -> bool:
-    """Return whether an endpoint is that of AWS for a region, which libraries of AWS find by themselves."""
+    """Return whether an endpoint is AWS's endpoint for a region, which libraries of AWS find by themselves."""
     return (urllib.parse.urlsplit(endpoint).hostname or "").endswith(f"s3.{region}.{_suffix(region)}")
 
 

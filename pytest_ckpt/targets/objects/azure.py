@@ -247,7 +247,7 @@ class AzureAdapter(S3Adapter):
         return answer_of(element("CompleteMultipartUploadResult", ETag=answer.headers.get("etag", "")), answer.headers)
 
     def _abort(self, what: str, place: str, key: str, upload: str) -> None:
-        """Forget the blocks of a blob that does not exist yet; those of an existing one go with its next change."""
+        """Discard the blocks of a new blob; blocks of an existing blob are discarded at its next change."""
         del upload  # all blocks of a blob go together
         none = _list_of_blocks(())
         sent = {"if-none-match": "*", MD5: md5_of({}, none)}

@@ -19,7 +19,7 @@ from pytest_ckpt.targets.without_paths import DraftWithoutPaths, SourceFile
 
 
 def library_place(bucket: Bucket, key: str) -> ObjectPlace:
-    """Return the place below a key. Of several endpoints it is the one that this process uses now."""
+    """Return the place below a key. If there are several endpoints, it contains the one that this process uses now."""
     return ObjectPlace(
         url=bucket.url(key),
         endpoint="" if is_aws_itself(bucket.endpoint, bucket.region) else bucket.endpoint,
@@ -190,7 +190,7 @@ class ObjectsDraft(DraftWithoutPaths):
             self._finished.append(Entry(name=name, bytes=seen.bytes, checksum=f"etag:{seen.etag}"))
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return the store's acknowledgements; there are no directories."""
+        """Return the store's acknowledgements; a bucket has no directories."""
         proof = DurabilityProof(
             files_attempted=len(self._sinks) + len(self._adopted),
             files_returned=len(self._finished),
@@ -224,7 +224,7 @@ def marker_text(entries: Sequence[Entry]) -> bytes:
 class ObjectsCommitted:
     """The objects that a marker names, read in the phases of the caller that opened them. The marker is read once.
 
-    A library's own commit object, ``commit``, names no objects: it stands for all objects next to it.
+    A library's own commit object, ``commit``, names no objects: it commits all objects with the same prefix.
     """
 
     def __init__(self, bucket: Bucket, key: str, phases: Phases, commit: str = "") -> None:
@@ -232,7 +232,7 @@ class ObjectsCommitted:
         self._entries: tuple[Entry, ...] | None = None
 
     def entries(self) -> Sequence[Entry]:
-        """Return the objects that the marker names. Raises FileNotFoundError if there is no marker."""
+        """Return the objects that the marker names. Raises FileNotFoundError without a marker."""
         if self._entries is None and self._commit:
             with self._phases.phase("open", self._commit):
                 self._bucket.head(f"{self._key}/{self._commit}")

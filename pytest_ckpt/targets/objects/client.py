@@ -29,7 +29,7 @@ _NOT_ASKED = "x-amz-checksum-sha1"
 class S3Requests(Protocol):
     """S3 requests to a store, directly or through an adapter.
 
-    ``digests`` are the headers that may carry the checksum of a body; HEAD returns those of ``kept``.
+    ``digests`` are the headers that may carry the checksum of a body; HEAD returns the headers in ``kept``.
     """
 
     digests: tuple[str, ...]
@@ -37,7 +37,7 @@ class S3Requests(Protocol):
 
     @property
     def region(self) -> str:
-        """The region by which requests are signed, empty if there is none."""
+        """The region by which requests are signed, empty without one."""
 
     @property
     def endpoint(self) -> str:
@@ -56,7 +56,7 @@ class S3Requests(Protocol):
         into: memoryview | None = None,
         moved: Callable[[int], None] = lambda _count: None,
     ) -> Answer:
-        """Return the answer to a request, as `Wire.ask`. Raises StoreError."""
+        """Return the answer to a request; arguments as for `Wire.ask`. Raises StoreError."""
 
     def tallies(self) -> Tallies:
         """Return what was counted so far."""
@@ -73,7 +73,7 @@ class S3Wire(Wire):
 
 
 def open_wire(place: BucketPrefix, access: Access, patience: Patience) -> S3Requests:
-    """Return the client for the bucket of a place. Raises StoreError if there are no credentials."""
+    """Return the client for the bucket of a place. Raises StoreError without credentials."""
     if place.scheme == "az":
         from pytest_ckpt.targets.objects.azure import AzureAdapter  # noqa: PLC0415 - where it is asked for
 
@@ -166,7 +166,7 @@ class Bucket:
         return checksum
 
     def put_version(self, key: str, data: bytes) -> str:
-        """Write a small object; return the name of its version, empty if the store gave none."""
+        """Write a small object; return the name of its version, empty if the store returned no version."""
         view = memoryview(data)
         version = self._put(key, view, parts.crc32(view), {}).headers.get("x-amz-version-id", "")
         return "" if version == "null" else version

@@ -84,7 +84,7 @@ _REMEDIES = {
 class StoreError(OSError):
     """A store's error answer, or a missing answer.
 
-    ``code`` is the store's own error code, empty if it gave none; ``may_pass``: the same request may succeed later.
+    ``code`` is the store's own error code, empty without one; ``may_pass``: the same request may succeed later.
     """
 
     code = ""
@@ -168,7 +168,7 @@ def of_library(library: str, status: int, code: str, kind: str, number: int, wha
 
 
 def of_credentials(text: str, place: str, code: str = "InvalidAccessKeyId") -> StoreError:
-    """Return an error for missing credentials; the remedy is that of a ``code``."""
+    """Return an error for missing credentials; the remedy is the one for a ``code``."""
     return _made(errno.EACCES, f"there are no credentials: {text}", place, code)
 
 

@@ -42,7 +42,7 @@ _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
 class DialectOfGoogle:
-    """Requests with a token of OAuth 2.0. Raises StoreError if there is no token."""
+    """Requests with a token of OAuth 2.0. Raises StoreError without a token."""
 
     region = ""
 
@@ -246,7 +246,7 @@ class GoogleAdapter(S3Adapter):
         )
 
     def _keys(self, what: str, place: str, prefix: str) -> Iterator[str]:
-        """Yield all keys, including those of parts."""
+        """Yield all keys, including the keys of parts."""
         token = ""
         while True:
             page = self._page(what, place, prefix=prefix, pageToken=token)

@@ -90,7 +90,7 @@ def read_url(url: str) -> BucketPrefix:
 
 
 def prefix_of(area: AreaRef) -> BucketPrefix:
-    """Return the place of an area, whose location is that of its URL."""
+    """Return the place of an area, whose location is the path of its URL."""
     return read_url(area.location)
 
 
@@ -108,7 +108,7 @@ def checkpoint_number(name: str) -> int | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefixKeys:
-    """The keys below a run's prefix: those that the run made, and those that it did not."""
+    """The keys below a run's prefix: the run's own keys, and foreign keys."""
 
     own: tuple[str, ...]
     strange: tuple[str, ...]

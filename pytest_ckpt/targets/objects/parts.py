@@ -21,7 +21,7 @@ _UNKNOWN_PART_BYTES = 16 << 20
 def part_bytes(size: int | None, minimum: int) -> int:
     """Return the size of the parts of an object of ``size`` bytes, None: unknown; a part has at least ``least`` bytes.
 
-    No object needs more than 10,000 parts; a size above that of the smallest parts is a multiple of 1 MiB.
+    No object needs more than 10,000 parts; a size above the smallest part size is a multiple of 1 MiB.
     """
     smallest = max(MINIMUM_PART_BYTES, minimum)
     if size is None:
@@ -48,7 +48,7 @@ def composite(checksums: Sequence[int]) -> str:
 def check_whole(name: str, parts: Sequence[tuple[int, int]], size: int | None, step: int) -> int:
     """Return the bytes of all parts, each (number from 1, bytes), sorted. Raises OSError if they do not form an object.
 
-    ``size`` is that of the object if it was known before.
+    ``size`` is the object's size, if it was known before.
     """
     total = sum(count for _, count in parts)
     is_complete = all(number == place for place, (number, _) in enumerate(parts, 1))

@@ -1,7 +1,8 @@
-"""Removal of the objects of a run: at its end by the names that it may have made, or by hand of all below its place.
+"""Removal of a run's objects: automatically by their names at its end, or manually by the run's prefix.
 
-The end of a run removes in a process of its own. By hand: ``python -m pytest_ckpt.targets.objects.remove s3://…``
-removes objects, unfinished uploads and older versions. Nothing outside of a run's place is removed.
+At the end of a run, a separate process removes the names that the run may have created. Manual removal: ``python -m
+pytest_ckpt.targets.objects.remove s3://…`` removes all objects, unfinished uploads and older versions below the run's
+prefix. Objects outside of this prefix remain.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _PATIENCE = Patience(connect_seconds=10, silent_seconds=20, attempts=3, bears=Tr
 
 
 def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
-    """Do what `ObjectTarget.clean` asks, in its process; return what was left, one sentence each."""
+    """Perform `ObjectTarget.clean` in the separate process; return the remains, one sentence each."""
     area = from_plain(AreaRef, asked["area"])
     place = prefix_of(area)
     bucket, below = Bucket(place, area.access, _PATIENCE), place.below
@@ -82,7 +83,7 @@ def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
 
 
 def _versions(bucket: Bucket, area: AreaRef) -> list[str]:
-    """Say what a bucket keeps of what was deleted; nothing where it keeps none, or does not tell."""
+    """Return sentences about deleted objects that a bucket still keeps; empty without such objects, or if unknown."""
     try:
         kept = bucket.versions(bucket.place.below)
     except OSError:
@@ -115,7 +116,7 @@ def _failures_of_each(
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Remove what the words name; exit 0 when nothing of it is left, 1 when the store refused, 4 for other places."""
+    """Remove the objects that the arguments name. Exit codes: 0 all removed, 1 refused by the store, 4 other places."""
     asked = _parser().parse_args(words)
     try:
         place = read_url(asked.place)

@@ -1,7 +1,8 @@
 """A run's area in a bucket, attached.
 
-The objects of a checkpoint have a common prefix. Rank 0 commits by one more object, which names all others with their
-bytes and checksums; without it there is no checkpoint. A load begins with it, and so does a deletion.
+The objects of a checkpoint have a common prefix. Rank 0 commits by one more object, the marker, which names all other
+objects with their bytes and checksums. Without it the checkpoint does not exist. A load reads the marker first, and a
+deletion removes it first.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CAPABILITIES: frozenset[Capability] = frozenset()
 
 
 def open_store(area: AreaRef) -> ObjectStore:
-    """Attach to an area, or to the place where a run will make one."""
+    """Attach to an area, or to the place where a run will create one."""
     return ObjectStore(area)
 
 

@@ -30,7 +30,7 @@ Nearness = Literal["loopback", "this host", "elsewhere"]
 
 
 def nearness_of(endpoint: str, *, may_ask: bool) -> Nearness:
-    """Return where an endpoint is; a name that is not known is elsewhere, and without ``may_ask`` none is looked up."""
+    """Return the location of an endpoint; an unresolved name is remote. Without ``may_ask`` no name is looked up."""
     host = urllib.parse.urlsplit(endpoint).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return "loopback"
@@ -61,7 +61,7 @@ _DATA = b"pytest-ckpt tries whether it may write here.\n"
 
 
 def lacking(scheme: str, permission: str) -> str:
-    """Return what to do where a permission of S3, or what stands for it elsewhere, lacks."""
+    """Return the remedy for a missing permission of S3, or for its equivalent in other schemes."""
     return f"Give these credentials the permission {_ROLES.get(scheme, permission)}."
 
 
@@ -97,7 +97,7 @@ def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
 
 
 def _put(bucket: Bucket, key: str, name: str) -> None:
-    """Put the object. Raises UsageError where the answer names a version of it, which would outlive its deletion."""
+    """Put the object. Raises UsageError if the answer names a version of it, which would remain after its deletion."""
     version = bucket.put_version(key, _DATA)
     if version:
         with contextlib.suppress(OSError):
@@ -137,22 +137,22 @@ _ASKS_VERSIONS = {
     "az": "to read the properties of the blob service",
     "gs": "storage.buckets.get",
 }
-# What a host that is called as the bucket is says of that bucket's name, which it takes for a key.
+# Error codes of a server whose host name is the bucket's name: it interprets the bucket's name as a key.
 _NOTHING_THERE = frozenset(("NoSuchKey", "NoSuchBucket"))
 
 
 def target(location: str, access: Access) -> ObjectTarget:
-    """Return the target of a bucket and a prefix. Raises UsageError where the location names none."""
+    """Return the target of a bucket and a prefix. Raises UsageError for an invalid location."""
     return ObjectTarget(read_prefix(location), access)
 
 
 def target_of_azure(location: str, access: Access) -> ObjectTarget:
-    """Return the target of a container of Azure and a prefix. Raises UsageError where the location names none."""
+    """Return the target of a container of Azure and a prefix. Raises UsageError for an invalid location."""
     return ObjectTarget(read_prefix(location, "az"), access)
 
 
 def target_of_google(location: str, access: Access) -> ObjectTarget:
-    """Return the target of a bucket of Google and a prefix. Raises UsageError where the location names none."""
+    """Return the target of a bucket of Google and a prefix. Raises UsageError for an invalid location."""
     return ObjectTarget(read_prefix(location, "gs"), access)
 
 
@@ -164,11 +164,11 @@ class ObjectTarget:
         self._name = f"--ckpt-target {place.url}"
 
     def describe(self) -> TargetFacts:
-        """Return what can be said without a request."""
+        """Return the facts that are known without a request."""
         return self._facts("", ", ".join(self._access.endpoints), "")
 
     def check(self) -> TargetFacts:
-        """Return what it is; nothing is written. Raises UsageError when its bucket does not serve these credentials."""
+        """Return the target's facts, without writes. Raises UsageError if its bucket rejects these credentials."""
         with contextlib.closing(self._bucket()) as bucket:
             try:
                 headers = bucket.look(self._place.below).headers
@@ -184,7 +184,10 @@ class ObjectTarget:
         return self._area(self._place, "", ())
 
     def create_area(self, run_id: str) -> AreaRef:
-        """Say whose the run's prefix is, and try there what a run does. Raises UsageError, and then leaves nothing."""
+        """Create the run's prefix with its owner object, and test the run's operations there. Raises UsageError.
+
+        After an error no object remains.
+        """
         place, identity = self._place.area(run_id), secrets.token_hex(8)
         area = self._area(place, run_id, (identity,))
         owner = json.dumps(owner_of(run_id) | {"identity": identity}).encode() + b"\n"
@@ -214,7 +217,7 @@ class ObjectTarget:
                 raise refusal(f"{self._name}: earlier runs cannot be looked for", error) from None
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove what a run made, in a process of its own; return what was left, one sentence each."""
+        """Remove the run's objects, in a separate process; return the remains, one sentence each."""
         asked = {
             "area": to_plain(dataclasses.replace(area, access=self._access)),
             "files": {subject: sorted(files) for subject, files in names.files.items()},
@@ -280,7 +283,7 @@ class ObjectTarget:
             raise refusal(self._name, error) from None
 
     def _remedy_of_look(self, endpoint: str, error: OSError) -> str:
-        """Return what to do where a bucket cannot be listed; empty where the error itself knows."""
+        """Return the remedy if a bucket cannot be listed; empty if the error itself contains one."""
         code = error.code if isinstance(error, StoreError) else ""
         if code == "AccessDenied":
             return lacking(self._place.scheme, "s3:ListBucket")
@@ -307,7 +310,7 @@ class ObjectTarget:
             )
 
     def _check_versions(self, bucket: Bucket) -> None:
-        """Refuse a bucket that keeps what is deleted; one that may not be asked is taken by the operator's word."""
+        """Refuse a bucket that keeps deleted objects; if the query is forbidden, rely on the operator's declaration."""
         try:
             keeps = bucket.keeps_versions()
         except OSError as error:

@@ -19,7 +19,7 @@ from pytest_ckpt.targets.posix.direct_io import BLOCK_BYTES, NOT_OFFERED, Direct
 from pytest_ckpt.targets.posix.names import MARKER
 from pytest_ckpt.targets.protocol import Buffer, Phases, Sink
 
-# Large enough to cost nothing, small enough that a slow target is seen to make progress.
+# Large enough for a negligible cost, small enough that a slow target shows progress.
 _PIECE_BYTES = 64 << 20
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -71,7 +71,7 @@ def sync_directory(directory: Path) -> None:
 
 def start_writeback(descriptor: int, offset: int, count: int) -> None:
     """Have the kernel begin to write a range of a file from the page cache; return before it is written."""
-    # Python has no sync_file_range; the kernel first writes what it is told to drop.
+    # Python has no sync_file_range; before the kernel drops pages, it writes them.
     os.posix_fadvise(descriptor, offset, count, os.POSIX_FADV_DONTNEED)
 
 
@@ -99,14 +99,14 @@ class SinkAtOffsets:
         return self._file.way
 
     def write(self, data: Buffer) -> int:
-        """Write all of ``data`` behind what was written; return its bytes."""
+        """Append all of ``data`` to the file; return its bytes."""
         count = memoryview(data).nbytes
         self.write_at(self._end, data)
         self._end += count
         return count
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write whole blocks; what stands behind the file's size is cut off in the end."""
+        """Write complete blocks; bytes after the file's size are truncated at the end."""
         wanted = memoryview(data).nbytes
         if self._file.transfer(os.pwrite, data, offset, wanted) < wanted:
             raise OSError(errno.EIO, "the target takes no more bytes and says no error")
@@ -204,9 +204,9 @@ def _sync_file_system(directory: Path) -> None:
 
 
 class PosixCalls:
-    """The files of one save in ``directory``; ``data`` is what each is to hold, by its number.
+    """The files of one save in ``directory``; ``data`` contains the content of each, by its number.
 
-    Lanes call it side by side, no two of them on one file.
+    Lanes call it concurrently, each on different files.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ class PosixCalls:
     ) -> None:
         self._directory, self._files, self._data, self._phases = directory, files, data, phases
         self._renames = {number: file.renames for number, file in files.items()}
-        # Of one file a job may have several descriptors: what is open for reading alone is the first to be closed.
+        # A job may have several descriptors of one file: read-only descriptors are closed first.
         self._open: dict[int, list[int]] = {number: [] for number in files}
         self._to_read: dict[int, list[int]] = {number: [] for number in files}
         self._make: Mapping[str, Callable[[Step, ReplayedFile], None]] = {
@@ -276,7 +276,7 @@ class PosixCalls:
         for number in range(step.count):
             at, stop = (file.at(step.offset + n * step.bytes) for n in (number, number + 1))
             into = memoryview(bytearray(stop - at))
-            # At the end of a file a job, too, reads less than it asked for; before it, a short read goes on.
+            # A job may also read less than requested at the end of a file; before the end, a short read is continued.
             while into and (done := os.preadv(descriptor, [into], at)):
                 into, at = into[done:], at + done
 
@@ -352,10 +352,10 @@ class PosixDraft:
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory that another rank may have made already; a symbolic link in its place is not one.
+    """Create a directory that may exist already, by another rank; a symbolic link in its place is an error.
 
-    A client may remember for a moment that there was none, when another host has just made it: STALE allows that. To
-    make it is then tried again, which asks the server, and not the client's memory.
+    A client may remember for a moment that there was no directory after another host has just created it: STALE permits
+    that. The creation is then repeated, because it queries the server and not the client's cache.
     """
 
     def make() -> None:
@@ -400,7 +400,7 @@ def unlink(directory: Path, names: Collection[str]) -> None:
         os.close(descriptor)
 
 
-# Large enough to cost nothing, small enough that a slow target is seen to make progress.
+# Large enough for a negligible cost, small enough that a slow target shows progress.
 _READ_BYTES = 64 << 20
 
 
@@ -419,7 +419,7 @@ class PosixCommitted:
             )
 
     def source(self, name: str, *, fresh: bool = False) -> SourceAtOffsets:
-        """Open a file for reads at offsets, around the page cache where the target takes that."""
+        """Open a file for reads at offsets, around the page cache if the target supports that."""
         kind = FreshSource if fresh else SourceAtOffsets
         return kind(self._directory / name, self._way, self._phases)
 
@@ -428,7 +428,7 @@ class PosixCommitted:
         return CountedFile(self._directory / name, self._phases)
 
     def local_path(self, name: str) -> str:
-        """Return where a file lies."""
+        """Return the path of a file."""
         return str(self._directory / name)
 
 
@@ -458,8 +458,8 @@ class SourceAtOffsets:
     def read_into(self, offset: int, buffer: Buffer) -> int:
         """Read until the buffer is full or the file ends.
 
-        The end is where reads end and not what the size says before: some clients remember an old size until they are
-        asked for it, and a reader of checkpoints reads first.
+        The end is determined by a read and not by the size before it: some clients remember an old size until a process
+        queries it, and a reader of checkpoints reads first.
         """
 
         def read(descriptor: int, part: memoryview, at: int) -> int:
@@ -475,7 +475,7 @@ class SourceAtOffsets:
 
 
 class FreshSource(SourceAtOffsets):
-    """A file whose bytes come from the storage again each time: the page cache is asked to drop what it took."""
+    """A file whose bytes come from the storage again each time: it requests that the page cache drops its pages."""
 
     def __init__(self, path: Path, way: DirectSupport, phases: Phases) -> None:
         super().__init__(path, way, phases)
@@ -498,7 +498,7 @@ class FreshSource(SourceAtOffsets):
 
 
 class CountedFile(io.FileIO):
-    """A file object that counts its bytes as they pass, and goes on after a short read (2 GiB in one call)."""
+    """A file object that counts its bytes as they pass, and continues after a short read (2 GiB in one call)."""
 
     def __init__(self, path: Path, phases: Phases) -> None:
         with phases.phase("open", path.name):

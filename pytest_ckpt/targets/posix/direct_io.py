@@ -21,11 +21,11 @@ from pytest_ckpt.targets.protocol import Buffer, Phases
 BLOCK_BYTES = 4096
 
 NOT_OFFERED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
-"""What is answered to a direct open, a direct request or a reservation of space that a file system does not offer.
+"""The errors of a direct open, a direct request or a reservation of space that a file system does not offer.
 
-EINVAL by the kernel for what has no direct I/O, or not at this alignment; EOPNOTSUPP (on Linux the number of ENOTSUP)
-by network and stacked file systems; ENOSYS by servers in user space that do not know the request. An error that means
-something else is not hidden: what is then done without direct I/O meets it again.
+EINVAL by the kernel if it has no direct I/O, or not at this alignment; EOPNOTSUPP (on Linux the number of ENOTSUP) by
+network and stacked file systems; ENOSYS by servers in user space that do not know the request. An error with another
+cause is not hidden: the following buffered call reports it again.
 """
 
 
@@ -47,8 +47,8 @@ def stated_alignment(descriptor: int) -> int | None:
     """Return the multiple, in bytes, of offsets and lengths of direct requests that the kernel states for a file.
 
     0: this file has no direct I/O, and the kernel passes requests through the page cache although it was opened with
-    O_DIRECT. None: kernel or file system state nothing. The server is not asked: a client that fetches the attributes
-    of a file also forgets an old size.
+    O_DIRECT. None: neither kernel nor file system states a value. The server is not queried, because a client that
+    fetches the attributes of a file also forgets an old size.
     """
     found = ctypes.create_string_buffer(_STATX_BYTES)
     flags = _AT_EMPTY_PATH | _AT_STATX_DONT_SYNC
@@ -165,10 +165,10 @@ class DirectFile:
         *,
         is_end: Callable[[int], bool] | None = None,
     ) -> int:
-        """Go on until ``wanted`` bytes are written or read, or the file ends; return how many were.
+        """Continue until ``wanted`` bytes are written or read, or the file ends; return their count.
 
-        Leave the direct way where the target refuses it. A direct read also ends where the file does, inside a block;
-        ``is_end`` is asked for that where a read cannot tell.
+        Switch to buffered I/O if the target refuses direct I/O. A direct read also ends at the end of the file, inside
+        a block; ``is_end`` determines that if a read cannot.
         """
         view, done = memoryview(data).cast("B"), 0
         while done < wanted:
@@ -203,7 +203,7 @@ class DirectFile:
         return done
 
     def _use_stated_alignment(self) -> None:
-        """Leave the direct way if the kernel states that this file has none, else take the alignment that it states."""
+        """Switch to buffered I/O if the kernel states that direct I/O is impossible, else use its stated alignment."""
         stated = stated_alignment(self.descriptor)
         if stated == 0:
             self._leave_direct("the kernel states that the file has no direct I/O")
@@ -221,7 +221,8 @@ class DirectFile:
     def _ends_at(self, offset: int, is_end: Callable[[int], bool]) -> bool:
         """Whether the file ends at an offset inside a block, by a read of the next byte that is not direct.
 
-        Who asks for its size makes some clients look for it anew: a file that readers get cut would be whole again.
+        A query of its size makes some clients fetch it again: a file that readers get truncated would then be complete
+        again.
         """
         try:
             flags = fcntl.fcntl(self.descriptor, fcntl.F_GETFL)
@@ -236,7 +237,7 @@ class DirectFile:
     def _leave_direct(self, why: str) -> None:
         self._way.refused = why
         self._leaves = True
-        # Opened anew and not told by fcntl: a file system in user space may itself have opened the file directly.
+        # Opened again, not changed by fcntl: a file system in user space may itself have opened the file directly.
         again = self._open_buffered(self._flags)
         try:
             os.dup2(again, self.descriptor, inheritable=False)

@@ -12,7 +12,7 @@ RENAME_REFUSED = frozenset((*NOT_OFFERED, errno.EMFILE, errno.EPERM, errno.EACCE
 mountpoint-s3, and other file systems in front of object stores."""
 
 MARKER = "_COMMITTED"
-"""The file that commits a checkpoint where the target renames no directory."""
+"""The file that commits a checkpoint if the target cannot rename directories."""
 
 _PARTIAL = ".partial"
 _CHECKPOINT = re.compile(r"checkpoint-(\d{4,})(?:-again-\d+)?")

@@ -114,8 +114,8 @@ def resident_bytes(path: Path, probe: Probe) -> tuple[int, int]:
 def find_gauge(directory: Path) -> Probe | None:
     """Find a call that counts cached pages correctly on this file system, or None.
 
-    Not every file system keeps its data where the kernel counts it (overlays, file systems with their own caches). So a
-    file is written and read, and must then be seen in the cache before a probe is accepted.
+    Some file systems keep their data where the kernel does not count it (overlays, file systems with their own caches).
+    So a file is written and read, and a probe is accepted only if it then finds the file in the cache.
     """
     with canary_in(directory) as canary:
         tries = (_gauge_that_sees(canary) for _ in range(TRIES))
@@ -334,7 +334,7 @@ class _LoopDevice:
 
 
 def _loop(device: str, path: Path) -> _LoopDevice:
-    """Return the state of a loop device; the file at that path must be the one that the kernel uses."""
+    """Return the state of a loop device; the file at that path must be the kernel's backing file."""
     descriptor = os.open(device, os.O_RDONLY)
     try:
         status = bytearray(_LOOP_STATUS_BYTES)

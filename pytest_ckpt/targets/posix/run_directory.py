@@ -52,9 +52,9 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DirectoryIdentity:
-    """The mount that a directory is on, and the directory's number on it; 0 where clients may give it another one.
+    """The mount of a directory, and the directory's number on it; 0 if clients may see different numbers.
 
-    ``is_there``: the directory is, on whatever mount. ``covered`` names mounts inside it: a run makes none.
+    ``is_there``: the directory exists, on any mount. ``covered`` names mounts inside it: a run creates no mounts.
     """
 
     directory: str
@@ -85,7 +85,7 @@ class DirectoryIdentity:
 
 
 def standing_of(directory: Path) -> DirectoryIdentity:
-    """Return where a directory stands, whether it is there or not."""
+    """Return the identity of a directory's place, whether it exists or not."""
     mounts = all_mounts()
     mount = mount_among(mounts, directory)
     try:
@@ -104,7 +104,7 @@ def standing_of(directory: Path) -> DirectoryIdentity:
 
 
 def _mounts_in(directory: Path, mounts: Iterable[Mount]) -> Iterator[str]:
-    """Yield the mounts inside a directory, each with what is mounted there."""
+    """Yield the mounts inside a directory, each with its mounted source."""
     for mount in mounts:
         if mount.mount_point.startswith(f"{directory}/"):
             yield f"{mount.mount_point} ({mount.file_system} of {mount.source})"
@@ -122,16 +122,15 @@ def _image_below(mount: Mount) -> str:
 
 
 def is_of_area(standing: DirectoryIdentity, area: AreaRef) -> bool:
-    """Whether a directory is the one that was made for a run, as far as its number and its mount tell."""
+    """Whether a directory is the one that was created for a run, as far as its number and its mount show."""
     made = area.identity[1] if len(area.identity) > 1 else ""
     return not standing.number or not made or str(standing.number) == made
 
 
 def describe_change(before: DirectoryIdentity, now: DirectoryIdentity) -> str:
-    """Return what has taken the place of a directory, for an error; empty if it stands where it stood.
+    """Return the replacement of a directory, for an error; empty if it is still in its place.
 
-    A directory that is gone was not replaced, be it that its mount is gone: that is told by the calls of whoever needs
-    it.
+    A missing directory was not replaced, even if its mount is missing: the calls of its users report that.
     """
     if not now.is_there or now.is_same(before):
         return ""
@@ -139,7 +138,7 @@ def describe_change(before: DirectoryIdentity, now: DirectoryIdentity) -> str:
 
 
 def sign_of(run_id: str, what: str) -> Marker:
-    """Return a file that nobody else makes, for hosts to find: it says whose it is, should its controller be killed."""
+    """Return a file with a unique name, for hosts to find; its content identifies the run if its controller is killed."""
     owner = owner_of(run_id) | {"word": secrets.token_hex(16)}
     return Marker(name=f"{SIGN_PREFIX}{run_id}.{what}", word=json.dumps(owner))
 
@@ -165,12 +164,12 @@ class PosixAreaView:
 
     @property
     def storage(self) -> StorageStack:
-        """What lies below the directory, and why the count of cached pages misses a cache there."""
+        """The storage below the directory, and why the count of cached pages misses a cache there."""
         return seen_storage(self._directory)
 
     @property
     def free_bytes(self) -> int:
-        """The space that is free for this process; 0 where there is no directory."""
+        """The space that is free for this process; 0 without a directory."""
         try:
             space = os.statvfs(self._directory)
         except OSError:
@@ -184,7 +183,7 @@ class PosixAreaView:
 
     @contextlib.contextmanager
     def shown(self, sign: Marker) -> Iterator[str]:
-        """Make a file for other hosts, and remove it; give why that cannot be done, empty where it is done."""
+        """Create a file for other hosts, and remove it; yield why that is impossible, empty if it is done."""
         try:
             yield self._why_not_made(sign)
         finally:
@@ -192,9 +191,9 @@ class PosixAreaView:
                 (self._directory / sign.name).unlink(missing_ok=True)
 
     def instead_of(self, sign: Marker, seconds: float) -> str:
-        """Look for a file that another host made, for so long; return what was there instead, empty if it is found.
+        """Look for a file that another host created, for so long; return what was there instead, empty if it is found.
 
-        On a file system that only this host can see nothing will appear: there one look is enough.
+        On a file system that only this host can see no file will appear: there one look is enough.
         """
         end = 0.0 if mount_of(self._directory.resolve()).is_local else time.monotonic() + seconds
         while True:
@@ -232,9 +231,9 @@ _NO_FILE = "."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EarlierRunEntry:
-    """A directory of an earlier run, or a file by which its hosts were to know the target; its controller is gone.
+    """A directory of an earlier run, or a file by which its hosts recognise the target; its controller has ended.
 
-    Where ``elsewhere`` names the host of that, nobody here can see whether it is.
+    If ``elsewhere`` names the controller's host, this host cannot determine whether it has ended.
     """
 
     path: Path
@@ -244,7 +243,7 @@ class EarlierRunEntry:
 
 
 def place_on_this_host(facts: TargetFacts) -> Path | None:
-    """Return where a target lies, without symbolic links; None for one that has no paths."""
+    """Return the path of a target, without symbolic links; None for a target without paths."""
     if "paths" not in facts.capabilities:
         return None
     return watched(facts.location, lambda: Path(facts.location).resolve())
@@ -256,7 +255,7 @@ def directory_of(area: AreaRef) -> Path:
 
 
 def keep_a_file(directory: Path) -> None:
-    """Write a file in a run's directory, fsync and read it, and remove it. Raises OSError where the storage refuses."""
+    """Write a file in a run's directory, fsync and read it, and remove it. Raises OSError if the storage refuses."""
     file = directory / f"canary-{own_name()}"
     try:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -321,10 +320,10 @@ class RunDirectory:
         self.identity: tuple[int, ...] = ()
 
     def create(self, word: str = "") -> tuple[int, ...]:
-        """Make the directory, say in it whose it is, and return its identity.
+        """Create the directory, record its owner in it, and return its identity.
 
-        ``word`` is that of the process that owns it, by default this one's. Raises UsageError when the target does not
-        let it.
+        ``word`` is the record of the owning process, by default this one's. Raises UsageError if the target does not
+        permit it.
         """
         word = word or owner_word(self.run_id)
         try:
@@ -342,7 +341,7 @@ class RunDirectory:
 
 
 def owner_word(run_id: str) -> str:
-    """Return what a run's directory says of this process, which owns it."""
+    """Return the record in a run's directory that identifies this process as its owner."""
     return json.dumps(owner_of(run_id)) + "\n"
 
 
@@ -354,12 +353,12 @@ def remove_begun(path: Path) -> None:
 
 
 def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_directory: bool = False) -> list[str]:
-    """Remove a run's directory with what the run made in it, and return what was left, one sentence each.
+    """Remove a run's directory with the run's files in it, and return the remains, one sentence each.
 
-    ``identity`` is (device, inode) of the directory that was made; where one of both is another since, the run's word
-    in it counts. ``names`` are the paths below it, with ``/``, of every file the run may have made; one that ends in
-    ``/`` is a directory in which the run made everything. With ``keep_directory`` the directory itself stays, and says
-    whose it is.
+    ``identity`` is (device, inode) of the directory that was created; if one of them has changed since, the run's
+    record in it counts. ``names`` are the paths below it, with ``/``, of every file the run may have created; a name
+    that ends in ``/`` is a directory in which the run created everything. With ``keep_directory`` the directory itself
+    remains, with its owner's record.
     """
     if not identity:
         return []
@@ -400,7 +399,7 @@ def _is_on(directory: Path, device: int) -> bool:
 
 
 def _says_it_is_of(directory: int, run_id: str) -> bool:
-    """Whether an open directory holds the word of a run's controller that it is that run's."""
+    """Whether an open directory contains a record that a run's controller owns it."""
     try:
         with open(OWNER, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, dir_fd=directory)) as file:
             return bool(json.load(file)["run"] == run_id)
@@ -442,9 +441,9 @@ def _clear(directory: int, prefix: str, names: frozenset[str]) -> list[tuple[str
 def remove_in_time(
     directory: Path, identity: Sequence[int], names: Names, seconds: float, *, keep_directory: bool = False
 ) -> list[str]:
-    """Remove a run's directory from another process, so that a target that does not answer cannot hold this one.
+    """Remove a run's directory from another process, so that an unresponsive target cannot block this one.
 
-    Return what was left, one sentence each. With ``keep_directory`` only what is in it is removed.
+    Return the remains, one sentence each. With ``keep_directory`` only its content is removed.
     """
     asked = {
         "directory": str(directory),
@@ -464,7 +463,7 @@ def remove_in_time(
 
 
 def remove_as_asked(asked: Mapping[str, Any]) -> list[str]:
-    """Do what `remove_in_time` asks, in its process."""
+    """Perform `remove_in_time` in its separate process."""
     directory = Path(asked["directory"])
     names = {f"{name}/" for name in asked["directories"]}
     names |= {f"{subject}/{file}" for subject, files in asked["beside"].items() for file in files}
@@ -480,7 +479,7 @@ def remove_as_asked(asked: Mapping[str, Any]) -> list[str]:
 
 
 def _checkpoints(directory: Path) -> Iterator[str]:
-    """Yield what the names of a subject's checkpoints are; nothing is followed or opened to find out."""
+    """Yield the names of a subject's checkpoints, without following or opening any entry."""
     entries: Iterable[str] = ()
     with contextlib.suppress(OSError):
         entries = [entry.name for entry in directory.iterdir()]

@@ -45,7 +45,7 @@ def _check_second_mount(mount: Path, target: Path, name: str) -> None:
 
 
 def unlike_target(name: str, directory: Path, target: TargetFacts) -> str:
-    """Return why a directory proves nothing about the target: it is another kind of file system; else empty.
+    """Return why a directory is no evidence about the target: it is another kind of file system; else empty.
 
     ``name`` is the directory's role: a second mount, a volume to fill. A FUSE file system over the first mount shows
     the same files, but has its own caches and guarantees.

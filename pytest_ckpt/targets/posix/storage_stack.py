@@ -62,7 +62,7 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 _COMMAND_SECONDS = 10.0
 
 Command = Callable[[Sequence[str]], str]
-"""Runs a command, and returns its output; empty if there is no such command, or it fails."""
+"""Runs a command, and returns its output; empty if the command is missing, or it fails."""
 
 _MAXIMUM_DEPTH = 16
 _NETWORK = frozenset(
@@ -147,7 +147,7 @@ def _unescape(text: str) -> str:
 
 
 def output_of(command: Sequence[str]) -> str:
-    """Return a command's output; empty if there is no such command, it fails, or takes long."""
+    """Return a command's output; empty if the command is missing, fails, or takes long."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", check=False, timeout=_COMMAND_SECONDS
@@ -174,8 +174,8 @@ def storage_stack(
 ) -> StorageStack:
     """Return the storage below an existing path.
 
-    ``root`` is the directory that contains ``sys``, ``mounts`` is the text of /proc/self/mountinfo, ``asked`` runs
-    commands.
+    ``root`` is the directory that contains ``sys``, ``mounts`` is the text of /proc/self/mountinfo, the callable
+    ``asked`` runs commands.
     """
     walk = _Walk(root=root, mounts=mounts, asked=asked)
     walk.path(path, 0)
@@ -188,7 +188,7 @@ def storage_stack(
 
 
 def file_of_loop(device: Path) -> str:
-    """Return the file that a loop device, or that of a partition, reads and writes; empty for another device.
+    """Return the backing file of a loop device, or of a partition's loop device; empty for another device.
 
     ``device`` is its directory in sysfs.
     """
@@ -291,7 +291,7 @@ class _Walk:
             return
         name = device.name
         shown = (_read(device / "dm/name") and f"/dev/mapper/{_read(device / 'dm/name')}") or f"/dev/{name}"
-        # Only a whole device has slaves; a partition of a RAID (md0p1) uses those of its device.
+        # Only a complete device has slaves; a partition of a RAID (md0p1) uses the slaves of its device.
         whole = _whole(device)
         slaves = sorted(p.resolve() for p in (whole / "slaves").iterdir()) if (whole / "slaves").is_dir() else []
         if slaves:
@@ -326,7 +326,7 @@ class _Walk:
 
 
 def _whole(device: Path) -> Path:
-    """Return the directory of a device in sysfs; for a partition, that of the device that it is a part of."""
+    """Return the directory of a device in sysfs; for a partition, the directory of the device that contains it."""
     return device.parent if (device / "partition").exists() else device
 
 

@@ -66,9 +66,9 @@ TIER_OPENER = "pytest_ckpt.targets.posix.store:open_tier"
 
 
 def clone_of(stated: str, own: Path) -> tuple[Path, str]:
-    """Return the run's directory ``own`` as it is in the directory that a command named, and why that is no snapshot.
+    """Return the run's directory ``own`` as seen in the directory that a command named, and why it is not a snapshot.
 
-    Empty: this host sees one.
+    The reason is empty if this host sees a snapshot.
     """
     clone = Path(stated) / own.name
     if not stated.startswith("/"):
@@ -97,14 +97,14 @@ def _shows_what_is_new(clone: Path, own: Path) -> bool:
 
 
 def volume_of(directory: Path) -> Volume:
-    """Return the volume that a directory is on, as df shows it: what is kept for root is not free."""
+    """Return the volume of a directory, as df shows it: space reserved for root does not count as free."""
     seen = os.statvfs(directory)
     used = (seen.f_blocks - seen.f_bfree) * seen.f_frsize
     return Volume(used_bytes=used, free_bytes=seen.f_bavail * seen.f_frsize)
 
 
 def write_ballast(path: Path, pieces: Iterable[Buffer]) -> None:
-    """Write a new file. Raises OSError; what was written until then stays."""
+    """Write a new file. Raises OSError; bytes written before the error remain."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         unsynced = 0
@@ -122,7 +122,7 @@ def write_ballast(path: Path, pieces: Iterable[Buffer]) -> None:
 
 
 def _sync(descriptor: int) -> None:
-    """Allocate the space of what was written, and advise the page cache to drop it."""
+    """Allocate the space of the written bytes, and advise the page cache to drop them."""
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -152,7 +152,7 @@ class PosixStore:
         return self._directory.is_dir()
 
     def replaced(self) -> str:
-        """Return what has taken the place of the run's directory, in words; empty where nothing has."""
+        """Return the replacement of the run's directory, in words; empty if it is still in its place."""
         now = standing_of(self._directory)
         if self._standing is None:
             self._standing = now
@@ -189,7 +189,7 @@ class PosixStore:
         return NamesProof(directories_attempted=directories.attempted, directories_returned=directories.returned)
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Rename the checkpoint's directory and make its name durable; which files are in it is not asked."""
+        """Rename the checkpoint's directory and make its name durable, without a check of the files in it."""
         final, directories = self._final(ref), DirectorySyncs()
         directories.owe()
         with phases.phase("commit", final.name):
@@ -213,11 +213,11 @@ class PosixStore:
         return _size(directory) is not None and all(_size(directory / entry.name) == entry.bytes for entry in entries)
 
     def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether the directory has its final name, and none the first."""
+        """Return whether the directory has its final name and the draft's name is gone."""
         return self._final(ref).is_dir() and not self._partial(ref).exists()
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
-        """Write a file beside its place, make it durable, and move it there in one step."""
+        """Write a file next to its place, make it durable, and move it there in one step."""
         place, made = self._directory / name, self._directory / f".{name}.{own_name()}"
         with made.open("xb") as file:
             file.write(data)
@@ -245,7 +245,7 @@ class PosixStore:
         return PosixCommitted(self._final(ref), self._way, phases)
 
     def clone(self, stated: str) -> tuple[PosixStore, str]:
-        """Return the run's directory as the snapshot in ``stated`` shows it, and why this host sees none."""
+        """Return the run's directory as the snapshot in ``stated`` shows it, and why this host sees no snapshot."""
         directory, why = clone_of(stated, self._directory)
         return type(self)(directory), why
 
@@ -278,11 +278,11 @@ class PosixStore:
         return fsync_counts(self._directory / subject)
 
     def find_gauge(self, subject: str) -> str | None:
-        """Find a call that tells the truth about the page cache, by a file that is written and read."""
+        """Find a call that counts cached pages correctly, by a file that is written and read."""
         return find_gauge_to_the_end(self._directory / subject)
 
     def cached(self, ref: CheckpointRef, names: Collection[str], probe: str) -> CachedBytes:
-        """Count the pages of files that this host's page cache holds."""
+        """Count the cached pages of files in this host's page cache."""
         counts = [(path, *resident_bytes(path, cast("Probe", probe))) for path in (self._final(ref) / n for n in names)]
         below = self._file_below()
         cached = below.cached_bytes([(path, size) for path, _, size in counts]) if below else 0
@@ -305,9 +305,9 @@ class PosixStore:
         return drop_names()
 
     def _file_below(self) -> FileBelow | None:
-        """Return the file that has the target's bytes a second time in this host's page cache.
+        """Return the file whose pages are a second copy of the target's bytes in this host's page cache.
 
-        None: there is none, or its pages cannot be counted, and then there is no probe either.
+        None: there is no such file, or its pages cannot be counted; then there is no probe either.
         """
         if not self._has_looked_below:
             stack = self.sighting().storage
@@ -343,7 +343,7 @@ class PosixStore:
 
 
 def _size(path: Path) -> int | None:
-    """Return what this client says of a path's size; None where it knows none, or that of a file that is gone."""
+    """Return this client's view of a path's size; None if the path is unknown, or refers to a removed file."""
     try:
         return path.lstat().st_size
     except OSError as error:
@@ -358,16 +358,16 @@ def open_by_marker(area: AreaRef) -> PosixStoreByMarker:
 
 
 class PosixStoreByMarker(PosixStore):
-    """The directory of a run in which a marker file commits a checkpoint, as ``.metadata`` does of torch's DCP.
+    """The directory of a run in which a marker file commits a checkpoint, as ``.metadata`` does in torch's DCP.
 
     The checkpoint's directory has its final name from the beginning. Rank 0 writes the marker when all files and their
-    names are durable. A marker that is cut short commits nothing.
+    names are durable. A truncated marker does not commit the checkpoint.
     """
 
     capabilities = CAPABILITIES - {"rename"}
 
     def commit(self, ref: CheckpointRef, entries: Sequence[Entry], phases: Phases) -> CommitProof:
-        """Write the marker, fsync it and the directory; which files are there is not asked."""
+        """Write the marker, fsync it and the directory, without a check of the existing files."""
         directory, directories = self._final(ref), DirectorySyncs()
         directories.owe()
         with phases.phase("commit", MARKER):
@@ -434,7 +434,7 @@ class PosixTier(PosixStore):
         self._made: RunDirectory | None = None
 
     def settle(self) -> None:
-        """Make the directory where this host has none yet; called by one rank of each host. Raises UsageError."""
+        """Create the directory if this host has none yet; called by one rank of each host. Raises UsageError."""
         if not self._directory.exists():
             made = RunDirectory(self._directory.parent, self._directory.name.removeprefix(PREFIX))
             made.create()

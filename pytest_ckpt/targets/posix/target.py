@@ -36,14 +36,15 @@ def target(location: str) -> PosixTarget:
 
 
 def capacity_of(space: os.statvfs_result) -> Capacity | None:
-    """Return the space that statvfs(3) tells; None where it tells none: some file systems answer with zeros."""
+    """Return the space that statvfs(3) reports; None if it reports no space: some file systems answer with zeros."""
     if space.f_blocks == 0:
         return None
     return Capacity(
         total_bytes=space.f_blocks * space.f_frsize,
         used_bytes=(space.f_blocks - space.f_bfree) * space.f_frsize,
         free_bytes=space.f_bavail * space.f_frsize,
-        # Some file systems tell none and hold any number. If there are none indeed, the run's first directory says so.
+        # Some file systems report no inodes and have no limit. If there really are no inodes, the run's first directory
+        # fails.
         free_files=space.f_favail or None,
     )
 
@@ -60,11 +61,11 @@ class PosixTarget:
         return f"{self._option} {self._path}"
 
     def describe(self) -> TargetFacts:
-        """Return on which mount the directory is, from the kernel's table of mounts alone."""
+        """Return the mount of the directory, only from the kernel's table of mounts."""
         return self._facts(self._path, None)
 
     def check(self) -> TargetFacts:
-        """Return mount and space of the directory; nothing is written. Raises UsageError when it cannot be used."""
+        """Return mount and space of the directory, without writes. Raises UsageError if it cannot be used."""
         with answering(self._name):
             return watched(self._name, self._checked)
 
@@ -123,7 +124,7 @@ class PosixTarget:
         return AreaRef(scheme="", location=str(self._path), run_id="", opener=self._opener)
 
     def create_area(self, run_id: str) -> AreaRef:
-        """Make the run's directory, which says whose it is. Raises UsageError, and then leaves nothing."""
+        """Create the run's directory with its owner's record. Raises UsageError, and then leaves no directory."""
         directory = watched(self._name, lambda: RunDirectory(self._path, run_id))
         word = owner_word(run_id)
         try:
@@ -141,7 +142,7 @@ class PosixTarget:
             raise
 
     def _opener_in(self, directory: Path) -> str:
-        """Return what attaches to an area: by marker where the file system renames no directory."""
+        """Return the reference to an area: by marker if the file system cannot rename directories."""
         by_marker = self._opener == OPENER and watched(self._name, lambda: refuses_to_rename(directory))
         return OPENER_BY_MARKER if by_marker else self._opener
 
@@ -160,7 +161,7 @@ class PosixTarget:
         ]
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
-        """Remove what a run made, in a process of its own; return what was left, one sentence each."""
+        """Remove the run's files, in a separate process; return the remains, one sentence each."""
         return remove_in_time(
             directory_of(area),
             [int(number) for number in area.identity],
