@@ -134,8 +134,7 @@ def test_a_volume_that_is_nearly_full_is_nearly_as_fast(near_full: NearFull) -> 
     """At 80 % full, saves keep at least 90 % of their rate; at 90 % full, at least 80 %.
 
     Allocation and clean-up slow down when little space is left. The test fills the volume with ballast that is really
-    written and always removed. Measured with --ckpt-suite=endurance:near-full, only on a volume that holds no other
-    data.
+    written and always removed. Measured with --ckpt-suite=endurance:near-full, only on a volume without other data.
     """
     empty, *filled = near_full.levels
     base = statistics.median(empty.save_seconds)

@@ -1,4 +1,4 @@
-"""Weights alone: how serving replicas load them, and how one client brings them into files of their own."""
+"""Only the weights: how serving replicas load them, and how one client writes them into separate files."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def test_serving_replicas_load_a_model_in_time(
 ) -> Decision:
     """Replicas of a serving engine have loaded a model's weights within the limit, all at once, from cold caches.
 
-    The weights alone are bf16, 2 bytes a parameter, in files of at most 5 GB. Each replica reads all of them, each of
-    its ranks a part of every file: once by reads, once from mappings of the files, each cold and at once again warm.
-    The figure is the slowest cold load; every byte is compared. Advisory: it is no part of training.
+    The weights are bf16, 2 bytes a parameter, in files of at most 5 GB. Each replica reads all of them, each of its
+    ranks a part of every file: once by reads, once from mappings of the files, each cold and then again warm. The
+    figure is the slowest cold load; every byte is compared. Advisory: it is not part of training.
     """
     share = serving.bytes / serving.full_bytes
     limit = (limits.stated.serving_seconds or limits.load_limit_seconds) * share
@@ -118,7 +118,7 @@ def _part(share: float) -> tuple[str, ...]:
 
 
 def _described(found: Serving) -> tuple[str, ...]:
-    """Return what was loaded, each load, and what the caches of clients made of the second ones."""
+    """Return each load, and the effect of the clients' caches on the second ones."""
     lines = [
         f"{format_bytes(found.bytes)} of weights (bf16) in {counted(found.files, 'file')}; "
         f"{counted(found.replicas, 'replica')} of {counted(found.readers, 'rank')} at once, each rank its part of "
