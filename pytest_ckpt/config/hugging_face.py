@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 Said = Mapping[str, Any]
+Numbers = dict[str, Any]
 
 # Fields that add parameters: experts, low-rank and linear attention, state-space layers, parts that are not text.
 _ADDS_PARAMETERS = re.compile(
@@ -38,13 +39,13 @@ class _Family(NamedTuple):
     ``tied``: whether embeddings are tied by default.
     """
 
-    always: Mapping[str, Any] = {}
-    more: Callable[[Said], dict[str, Any]] = lambda _: {}
+    always: Said = {}
+    more: Callable[[Said], Numbers] = lambda _: {}
     tied: bool = False
     names: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
 
 
-def from_config(given: Said) -> dict[str, Any]:
+def from_config(given: Said) -> Numbers:
     """Return the numbers that define the model of a configuration. Raises ValueError for a family that is not known."""
     kind = given.get("model_type")
     if not isinstance(kind, str) or kind not in _FAMILIES:
@@ -53,7 +54,7 @@ def from_config(given: Said) -> dict[str, Any]:
         )
     said, given, family = given, _Reading(given), _FAMILIES[kind]
     names = _NAMES | family.names
-    fields: dict[str, Any] = {ours: given[theirs] for ours, theirs in names.items() if given.get(theirs) is not None}
+    fields: Numbers = {ours: given[theirs] for ours, theirs in names.items() if given.get(theirs) is not None}
     fields |= dict(family.always)
     tied = given.get("tie_word_embeddings", family.tied)
     if not isinstance(tied, bool):
@@ -74,7 +75,7 @@ def from_config(given: Said) -> dict[str, Any]:
     return found
 
 
-class _Reading(Mapping[str, Any]):
+class _Reading(Said):
     """A configuration that remembers which of its fields were ``read``."""
 
     def __init__(self, said: Said) -> None:
@@ -109,7 +110,7 @@ _NAMES = {
 }
 
 
-def _llama(given: Said) -> dict[str, Any]:
+def _llama(given: Said) -> Numbers:
     attention = ["qkv", "output"] if given.get("attention_bias") else []
     return {"biases": attention + (["feed_forward"] if given.get("mlp_bias") else [])}
 
@@ -118,7 +119,7 @@ def _head(given: Said) -> int:
     return int(given.get("head_dim") or given["hidden_size"] // given["num_attention_heads"])
 
 
-def _mixtral(given: Said) -> dict[str, Any]:
+def _mixtral(given: Said) -> Numbers:
     return {
         "experts": given["num_local_experts"],
         "active_experts": given["num_experts_per_tok"],
@@ -127,7 +128,7 @@ def _mixtral(given: Said) -> dict[str, Any]:
     }
 
 
-def _qwen3_experts(given: Said) -> dict[str, Any]:
+def _qwen3_experts(given: Said) -> Numbers:
     if given.get("mlp_only_layers") or given.get("decoder_sparse_step", 1) != 1:
         raise ValueError("layers without experts among those with them are not known: describe it in a TOML file")
     return {
@@ -139,7 +140,7 @@ def _qwen3_experts(given: Said) -> dict[str, Any]:
     }
 
 
-def _deepseek(given: Said) -> dict[str, Any]:
+def _deepseek(given: Said) -> Numbers:
     if given.get("moe_layer_freq", 1) != 1:
         raise ValueError("layers without experts among those with them are not known: describe it in a TOML file")
     return {
@@ -158,7 +159,7 @@ def _deepseek(given: Said) -> dict[str, Any]:
     }
 
 
-def _glm4_experts(given: Said) -> dict[str, Any]:
+def _glm4_experts(given: Said) -> Numbers:
     return {
         "biases": ["qkv"] if given.get("attention_bias") else [],
         "query_key_norm": 2 * _head(given) if given.get("use_qk_norm") else 0,
@@ -171,7 +172,7 @@ def _glm4_experts(given: Said) -> dict[str, Any]:
     }
 
 
-def _gpt_oss(given: Said) -> dict[str, Any]:
+def _gpt_oss(given: Said) -> Numbers:
     # A sink of each head (64 a layer) is left out: a millionth.
     return {
         "biases": _ALL_BIASES,
@@ -183,7 +184,7 @@ def _gpt_oss(given: Said) -> dict[str, Any]:
     }
 
 
-def _falcon(given: Said) -> dict[str, Any]:
+def _falcon(given: Said) -> Numbers:
     if not given.get("parallel_attn", True) or given.get("alibi"):
         raise ValueError("a Falcon without parallel attention or with alibi is not known: describe it in a TOML file")
     new = given.get("new_decoder_architecture", False)

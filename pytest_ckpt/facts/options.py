@@ -259,9 +259,9 @@ OPTIONS: tuple[Option, ...] = (
            roles=("plan", "disclosed"),
            help="number of saves and of loads; below 10: a rehearsal",
            more="It replaces the number of the profile."),
-    Option(key="confidence", group="workload", metavar="C/S", parse="read_assurance", example="95/99",
+    Option(key="confidence", group="workload", metavar="%", parse="read_assurance", example="95/99",
            roles=("plan", "disclosed"), field="assurance",
-           help="confidence/share of saves in the limit, %",
+           help="confidence/share within the limit, such as 95/99",
            more="It replaces the number of saves and of loads by the number that shows this share with this confidence "
            "if all meet the limit and are independent: 59 for 95/95, 299 for 95/99."),
     Option(key="keep_last", group="workload", metavar="K", parse="read_operations", example="2",

@@ -173,4 +173,4 @@ def test_without_extras_the_install_is_small(tmp_path: Path) -> None:
 
 
 def test_options_without_a_machine_have_the_default_of_the_table() -> None:
-    assert [engine.name for engine in resolve({}, {}).engines] == ["torch"]
+    assert [engine.name for engine in resolve({}, {}).engines] == ["stream"]

@@ -340,7 +340,7 @@ def test_the_plan_shows_what_each_strategy_needs(capsys: pytest.CaptureFixture[s
     assert main(["plan", "--cluster=16000", "--ckpt-model=llama3-405b", "--ckpt-mode=full", "--ckpt-ranks=512",
                  "--ckpt-strategy=sync,async"]) == 0  # fmt: skip
     text = capsys.readouterr().out
-    sync, both = text.split("llama3-405b-full/torch/async", maxsplit=1)
+    sync, both = text.split("llama3-405b-full/stream/async", maxsplit=1)
     # Of 5.67 TB: in 5 % of an interval, and in a whole one.
     assert "save   within 27.8 s: 204 GB/s" in sync
     assert "save   committed within 9.28 min: 10.2 GB/s" in both

@@ -51,7 +51,7 @@ class Target:
 
     def __init__(self, *, part_bytes=None, alignment=4096):
         self.part_bytes, self.alignment = part_bytes, alignment
-        self.written, self.ended, self.lock = {}, [], threading.Lock()
+        self.pieces, self.ended, self.lock = {}, [], threading.Lock()
 
     def begin(self, _ref, _clock):
         return self
@@ -61,8 +61,8 @@ class Target:
 
     def write_at(self, offset, data):
         with self.lock:
-            assert offset not in self.written
-            self.written[offset] = bytes(data)
+            assert offset not in self.pieces
+            self.pieces[offset] = bytes(data)
 
     def finish(self):
         self.ended.append("finish")
@@ -70,16 +70,16 @@ class Target:
     def abort(self):
         self.ended.append("abort")
 
-    def seal(self):
+    def written(self):
         return (), None
 
     def bytes(self, size):
         """Return the file, of which what stands behind its size is cut off."""
         found = bytearray()
-        for offset in sorted(self.written):
+        for offset in sorted(self.pieces):
             assert offset == len(found)
-            assert len(self.written[offset]) % self.alignment == 0
-            found += self.written[offset]
+            assert len(self.pieces[offset]) % self.alignment == 0
+            found += self.pieces[offset]
         return bytes(found[:size])
 
 

@@ -149,7 +149,7 @@ def test_gates_that_cannot_be_read_are_named_and_the_rest_is_still_looked_at(cap
 def test_a_library_that_cannot_be_imported_is_named(capsys, tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: cannot open shared object file')\n")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    code, found = doctor(capsys, "--ckpt-ranks=2")
+    code, found = doctor(capsys, "--ckpt-ranks=2", "--ckpt-engine=torch")
     assert code == 4
     assert "libcudart" in found["torch"]["description"]
     assert "pip install" in found["torch"]["remedy"]

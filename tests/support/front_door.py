@@ -225,7 +225,8 @@ class FrontDoor:
             words.append(f"--cluster={_CLUSTER}")
         if report:
             words.append(f"--ckpt-report={report}")
-        if not any(option.startswith(("--ckpt-gate-table", "--ckpt-suite")) for option in options):
+        # A parameter in front of the first name (--ckpt-suite=near-full=on) chooses no suite.
+        if not any(re.match(r"--ckpt-(gate-table|suite=[a-z]+(,|:|$))", option) for option in options):
             # Behaviour of the target is asked where a test is about that.
             words.append("--ckpt-gate-table=speed-only")
         if python == sys.executable and str(CHECKOUT) in (environment or {}).get("PYTHONPATH", str(CHECKOUT)):

@@ -58,8 +58,8 @@ def test_what_the_refusal_proposes_does_fit(free, profile, model, processes, ret
     except UsageError as refusal:
         proposed = [word.rstrip(".,") for word in refusal.remedy.split() if word.startswith("--ckpt-")]
         for option in proposed:
-            name, value = option.removeprefix("--").replace("-", "_", 1).split("=")
-            smaller, smaller_plan = planned(**{**fields, name: value})
+            name, value = option.removeprefix("--").split("=")
+            smaller, smaller_plan = planned(**{**fields, name.replace("-", "_"): value})
             check_space(smaller_plan, smaller, free)
         if not proposed:
             _, smallest = planned(**fields, ckpt_scale="1/1000000")

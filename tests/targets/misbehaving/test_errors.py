@@ -149,3 +149,14 @@ def test_nothing_can_be_changed(faulty, target, fault):
         with fails_with(errno.EROFS):
             deed()
     assert (target.path / "file").read_bytes() == CONTENT
+
+
+@of("the answer of rename is lost")
+def test_a_renamed_directory_has_its_new_name_and_the_caller_an_error(faulty, target, fault):
+    faulty(fault, torn=True)
+    (target.path / "step.tmp").mkdir()
+    write(target.path / "step.tmp" / "shard", CONTENT)
+    with fails_with(errno.EIO):
+        (target.path / "step.tmp").rename(target.path / "step")
+    assert not (target.path / "step.tmp").exists()
+    assert (target.path / "step" / "shard").read_bytes() == CONTENT[: len(CONTENT) // 2]

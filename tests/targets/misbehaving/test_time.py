@@ -203,3 +203,19 @@ def test_opening_with_truncation_at_once_hangs(faulty, target, fault):
         for process in (one, other):
             process.kill()
         target.release()
+
+
+@of("starves a job")
+def test_a_write_of_a_late_rank_waits_while_the_first_rank_writes_another_checkpoint(faulty, target, fault):
+    faulty(fault)
+    for name in ("one", "other"):
+        (target.path / name).mkdir()
+    with (target.path / "one" / "rank_0").open("wb", buffering=0) as served:
+        served.write(b"x")
+        write(target.path / "one" / "rank_1", b"x")
+        assert target.hits(fault) == 0
+        write(target.path / "other" / "rank_1", b"x")
+        assert target.hits(fault) == 1
+        os.fsync(served.fileno())
+        write(target.path / "other" / "rank_2", b"x")
+    assert target.hits(fault) == 1
