@@ -39,7 +39,7 @@ class _Family(NamedTuple):
     ``tied``: whether embeddings are tied by default.
     """
 
-    always: Said = {}
+    always: Mapping[str, Any] = {}
     more: Callable[[Said], Numbers] = lambda _: {}
     tied: bool = False
     names: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
