@@ -72,7 +72,7 @@ def test_the_figures_of_the_prose_are_so() -> None:
     assert "A steady array is good from a margin of 10 %. A heavy tail needs more than half of the limit." in text
     assert 0.05 < truth_of("rate").good_margin <= 0.1
     assert truth_of("tail").good_margin > 0.5
-    assert "with 95 % confidence, only that 74 % of saves are." in text
+    assert "with 95 % confidence, only that 74 % of all saves meet the limit." in text
     assert math.floor(least_share(10, 10) * 100) == 74
     assert "25 saves have 21 such windows" in text
     assert MAXIMUM_ROUNDS - WINDOW_ROUNDS + 1 == 21
