@@ -116,7 +116,7 @@ class CacheFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """A place where what was read is not what was written. ``offset`` is in bytes from the tensor's start."""
+    """A difference between read and written bytes. ``offset`` is in bytes from the tensor's start."""
 
     kind: FaultKind
     rank: Count
