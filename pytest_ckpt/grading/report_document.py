@@ -176,7 +176,7 @@ class Section(TypedDict):
 
 
 class Message(TypedDict):
-    """What was wrong with a file of a published result."""
+    """The fault of a file of a published result."""
 
     path: str
     text: str
