@@ -160,7 +160,7 @@ class ComposedPart:
 
 
 def below_upload(key: str, upload: str) -> str:
-    """Return what the keys of an upload's parts begin with."""
+    """Return the prefix of the keys of an upload's parts."""
     return f"{key}.upload-{upload}/"
 
 

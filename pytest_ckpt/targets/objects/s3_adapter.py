@@ -63,7 +63,7 @@ class S3Adapter(ABC):
         return self._wire.endpoint
 
     def tallies(self) -> Tallies:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         return self._wire.tallies()
 
     def close(self) -> None:

@@ -77,7 +77,7 @@ class RequestRefused(Exception):  # noqa: N818 - it is an answer
 
 
 class StoredPart:
-    """Bytes that were received, with their CRC-32 once all are there, and what else was sent to guard them."""
+    """Received bytes, with their CRC-32 once all have arrived, and the other checksums that were sent."""
 
     def __init__(self, space: Space, size: int, etag: str) -> None:
         self.bytes, self.etag, self.crc32 = size, etag, 0
