@@ -1,7 +1,7 @@
-"""POINTER and TRUNCATE: files that are written anew in place, while others read or truncate them.
+"""POINTER and TRUNCATE: files that are rewritten in place, while others read or truncate them.
 
 POINTER: a small file that is overwritten in place, as trackers of the latest checkpoint are (semantics 15).
-TRUNCATE: processes that open one file with O_TRUNC at once.
+TRUNCATE: processes that open one file with O_TRUNC concurrently.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ _Answer = TypeVar("_Answer")
 
 
 def truncate_at_once(context: CheckContext, findings: Findings) -> None:
-    """Open one file with O_TRUNC and write it from several processes again and again; measure the longest call.
+    """Open one file with O_TRUNC and write it from several processes repeatedly; measure the longest call.
 
     A process in one call for longer than ``patience_seconds`` is reported, with its kernel stack, and killed.
     """
