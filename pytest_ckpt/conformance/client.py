@@ -99,7 +99,7 @@ class Client:
         return answer["result"]
 
     def stop(self, *, patience: float | None = None) -> Any:
-        """Tell a loop that was begun to end, wait for that, and return its answer."""
+        """Stop a loop that was begun, wait for its end, and return its answer."""
         self._send({"action": "stop"})
         return self.finish(patience=patience)
 

@@ -56,8 +56,8 @@ def difference(
 ) -> Difference | None:
     """Return the fault of bytes that were read, None if they are right.
 
-    ``older`` is the previous content of the same place. ``offset`` is the begin of both in their file; ``whole`` is the
-    complete content of the file, if more of it is known: misplaced bytes may come from there. The writes were
+    ``older`` is the previous content of the same place. ``offset`` is the offset of both in their file; ``whole`` is
+    the complete content of the file, if more of it is known: misplaced bytes may come from there. The writes were
     ``unit_bytes`` long and aligned in the file (0 if not): a fault inside of one means a torn write.
     """
     if seen == expected:

@@ -18,7 +18,7 @@ class Requests:
     """Requests of one kind that all ranks sent to one endpoint for a subject.
 
     ``sent`` counts all requests, ``again`` the requests that were repeated after 503, silence or a broken connection;
-    ``busy`` of the answers were 503 or 429, and before the repetitions the ranks waited ``waited_seconds`` in all.
+    ``busy`` of the answers were 503 or 429, and before the repetitions the ranks waited ``waited_seconds`` in total.
     Seconds of a request last from its first byte to the last of its answer; None: there was no answer. Median and 99th
     percentile are within 1 %.
     """

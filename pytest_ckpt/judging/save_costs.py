@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaveCost:
-    """One save, in seconds from its begin, as it was measured.
+    """One save, in seconds from its start, as it was measured.
 
     ``blocked_seconds``: until the job could continue and change its state, on the last rank. ``extra_seconds``: the
     slowdown of the concurrent steps. ``seconds``: until it was committed. ``copying_seconds`` is the part of

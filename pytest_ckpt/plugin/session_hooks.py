@@ -84,7 +84,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of xdist which run it belongs to."""
+    """Pass its run to a worker of xdist."""
     if run := node.config.stash.get(RUN, None):
         from pytest_ckpt.plugin.opening import PACKED  # noqa: PLC0415
 

@@ -72,7 +72,7 @@ def largest_file_bytes(shard: RankLayout, rule: FileRule) -> int:
 
 
 def names_to_read(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
-    """Return the names of the files that a load of a rank's tensors reads."""
+    """Return the names of the files that a load of a rank's tensors reads, each once."""
     own = read_of_consolidated(shard, rule) if rule.consolidated else files_of(shard, rule)
     return tuple(dict.fromkeys((*(file.name for file in own), *rule.shared)))
 

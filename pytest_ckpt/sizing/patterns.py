@@ -226,7 +226,7 @@ def _near_full(planned: PlannedCheckpoint, settings: Settings, target: TargetFac
 
 
 def _snapshots(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
-    # A save without, a save with; then at most a load of that save, and of both from the clone.
+    # A save without a snapshot and a save with one; then at most a load of the latter save, and of both from the clone.
     return Amount(PAIRS, 5 * planned.layout.bytes, 2 * _save(planned) + 3 * _load(planned))
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _OVERWRITES, _MINIMUM = 10_000, 200
 _AT_ONCE = 250
 _GROWING_FILES, _READ_LONG_BEFORE = 20, 2
-# Each is longer than the previous ones; the begin of one differs from the end of another, so that a truncated text
+# Each is longer than the previous ones; the start of one differs from the end of another, so that a truncated text
 # matches none.
 _GROWING = (
     b"global_step9",

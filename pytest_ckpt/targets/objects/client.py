@@ -249,7 +249,7 @@ class Bucket:
         return answer.headers.get("etag", ""), checksum
 
     def end_upload(self, key: str, upload: str, sent: Sequence[tuple[int, str, int]]) -> None:
-        """Make an object of its parts, each (number, ETag, CRC-32), sorted."""
+        """Assemble an object from its parts, each (number, ETag, CRC-32), sorted."""
         top = ET.Element("CompleteMultipartUpload", xmlns="http://s3.amazonaws.com/doc/2006-03-01/")
         for number, etag, checksum in sent:
             part = ET.SubElement(top, "Part")
@@ -271,7 +271,7 @@ class Bucket:
         self._wire.ask("abort upload", "DELETE", self.url(key), key=key, query=[("uploadId", upload)])
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
-        """Return key and upload's name of all that were begun and neither ended nor aborted."""
+        """Return key and upload's name of all unfinished uploads, which have been neither ended nor aborted."""
         return [
             pair
             for page in self._marked("list uploads", "uploads", prefix, "upload-id-marker", "NextUploadIdMarker")

@@ -316,7 +316,7 @@ class GoogleAdapter(S3Adapter):
     def _compose(
         self, what: str, place: str, key: str, sources: Sequence[tuple[str, str]], query: Sequence[tuple[str, str]]
     ) -> str:
-        """Make one object of others, each (key, generation); return its ETag."""
+        """Compose one object from others, each (key, generation); return its ETag."""
         asked = {
             "sourceObjects": [{"name": name, "generation": generation} for name, generation in sources],
             "destination": {"contentType": "application/octet-stream"},

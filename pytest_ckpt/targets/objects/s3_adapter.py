@@ -150,7 +150,7 @@ class S3Adapter(ABC):
 
     @abstractmethod
     def _end(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
-        """Make an object of the parts that the body lists."""
+        """Assemble an object from the parts that the body lists."""
 
     @abstractmethod
     def _abort(self, what: str, place: str, key: str, upload: str) -> None: ...

@@ -425,7 +425,7 @@ def open_tier(area: AreaRef) -> PosixTier:
 
 
 class PosixTier(PosixStore):
-    """The directory of a run on this host. That of the controller's host is the controller's to make and remove."""
+    """The directory of a run on this host. On the controller's host, the controller creates and removes it."""
 
     of_each_host = True
 

@@ -172,7 +172,7 @@ class Handler(BaseHTTPRequestHandler):
         self._say(200, etag=piece.etag, crc32=parts.encoded(piece.crc32))
 
     def _copy(self, upload: str, number: str) -> None:
-        """Make an object, or a part of an upload, from another object's bytes: both share the same pieces."""
+        """Create an object, or a part of an upload, from another object's bytes: both share the same pieces."""
         bucket, _, key = urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
         if any(name.lower().startswith("x-amz-copy-source-") for name in self.headers):
             raise RequestRefused(
