@@ -62,7 +62,7 @@ class Beat:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed:
-    """A rank cannot continue; ``failure`` is its position and cause."""
+    """A rank cannot continue: its operation, phase and file at that time, and the error."""
 
     rank: int | None
     host: str
