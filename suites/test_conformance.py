@@ -27,7 +27,7 @@ _REPRODUCE = 'Run the command after "to reproduce", then look at mount options a
     help="A check of the target's behaviour failed",
 )
 def test_a_rename_replaces_at_once(observation: Observation, maximum: float | None) -> Decision:
-    """During a rename every reader sees the old checkpoint or the new one, never none and never a part of one.
+    """During a rename every reader sees the old checkpoint or the new one, and never a missing or partial one.
 
     Checkpoints are written under a temporary name and renamed when complete. A reader polls while files and whole
     directories are replaced thousands of times. A name that is missing for a moment, or a short file, makes a restore
@@ -86,9 +86,9 @@ def test_who_sees_a_checkpoint_finds_all_of_it(observation: Observation, maximum
 def test_no_client_works_with_old_names(observation: Observation, maximum: float | None) -> Decision:
     """One second after a change all clients agree on names, sizes and times, including new names.
 
-    Jobs wait at a barrier and then open what another node has written. A client that caches attributes or names for
-    longer misses the checkpoint or finds an old one. The time is reported next to what the mount of that client
-    promises, with the option that shortens it.
+    Jobs wait at a barrier and then open a file from another node. A client that caches attributes or names for longer
+    misses the checkpoint or finds an old one. The time is reported next to what the mount of that client promises, with
+    the option that shortens it.
     """
     return beside_promise(without_anomaly(observation, maximum), observation)
 
@@ -152,7 +152,7 @@ def test_files_can_be_mapped(observation: Observation, maximum: float | None) ->
     help="A check of the target's behaviour failed",
 )
 def test_a_small_file_is_overwritten_without_garbage(observation: Observation, maximum: float | None) -> Decision:
-    """A small file that is overwritten in place shows its old text, its new text or nothing, never a mixture.
+    """A small file that is overwritten in place shows its old text, its new text or an empty file, never a mixture.
 
     Software keeps the name of the latest checkpoint in such a file.
     """
@@ -169,9 +169,9 @@ def test_a_small_file_is_overwritten_without_garbage(observation: Observation, m
     help="A check of the target's behaviour failed",
 )
 def test_several_writers_fill_one_file(observation: Observation, maximum: float | None) -> Decision:
-    """Writers that fill different parts of one file, in any order, lose and damage nothing; holes read as zeros.
+    """Writers that fill different parts of one file, in any order, lose and damage no byte; holes read as zeros.
 
-    Some software saves all ranks' shards into one file, each at its own offset.
+    Some software saves all ranks' shards into one file, each at a separate offset.
     """
     return without_anomaly(observation, maximum)
 
@@ -187,10 +187,10 @@ def test_several_writers_fill_one_file(observation: Observation, maximum: float 
     help="A check of the target's behaviour failed",
 )
 def test_a_copy_of_a_new_file_is_complete(observation: Observation, maximum: float | None) -> Decision:
-    """A copy of a file that was just written contains every byte, even if nothing called fsync.
+    """A copy of a file that was just written contains every byte, even without a call of fsync.
 
-    Copy tools ask the file system which parts of a file are data, or have it copy or clone the file. A file system
-    that ignores data it has not stored yet makes a copy with zeros and reports no error. Advisory.
+    Copy tools read from the file system which parts of a file are data, or have it copy or clone the file. A file
+    system that ignores data it has not stored yet makes a copy with zeros and reports no error. Advisory.
     """
     return without_anomaly(observation, maximum)
 
@@ -291,7 +291,7 @@ def test_acknowledged_saves_survive(observation: Observation, maximum: float | N
     """Every acknowledged save is intact after a process was killed and, if its power was cut, after that.
 
     The previous checkpoint always loads, and an interrupted save never has the name of a complete one. If k power cuts
-    lose nothing, at most 1 - 0.05^(1/k) of power cuts lose anything (95 % confidence): 63 % for 3 cuts, 5 % for 59.
+    lose no data, at most 1 - 0.05^(1/k) of power cuts lose data (95 % confidence): 63 % for 3 cuts, 5 % for 59.
     """
     return without_anomaly(observation, maximum)
 

@@ -28,8 +28,8 @@ _OF_STORE = 'Run the command after "to reproduce", and show its log to who made 
 def test_who_sees_the_marker_finds_the_checkpoint(observation: Observation, maximum: float | None) -> Decision:
     """A client that sees the marker of a checkpoint finds every object that it names, whole.
 
-    There is no rename on an object store: a last object commits a checkpoint. Clients in two processes wait for the
-    marker, then read what it names. A shard that is not there yet makes a restore fail, or restores old weights.
+    An object store has no rename: a last object commits a checkpoint. Clients in two processes wait for the marker,
+    then read the objects that it names. A missing shard makes a restore fail, or restores old weights.
     """
     return without_anomaly(observation, maximum)
 
@@ -45,8 +45,8 @@ def test_who_sees_the_marker_finds_the_checkpoint(observation: Observation, maxi
 def test_a_change_is_seen_at_once_everywhere(observation: Observation, maximum: float | None) -> Decision:
     """When an object was put, overwritten or deleted, GET, HEAD and LIST of every client show that at once.
 
-    A job on another node restores what was just saved. The clients have looked for each object before it was there,
-    and have read its old bytes: a cache that remembers either gives an old checkpoint, or none.
+    A job on another node restores a checkpoint right after its save. The clients have looked for each object before it
+    existed, and have read its old bytes: a cache that remembers either returns an old checkpoint, or no checkpoint.
     """
     return without_anomaly(observation, maximum)
 
@@ -61,7 +61,7 @@ def test_a_change_is_seen_at_once_everywhere(observation: Observation, maximum: 
     help="A check of the object store failed",
 )
 def test_one_creator_of_an_object_wins(observation: Observation, maximum: float | None) -> Decision:
-    """Of many clients that create the same object with If-None-Match, exactly one succeeds; the others are told so.
+    """Of many clients that create the same object with If-None-Match, exactly one succeeds; the others get an error.
 
     Software takes locks and commits in this way. Two winners would write the same checkpoint; a store that ignores the
     condition overwrites a committed one. The test creates objects in one request and in parts.
@@ -79,9 +79,9 @@ def test_one_creator_of_an_object_wins(observation: Observation, maximum: float 
     help="A check of the object store failed",
 )
 def test_one_update_of_an_object_wins(observation: Observation, maximum: float | None) -> Decision:
-    """Of many clients that update an object with If-Match, one succeeds; with an ETag of before, none.
+    """Of many clients that update an object with If-Match, exactly one succeeds; an older ETag is refused.
 
-    Pointers to the newest checkpoint are moved in this way. With two winners one update is lost without a word.
+    Pointers to the newest checkpoint are moved in this way. With two winners one update is lost silently.
     """
     return without_anomaly(observation, maximum)
 
@@ -95,10 +95,11 @@ def test_one_update_of_an_object_wins(observation: Observation, maximum: float |
     help="A check of the object store failed",
 )
 def test_an_upload_in_parts_is_whole_or_nothing(observation: Observation, maximum: float | None) -> Decision:
-    """An upload in parts becomes an object at its end, of the parts that are named; before, nobody sees anything.
+    """An upload in parts becomes an object at its end, from the named parts; before, it is invisible.
 
-    Every large shard is saved so. Parts arrive out of order, again, or from a process that is killed. An object that
-    shows early, or from a wrong part, is a damaged checkpoint; an upload that no listing shows takes space for ever.
+    Every large shard is saved in this way. Parts arrive out of order, again, or from a process that is killed. An
+    object that appears early, or from a wrong part, is a damaged checkpoint; an upload that no listing shows takes
+    space for ever.
     """
     return without_anomaly(observation, maximum)
 
@@ -112,9 +113,9 @@ def test_an_upload_in_parts_is_whole_or_nothing(observation: Observation, maximu
     help="A check of the object store failed",
 )
 def test_parts_have_the_limits_of_s3(observation: Observation, maximum: float | None) -> Decision:
-    """Part numbers from 1 to 10,000 are accepted; what is beyond, too small or missing is refused with S3's error.
+    """Part numbers from 1 to 10,000 are accepted; parts beyond, too small or missing are refused with S3's error.
 
-    Transfer managers compute the size of parts from these limits, and decide by the error what to do next.
+    Transfer managers compute the size of parts from these limits, and choose the next step by the error.
     """
     return without_anomaly(observation, maximum)
 
@@ -128,10 +129,10 @@ def test_parts_have_the_limits_of_s3(observation: Observation, maximum: float | 
     help="A check of the object store failed",
 )
 def test_damaged_bytes_are_refused_on_arrival(observation: Observation, maximum: float | None) -> Decision:
-    """An object or part whose bytes do not match the digest sent with it is refused and leaves nothing.
+    """An object or part whose bytes do not match the digest sent with it is refused and is not stored.
 
     Clients send digests so that damage on the way is found at the save, not at the restore. The test sends wrong
-    Content-MD5, CRC-32, CRC-32C, CRC-64/NVME and SHA-256; checksums that were sent come back when they are asked for.
+    Content-MD5, CRC-32, CRC-32C, CRC-64/NVME and SHA-256; the store returns sent checksums on request.
     """
     return without_anomaly(observation, maximum)
 
@@ -197,8 +198,8 @@ def test_a_listing_names_every_object_once(observation: Observation, maximum: fl
 def test_large_objects_are_whole_and_read_anywhere(observation: Observation, maximum: float | None) -> Decision:
     """An object above 5 GiB is taken in parts; its size and its ranges beyond 4 GiB are right on every client.
 
-    Shards and consolidated models of this size are common. Where an offset or a size is kept in 32 bits, a restore
-    reads other weights without an error, or the save fails at its last request.
+    Shards and consolidated models of this size are common. If an offset or a size is kept in 32 bits, a restore reads
+    other weights without an error, or the save fails at its last request.
     """
     return without_anomaly(observation, maximum)
 
@@ -214,8 +215,8 @@ def test_large_objects_are_whole_and_read_anywhere(observation: Observation, max
 def test_many_clients_find_a_checkpoint_at_once(observation: Observation, maximum: float | None) -> Decision:
     """When many clients look for one checkpoint at the same moment, all find it, and none is turned away.
 
-    After a restart every rank of a job lists the checkpoint and reads its marker in the same second. A store may
-    answer 503 and be asked again; one that still refuses, or shows less, stops the job.
+    After a restart every rank of a job lists the checkpoint and reads its marker in the same second. A store may answer
+    503 first; one that still refuses after that, or shows less, stops the job.
     """
     return without_anomaly(observation, maximum)
 
@@ -229,8 +230,8 @@ def test_many_clients_find_a_checkpoint_at_once(observation: Observation, maximu
     help="A check of the object store failed",
 )
 def test_no_request_takes_long(observation: Observation, maximum: float | None) -> Decision:
-    """No request that a checkpoint makes takes more than 300 s, and none is left without an answer.
+    """No request that a checkpoint makes takes more than 300 s, and every request gets an answer.
 
-    Every kind of request is timed on its own. One that the store does not answer is ended, and named with its object.
+    Every kind of request is timed separately. One that the store does not answer is ended, and named with its object.
     """
     return without_anomaly(observation, maximum)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.limits import ClusterLimits
 
 MAXIMUM_STORM_SKEW = 2.0
-# A rank that is late by less than this is late by its client's doing, and nobody's concern.
+# A rank that is late by less than this is late because of its client, and does not matter.
 _MINIMUM_LAG_SECONDS = 0.25
 # A process that reads samples and does so for more of the time is limited by its CPU.
 _MAXIMUM_BUSY = 0.8
@@ -96,9 +96,9 @@ def test_the_whole_cluster_restarts_within_the_load_limit(
 ) -> Decision:
     """A restart of the cluster reads every data-parallel copy of the model within the load limit.
 
-    LOAD reads one copy, and a failure makes all copies read. STORM reads as many copies as the ranks hold. If the
-    cluster holds more, the time is a projection: the bytes of all copies at the rate of STORM's slowest load. More
-    clients may get a higher rate, so a projection beyond the limit decides nothing. With ZeRO-1, each copy reads the
+    LOAD reads one copy, and a failure makes all copies read. STORM reads as many copies as the ranks have. If the
+    cluster has more, the time is a projection: the bytes of all copies at the rate of STORM's slowest load. More
+    clients may get a higher rate, so a projection beyond the limit does not decide. With ZeRO-1, each copy reads the
     model files and its own part of the optimizer; with ZeRO-3, all of the checkpoint.
     """
     if no_time := _no_time(storm, measurement.cache):
@@ -177,7 +177,7 @@ def test_the_checkpoint_is_loaded_by_another_number_of_ranks(
     """Half as many ranks, and twice as many readers per file, load the checkpoint within the load limit.
 
     Training continues with the remaining nodes, or with more. Then half of the ranks read two ranks' files each, or two
-    readers share each file. Every load is uncached, and every byte is compared with what was saved.
+    readers share each file. Every load is uncached, and every byte is compared with the saved byte.
     """
     patterns = measurement.patterns
     if patterns is None or patterns.joined is None or patterns.split is None:
@@ -204,10 +204,10 @@ def test_two_jobs_save_at_the_same_time(
 ) -> Decision:
     """Two jobs that save at the same time both save within the save limit.
 
-    Jobs usually share storage. Each half of the ranks is a job, and both jobs write at a pace: a save that nothing
-    delays takes 0.8 of the save limit, so each job writes at 1.25 times the rate that half of the cluster needs. Each
-    job saves three times while the other one keeps saving. A storage that serves both jobs passes; a storage where one
-    job starves the other fails. The pace follows from the cluster, so faster clients change nothing.
+    Jobs usually share storage. Each half of the ranks is a job, and both jobs write at a pace: an undelayed save takes
+    0.8 of the save limit, so each job writes at 1.25 times the rate that half of the cluster needs. Each job saves
+    three times while the other one keeps saving. A storage that serves both jobs passes; a storage that starves one of
+    them fails. The pace follows from the cluster, so faster clients do not change the verdict.
     """
     limit = _paced_limit(neighbour.pace, measurement, limits)
     if isinstance(limit, Decision):
@@ -241,7 +241,7 @@ def test_two_jobs_save_at_the_same_time(
     units=("s", "s of an empty queue"),
     figure="the slowest save; the longest time of a turn in which training waited for samples, if it waited",
     limit="the save limit of the cluster; 0 s of an empty queue",
-    source="as SAVE, and --ckpt-loader-rate, whose default is our proposal",
+    source="as SAVE, and --ckpt-suite=contention:loader-rate, whose default is our proposal",
     next_step="Ask for a quality-of-service limit for readers or writers, and look which of them lost.",
     help="Other work slows saves or reads",
 )
@@ -252,8 +252,8 @@ def test_saves_and_data_loading_bear_each_other(
 
     Training reads its data from the same storage. A save that starves the data loaders delays the next steps; data
     loaders that slow a save stop all ranks. All ranks save at a pace of 0.8 of the save limit. Every host reads samples
-    at random from uncached files at --ckpt-loader-rate, into a queue that training empties: the queue must never be
-    empty. The 99th percentile of a read is reported and decides nothing.
+    at random from uncached files at --ckpt-suite=contention:loader-rate, into a queue that training empties: the queue
+    must never be empty. The 99th percentile of a read is reported and does not decide.
     """
     limit = _paced_limit(mixed.pace, measurement, limits)
     if isinstance(limit, Decision):
@@ -325,7 +325,7 @@ def _pace_of(pace: SavePace | None) -> tuple[str, ...]:
 
 
 def _no_time(found: LoadPattern, cache: CacheFacts | None) -> Decision | None:
-    """Decide where the times of a pattern say nothing: wrong bytes, or bytes that did not come from the storage."""
+    """Decide if the times of a pattern are not meaningful: wrong bytes, or bytes that did not come from the storage."""
     detail = (found.reads,)
     if wrong := wrong_bytes(found.integrity, detail) or missing_bytes(found.integrity, detail):
         return wrong

@@ -44,10 +44,10 @@ def test_hours_later_saves_are_as_fast(endurance: Endurance, maximum: float) -> 
 
     Training saves for months. Caches fill, flash erases before it writes, drives heat up, free space fragments: storage
     that is fast for ten saves may be slow after a thousand. Checkpoints are saved one after another for
-    --ckpt-duration; the newest two are kept.
+    --ckpt-suite=endurance:duration; the newest two are kept.
     """
     if not endurance.requested_seconds:
-        return not_decided("not given", "No duration given (--ckpt-duration).")
+        return not_decided("not given", "No duration given (--ckpt-suite=endurance:duration).")
     quarter = endurance.seconds / 4
     pairs = list(zip(endurance.start_seconds, endurance.save_seconds, strict=True))
     first = [s for at, s in pairs if at < quarter]
@@ -83,7 +83,7 @@ def test_hours_later_saves_are_as_fast(endurance: Endurance, maximum: float) -> 
     limit=f"{MAXIMUM_ROUNDS}",
     source="SNIA Performance Test Specification: of five rounds, range at most 20 %, slope at most 10 %",
     asked_by=lambda settings: settings.asks_endurance,
-    next_step="Run for longer (--ckpt-duration), alone, and look what else used the storage.",
+    next_step="Run for longer (--ckpt-suite=endurance:duration), alone, and look what else used the storage.",
     help="Saves become slower with time, fill level or content",
 )
 def test_saves_reach_a_steady_state(measurement: Measurement) -> Decision:
@@ -134,7 +134,7 @@ def test_a_volume_that_is_nearly_full_is_nearly_as_fast(near_full: NearFull) -> 
     """At 80 % full, saves keep at least 90 % of their rate; at 90 % full, at least 80 %.
 
     Allocation and clean-up slow down when little space is left. The test fills the volume with ballast that is really
-    written and always removed. Measured with --ckpt-near-full, only on a volume that holds no other data.
+    written and always removed. Measured with --ckpt-suite=endurance:near-full, only on a volume without other data.
     """
     empty, *filled = near_full.levels
     base = statistics.median(empty.save_seconds)

@@ -32,7 +32,7 @@ MAXIMUM_NEXT_SAVE = 1.5
     source="our proposal: a stall of at most 60 s, the next save within 1.5 x the save limit; NVIDIA HSS16",
     own_launch="failover",
     asked_by=lambda settings: settings.asks_failover,
-    not_given="No command was given that breaks a component (--ckpt-fault-command, --ckpt-repair-command).",
+    not_given="No command was given that breaks a component (--ckpt-actions [failover]).",
     next_step="Look at the break that the sentence names, and at what the storage's log says of that moment.",
     help="A component broke, or the storage was maintained",
     also_known_as=("NVIDIA HSS16",),
@@ -40,15 +40,15 @@ MAXIMUM_NEXT_SAVE = 1.5
 def test_a_broken_component_costs_no_byte_and_little_time(
     failover: Failover, measurement: Measurement, limits: ClusterLimits, maximum: float
 ) -> Decision:
-    """When a component breaks during a save or load, no byte is wrong and no rank stands still for more than 60 s.
+    """When a component breaks during a save or load, no byte is wrong and no rank stalls for more than 60 s.
 
-    Drives, controllers and servers fail, some of them during a checkpoint. The command of
-    --ckpt-fault-command breaks a component at a random moment of three saves and three loads; the command of
-    --ckpt-repair-command repairs it. A save or load may end with an error: then nothing may be committed, and what was
-    committed before must load in full after the repair. Where the error is that of the commit, its answer may be lost
-    alone: a checkpoint that is there after the repair counts as committed, and must contain every byte, as must one
-    whose save succeeds. The save that follows, while the storage rebuilds, takes at most 1.5 times the save limit. A
-    rank stalls when it moves no byte and no call ends, for longer than in an undisturbed save or load.
+    Drives, controllers and servers fail, some of them during a checkpoint. The command of --ckpt-actions [failover]
+    fault breaks a component at a random moment of three saves and three loads; the command of --ckpt-actions [failover]
+    repair repairs it. A save or load may end with an error: then it must not be committed, and every checkpoint
+    committed before must load in full after the repair. If the commit itself ends with an error, only its answer may be
+    lost: a checkpoint that exists after the repair counts as committed, and must contain every byte, as must one whose
+    save succeeds. The next save, while the storage rebuilds, takes at most 1.5 times the save limit. A rank stalls when
+    it moves no byte and no call ends, for longer than in an undisturbed save or load.
     """
     limit = save_limit_seconds(measurement, limits) * MAXIMUM_NEXT_SAVE
     detail = tuple(_detail(failover, limit))
@@ -61,7 +61,7 @@ def test_a_broken_component_costs_no_byte_and_little_time(
     if len(failover.trials) < len(BREAKS) or not failover.integrity:
         because = f"Something was broken in {len(failover.trials)} of {len(BREAKS)} operations only."
         return not_decided("not measured", because, detail)
-    # The last of all: a longer time alone does not decide, so it must not hide what does.
+    # The last of all: a longer time does not decide by itself, so it must not hide a cause that does.
     if slow := _too_slow(failover, limit, maximum, detail):
         return slow
     stall, where = _longest_stall(failover)
@@ -86,7 +86,7 @@ def test_a_broken_component_costs_no_byte_and_little_time(
 
 
 def stall_seconds(found: Failover, operation: OperationTrial) -> float:
-    """Return for how much longer than in an undisturbed operation of its kind a rank stood still, in seconds."""
+    """Return for how much longer than in an undisturbed operation of its kind a rank stalled, in seconds."""
     usual = max((o.longest_stall_seconds for o in found.undisturbed if o.kind == operation.kind), default=0.0)
     return max(0.0, operation.longest_stall_seconds - usual)
 
@@ -119,7 +119,7 @@ def _wrong(found: Failover, detail: tuple[str, ...]) -> Decision | None:
 
 
 def _failed_after(found: Failover, detail: tuple[str, ...]) -> Decision | None:
-    """Decide where a save failed although the component had been repaired."""
+    """Decide if a save failed although the component had been repaired."""
     for number, trial in enumerate(found.trials, start=1):
         if trial.after and trial.after.error:
             because = f"The save after break {number} was repaired failed: {trial.after.error}."
@@ -128,7 +128,7 @@ def _failed_after(found: Failover, detail: tuple[str, ...]) -> Decision | None:
 
 
 def _too_slow(found: Failover, limit: float, maximum: float, detail: tuple[str, ...]) -> Decision | None:
-    """Decide where a rank stood still for too long, or the save while the storage rebuilds was late."""
+    """Decide if a rank stalled for too long, or the save while the storage rebuilds was late."""
     stall, where = _longest_stall(found)
     if stall > maximum:
         took, allowed = compared(stall, maximum)

@@ -32,7 +32,7 @@ MAXIMUM_UPGRADE_SAVE = 1.5
     source="our proposal: no failed operation, every save within 1.5 x the save limit",
     own_launch="upgrade",
     asked_by=lambda settings: settings.asks_upgrade,
-    not_given="No command was given that restarts or upgrades the storage (--ckpt-upgrade-command).",
+    not_given="No command was given that restarts or upgrades the storage (--ckpt-actions [upgrade] command).",
     next_step="Look at what was restarted when that save or load ran, and how clients find another server.",
     help="A component broke, or the storage was maintained",
     also_known_as=("NVIDIA HSS05",),
@@ -43,7 +43,7 @@ def test_storage_that_is_changed_goes_on_serving(
     """While the storage is restarted or upgraded, every save and load succeeds, and no save takes over 1.5 limits.
 
     Storage is maintained while jobs run: servers are restarted one after the other. The command of
-    --ckpt-upgrade-command is run once, at a random moment of a save; saves and loads take turns until it has
+    --ckpt-actions [upgrade] command is run once, at a random moment of a save; saves and loads take turns until it has
     returned. None may fail, every byte that is loaded must be right, and each save takes at most 1.5 times the save
     limit.
     """
@@ -63,7 +63,7 @@ def test_storage_that_is_changed_goes_on_serving(
         return not_decided("command failed", upgrade.run.sentence, detail)
     if decided := missing_bytes(upgrade.integrity, detail):
         return decided
-    # The last of all: a longer time alone does not decide, so it must not hide what does.
+    # The last of all: a longer time does not decide by itself, so it must not hide a cause that does.
     if slowest > limit:
         because = f"{figures} ({MAXIMUM_UPGRADE_SAVE:g} x the save limit)."
         return measured_as("over limit", slowest, limit, "s", because, detail)
@@ -86,7 +86,7 @@ def test_storage_that_is_changed_goes_on_serving(
     source="our proposal: a clone holds no commit or a whole one, a snapshot costs a save at most 10 %",
     own_launch="snapshots",
     asked_by=lambda settings: settings.asks_snapshots,
-    not_given="No commands were given that take and remove a snapshot (--ckpt-snapshot, --ckpt-remove-snapshot).",
+    not_given="No commands were given that take and remove a snapshot (--ckpt-actions [snapshot]).",
     needs=("paths",),
     next_step="Ask whether a snapshot takes all files at one moment, and what it makes the writer wait for.",
     help="A component broke, or the storage was maintained",
@@ -94,10 +94,10 @@ def test_storage_that_is_changed_goes_on_serving(
 def test_a_snapshot_holds_no_commit_or_a_whole_one(snapshots: Snapshots, maximum: float) -> Decision:
     """A snapshot that is taken in the middle of a save shows no commit of it, or a whole checkpoint, and costs little.
 
-    Backups and clones are taken while jobs write. The command of --ckpt-snapshot takes a snapshot at a random moment
-    of six saves. The clone must hold the checkpoint that was committed before, whole; where it shows the save as
-    committed, that one must be whole, too. In the median a save with a snapshot takes at most 10 % longer than the one
-    before it without.
+    Backups and clones are taken during writes. The command of --ckpt-actions [snapshot] take takes a snapshot at a
+    random moment of six saves. The clone must contain the previously committed checkpoint, whole; if it shows the save
+    as committed, that checkpoint must be whole, too. In the median a save with a snapshot takes at most 10 % longer
+    than the preceding save without one.
     """
     detail = tuple(_detail_of_snapshots(snapshots))
     if decided := wrong_bytes(snapshots.integrity, detail) or _wrong_clone(snapshots, detail):
@@ -123,7 +123,7 @@ def test_a_snapshot_holds_no_commit_or_a_whole_one(snapshots: Snapshots, maximum
 
 
 def _failed(found: Upgrade, detail: Sequence[str]) -> Decision | None:
-    """Decide where a save or load failed, or what had been committed is gone."""
+    """Decide if a save or load failed, or a committed checkpoint is gone."""
     if found.lost:
         return lost(f"When the command had returned, a committed checkpoint could not be loaded: {found.lost}.", detail)
     failed = next((operation for operation in found.operations if operation.error), None)
@@ -153,7 +153,7 @@ def _is_no_snapshot(trial: SnapshotTrial) -> bool:
 
 
 def _wrong_clone(found: Snapshots, detail: Sequence[str]) -> Decision | None:
-    """Decide where a save failed, or what is committed cannot be loaded."""
+    """Decide if a save failed, or a committed checkpoint cannot be loaded."""
     for number, trial in enumerate(found.trials, start=1):
         if trial.lost:
             return lost(f"After snapshot {number}: {trial.lost}.", detail)
@@ -164,7 +164,7 @@ def _wrong_clone(found: Snapshots, detail: Sequence[str]) -> Decision | None:
 
 
 def _cost(found: Snapshots, compared: int, maximum: float, detail: Sequence[str]) -> Decision:
-    """Decide by the median; chance alone makes six of six saves slower in one of 64 runs."""
+    """Decide by the median; by chance, six of six saves are slower in one of 64 runs."""
     costs = [trial.cost for trial in found.trials]
     cost = max(0.0, statistics.median(costs))
     figures = (

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.given import Operations
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-# What a storage answers that no longer has the bytes; others say that it cannot be reached.
+# Errors of a storage that has lost the bytes; other errors mean that it cannot be reached.
 _LOST = frozenset({"EBADMSG", "EILSEQ", "EIO", "ENODATA", "ENOENT", "EREMOTEIO", "EUCLEAN"})
 MAXIMUM_TAIL = 1.3
 # Loads that become this much faster come from a cache that the earlier ones had not filled yet.
@@ -115,7 +115,7 @@ def test_every_byte_comes_back(measurement: Measurement) -> Decision:
     """Every loaded byte matches the byte that was saved.
 
     Checkpoint loaders do not detect silent corruption: a flipped bit, a torn write or a stale page ends in wrong
-    weights. So the test compares every byte of every loaded tensor with what was written, outside the clock, and names
+    weights. So the test compares every byte of every loaded tensor with the saved byte, outside the clock, and names
     each fault by file, tensor, offset and kind. No fault is tolerated.
     """
     integrity, failure = measurement.integrity, measurement.failure
@@ -159,9 +159,8 @@ def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
     A restore follows a failure: hosts have rebooted, ranks have moved. A load from the client's own memory does not
     measure the storage. Before every load the test counts the cached pages of its files, also those of a file below a
     loop device; then the names and attributes of files are dropped too. Storage that is memory of the host fails. If
-    the kernel shows no cache of the target, the verdict names the proof it rests on instead: loads by hosts that never
-    had the files, timed reads with and without a drop and by another client, or more bytes moved in between than all
-    caches hold.
+    the kernel shows no cache of the target, the verdict names its other proof: loads by hosts that never had the files,
+    timed reads with and without a drop and by another client, or more bytes moved in between than all caches can store.
     """
     cache = measurement.cache
     if cache and (memory := next((s for s in cache.storages if s.memory), None)):
@@ -224,12 +223,11 @@ def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
 def test_saves_are_made_durable(durability: Durability, measurement: Measurement) -> Decision:
     """A save ends when fsync has returned for every file and directory and the checkpoint is committed.
 
-    Data in a client's memory is not a checkpoint. Each rank calls fsync on its files. Then one rank of each
-    host calls fsync on the directory, and one rank renames the directory to its final name and calls fsync on the
-    parent directory. If the target refuses to rename a directory, a marker file in the directory commits the
-    checkpoint. The clock includes all of it.
-    Before and after the saves each rank fsyncs a file of its own, and the kernel must count nothing that is left to
-    write back. If the file system shows no such count, the certificate says that the effect of fsync was not
+    Data in a client's memory is not a checkpoint. Each rank calls fsync on its files. Then one rank of each host calls
+    fsync on the directory, and one rank renames the directory to its final name and calls fsync on the parent
+    directory. If the target refuses to rename a directory, a marker file in the directory commits the checkpoint. The
+    clock includes all of it. Before and after the saves each rank fsyncs a test file, and the kernel must then count no
+    dirty page of it. If the file system shows no such count, the certificate says that the effect of fsync was not
     observable.
     """
     if durability.observed in ("declared by the library", "unseen"):
@@ -251,7 +249,7 @@ def test_saves_are_made_durable(durability: Durability, measurement: Measurement
         )
     if proofs and (unsafe := unsafe_effect(proofs)):
         return not_decided("unproven", unsafe)
-    # Without directories a name is as durable as what it names.
+    # Without directories a name is as durable as its object.
     has_directories = "rename" in durability.commit_methods or durability.directories > 0
     counts = (
         ("file", "files", durability.files_synced, durability.files),
@@ -360,7 +358,7 @@ def test_the_same_again_takes_the_same_time(measurement: Measurement, maximum: f
     Storage whose times scatter meets a limit today and misses it tomorrow. Advisory: published procurements require 5
     to 10 %.
     """
-    # Deltas and the restores of chains take other times than what is whole.
+    # Deltas and the restores of chains take other times than full checkpoints.
     alike = {k: measurement.whole(k) for k in _KINDS}
     variations = {k: _variation(alike[k]) for k in _KINDS}
     known = {k: v for k, v in variations.items() if v is not None}
@@ -436,7 +434,7 @@ def test_nothing_is_gained_by_content(data: DataEffect, maximum: float) -> Decis
     """Unique, incompressible data take at most 5 % longer than the same amount of constant data.
 
     Checkpoints neither compress nor repeat. This test finds storage that is fast only for data that do; all other
-    requirements use unique data. Measured with --ckpt-data-pairs. Advisory.
+    requirements use unique data. Measured with --ckpt-suite=performance:data-pairs. Advisory.
     """
     pairs = {
         "save": (data.unique_save_seconds, data.constant_save_seconds),
@@ -461,7 +459,7 @@ def test_nothing_is_gained_by_content(data: DataEffect, maximum: float) -> Decis
 
 
 def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
-    """The target's word stands for what cannot be counted, where nothing better shows it: its clients keep no cache."""
+    """The target's declaration replaces an impossible count, without a better proof: its clients have no cache."""
     if len(measurement.of_kind("load")) < measurement.operations_planned:
         return undecided(measurement, "load")
     because, proof = "The target declares that its clients keep no cache of what they read", prove_cold(cache)
@@ -472,7 +470,7 @@ def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
 
 
 def _cold_without_gauge(measurement: Measurement, cache: CacheFacts) -> Decision:
-    """Another proof stands for what the kernel does not show."""
+    """Another proof replaces the kernel's count."""
     proof = prove_cold(cache)
     if proof.found == "cached":
         return Decision(
@@ -533,7 +531,7 @@ def _slow_endpoints(measurement: Measurement) -> list[str]:
 def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
     """Say which files a rank has; of many, the first two and how many there are."""
     if measurement.model not in MODELS:
-        # Of a user's model a measurement has the name alone.
+        # Of a user's model a measurement has only the name.
         return []
     processes = measurement.processes if measurement.mode == "open" else None
     shards = layout(measurement.model, mode=measurement.mode, processes=processes, scale=measurement.scale)
@@ -546,10 +544,10 @@ def _files_of(measurement: Measurement, rank: int | None) -> list[str]:
 
 
 def _much_faster(loads: Sequence[Operation]) -> str:
-    """Say which loads were much faster than the cold reads of the same run; empty when none was.
+    """Return which loads were much faster than the cold reads of the same run; empty if none was.
 
-    The cold reads are known by the median of all loads, or by that of the first ones where it is larger: a cache that
-    fills on the way makes all but the first loads fast. A median, since one slow load says nothing of the others.
+    The cold reads are known by the median of all loads, or by that of the first ones if it is larger: a cache that
+    fills on the way makes all but the first loads fast. A median, since one slow load does not represent the others.
     """
     first = loads[: max(_MINIMUM_FIRST, len(loads) // 3)]
     middles = {f"the first {len(first)} loads": first, "all loads": loads}

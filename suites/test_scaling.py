@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Growth:
-    """From ``fewer`` clients to ``more``: bytes a second before and after, medians. ``ceiling`` is 0 where none is."""
+    """From ``fewer`` clients to ``more``: bytes a second before and after, medians. ``ceiling`` is 0 without one."""
 
     kind: OperationKind
     fewer: int
@@ -35,9 +35,9 @@ class Growth:
 
     @property
     def lost(self) -> float:
-        """The share of each doubling that is lost: 0 where twice the clients get twice as much, 0.5 where no more.
+        """The share of each doubling that is lost: 0 if twice the clients get twice as much, 0.5 if they get no more.
 
-        At the ceiling that is stated nothing is lost.
+        At the stated ceiling the loss is 0.
         """
         if self.ceiling and self.after >= self.ceiling:
             return 0.0
@@ -52,24 +52,25 @@ class Growth:
     maximum=0.1,
     units=("fraction",),
     figure="the largest share of a doubling that is lost, of saves and loads",
-    limit="{maximum:g}: twice the clients get 1.8 times as much, until --ckpt-vendor-max-rate",
+    limit="{maximum:g}: twice the clients get 1.8 times as much, until --ckpt-suite=scaling:vendor-max-rate",
     source="our proposal: at least 1.8 times as much, until the ceiling that the vendor states",
     asked_by=lambda settings: settings.asks_scaling,
     of_strategy=saves_whole,
     next_step="Look where the growth ends: links of clients, of servers, or what all clients share (a directory, a "
-    "metadata server). If that is the rate the storage is sold for, state it with --ckpt-vendor-max-rate.",
+    "metadata server). If that is the rate the storage is sold for, state it with "
+    "--ckpt-suite=scaling:vendor-max-rate.",
     help="SCALING: twice the clients do not get twice as much",
 )
 def test_twice_the_clients_get_nearly_twice_as_much(
     scaling: Scaling, measurement: Measurement, limits: ClusterLimits, maximum: float
 ) -> Decision:
-    """Twice the clients save and load at least 1.8 times as much a second, until the storage gives what is stated.
+    """Twice the clients save and load at least 1.8 times as much a second, up to the stated maximum of the storage.
 
     1, 2, 4 … of the clients save and load their part of the checkpoint at once, three times in turns, while the others
-    wait. Clients are hosts where several take part, else ranks. Medians are compared, from each count to the next. From
-    the maximum rate that the vendor states (--ckpt-vendor-max-rate) nothing more is required. Loads are cold and
-    every byte is compared. Advisory: what all clients get together decides about a cluster; the growth shows what more
-    clients would get.
+    wait. Clients are hosts if several take part, else ranks. Medians are compared, from each count to the next. Above
+    the maximum rate that the vendor states (--ckpt-suite=scaling:vendor-max-rate) no growth is required. Loads are cold
+    and every byte is compared. Advisory: the rate of all clients together decides about a cluster; the growth shows the
+    rate of more clients.
     """
     detail = tuple(_described(scaling, limits.stated))
     if wrong := wrong_bytes(scaling.integrity, detail) or missing_bytes(scaling.integrity, detail):

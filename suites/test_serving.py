@@ -1,4 +1,4 @@
-"""Weights alone: how serving replicas load them, and how one client brings them into files of their own."""
+"""Only the weights: how serving replicas load them, and how one client writes them into separate files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WAYS = {"reads": "by reads", "mmap": "from mappings"}
     severity="advisory",
     units=("s",),
     figure="the slowest cold load of the weights alone by all replicas at once",
-    limit="--ckpt-serving-limit; the load limit of the cluster where it is not given",
+    limit="--ckpt-suite=serving:load-limit; the load limit of the cluster where it is not given",
     source="given by the user, or as LOAD",
     asked_by=lambda settings: settings.asks_serving,
     of_strategy=lambda strategy: not strategy.saves_deltas,
@@ -34,9 +34,9 @@ def test_serving_replicas_load_a_model_in_time(
 ) -> Decision:
     """Replicas of a serving engine have loaded a model's weights within the limit, all at once, from cold caches.
 
-    The weights alone are bf16, 2 bytes a parameter, in files of at most 5 GB. Each replica reads all of them, each of
-    its ranks a part of every file: once by reads, once from mappings of the files, each cold and at once again warm.
-    The figure is the slowest cold load; every byte is compared. Advisory: it is no part of training.
+    The weights are bf16, 2 bytes a parameter, in files of at most 5 GB. Each replica reads all of them, each of its
+    ranks a part of every file: once by reads, once from mappings of the files, each cold and then again warm. The
+    figure is the slowest cold load; every byte is compared. Advisory: it is not part of training.
     """
     share = serving.bytes / serving.full_bytes
     limit = (limits.stated.serving_seconds or limits.load_limit_seconds) * share
@@ -53,7 +53,9 @@ def test_serving_replicas_load_a_model_in_time(
     blamed = [load for load in cold if load.seconds - load.stalled_seconds > limit]
     slowest = max(blamed or cold, key=lambda load: load.seconds)
     is_stated = bool(limits.stated.serving_seconds)
-    origin = "The limit is that of --ckpt-serving-limit." if is_stated else limits.reason("load_limit_seconds")
+    origin = (
+        "The limit is that of --ckpt-suite=serving:load-limit." if is_stated else limits.reason("load_limit_seconds")
+    )
     detail = (*detail, origin, *_part(share))
     rate = format_rate(serving.bytes * serving.replicas / slowest.seconds) if slowest.seconds else "no time"
     took, allowed = compared(slowest.seconds, limit)
@@ -77,7 +79,7 @@ def test_serving_replicas_load_a_model_in_time(
     severity="advisory",
     units=("s",),
     figure="the time in which one client reads all weights and writes them again",
-    limit="--ckpt-consolidate-limit, one hour",
+    limit="--ckpt-suite=serving:consolidate-limit, one hour",
     source="our proposal: one hour at full size",
     asked_by=lambda settings: settings.asks_serving,
     of_strategy=lambda strategy: not strategy.saves_deltas,
@@ -116,7 +118,7 @@ def _part(share: float) -> tuple[str, ...]:
 
 
 def _described(found: Serving) -> tuple[str, ...]:
-    """Return what was loaded, each load, and what the caches of clients made of the second ones."""
+    """Return each load, and the effect of the clients' caches on the second ones."""
     lines = [
         f"{format_bytes(found.bytes)} of weights (bf16) in {counted(found.files, 'file')}; "
         f"{counted(found.replicas, 'replica')} of {counted(found.readers, 'rank')} at once, each rank its part of "

@@ -1,4 +1,4 @@
-"""Saves that let the job go on: what they take from training, and what a failure costs meanwhile."""
+"""Saves during which the job continues: what they take from training, and what a failure costs meanwhile."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.given import Operations
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-# Kills that come when all is over prove nothing about the middle.
+# Kills after the end of a save do not test its middle.
 _MINIMUM_EARLY_KILLS = 0.1
-# From this share of a save on, what a rank's cores spend in the codec is what the save waits for.
+# From this share of a save on, the save waits for the codec on a rank's cores.
 _LIMITS_FROM = 0.5
 
 
@@ -55,13 +55,13 @@ _LIMITS_FROM = 0.5
 def test_saves_take_little_from_training(
     costs: tuple[SaveCost, ...], measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
-    """What the storage adds to the time that a save takes from training is at most the save limit.
+    """The time that the storage adds to a save's cost for training is at most the save limit.
 
-    An asynchronous save copies the state while training waits, then writes the copy while training goes on. The copy
-    takes as long whatever the storage: it is reported and not judged. The rest of the wait, and the time by which
-    steps beside the save take longer than steps alone, must together meet the limit of a save that stops training.
-    Steps are a stand-in: they wait as for an accelerator and change the state that is saved. No model is trained, and
-    nothing is copied from a device.
+    An asynchronous save copies the state while training waits, then writes the copy while training continues. The copy
+    takes as long on any storage: it is reported and not judged. The rest of the wait, and the time by which steps
+    during the save take longer than undisturbed steps, must together meet the limit of a blocking save. Steps are
+    simulated: they wait as for an accelerator and change the state that is saved. No model is trained, and no data are
+    copied from a device.
     """
     decision = _judge_cost(costs, measurement, limits, lambda cost: cost.added_seconds, describe_loss)
     limit = limits.save_limit_seconds * measurement.share
@@ -122,10 +122,10 @@ def test_saves_risk_little_work(
 ) -> Decision:
     """What the storage takes from training and the work that a save puts at risk cost together at most the save limit.
 
-    Until a save is committed, a failure costs all work since the save before. With k checkpoints per failure, this
-    time counts as its k-th part. So the storage takes no more from training by an asynchronous save that meets the
-    limit than by a save that stops training and just meets SAVE. The copy of the state in the client's memory, which
-    training waits for, is reported by BLOCKING and is no part of this.
+    Until a save is committed, a failure costs all work since the previous save. With k checkpoints per failure, this
+    time counts as its k-th part. So an asynchronous save that meets the limit takes no more from training than a
+    blocking save that just meets SAVE. The copy of the state in the client's memory, which training waits for, is
+    reported by BLOCKING and is not included.
     """
     failures = limits.checkpoints_per_failure
     return _judge_cost(
@@ -154,8 +154,8 @@ def test_training_that_dies_in_a_save_loses_no_checkpoint(crashes: Crashes, meas
 
     Jobs are cancelled, nodes fail, memory runs out, and a save in the background is cut off at any moment. Processes
     that save are killed at random moments, some after the commit. After every kill the newest committed checkpoint must
-    load whole, every byte compared, and a save that was cut off must not stand there as a checkpoint. The hosts live
-    on: DURABLE judges what a power cut does. Small checkpoints are used.
+    load whole, every byte compared, and a save that was cut off must not appear as a checkpoint. The hosts stay up:
+    DURABLE judges power cuts. Small checkpoints are used.
     """
     detail = tuple(_describe_kills(crashes))
     if decided := wrong_bytes(crashes.integrity, detail):
@@ -199,9 +199,9 @@ def test_training_that_dies_in_a_save_loses_no_checkpoint(crashes: Crashes, meas
 def test_retention_leaves_the_newest_committed_checkpoint(crashes: Crashes, measurement: Measurement) -> Decision:
     """When older checkpoints are deleted during a save that fails, the newest committed one loads whole.
 
-    Jobs keep a few checkpoints and delete the oldest while the next save is still in flight. When that save is cut off,
-    the newest committed checkpoint is all that is left. In every kill of CRASH-ASYNC the one before it is deleted while
-    the save goes on; then caches are dropped, the newest is loaded and every byte compared.
+    Jobs keep a few checkpoints and delete the oldest during the next save. If that save is cut off, only the newest
+    committed checkpoint is left. In every kill of CRASH-ASYNC the previous one is deleted during the save; then caches
+    are dropped, the newest is loaded and every byte compared.
     """
     detail = tuple(_describe_kills(crashes))
     for number, kill in enumerate(crashes.kills, start=1):
@@ -234,16 +234,18 @@ def test_retention_leaves_the_newest_committed_checkpoint(crashes: Crashes, meas
     limit="{maximum:g}",
     source="our proposal: a codec that slows saves gains nothing for training",
     of_strategy=lambda strategy: strategy.compresses,
-    next_step="Compress at a lower level (--ckpt-compress), with more cores for each rank, or not at all.",
+    next_step=(
+        "Compress at a lower level (--ckpt-strategy=compressed:codec), with more cores for each rank, or not at all."
+    ),
     help="A save in the background costs too much",
 )
 def test_compressed_saves_are_not_slower_than_plain_ones(compression: Compression, maximum: float) -> Decision:
     """Saves through a codec take at most 5 % longer than plain saves of the same content.
 
-    Compressing spares the storage bytes and costs the client's processor time. Three saves and loads of each kind are
-    taken in turns, caches are dropped before each load, every byte is compared. Content is made to compress as one
-    measured training state does: mixed-precision states store about 0.9 of their bytes by zstd, and LZ4 gains nothing.
-    What a job's own data would give is not known from it. Advisory: no published limit exists.
+    Compression saves bytes of storage and costs processor time of the client. Three saves and loads of each kind are
+    made in turns, caches are dropped before each load, every byte is compared. Content compresses as one measured
+    training state does: zstd stores mixed-precision states in about 0.9 of their bytes, and LZ4 does not reduce them. A
+    job's own data may compress differently. Advisory: no published limit exists.
     """
     saves, loads = (
         statistics.median(compressed) / statistics.median(plain)
@@ -285,7 +287,7 @@ def test_compressed_saves_are_not_slower_than_plain_ones(compression: Compressio
     severity="advisory",
     units=("s",),
     figure="the slowest save at notice, from when the ranks were told until it was committed",
-    limit="the notice, --ckpt-preemption-notice",
+    limit="the notice, --ckpt-suite=strategies:preemption-notice",
     source="given by the user",
     asked_by=lambda settings: bool(settings.preemption_notice_seconds),
     next_step="Look at the phase that took longest, and whether a save in the background was waited for.",
@@ -294,11 +296,12 @@ def test_compressed_saves_are_not_slower_than_plain_ones(compression: Compressio
 def test_a_job_that_is_given_notice_saves_in_time(
     preempt: Preempted, measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
-    """What a job saves when it is told that it will be ended is committed before its end.
+    """After a preemption notice, the state of a job is saved and committed before the job ends.
 
-    Schedulers and clouds give a job notice, often two minutes. Rank 0 tells all ranks, which save what they hold; the
-    clock runs until that is committed on the target. Where saves go on in the background, one had just begun. No signal
-    is sent, and nothing is loaded. Asked with --ckpt-preemption-notice. Advisory: the notice is the user's.
+    Schedulers and clouds give a job notice, often two minutes. Rank 0 notifies all ranks, which save their state; the
+    clock runs until that save is committed on the target. If saves run in the background, one has just begun. No signal
+    is sent, and no checkpoint is loaded. Measured with --ckpt-suite=strategies:preemption-notice. Advisory: the user
+    sets the notice.
     """
     limit, slowest = limits.stated.notice_seconds * measurement.share, max(preempt.committed_seconds)
     detail = [
@@ -328,11 +331,11 @@ def test_a_job_that_is_given_notice_saves_in_time(
     help="A save in the background costs too much",
 )
 def test_saves_in_the_background_hardly_slow_training(measurement: Measurement, maximum: float) -> Decision:
-    """Steps beside a save take at most 5 % longer than steps alone.
+    """Steps during a save take at most 5 % longer than undisturbed steps.
 
-    A save in the background takes memory bandwidth, cores and network from training. Steps beside every save are
-    compared with the steps before and after it, with a 95 % interval; where the interval spans the limit, nothing is
-    decided. Advisory: no published limit exists.
+    A save in the background takes memory bandwidth, cores and network from training. Steps during every save are
+    compared with the steps before and after it, with a 95 % interval; if the interval spans the limit, the result is
+    "not decided". Advisory: no published limit exists.
     """
     if decided := not_saved(measurement):
         return decided

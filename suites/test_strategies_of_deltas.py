@@ -1,4 +1,4 @@
-"""Saves of which some hold only what changed: restores of whole chains, and what deleting leaves."""
+"""Saves of which some contain only changed pages: restores of whole chains, and what remains after a deletion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.judging.given import Operations
     from pytest_ckpt.sizing.limits import ClusterLimits
 
-# Beside less than this, what others write to the volume meanwhile hides what comes back.
+# If less is deleted, writes of others to the volume hide the freed space.
 _MINIMUM_TOLD_BYTES = 1_000_000_000
 # Space may come back late, in larger units, or partly to others who write meanwhile.
 _MINIMUM_FREED = 0.5
@@ -44,18 +44,20 @@ _MINIMUM_FREED = 0.5
     limit="the load limit of the cluster ({load} for 16,000 accelerators)",
     source="as LOAD: load budget x mean time to failure",
     of_strategy=lambda strategy: strategy.saves_deltas,
-    next_step="Make chains shorter with --ckpt-full-every, or look at LOAD: which restore is slow, and in which phase.",
+    next_step=(
+        "Make chains shorter with --ckpt-strategy=incremental:full-every, or look at LOAD: which restore "
+        "is slow, and in which phase."
+    ),
     help="Another kind of load is too slow",
 )
 def test_the_longest_chain_is_restored_in_time(
     loads: Operations, measurement: Measurement, limits: ClusterLimits
 ) -> Decision:
-    """The longest chain, a full save and all deltas behind it, is restored within the load limit.
+    """The longest chain, a full save and all its deltas, is restored within the load limit.
 
     A restore from deltas reads the full save and every delta since. Caches are dropped before, and every page is
-    compared with what was made for its own checkpoint, so that a delta that is missing, damaged or older is found. Then
-    one delta is deleted: its file must be gone for every rank. The client's work to put the pages together is not part
-    of it.
+    compared with the content of its checkpoint, so that a missing, damaged or older delta is found. Then one delta is
+    deleted: its file must be gone for every rank. The client's work to combine the pages is not included.
     """
     longest = max(loads.all, key=lambda load: (measurement.bytes_of(load), load.seconds))
     limit = limits.load_limit_seconds * measurement.share
@@ -96,11 +98,11 @@ def test_the_longest_chain_is_restored_in_time(
     help="A committed checkpoint did not survive",
 )
 def test_deleting_old_checkpoints_breaks_no_chain(chains: Chains) -> Decision:
-    """When older checkpoints are deleted, a chain that is kept loads whole, and the space comes back.
+    """When older checkpoints are deleted, a kept chain loads whole, and the space is freed.
 
     A full save and two deltas are saved, all checkpoints before them are deleted, and the chain is loaded with caches
-    dropped, every byte compared. Where the target tells its free space and 1 GB or more was deleted, at least half of
-    it must be free within 10 seconds: less would be hidden by what others write.
+    dropped, every byte compared. If the target reports its free space and 1 GB or more was deleted, at least half of it
+    must be free within 10 seconds: writes of others would hide a smaller amount.
     """
     detail = tuple(_describe_space(chains))
     if decided := wrong_bytes(chains.integrity, detail) or missing_bytes(chains.integrity, detail):

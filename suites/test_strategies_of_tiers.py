@@ -36,16 +36,17 @@ if TYPE_CHECKING:
     source="derived from the cluster: a failure that only the target survives costs all work since the last drain",
     of_strategy=lambda strategy: strategy.tiers,
     next_step="Look what is longer: the drain (the target, or the local tier that it reads), or what saves take from "
-    "training; --ckpt-drain-every says how many saves share a drain.",
+    "training; --ckpt-strategy=tiered:drain-every says how many saves share a drain.",
     help="A save in the background costs too much",
 )
 def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: ClusterLimits, maximum: float) -> Decision:
     """Every drain from the local tier to the target is over before the next begins, and puts little work at risk.
 
     Training waits until a checkpoint is saved to the local tier; every N-th is drained to the target while training
-    goes on. Where only the target survives a failure, all work since the last drain is lost. So the limit follows from
-    how often the cluster fails, how many failures only the target survives, and what saves take from training. Saves to
-    the local tier beside a drain may take at most 10 % longer than alone, or must still meet the save limit.
+    continues. If only the target survives a failure, all work since the last drain is lost. So the limit follows from
+    the failure rate of the cluster, the share of failures that only the target survives, and the cost of saves for
+    training. Saves to the local tier during a drain may take at most 10 % longer than undisturbed ones, or must still
+    meet the save limit.
     """
     rule = measurement.drains
     if decided := not_saved(measurement, lanes=(BACKGROUND,)):
@@ -73,8 +74,8 @@ def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: Clu
         return without_pattern(measurement, ("tiers",))
     detail += _describe_beside(found)
     ratio = statistics.median(found.during_drain_seconds) / statistics.median(found.undisturbed_seconds)
-    # Single saves scatter: slower beside a drain is only what is slower than every one alone, and by that much. Within
-    # the save limit it takes no more from training than a save may.
+    # Single saves scatter: a save during a drain is slower only if it exceeds every undisturbed one by that much.
+    # Within the save limit it takes no more from training than permitted.
     is_slower = min(found.during_drain_seconds) > maximum * max(found.undisturbed_seconds)
     slowest, save_limit = max(found.during_drain_seconds), limits.save_limit_seconds * share
     if is_slower and slowest > save_limit:
@@ -152,10 +153,10 @@ def test_a_checkpoint_outlives_the_loss_of_a_host(measurement: Measurement, limi
 
     Jobs keep a second copy of each checkpoint in the local tier of another host. Two checkpoints are saved to the local
     tiers, and each rank sends its files over the network of the ranks to a rank of the next host, which makes them
-    durable in its tier. Then all that the last host's tier holds is deleted, its own files and the copies that it kept
-    for another. Its files come back from its partner, all ranks load, and every byte is compared: an older copy is
-    found. Copies are made for this alone: no other figure contains them. On one host nothing is decided, and saves in
-    tiers are not certified.
+    durable in its tier. Then the complete tier of the last host is deleted, its own files and its copies for another
+    host. Its files are returned by its partner, all ranks load, and every byte is compared: an older copy is found. The
+    copies are made only for this requirement: no other figure includes them. With one host it is not decided, and saves
+    in tiers are not certified.
     """
     found = measurement.patterns.tiers if measurement.patterns else None
     if found is None:

@@ -47,7 +47,7 @@ from pytest_ckpt.ranks.process.job import Task
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.sizing.steps import planned_steps
 from tests.support.made_target import mounted
-words = {"ckpt_cluster": "64", "ckpt_model": "toy-2b", "ckpt_suite": "performance,contention"}
+words = {"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "toy-2b", "ckpt_suite": "performance,contention"}
 settings = resolve(words, {})
 (planned,) = plan_run(settings, mounted("ext4")).checkpoints
 assert "again" in Task.of(planned, settings, 1).patterns
@@ -107,7 +107,7 @@ def test_the_new_requirement_is_part_of_a_run(tree, tmp_path):
                     "--ckpt-ranks=2", "--ckpt-profile=smoke", "--ckpt-gate-table=speed-only",
                     f"--rootdir={tmp_path}", "-c", os.devnull)  # fmt: skip
     assert listed.returncode == 0, listed.stdout + listed.stderr
-    assert "TOTAL[toy-2b-open-2]" in listed.stdout
+    assert "TOTAL[toy-2b-open-2/stream]" in listed.stdout
 
 
 def test_the_new_pattern_is_part_of_the_plan_and_of_the_tasks_of_ranks(tree):

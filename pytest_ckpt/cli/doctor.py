@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.cli.console import say
 from pytest_ckpt.config.engines import find_engines
-from pytest_ckpt.config.options import add_options, resolve, said_of
+from pytest_ckpt.config.options import OFTEN_USED, add_options, resolve, said_of
 from pytest_ckpt.support.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _EXIT_CANNOT = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    add_options(parser)
+    add_options(parser, listed=OFTEN_USED)
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.add_argument(
         "--write-system",
@@ -46,7 +47,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.run.doctor import examine  # noqa: PLC0415
 
-    settings = resolve(said_of(asked), {}, engines=find_engines())
+    settings = resolve(said_of(asked), {}, engines=find_engines(), environment=os.environ)
     findings = []
     for finding in itertools.chain(examine(settings), _printer(settings)):
         findings.append(finding)

@@ -6,7 +6,7 @@ import argparse
 import io
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pytest_ckpt import __version__
 from pytest_ckpt.cli import (
@@ -14,6 +14,7 @@ from pytest_ckpt.cli import (
     doctor,
     export,
     judge,
+    options,
     plan,
     project,
     record,
@@ -24,12 +25,14 @@ from pytest_ckpt.cli import (
     trend,
     verify,
 )
+from pytest_ckpt.facts.options import option_of
 from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EXIT_USAGE = 4
+_MANY = 5
 COMMANDS = {
     "plan": plan,
     "size": size,
@@ -44,6 +47,7 @@ COMMANDS = {
     "show": show,
     "schema": schema,
     "doctor": doctor,
+    "options": options,
 }
 
 
@@ -90,8 +94,27 @@ def _refused(text: str) -> int:
     return EXIT_USAGE
 
 
+class _Help(argparse.HelpFormatter):
+    """Help with room for long names in front of their texts, and with one word for many options in the usage line."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30)
+
+    def add_usage(self, usage: str | None, actions: Any, groups: Any, prefix: str | None = None) -> None:
+        """Add the usage line."""
+        named = [action for action in actions if action.option_strings and action.help != argparse.SUPPRESS]
+        if len(named) > _MANY:
+            options = argparse.Action([], dest="options", nargs="?", metavar="options")
+            actions = [options, *(action for action in actions if not action.option_strings)]
+            groups = ()
+        super().add_usage(usage, actions, groups, prefix)
+
+
 class _Parser(argparse.ArgumentParser):
-    """Ends with the contract's exit code for usage errors."""
+    """Ends with the contract's exit code for usage errors; its help has a line for each option."""
+
+    def __init__(self, *words: Any, **named: Any) -> None:
+        super().__init__(*words, **{"formatter_class": _Help, **named})
 
     def error(self, message: str) -> NoReturn:
         from pytest_ckpt.report.svg import printable  # noqa: PLC0415
@@ -103,7 +126,9 @@ class _Parser(argparse.ArgumentParser):
         """End with what is not known, and the option that is nearest to it."""
         known = [flag for flag in self._option_string_actions if flag.startswith("--")]
         typo = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
-        self.error(f"unrecognized arguments: {' '.join(unknown)}{nearest(typo, known)}")
+        parameter = option_of(typo) if typo.startswith("--ckpt-") else None
+        hint = f" (write {parameter.flag})" if parameter and not parameter.is_option else nearest(typo, known)
+        self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
 
 def _parsers(arguments: Sequence[str]) -> tuple[_Parser, dict[str, _Parser]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.cli.console import say
 from pytest_ckpt.config.engines import find_engines
-from pytest_ckpt.config.options import add_options, resolve, said_of
+from pytest_ckpt.config.options import OFTEN_USED, add_options, resolve, said_of
 
 if TYPE_CHECKING:
     import argparse
@@ -21,7 +22,7 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    add_options(parser)
+    add_options(parser, listed=OFTEN_USED)
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     parser.add_argument("--ranks", action="store_true", help="with every file of every rank")
 
@@ -44,7 +45,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.sizing.plan import plan_run  # noqa: PLC0415
     from pytest_ckpt.support.errors import Problems  # noqa: PLC0415
 
-    settings = resolve(said_of(asked), {}, engines=find_engines())
+    settings = resolve(said_of(asked), {}, engines=find_engines(), environment=os.environ)
     spec, target, gates, catalogue = None, None, None, REQUIREMENTS
     if settings.target:
         from pytest_ckpt.targets.schemes import known_targets, make_target, spec_of  # noqa: PLC0415

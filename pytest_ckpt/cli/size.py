@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -13,13 +14,12 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import parse_duration, parse_fraction, parse_size
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable
 
 HELP = "show what clusters ask of storage for each model: rates, capacity, daily volume, goodput"
 DESCRIPTION = (
-    "Show what storage must deliver for the checkpoints of models on clusters: limits, rates by strategy, capacity, "
-    "daily volume, goodput. Nothing is measured."
+    "Show what storage must deliver for checkpoints: limits, rates by strategy, capacity, daily volume, goodput. "
+    "Nothing is measured."
 )
 Number = TypeVar("Number", int, float)
 _RULES = (
@@ -27,10 +27,10 @@ _RULES = (
     "load_budget",
     "checkpoints_per_failure",
     "failures",
-    "drain_every",
-    "target_share",
     "parallel",
 )
+# Parameters of strategy tiered, of which this command shows the rates beside those of the others.
+_TIERS = tuple(option for option in OPTIONS if option.key in ("drain_every", "target_share"))
 _OPTIONS = tuple(option for option in OPTIONS if option.key in _RULES)
 _MAXIMUM_CLUSTERS = 100
 # Clusters of the picture's curves.
@@ -39,35 +39,36 @@ _CURVE = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 100_000)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
+    parser.add_argument("--cluster", metavar="LIST", default="16000", help="accelerators, such as 16000,64000")
     parser.add_argument(
-        "--cluster", metavar="LIST", default="16000", help="numbers of accelerators, such as 16000,64000,100000"
+        "--model", dest="ckpt_model", metavar="NAMES", default="all", help="models, separated by commas"
     )
-    parser.add_argument(
-        "--model", "--ckpt-model", dest="ckpt_model", metavar="NAMES", default="all", help="models, separated by commas"
-    )
+    parser.add_argument("--ckpt-model", dest="ckpt_model", default="all", help=argparse.SUPPRESS)
     add_options(parser, _OPTIONS)
+    tiers = parser.add_argument_group("strategy tiered")
+    for option in _TIERS:
+        tiers.add_argument(f"--{option.name}", dest=option.ini_name, metavar=option.metavar,
+                           help=f"as of {option.flag} (default: {option.default})".replace("%", "%%"))  # fmt: skip
     group = parser.add_argument_group("what is kept, and on what")
     group.add_argument("--keep-last", metavar="N", default="3", help="newest checkpoints kept (default: 3)")
     group.add_argument("--keep-daily", metavar="N", default="0", help="older ones kept, one a day (default: 0)")
     group.add_argument("--copies", metavar="N", default="1", help="copies of each (default: 1)")
+    group.add_argument("--usable-capacity", metavar="SIZE", help="such as 500TB, for drive writes per day")
     group.add_argument(
-        "--usable-capacity", metavar="SIZE", help="usable capacity, such as 500TB, for drive writes a day"
-    )
-    group.add_argument(
-        "--write-amplification", metavar="FACTOR", default="1", help="bytes that drives write for each (default: 1)"
+        "--write-amplification", metavar="FACTOR", default="1", help="bytes written by drives per byte (default: 1)"
     )
     group.add_argument(
         "--erasure-overhead",
         metavar="PERCENT",
         default="25%",
-        help="raw beyond usable capacity for erasure coding, 25%% for 8+2 (default: 25%%)",
+        help="erasure coding, 25%% for 8+2 (default: 25%%)",
     )
-    group.add_argument("--save-time", metavar="DURATION", help="seconds of a save, for goodput and the best interval")
-    group.add_argument("--load-time", metavar="DURATION", help="seconds of a load, for goodput")
+    group.add_argument("--save-time", metavar="DURATION", help="of a save, for goodput and the best interval")
+    group.add_argument("--load-time", metavar="DURATION", help="of a load, for goodput")
     parser.add_argument(
         "--table",
         metavar="NAME",
-        help="compare with a published table: superpod-h100, or a TOML file",
+        help="published table: superpod-h100, or a TOML file",
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--html", metavar="FILE", help="write one page with a picture")
@@ -79,6 +80,7 @@ def run(asked: argparse.Namespace) -> int:
     from pytest_ckpt.sizing.demands import RetentionDemand, size_rows  # noqa: PLC0415
 
     given = said_of(asked, _OPTIONS) | {"ckpt_model": asked.ckpt_model}
+    given |= {option.ini_name: getattr(asked, option.ini_name) for option in _TIERS}
     clusters = [word.strip() for word in asked.cluster.split(",")]
     if len(clusters) > _MAXIMUM_CLUSTERS:
         raise UsageError(f"--cluster names {len(clusters)} clusters.", f"Name {_MAXIMUM_CLUSTERS} at most.")

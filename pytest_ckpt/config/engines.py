@@ -40,17 +40,15 @@ _REFERENCE = re.compile(r"[\w.]+:[\w.]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Engines:
-    """The engines that can be chosen, by name; the ``default`` and where it comes from."""
+    """The engines that can be chosen, by name."""
 
     known: Mapping[str, Callable[[], EngineSpec]]
-    default: str = DEFAULT.name
-    default_source: str = "default"
 
     def choose(self, name: str) -> EngineSpec:
         """Return an engine. Raises ValueError for a name that none has, UsageError for one that cannot be read."""
         if name not in self.known:
             if why := _NOT_OURS.get(name):
-                raise UsageError(f"{OPTION} {name}: {why}", f"Choose one that there is: {OPTION}={self.default}.")
+                raise UsageError(f"{OPTION} {name}: {why}", f"Choose one that there is: {OPTION}={DEFAULT.name}.")
             raise ValueError(f"one of {', '.join(self.known)} is expected{nearest(name, self.known)}")
         return self.known[name]()
 
@@ -68,8 +66,7 @@ def known_engines(specs: Iterable[EngineSpec] = ()) -> Engines:
 def find_engines(hooked: Iterable[EngineSpec] = ()) -> Engines:
     """Return the engines that there are here: built in, of plugins (``hooked``), of installed packages.
 
-    Where the library of the default is not installed, the next that needs none is the default. Raises UsageError where
-    two have one name.
+    Raises UsageError if two have one name.
     """
     known = {spec.name: _given(spec) for spec in BUILT_IN}
     owners = dict.fromkeys(known, "pytest-ckpt")
@@ -79,9 +76,7 @@ def find_engines(hooked: Iterable[EngineSpec] = ()) -> Engines:
     for point in importlib.metadata.entry_points(group=GROUP):
         _refuse_two(owners, point.name, _owner(point))
         known[point.name] = _loaded(point)
-    default = next(spec for spec in BUILT_IN if is_installed(spec))
-    source = "default" if default is DEFAULT else f"default without {DEFAULT.package}"
-    return Engines(known=known, default=default.name, default_source=source)
+    return Engines(known=known)
 
 
 def is_installed(spec: EngineSpec) -> bool:
@@ -179,7 +174,8 @@ def check_codec_installed(settings: Settings) -> None:
     package, module = (getattr(CODECS[settings.compress.partition(":")[0]], name) for name in ("package", "module"))
     if settings.compresses and importlib.util.find_spec(module.partition(".")[0]) is None:
         raise UsageError(
-            f"--ckpt-compress {settings.compress} needs the package {package}, which is not installed.",
+            f"--ckpt-strategy=compressed:codec {settings.compress} needs the package {package}, which is not "
+            f"installed.",
             f"Run: pip install 'pytest-ckpt[{EXTRA}]'.",
         )
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ckpt.analysis.acceptance import trials_for
 from pytest_ckpt.config import parsers
+from pytest_ckpt.config.action_files import read_actions
 from pytest_ckpt.config.engines import Engines, check_codec, known_engines
 from pytest_ckpt.config.models import Models
 from pytest_ckpt.config.pattern_files import with_pattern
 from pytest_ckpt.facts.engines import BUILT_IN
-from pytest_ckpt.facts.options import GROUPS, OPTIONS, Option, declaration
+from pytest_ckpt.facts.options import GROUPS, LISTS, OPTIONS, Option, declarations, option_of, parameters_of, written
 from pytest_ckpt.facts.settings import PROFILES, Assurance, Origin, Profile, Settings
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.support.errors import UsageError, nearest
@@ -28,23 +29,37 @@ if TYPE_CHECKING:
 
 DEFAULT_PROCESSES = 8
 _BY_NAME = {option.ini_name: option for option in OPTIONS}
+OFTEN_USED = ("target", "endpoint", "hosts", "ranks", "cluster", "model", "engine", "strategy", "profile", "suite",
+              "gate_table", "config")  # fmt: skip
+"""The options in the help of commands that take all of them; ``pytest-ckpt options`` lists the others."""
 # Options with which the storage changes while it is measured.
 _CHANGES = ("fault_command", "upgrade_command", "snapshot")
 
 
-def add_options(parser: argparse.ArgumentParser, options: Iterable[Option] = OPTIONS) -> None:
-    """Declare options to a command, in their groups."""
+class _Given(NamedTuple):
+    """The text of an option in one source, with the option's name as it was written there."""
+
+    text: str
+    source: str
+    flag: str
+
+
+def add_options(
+    parser: argparse.ArgumentParser, options: Iterable[Option] = OPTIONS, listed: Container[str] | None = None
+) -> None:
+    """Declare options to a command, in their groups; its help lists those with the keys ``listed``, or all of them."""
     options = list(options)
     for title in GROUPS:
         if of_group := [option for option in options if option.group == title]:
             group = parser.add_argument_group(title)
             for option in of_group:
-                group.add_argument(*option.flags, **declaration(option))
+                for flag, words in declarations(option, is_listed=listed is None or option.key in listed):
+                    group.add_argument(flag, **words)
 
 
 def said_of(asked: argparse.Namespace, options: Iterable[Option] = OPTIONS) -> dict[str, str | None]:
     """Return what a command line said of the options: ini names and texts, None where nothing was said."""
-    return {option.ini_name: getattr(asked, option.ini_name) for option in options}
+    return {option.ini_name: written(getattr(asked, option.ini_name)) for option in options if option.is_option}
 
 
 def resolve(
@@ -55,37 +70,40 @@ def resolve(
     hooked: Mapping[str, tuple[str, str]] | None = None,
     engines: Engines | None = None,
     kept: Mapping[str, Model] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Settings:
     """Make the settings of a run. The command line wins over the TOML file, that over the ini file, that over defaults.
 
     Both mappings go from ini names (``ckpt_target``) to text, None where nothing was said; ``ini_source`` says what the
     second one is. ``hooked`` goes from ini names to (source, text) of what plugins said; it wins over defaults alone.
     ``engines`` are those that can be chosen, and which is the default; without it the built-in ones. ``kept`` are the
-    models that a run has kept, by what was said of them: their files are not read.
+    models that a run has kept, by what was said of them: their files are not read. ``environment`` are the environment
+    variables that options may come from.
     Raises UsageError that names the option, the value, what is accepted and the nearest correct word.
     """
-    layers: list[tuple[str, Mapping[str, str | None]]] = [("command line", command_line)]
+    layers = [_layer(command_line, "command line")]
     config = command_line.get("ckpt_config") or ini.get("ckpt_config")
     engines = engines or known_engines()
     if config:
-        _parse(_BY_NAME["ckpt_config"], config, "command line", engines)
-        layers.append((config, _read_toml(user_path(config, "--ckpt-config"))))
-    layers.append((ini_source, ini))
-    defaults = {"ckpt_engine": (engines.default_source, engines.default), **(hooked or {})}
+        _parse(_BY_NAME["ckpt_config"], _Given(config, "command line", "--ckpt-config"), engines)
+        layers.append(_layer(_read_toml(user_path(config, "--ckpt-config")), config))
+    layers.append(_layer(ini, ini_source))
+    if actions := next((layer["ckpt_actions"] for layer in layers if "ckpt_actions" in layer), None):
+        _parse(_BY_NAME["ckpt_actions"], actions, engines)
+        layers.append(_layer(read_actions(actions.text), actions.text))
+    layers.append({name: _Given(text, source, _BY_NAME[name].flag) for name, (source, text) in (hooked or {}).items()})
     values: dict[str, Any] = {}
     origins = []
     for option in OPTIONS:
-        source, text = defaults.get(option.ini_name, ("default", option.default))
-        for name, layer in layers:
-            if (given := layer.get(option.ini_name)) is not None:
-                source, text = name, given
-                break
+        given = next((layer[option.ini_name] for layer in layers if option.ini_name in layer), None)
+        given = given or _of_environment(option, environment or {}, values.get("target"), values.get("endpoint", ()))
+        given = given or _Given(option.default, "default", option.flag)
         if option.is_flag:
-            text = {"true": "on", "false": "off"}.get(text.lower(), text)
-        if not text and source != "default":
-            raise UsageError(f"{option.flag} has no value{_where(source)}.", f"{option.flag}: {option.help}.")
-        values[option.key] = _parse(option, text, source, engines) if text else option.unset
-        origins.append(Origin(option=option.flag, value=text, default=option.default, source=source))
+            given = given._replace(text={"true": "on", "false": "off"}.get(given.text.lower(), given.text))
+        if not given.text and given.source != "default":
+            raise UsageError(f"{given.flag} has no value{_where(given.source)}.", _remedy(option))
+        values[option.key] = _parse(option, given, engines) if given.text else option.unset
+        origins.append(Origin(option=option.flag, value=given.text, default=option.default, source=given.source))
     profile = PROFILES[values["profile"]]
     operations = _planned_operations(values["operations"], values["confidence"], profile)
     if values["keep_last"] and values["keep_last"] > operations:
@@ -130,13 +148,78 @@ def _planned_operations(said: int | None, wanted: Assurance | None, profile: Pro
     return said or max(needed, profile.operations)
 
 
-def _parse(option: Option, text: str, source: str, engines: Engines) -> Any:
+def _layer(given: Mapping[str, str | None], source: str) -> dict[str, _Given]:
+    """Return what one source says, by ini names; parameters in the value of an option are entries of their own."""
+    found: dict[str, _Given] = {}
+    for name, text in given.items():
+        if text is not None and name in _BY_NAME:
+            option = _BY_NAME[name]
+            found |= _split(option, text, source) if option.key in LISTS else {name: _Given(text, source, option.flag)}
+    return found
+
+
+def _split(option: Option, text: str, source: str) -> dict[str, _Given]:
+    """Return the names of a list, and its parameters: ``name``, ``name:parameter=value`` or ``parameter=value``.
+
+    A parameter without a name belongs to the name in front of it. In front of the first name it chooses nothing. Each
+    line is one occurrence of the option: the names of the last one count, and the parameters of all.
+    """
+    found: dict[str, _Given] = {}
+    names: list[str] = []
+    for line in text.split("\n"):
+        owner, here, seen = "", [], dict[str, str]()
+        for item in line.split(","):
+            head, equals, value = item.partition("=")
+            name, colon, key = head.strip().rpartition(":")
+            if not equals or colon:
+                owner = name if equals else item.strip()
+                here.append(owner)
+            if equals:
+                row = _parameter(option, owner, key, source)
+                if seen.setdefault(row.ini_name, value) != value:
+                    raise UsageError(
+                        f"{option.flag} {line}{_where(source)}: {key} is given twice.", "Give it one value for all."
+                    )
+                found[row.ini_name] = _Given(value.strip(), source, row.flag_of(owner) if owner else row.flag)
+        names = here or names
+    return found | ({option.ini_name: _Given(",".join(names), source, option.flag)} if names else {})
+
+
+def _parameter(option: Option, owner: str, key: str, source: str) -> Option:
+    """Return the row of a parameter. Raises UsageError."""
+    rows = parameters_of(option.key, owner)
+    if row := next((row for row in rows if row.name == key), None):
+        return row
+    if elsewhere := next((row for row in parameters_of(option.key) if row.name == key), None):
+        remedy = f"{key} is a parameter of {', '.join(elsewhere.owners)}{nearest(owner, elsewhere.owners)}."
+    else:
+        remedy = f"Parameters of {owner or option.key}: {', '.join(row.name for row in rows) or 'none'}."
+    what = f"'{owner}' has no parameter '{key}'" if owner else f"there is no parameter '{key}'"
+    raise UsageError(f"{option.flag}{_where(source)}: {what}{nearest(key, [r.name for r in rows])}.", remedy)
+
+
+def _of_environment(
+    option: Option, environment: Mapping[str, str], target: str | None, endpoints: tuple[str, ...]
+) -> _Given | None:
+    """Return the value of an option that comes from the environment: how the TLS of object stores is verified."""
+    name = next((name for name in option.variables if environment.get(name)), "")
+    if not name or "://" not in (target or ""):
+        return None
+    uses_tls = not endpoints or any(url.startswith("https:") for url in endpoints)
+    return _Given(environment[name], f"environment variable {name}", name) if uses_tls else None
+
+
+def _parse(option: Option, given: _Given, engines: Engines) -> Any:
     try:
-        value = getattr(parsers, option.parse)(text)
+        value = getattr(parsers, option.parse)(given.text)
         return tuple(map(engines.choose, value)) if option.key == "engine" else value
     except ValueError as error:
-        where = _where(source)
-        raise UsageError(f"{option.flag} {text}{where}: {error}.", f"{option.flag}: {option.help}.") from None
+        raise UsageError(f"{given.flag} {given.text}{_where(given.source)}: {error}.", _remedy(option)) from None
+
+
+def _remedy(option: Option) -> str:
+    """Return what an option is, with an example."""
+    return f"{option.flag}: {option.help}. Example: {option.example}."
 
 
 def _check_staging(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec]) -> None:
@@ -167,13 +250,14 @@ def _check_commits(engines: Iterable[EngineSpec], strategies: Iterable[StrategyS
 
 
 def _check_certificates(engines: Iterable[EngineSpec], ca_bundle: str | None) -> None:
-    """Raise UsageError where certificates are named that an engine's library cannot be told of."""
+    """Raise UsageError if an engine's library cannot use the certificates that the environment names."""
     for engine in engines:
         if ca_bundle and engine.system_certificates:
+            variables = " and ".join(_BY_NAME["ckpt_ca_bundle"].variables)
             raise UsageError(
-                f"--ckpt-ca-bundle with --ckpt-engine {engine.name}: its library verifies TLS by the certificates of "
-                "the system alone.",
-                "Add yours to those of every host (update-ca-certificates) and leave --ckpt-ca-bundle out, or take "
+                f"{variables} {ca_bundle} with --ckpt-engine {engine.name}: its library verifies TLS by the "
+                "certificates of the system alone.",
+                f"Add yours to those of every host (update-ca-certificates) and unset {variables}, or use "
                 f"{' or '.join(e.name for e in BUILT_IN if 'paths' not in e.needs and not e.system_certificates)}.",
             )
 
@@ -199,7 +283,8 @@ def _check_deltas(values: Mapping[str, Any]) -> None:
     if not values["changed_pages"]:
         raise UsageError(
             f"--ckpt-strategy {named[0]} needs the share of the pages that change between two checkpoints.",
-            "Say --ckpt-changed-pages=10% for sparse experts, adapters or frozen layers. Dense training changes all "
+            "Say --ckpt-strategy=incremental:changed=10% for sparse experts, adapters or frozen layers. Dense "
+            "training changes all "
             "pages: deltas gain nothing there.",
         )
     if values["keep_last"]:
@@ -218,7 +303,8 @@ def _check_tiers(values: Mapping[str, Any]) -> None:
     if not values["local_tier"]:
         raise UsageError(
             f"--ckpt-strategy {named[0]} needs a local tier.",
-            "Say --ckpt-local-tier=/mnt/nvme/ckpt: a directory on a disk or in memory of the host itself.",
+            "Say --ckpt-strategy=tiered:local-tier=/mnt/nvme/ckpt: a directory on a disk or in memory of the "
+            "host itself.",
         )
     several = len({host.name for host in values["hosts"]}) > 1
     if several and (
@@ -250,23 +336,67 @@ def _read_toml(path: Path) -> dict[str, str | None]:
         raise UsageError(f"--ckpt-config {path}: it cannot be read: {error.strerror}.", "Name a TOML file.") from None
     except ValueError as error:
         raise UsageError(f"--ckpt-config {path}: it is not TOML: {error}.", "Each line is ckpt_name = value.") from None
+    known = [option.ini_name for option in OPTIONS if option.is_option and option.key != "config"]
     given: dict[str, str | None] = {}
     for name, value in table.items():
-        if name not in _BY_NAME or name == "ckpt_config":
+        if name in LISTS and isinstance(value, dict):
+            given |= _read_parameters(_BY_NAME[f"ckpt_{name}"], value, str(path))
+        elif name in known:
+            given[name] = _text(value)
+        else:
             raise UsageError(
-                f"--ckpt-config {path}: '{name}' is no option{nearest(name, _BY_NAME)}.",
-                f"Known are {', '.join(n for n in _BY_NAME if n != 'ckpt_config')}.",
+                f"--ckpt-config {path}: '{name}' is no option{_hint(name) or nearest(name, known)}.",
+                f"Known are {', '.join(known)}.",
             )
-        if isinstance(value, list):
-            value = ",".join(map(str, value))  # noqa: PLW2901 - lists are another way to write commas
-        given[name] = {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
     return given
+
+
+def _read_parameters(option: Option, tables: Mapping[str, object], source: str) -> dict[str, str | None]:
+    """Return the parameters in tables such as ``[suite.endurance]``."""
+    given: dict[str, str | None] = {}
+    for owner, table in tables.items():
+        if not isinstance(table, dict):
+            raise UsageError(
+                f"--ckpt-config {source}: [{option.key}] contains '{owner}', which is no table.",
+                f"Write [{option.key}.{parameters_of(option.key)[0].owners[0]}].",
+            )
+        for key, value in table.items():
+            given[_parameter(option, owner, key, source).ini_name] = _text(value)
+    return given
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        value = ",".join(map(str, value))  # lists are another way to write commas
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def _hint(word: str) -> str:
+    option = option_of(word)
+    return f" (write {option.flag})" if option and not option.is_option else ""
 
 
 def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:
     """Return the options that were said, as words for another command with the same settings."""
+    texts = {o.option: o for o in settings.origins if o.source != "default" and o.option not in without}
     words = []
-    for origin in settings.origins:
-        if origin.source != "default" and origin.option not in without:
-            words.append(origin.option if origin.value == "on" else f"{origin.option}={shlex.quote(origin.value)}")
+    for option in OPTIONS:
+        if not option.is_option:
+            continue
+        text = texts[option.flag].value if option.flag in texts else ""
+        if option.key in LISTS:
+            text = _joined(option, text, {row: texts[row.flag].value for row in OPTIONS if row.flag in texts})
+        if text:
+            words.append(option.flag if option.is_flag and text == "on" else f"{option.flag}={shlex.quote(text)}")
     return " ".join(words)
+
+
+def _joined(option: Option, names: str, given: Mapping[Option, str]) -> str:
+    """Return the names of a list with their parameters; those of names that were not chosen are in front of them."""
+    chosen = [name for name in names.split(",") if name]
+    items: dict[str, list[str]] = {name: [] for name in ["", *chosen]}
+    for row, value in given.items():
+        if row.parent == option.key:
+            owner = next((name for name in chosen if name in row.owners), "")
+            items[owner].append(f"{row.name}={value}")
+    return ",".join([*items.pop(""), *(":".join(filter(None, [n, ",".join(found)])) for n, found in items.items())])

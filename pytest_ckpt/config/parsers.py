@@ -96,7 +96,7 @@ def count_to(maximum: int) -> Callable[[str], int]:
 read_number = read_accelerators = count_to(_MAXIMUM)
 read_processes, read_operations = count_to(_MAXIMUM_PROCESSES), count_to(_MAXIMUM_OPERATIONS)
 read_depth, read_cuts = count_to(_MAXIMUM_DEPTH), count_to(_MAXIMUM_CUTS)
-read_parallel = read_parallelism
+read_parallel, read_cache_size = read_parallelism, parse_size
 
 
 def read_seed(value: str) -> int:
@@ -242,20 +242,20 @@ def read_request(value: str) -> int:
 
 
 def read_ceilings(value: str) -> tuple[float, float]:
-    """Return rates in bytes a second, above 0: of saves and of loads; one stands for both."""
-    rates = [float(parse_size(word.strip().removesuffix("/s"))) for word in value.split(",")]
-    if len(rates) > 2 or min(rates) <= 0:
-        raise ValueError("one rate above 0 is expected, or two with a comma between them, such as 60GB/s,120GB/s")
+    """Return rates in bytes a second: of saves and of loads; one stands for both."""
+    rates = [read_rate(word) for word in value.split(":")]
+    if len(rates) > 2:
+        raise ValueError("expected one rate, or two with a colon between them, such as 60GB/s:120GB/s")
     return rates[0], rates[-1]
 
 
 def read_rate(value: str) -> float:
-    """Return a rate above 0 in bytes a second; of bits, 1 Gbit/s is 10^9 of them."""
-    amount = value.strip().removesuffix("/s")
-    in_bits = amount.endswith("bit")
-    rate = parse_size(f"{amount.removesuffix('bit')}B" if in_bits else amount) / (8 if in_bits else 1)
+    """Return a rate above 0 in bytes a second: GB/s and GBps are bytes, Gb/s, Gbps and Gbit/s are 10^9 bits."""
+    amount = value.strip().removesuffix("/s").removesuffix("ps").removesuffix("it")
+    in_bits = amount.endswith("b")
+    rate = parse_size(f"{amount.removesuffix('b')}B" if in_bits else amount) / (8 if in_bits else 1)
     if rate <= 0:
-        raise ValueError("a rate above 0 is expected, such as 25GB/s or 200Gbit/s")
+        raise ValueError("expected a rate above 0, such as 25GB/s (bytes) or 200Gb/s (bits)")
     return rate
 
 
@@ -269,11 +269,6 @@ def read_loader_rate(value: str) -> float:
         except ValueError as error:
             raise ValueError(f"{error}; or one of {', '.join(LOADER_WORKLOADS)}, such as 8xresnet50") from None
     return workload.bytes_per_second * (read_number(count) if times else 1)
-
-
-def read_cache_size(value: str) -> int:
-    """Return the size of a cache in bytes; 0 for the word none."""
-    return 0 if value == "none" else parse_size(value)
 
 
 def one_of(known: tuple[str, ...]) -> Callable[[str], str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-OPTION = "--ckpt-replay-file"
+OPTION = "--ckpt-engine=replay:file"
 SHIPPED = (
     "torch-save",
     "dcp",
@@ -121,14 +121,15 @@ def _check_pauses(found: FoundPattern, word: str, deadline_seconds: float) -> No
     longest = max(step.pause_us for step in found.pattern.steps) / _MICROSECONDS
     if not longest:
         raise UsageError(
-            f"--ckpt-replay-timing {AS_RECORDED}: {OPTION} {word} holds no pauses.",
-            "Record the job again, without --no-pauses, or leave --ckpt-replay-timing out.",
+            f"--ckpt-engine=replay:timing {AS_RECORDED}: {OPTION} {word} holds no pauses.",
+            "Record the job again, without --no-pauses, or leave --ckpt-engine=replay:timing out.",
         )
     if longest >= deadline_seconds:
         raise UsageError(
-            f"--ckpt-replay-timing {AS_RECORDED}: a thread of the job pauses for {format_seconds(longest)}, and a rank "
+            f"--ckpt-engine=replay:timing {AS_RECORDED}: a thread of the job pauses for "
+            f"{format_seconds(longest)}, and a rank "
             f"that is silent for --ckpt-io-timeout {format_seconds(deadline_seconds)} is taken for hung.",
-            f"Say --ckpt-io-timeout above {format_seconds(longest)}, or leave --ckpt-replay-timing out.",
+            f"Say --ckpt-io-timeout above {format_seconds(longest)}, or leave --ckpt-engine=replay:timing out.",
         )
 
 

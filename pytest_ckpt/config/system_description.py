@@ -82,10 +82,14 @@ def _embedded(where: str, file: Path, name: str) -> str:
     return base64.b64encode(content).decode()
 
 
-def check_described(described: Told | None) -> None:
-    """Raise UsageError where the system is not described as ``--ckpt-require-system`` wants it."""
+def check_described(described: Told | None, gate_table: str) -> None:
+    """Raise UsageError if the description of the system lacks facts, and the gate table requires them."""
     if missing := not_told(described):
-        raise UsageError(f"--ckpt-require-system: {OPTION} does not tell {', '.join(missing)}.", REMEDY)
+        raise UsageError(
+            f"The gate table {gate_table} requires a description of the system, and {OPTION} lacks "
+            f"{', '.join(missing)}.",
+            REMEDY,
+        )
 
 
 def _check(where: str, table: str, entry: Mapping[str, Any]) -> None:

@@ -107,7 +107,7 @@ def entry(document: Mapping[str, Any]) -> dict[str, Any]:
         "subjects": [
             {
                 "subject": m["subject"],
-                "conditions": {o.flag.removeprefix("--ckpt-"): settings.get(o.flag) for o in with_role("condition")}
+                "conditions": {o.key.replace("_", "-"): settings.get(o.flag) for o in with_role("condition")}
                 | {name: m[name] for name in ("processes", "scale", "bytes")}
                 | ({"plugins": plugins} if plugins else {})
                 | ({"engine of": owner} if (owner := _owner(limits[m["subject"]])) else {}),

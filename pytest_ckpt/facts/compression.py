@@ -25,7 +25,7 @@ CODECS = {
     "zstd": Codec(module="zstandard", package="zstandard", lowest=1, highest=22, level=1),
     "lz4": Codec(module="lz4.frame", package="lz4", lowest=0, highest=12, level=0),
 }
-"""By the name in ``--ckpt-compress``."""
+"""By the name in ``--ckpt-strategy=compressed:codec``."""
 
 FRAME_BYTES = 4 << 20
 """Bytes of a compressed frame: large enough for a codec's best ratio, small enough for reads of a part."""

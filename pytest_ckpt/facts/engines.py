@@ -96,6 +96,13 @@ class EngineSpec(NamedTuple):
 
 BUILT_IN = (
     EngineSpec(
+        name="stream",
+        help="the files of torch.save by direct requests, with memory that does not depend on the model",
+        make="pytest_ckpt.ranks.engines.stream.engine:make",
+        memory=MemoryRule(process_bytes=100_000_000),
+        stages=True,
+    ),
+    EngineSpec(
         name="torch",
         help="torch.save and torch.load, the state in memory",
         make="pytest_ckpt.ranks.engines.torch:make",
@@ -103,13 +110,6 @@ BUILT_IN = (
         memory=MemoryRule(process_bytes=400_000_000, state_share=1.0),
         package="torch",
         extra="torch",
-        stages=True,
-    ),
-    EngineSpec(
-        name="stream",
-        help="the same files by direct requests, with memory that does not depend on the model",
-        make="pytest_ckpt.ranks.engines.stream.engine:make",
-        memory=MemoryRule(process_bytes=100_000_000),
         stages=True,
     ),
     EngineSpec(
@@ -191,7 +191,7 @@ BUILT_IN = (
     ),
     EngineSpec(
         name="replay",
-        help="the calls of a recorded job, --ckpt-replay-file, the state in memory",
+        help="the calls of a recorded job, --ckpt-engine=replay:file, the state in memory",
         make="pytest_ckpt.ranks.engines.replay:make",
         memory=MemoryRule(process_bytes=120_000_000, state_share=1.0),
         needs=frozenset({"paths"}),
@@ -203,7 +203,7 @@ BUILT_IN = (
 )
 """The first is the default."""
 
-DEFAULT = BUILT_IN[0]
+DEFAULT, TORCH = BUILT_IN[:2]
 
 
 def built_in(name: str) -> EngineSpec | None:

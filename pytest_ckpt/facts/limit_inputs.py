@@ -53,39 +53,42 @@ _ARTICLE = Publication(title=_CHECKPOINTING, publisher="MLCommons", year=2025)
 _GUIDANCE = Publication(title=f"{_CHECKPOINTING}, after guidance of NVIDIA", publisher="MLCommons", year=2025)
 
 DEFAULTS: Mapping[str, Publication | None] = {
-    "--ckpt-cluster": None,
-    "--ckpt-failures": _LLAMA_3,
-    "--ckpt-checkpoints-per-failure": _ARTICLE,
-    "--ckpt-save-budget": _GUIDANCE,
-    "--ckpt-load-budget": None,
-    "--ckpt-target-share": None,
-    "--ckpt-preemption-notice": None,
-    "--ckpt-serving-limit": None,
-    "--ckpt-consolidate-limit": None,
-    "--ckpt-vendor-max-rate": None,
+    "cluster": None,
+    "failures": _LLAMA_3,
+    "checkpoints_per_failure": _ARTICLE,
+    "save_budget": _GUIDANCE,
+    "load_budget": None,
+    "target_share": None,
+    "preemption_notice": None,
+    "serving_limit": None,
+    "consolidate_limit": None,
+    "vendor_max_rate": None,
+    "loader_rate": None,
 }
-"""The options that limits follow from, each with the publication of its default; None: the default is our own."""
+"""The options that limits follow from, by key, each with the publication of its default; None: the default is ours."""
 
-_NAMES = {option.flag: option.flags[0] for option in OPTIONS}
+_OPTIONS = {option.key: option for option in OPTIONS}
 
 
 def limit_inputs(settings: Settings) -> tuple[LimitInput, ...]:
     """Return the inputs of the limits of a run that have a value, in the order of the derivation."""
     # The default of such a limit has no effect unless the run performs the measurement that it limits.
     idle = {
-        "--ckpt-target-share": not settings.has_tiers,
-        "--ckpt-consolidate-limit": not settings.asks_serving,
+        "target_share": not settings.has_tiers,
+        "consolidate_limit": not settings.asks_serving,
+        "loader_rate": not settings.asks_contention,
     }
     values = {origin.option: origin.value for origin in settings.origins}
     found = []
-    for option, publication in DEFAULTS.items():
-        is_said, value = settings.is_said(option), values.get(option, "")
-        if not value or (idle.get(option) and not is_said):
+    for key, publication in DEFAULTS.items():
+        option = _OPTIONS[key]
+        is_said, value = settings.is_said(option.flag), values.get(option.flag, "")
+        if not value or (idle.get(key) and not is_said):
             continue
         is_published = publication is not None and not is_said
         found.append(
             LimitInput(
-                option=_NAMES[option],
+                option=option.flags[0] if option.flags else option.flag,
                 value=value,
                 origin="set by the operator" if is_said else "published" if is_published else "default of this program",
                 source=publication.text if publication and is_published else "",

@@ -134,7 +134,6 @@ class Settings:
     report: str
     resume: bool
     system: str | None
-    require_system: bool
     pdf: bool
     sign: str | None
     history: str | None

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pytest_ckpt.facts.bounds import Count, Share
 
-DEFAULT_ENGINE = "torch"
-DEFAULT_STRATEGY = "sync"
+# The engine and the strategy of a subject whose text names none: stored runs have such texts.
+DEFAULT_ENGINE, DEFAULT_STRATEGY = "torch", "sync"
 
 Pattern = str
 """A measurement in addition to the subject's own saves and loads: the name of a field of `measurement.Patterns`."""

@@ -156,7 +156,8 @@ def _of_durability(settings: Settings, measured: Sequence[Measurement], *, has_f
             (
                 "Durability was acknowledged, not proven.",
                 why,
-                "Neither a power cut (--ckpt-power-cut) nor a failure of a component (--ckpt-fault-command) was tried.",
+                "Neither a power cut (--ckpt-actions [power_cut] command) nor a failure of a component "
+                "(--ckpt-actions [failover] fault) was tried.",
             ),
         )
     )
@@ -173,15 +174,20 @@ def _of_commits(measured: Sequence[Measurement], *, has_files: bool) -> Iterator
 def _of_power_cuts(observations: Sequence[Observation]) -> Iterator[str]:
     for seen in observations:
         if evidence := seen.facts.get(EVIDENCE_OF_CUTS):
-            yield f"That the power was cut rests on the operator's command (--ckpt-power-cut). {evidence}."
+            yield (
+                f"That the power was cut rests on the operator's command (--ckpt-actions [power_cut] "
+                f"command). {evidence}."
+            )
         if bound := seen.facts.get(POWER_CUTS):
-            # The count of cuts is reported only with the conclusion from them.
+            # The number of cuts is always printed with what it shows.
             yield f"Power cuts: {bound}."
 
 
 def _not_given(settings: Settings, suites: Sequence[str], *, has_files: bool) -> Iterator[str]:
     if has_files and not settings.power_cut:
-        yield "No power was cut (--ckpt-power-cut): a volatile write cache would not have been noticed."
+        yield (
+            "No power was cut (--ckpt-actions [power_cut] command): a volatile write cache would not have been noticed."
+        )
     if has_files and not (settings.second_mount or settings.has_several_hosts):
         yield "No second client took part (--ckpt-second-mount): what other hosts see was not checked."
     if has_files and not settings.small_volume:

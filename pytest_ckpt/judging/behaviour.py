@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _NEEDS = {
     "second client": "No second client (--ckpt-second-mount, or a second host in --ckpt-hosts).",
-    "power cut": "No power-cut command (--ckpt-power-cut).",
+    "power cut": "No power-cut command (--ckpt-actions [power_cut] command).",
     "small directory": "No directory to fill (--ckpt-small-volume: one on a small volume or quota).",
 }
 

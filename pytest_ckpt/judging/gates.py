@@ -53,6 +53,7 @@ class Gates:
     which a certificate must contain a checkpoint, in full or larger; None if the run decides. ``cold_bases`` are the
     permitted proofs for COLD. ``extends`` is the built-in table on which this one is based; empty for a built-in table.
     ``clients`` are demands on each host that runs ranks (`judging.clients`).
+    ``requires_system``: a run is refused if the vendor's description of the system lacks facts that a reader needs.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Gates:
     cold_bases: tuple[str, ...] = tuple(COLD_BASES)
     extends: str = ""
     clients: tuple[str, ...] = ()
+    requires_system: bool = False
 
     @property
     def table(self) -> str:
@@ -84,7 +86,7 @@ class Gates:
 
 _TOP_KEYS = (
     "name", "text", "extends", "certifies", "lacks", "remedy", "up_to", "cold_bases", "clients", "suites", "needs",
-    "requirements",
+    "requirements", "requires_system",
 )  # fmt: skip
 
 
@@ -114,6 +116,8 @@ def read_gates(
     up_to = _model(table.get("up_to"))
     bases = _bases(table.get("cold_bases"))
     clients = _demands(table.get("clients", []))
+    if not isinstance(requires_system := table.get("requires_system", False), bool):
+        raise ValueError(f"requires_system is {requires_system!r}; expected true or false")
     extends = str(table.get("extends", ""))
     if ships:
         below = base(extends) if extends else Gates(name=name, text=words)
@@ -121,7 +125,8 @@ def read_gates(
                        limits=below.limits | limits, certifies=bool(table.get("certifies", below.certifies)),
                        up_to=up_to, lacks=str(table.get("lacks", below.lacks)),
                        remedy=str(table.get("remedy", below.remedy)), cold_bases=bases or below.cold_bases,
-                       clients=tuple(dict.fromkeys((*below.clients, *clients))))  # fmt: skip
+                       clients=tuple(dict.fromkeys((*below.clients, *clients))),
+                       requires_system=requires_system or below.requires_system)  # fmt: skip
     if extends not in GATE_TABLES:
         raise ValueError(f'it must extend one of {", ".join(GATE_TABLES)}, such as extends = "posix-shared"')
     if shipped := next((word for word in GATE_TABLES if _begins_like(name, word)), None):
@@ -144,6 +149,7 @@ def read_gates(
         cold_bases=bases or below.cold_bases,
         extends=extends,
         clients=tuple(dict.fromkeys((*below.clients, *clients))),
+        requires_system=below.requires_system or requires_system,
     )
 
 

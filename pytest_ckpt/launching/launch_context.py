@@ -101,7 +101,7 @@ class LaunchContext:
         """Remove from the local tier what the run made; return what was left, one sentence each."""
         if not self.local:
             return []
-        tier = PosixTarget(self.settings.local_tier or "", "--ckpt-local-tier")
+        tier = PosixTarget(self.settings.local_tier or "", "--ckpt-strategy=tiered:local-tier")
         left = tier.clean(self.local, names, deadline_seconds, keep_area=keep_area)
         if self.settings.has_several_hosts and not keep_area and ended_badly(self.directory):
             others = ", ".join(dict.fromkeys(host.name for host in self.settings.hosts))

@@ -35,8 +35,8 @@ def pytest_ckpt_drop_caches(config: pytest.Config, settings: Settings) -> str | 
 def pytest_ckpt_power_cut(config: pytest.Config, settings: Settings) -> str | None:
     """Return the command that cuts the storage's power and returns when it is back. None: not this plugin.
 
-    The same as ``--ckpt-power-cut``, which wins; run on this host without a shell. Asked as `pytest_ckpt_drop_caches`.
-    Example, for a file system on a loop device::
+    The same as ``--ckpt-actions [power_cut] command``, which wins; run on this host without a shell. Asked as
+    `pytest_ckpt_drop_caches`. Example, for a file system on a loop device::
 
         import shlex
         import sys
@@ -50,9 +50,9 @@ def pytest_ckpt_power_cut(config: pytest.Config, settings: Settings) -> str | No
 def pytest_ckpt_fault_command(config: pytest.Config, settings: Settings) -> str | None:
     """Return the command that breaks a component of the storage. None: not this plugin.
 
-    The same as ``--ckpt-fault-command``, which wins; run on this host without a shell, at random moments of
+    The same as ``--ckpt-actions [failover] fault``, which wins; run on this host without a shell, at random moments of
     saves and loads of their own (requirement FAILOVER). It needs the hook `pytest_ckpt_repair_command`, or
-    ``--ckpt-repair-command``. Asked as `pytest_ckpt_drop_caches`. Example::
+    ``--ckpt-actions [failover] repair``. Asked as `pytest_ckpt_drop_caches`. Example::
 
         def pytest_ckpt_fault_command(config, settings):
             return "ssh array-admin fail-drive 7"
@@ -63,8 +63,9 @@ def pytest_ckpt_fault_command(config: pytest.Config, settings: Settings) -> str 
 def pytest_ckpt_repair_command(config: pytest.Config, settings: Settings) -> str | None:
     """Return the command that repairs what the break command broke. None: not this plugin.
 
-    The same as ``--ckpt-repair-command``, which wins; run after each break, also when the run ends early. The next save
-    begins as soon as it returns, so it need not wait for a rebuild. Asked as `pytest_ckpt_drop_caches`. Example::
+    The same as ``--ckpt-actions [failover] repair``, which wins; run after each break, also when the run ends early.
+    The next save begins as soon as it returns, so it need not wait for a rebuild. Asked as `pytest_ckpt_drop_caches`.
+    Example::
 
         def pytest_ckpt_repair_command(config, settings):
             return "ssh array-admin replace-drive 7"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shlex
 import signal
@@ -73,7 +74,8 @@ def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None],
             "Leave it out; for several processes use pytest-xdist: -n 4.",
         )
     engines = find_engines(plugins.engines())
-    settings = resolve(given, ini, hooked=plugins.settings(resolve(given, ini, engines=engines)), engines=engines)
+    decide = functools.partial(resolve, given, ini, engines=engines, environment=os.environ)
+    settings = decide(hooked=plugins.settings(decide()))
     extras = plugins.requirements(settings)
     _choose_tests(config, plugins.suites(settings))
     targets = known_targets(plugins.targets())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_ckpt.facts.options import GROUPS, OPTIONS, declaration
+from pytest_ckpt.facts.options import GROUPS, OPTIONS, declarations, option_of, written
 from pytest_ckpt.plugin.stash import OLD_HANDLERS, OPEN_RUN, REFUSED, RUN
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _OURS = ("--ckpt", "--clu")
+_OWN = tuple(option for option in OPTIONS if option.is_option)
 _NO_TARGET = "the suites of pytest-ckpt judge a storage target\n  Say --ckpt-target=/mnt/array --cluster=16000."
 
 
@@ -29,9 +30,10 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare every option, on the command line and in ini files."""
     groups = {name: parser.getgroup(f"ckpt {name}", f"pytest-ckpt: {name}") for name in GROUPS}
-    for option in OPTIONS:
-        groups[option.group].addoption(*option.flags, **declaration(option))
-        parser.addini(option.ini_name, option.help, default=None)
+    for option in _OWN:
+        for flag, words in declarations(option, is_listed=option.is_listed):
+            groups[option.group].addoption(flag, **words)
+        parser.addini(option.ini_name, f"as {option.flag}", default=None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -43,10 +45,12 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Gen
         if wrong := [word for word in unknown if word.startswith(_OURS)]:
             from pytest_ckpt.support.errors import nearest  # noqa: PLC0415
 
-            flags = [flag for option in OPTIONS for flag in option.flags]
+            flags = [flag for option in _OWN for flag in option.flags]
             given = wrong[0].partition("=")[0]
+            parameter = option_of(given)
+            hint = f": write {parameter.flag}" if parameter else nearest(given, flags)
             raise pytest.UsageError(
-                f"{given} is no option{nearest(given, flags)}.\n  pytest --help lists the options of pytest-ckpt."
+                f"{given} is no option{hint}.\n  pytest-ckpt options lists all options and their parameters."
             )
     return result
 
@@ -54,11 +58,11 @@ def pytest_load_initial_conftests(parser: pytest.Parser, args: list[str]) -> Gen
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Open a run if there is a target; otherwise this plugin is inactive. Runs last, after all plugins are loaded."""
-    given = {o.ini_name: config.getoption(o.ini_name) for o in OPTIONS}
-    ini = {o.ini_name: config.getini(o.ini_name) or None for o in OPTIONS}
+    given = {o.ini_name: written(config.getoption(o.ini_name)) for o in _OWN}
+    ini = {o.ini_name: config.getini(o.ini_name) or None for o in _OWN}
     if not (given["ckpt_target"] or ini["ckpt_target"] or given["ckpt_config"] or ini["ckpt_config"]):
         if any(given.values()):
-            names = ", ".join(o.flag for o in OPTIONS if given[o.ini_name])
+            names = ", ".join(o.flag for o in _OWN if given[o.ini_name])
             raise pytest.UsageError(
                 f"{names} without --ckpt-target: where is the storage mounted?\n  Say --ckpt-target=/mnt/array."
             )

@@ -20,6 +20,7 @@ from pytest_ckpt.config.engines import read_spec
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.engines import EngineSpec
 from pytest_ckpt.facts.measurement import Measurement
+from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import TargetSpec
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, CatalogueRow, row
@@ -35,6 +36,7 @@ _BEFORE, _AFTER, _SECTIONS = "pytest_ckpt_before_measure", "pytest_ckpt_after_me
 # These hooks are called in workers of xdist too. A plugin may implement the others in the controller only.
 _EVERYWHERE = (_BEFORE, _AFTER, "pytest_ckpt_requirements", "pytest_ckpt_suites")
 _NO_COMMANDS = ("auto", "never")
+_FLAGS = {option.ini_name: option.flag for option in OPTIONS}
 _MEND = "Fix the plugin, or run without it."
 
 
@@ -94,7 +96,7 @@ class Plugins(LaunchHooks):
         """
         decided = {}
         for hook, ini_name in TWINS.items():
-            option = "--" + ini_name.replace("_", "-")
+            option = _FLAGS[ini_name]
             if any(o.option == option and o.source != "default" for o in settings.origins):
                 continue
             answers = [(p, answer) for p, answer in self._ask(hook, settings=settings) if answer is not None]
@@ -108,7 +110,7 @@ class Plugins(LaunchHooks):
                 names = " and ".join(plugin.label for plugin, _ in answers)
                 raise UsageError(
                     f"Plugins {names} both answer {hook}, and one command is needed.",
-                    f"Say which: {option}={answers[0][1]!r} wins over plugins.",
+                    f"Choose one: {option} wins over plugins.",
                 )
             for plugin, answer in answers:
                 decided[ini_name] = (f"hook of {plugin.name}", answer)

@@ -150,6 +150,7 @@ def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | 
     operations = min(n for kind in KINDS if (n := len(measurement.of_kind(kind))))
     fields = {
         "ckpt_model": shards.model.name,
+        "ckpt_engine": measurement.subject.engine,
         "ckpt_mode": shards.mode,
         "ckpt_ranks": str(shards.processes),
         # Pooled runs may have more operations than the option for a single run allows.

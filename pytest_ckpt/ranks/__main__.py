@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import TierStore
 
 
-# A network that is gone for a moment ends no run.
+# A short network outage does not end a run.
 _CUT_OFF_SECONDS = 30.0
 _LAUNCHERS_SECONDS = 5.0
 
 
 def main() -> int:
-    """Run the job that rank 0 is told; return the exit code of this rank."""
-    # A rank must not go on writing when the process that started it is gone.
+    """Run the job that the controller sends to rank 0; return the exit code of this rank."""
+    # A rank must not continue to write after the process that started it has ended.
     die_with_parent()
     # The module of a vendor's engine may be in the current directory; it comes last and replaces no other module.
     sys.path.append("")
@@ -74,7 +74,7 @@ def _keep_segments_in_session() -> None:
 
 
 def _do_job(group: Group, activity: Activity, controller: Controller, bound: Mapping[str, str]) -> bool:
-    """Do the job that rank 0 is told; return whether another one follows, which is waited for."""
+    """Do the job that the controller sends to rank 0; return whether to wait for another job."""
     from pytest_ckpt.facts.events import Ready  # noqa: PLC0415
     from pytest_ckpt.ranks.process.activity import beat_seconds  # noqa: PLC0415
 
@@ -96,14 +96,14 @@ def _do_job(group: Group, activity: Activity, controller: Controller, bound: Map
         from pytest_ckpt.ranks.process.probe import probe  # noqa: PLC0415
 
         probe(group, activity, job, bound)
-    # Nobody listens while ranks wait: their reports would fill the connection.
+    # The controller does not read while ranks wait, so their reports would fill the connection.
     activity.stop()
     return job.is_followed and controller.is_followed()
 
 
 @contextlib.contextmanager
 def _libraries_uncollected() -> Iterator[None]:
-    """Keep what is imported inside from the collector: it stays, and torch's 400,000 objects cost each pass."""
+    """Exclude objects imported inside from garbage collection: they stay, and torch's 400,000 slow each pass."""
     gc.disable()
     try:
         yield
@@ -113,9 +113,9 @@ def _libraries_uncollected() -> Iterator[None]:
 
 
 def _end_at_once() -> None:
-    """End this process: without its controller nobody else can, and what it goes on to write nobody removes.
+    """End this process, because without a controller no other process can end it or remove the files that it writes.
 
-    A launcher's daemon that is cut off, too, may wait for minutes: it is ended after it.
+    A launcher's daemon that has also lost its connection may wait for minutes. It is ended after this process.
     """
     from pytest_ckpt.support.processes import MARK, SWEEP  # noqa: PLC0415
     from pytest_ckpt.support.resources import PACKAGE_HOME  # noqa: PLC0415
@@ -130,7 +130,7 @@ def _end_at_once() -> None:
 
 
 def _give_up(activity: Activity, controller: Controller | None, error: BaseException) -> None:
-    """Tell why this rank cannot go on, and return when the controller knows it, or is gone itself."""
+    """Report why this rank cannot continue; return when the controller has the report or has ended."""
     with contextlib.suppress(OSError, RuntimeError):
         activity.failed(error)
         if controller:
@@ -161,9 +161,9 @@ def _measure(group: Group, activity: Activity, job: Job, controller: Controller)
 
 @contextlib.contextmanager
 def _tier_of_each_host(group: Group, job: Job) -> Iterator[None]:
-    """Make the run's area in this host's local tier, by one of its ranks, and remove it at the end.
+    """Create the run's area in this host's local tier, by one of its ranks, and remove it at the end.
 
-    The controller has made that of its own host.
+    The controller has created the area on the controller's own host.
     """
     from pytest_ckpt.support.references import load  # noqa: PLC0415
 

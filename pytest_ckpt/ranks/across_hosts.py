@@ -1,7 +1,7 @@
-"""What another host has just made is waited for before a clock starts, and told.
+"""Waits, before a clock starts, until this host sees the files that another host has just created; reports the waits.
 
-A client may remember for a second that a name is not there, or how large a file was: STALE judges that, and no save,
-load or pattern is to be judged by it a second time. Hosts ask the storage only for what they are about to use.
+For a second, a client may remember that a name is missing or how large a file was. Only STALE judges that; no save,
+load or pattern is judged by it a second time. Hosts query the storage only for files that they are about to use.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _SHORTEST_POLL_SECONDS, _LONGEST_POLL_SECONDS = 0.001, 0.02
 
 
 class AcrossHosts:
-    """Has the ranks of several hosts wait for each other's names; on one host, or in its local tier, it does nothing.
+    """Has the ranks of several hosts wait for each other's names; it does not wait on one host or in its local tier.
 
-    Its methods are called by all ranks together; ``stage`` adds the seconds up.
+    All ranks call its methods together. ``stage`` adds up the seconds.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class AcrossHosts:
     ) -> None:
         self._group, self._activity, self._subject, self._store = group, activity, subject, store
         self._stage = stage
-        # What every host has for itself, none of them awaits from another.
+        # A per-host local tier needs no cross-host wait.
         self._waits = group.spans_hosts and not is_local
 
     def prepare(self) -> None:
-        """Make what all checkpoints of the subject need, on every rank, and wait until every host sees it."""
+        """Create the subject's directory for all checkpoints, on every rank, and wait until every host sees it."""
         slug = self._subject.slug
         self._store.prepare(slug)
         self._group.wait()
@@ -55,7 +55,7 @@ class AcrossHosts:
                 self._look("directory", lambda: self._store.is_prepared(slug), is_asked=self._group.leads_host)
 
     def begin(self, ref: CheckpointRef) -> None:
-        """Make what a checkpoint is saved into, on rank 0, and wait until every host sees it."""
+        """Create the directory that a checkpoint is saved into, on rank 0, and wait until every host sees it."""
         if self._waits:
             with self._stage(_SPENT_ON, None):
                 if self._group.rank == 0:
@@ -72,7 +72,7 @@ class AcrossHosts:
                 self._look("name", lambda: self._store.sees(ref, ()), is_asked=self._group.leads_host)
 
     def files(self, files: Sequence[Files], own: Mapping[int, Sequence[Entry]]) -> None:
-        """Wait until every rank sees what it is about to read, and others wrote; ``own`` is what each rank wrote."""
+        """Wait until every rank sees the other ranks' files that it will read; ``own`` are this rank's own files."""
         if self._waits:
             with self._stage(_SPENT_ON, None):
                 self._look_for_files(files, own)
@@ -84,7 +84,7 @@ class AcrossHosts:
         written: dict[tuple[int, str], Entry] = {}
         for of_rank in self._group.share(self._group.gather({n: tuple(of) for n, of in own.items()})):
             written |= {(number, entry.name): entry for number, entries in of_rank.items() for entry in entries}
-        # What nobody here has written is the work of another process, and nobody knows how large it is.
+        # A file without an entry was written by another process, and its size is unknown.
         awaited = {
             ref: [written[ref.number, name] for name in names if (ref.number, name) in written]
             for ref, names in foreign.items()
@@ -92,7 +92,7 @@ class AcrossHosts:
         self._look("data", lambda: all(self._store.sees(ref, of) for ref, of in awaited.items()), is_asked=True)
 
     def _look(self, awaited: Awaited, sees: Callable[[], bool], *, is_asked: bool) -> None:
-        """Wait on each rank that is asked, for so long at most, and tell who had to."""
+        """Wait on each rank with ``is_asked``, up to `SEEN_WITHIN_SECONDS`, and report the hosts that had to wait."""
         late = self._waited(sees) if is_asked else None
         gathered = self._group.gather(late)
         by_host: dict[str, DelayedHost] = {}

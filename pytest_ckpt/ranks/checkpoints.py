@@ -1,4 +1,4 @@
-"""The checkpoints that ranks have saved: their references, their files on this rank, and what a load of each reads.
+"""The checkpoints that ranks have saved: their references, their files on this rank, and the files that a load reads.
 
 If a load reads a chain, caches are dropped and counted for the files of the whole chain.
 """
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class Checkpoints:
     """Checkpoints of a subject in ``store``, of which this rank saves ``shard``.
 
-    ``rule`` says which files a full one has. ``deltas`` says which saves hold only what changed, and what a load reads
-    then.
+    ``rule`` defines the files of a full checkpoint. ``deltas`` defines which saves contain only changed pages, and
+    which checkpoints a load then reads.
     """
 
     def __init__(
@@ -54,17 +54,17 @@ class Checkpoints:
         return ref
 
     def ref(self, checkpoint: int) -> CheckpointRef:
-        """Return the reference of a checkpoint as it was saved last; another process saved it but once."""
+        """Return the reference of a checkpoint's last save; a checkpoint of another process was saved only once."""
         if checkpoint in self._refs:
             return self._refs[checkpoint]
         return CheckpointRef(subject=self.subject.slug, number=checkpoint, commit=self._rule.commit)
 
     def files_of_load(self, checkpoint: int, names: Iterable[str] | None = None) -> list[Files]:
-        """Return the files that this rank reads to restore a checkpoint: those of its whole chain."""
+        """Return the files that this rank reads to restore a checkpoint: the files of its whole chain."""
         return [self.files(number, names) for number in self._chain(checkpoint)]
 
     def files(self, checkpoint: int, names: Iterable[str] | None = None) -> Files:
-        """Return the files of a checkpoint that this rank reads: its own and those of all ranks, or others."""
+        """Return the files of a checkpoint that this rank reads: ``names``, or its own and the shared files."""
         if names is None:
             names = self.own_names(checkpoint)
             if not self.is_delta(checkpoint):
@@ -83,7 +83,7 @@ class Checkpoints:
         return tuple(file.name for file in names)
 
     def is_delta(self, checkpoint: int) -> bool:
-        """Return whether a checkpoint holds only what changed."""
+        """Return whether a checkpoint contains only changed pages."""
         return self._deltas is not None and self._deltas.is_delta(checkpoint)
 
     def _chain(self, checkpoint: int) -> tuple[int, ...]:
@@ -102,7 +102,7 @@ class Checkpoints:
 
 
 def size_of_file(store: Store, ref: CheckpointRef, name: str, activity: Activity) -> int | None:
-    """Return the size of a file of a checkpoint; None where it is not there, which is no error of this rank."""
+    """Return the size of a file of a checkpoint; None if it is missing, which is not an error of this rank."""
     try:
         source = store.open(ref, Clock(activity=activity)).source(name)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""What each rank of a measurement shows of its fsync, its clock and what is loaded into it, folded host by host.
+"""Each rank's evidence about its fsync, its clock and the libraries loaded into it, combined for each host.
 
 A rank's clock is compared with the uptime of its kernel, over operations and over the whole measurement. Times are
-taken by `time.perf_counter`. A library or a start-up hook may answer it; the kernel's uptime is a file, which both
-would have to change as well. Linux counts the uptime on, but not the clock, while a host sleeps: CLOCK_BOOTTIME, which
-counts sleep too, tells the two apart.
+taken by `time.perf_counter`. A library or a start-up hook may intercept it. The kernel's uptime is a file, which such
+code would have to change as well. While a host sleeps, Linux continues to count the uptime, but not the clock.
+CLOCK_BOOTTIME also counts sleep, so it distinguishes sleep from a changed clock.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 _TRIES = 5
 
 _CLOCKS: tuple[Callable[[], float], ...] = (time.perf_counter, time.monotonic)
-# A busy host may take this process off its processor between two looks: then it looks again.
+# A busy host may preempt this process between two readings: then it reads again.
 _CLOSE_SECONDS = 0.002
 _LOOKS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _RankProof:
-    """What one rank showed."""
+    """The evidence of one rank."""
 
     fsyncs: tuple[FsyncEffect, ...]
     clock: ClockSpan
@@ -67,10 +67,10 @@ class ClientProof:
         self._fsyncs.append(FsyncEffect(rank=self.group.rank, host=self.group.host, moment=moment, **asdict(counts)))
 
     def joined(self) -> ClientProofs:
-        """Return what all ranks showed, on rank 0; elsewhere an empty record."""
+        """Return the evidence of all ranks, on rank 0; elsewhere an empty record."""
         host = self.group.host
         calls = interposed_calls()
-        # What profilers answer is disclosed only, as long as fsync has its effect.
+        # Calls that profilers intercept are only disclosed, as long as fsync has its effect.
         if not any(effect.is_missing for effect in self._fsyncs):
             calls = {by: names for by, names in calls.items() if not is_profiler(by)}
         own = _RankProof(
@@ -84,7 +84,7 @@ class ClientProof:
 
 
 def fold(ranks: Sequence[_RankProof]) -> ClientProofs:
-    """Keep of each host the rank with the worst result, and of what is loaded each thing once."""
+    """Keep the rank with the worst result of each host, and each loaded library or hook once."""
     return ClientProofs(
         fsyncs=tuple(_worst_fsyncs(effect for own in ranks for effect in own.fsyncs)),
         clocks=tuple(_worst_clocks(own.clock for own in ranks)),
@@ -136,7 +136,7 @@ class _ClockReading:
 
 
 class ClockWatch:
-    """Holds the span in which a rank's clock differed most from its kernel's uptime."""
+    """Keeps the span in which a rank's clock differed most from its kernel's uptime."""
 
     def __init__(self, rank: int, host: str) -> None:
         self._rank, self._host = rank, host
@@ -152,7 +152,7 @@ class ClockWatch:
         self._take(self._began, of)
 
     def seconds(self) -> float:
-        """Return how long it has watched, by the clock that times operations."""
+        """Return the watched time, by the clock that times operations."""
         return time.perf_counter() - self._began_all.after[0]
 
     def worst(self) -> ClockSpan:

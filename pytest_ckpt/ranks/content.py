@@ -1,26 +1,27 @@
 """The bytes of a checkpoint: unique, incompressible, computed at memory speed, recomputable at any place.
 
-A page of 4 KiB is a row of a random block XORed with one 64-bit word. The word is a bijection of where the page
-belongs: (checkpoint, rank, tensor, page). So no two pages of a run are equal, no page compresses, nothing has to be
-remembered to check what is read, and a page that turns up in the wrong place says where it came from.
+A page of 4 KiB is a row of a random block XORed with one 64-bit word. The word is a bijection of the page's place:
+(checkpoint, rank, tensor, page). So all pages of a run differ, and they are incompressible. Data that are read can be
+checked without remembering what was written. A page in the wrong place shows where it comes from.
 
-After a GiB at most comes another block: storage that knew how pages are made, and looked for rows that it has seen,
-would find none. The first two words of a row are those of all blocks: they alone say where a page belongs.
+After a GiB at most, another block is used. So storage that knows how pages are made, and searches for rows that it has
+stored before, does not find any. The first two words of a row are the same in all blocks, so these words are sufficient
+to find a page's place.
 
-Where saves are compressed, pages compress as the tensors of a training state do: numbers of random mantissas and few
-exponents. The word changes whole numbers in the first 8 bytes of a page, and mantissas alone behind them. A small
-transformer that was trained on text with AdamW (11 M parameters) stored, by zstd 1 in blocks of 1 MiB, 0.77 of its bf16
-weights and 0.91 to 0.93 of its fp32 master weights and moments; LZ4 stored all. Here exponents are drawn from a normal
-distribution such that both come out within 0.03. Rows of moments that were never used, which compress to nearly
-nothing, are left out. Signs belong to what is called an exponent here: the highest byte of a number.
+If saves are compressed, pages compress like the tensors of a training state, which are numbers with random mantissas
+and few exponents. The word changes whole numbers in the first 8 bytes of a page, and only mantissas after them. As a
+reference, a small transformer (11 M parameters) was trained on text with AdamW. zstd 1 in blocks of 1 MiB stored 0.77
+of its bf16 weights and 0.91 to 0.93 of its fp32 master weights and moments; LZ4 stored all. Here exponents are drawn
+from a normal distribution such that both ratios match within 0.03. Rows of moments that were never used, which compress
+almost completely, are left out. In this module "exponent" means the highest byte of a number, so it includes the sign.
 
-What was read is compared with what was written; a wrong page is flipped, torn, zeros, stale, misplaced or foreign.
+The data read are compared with the data written; a wrong page is flipped, torn, zeros, stale, misplaced or foreign.
 
 CRC-32 of content is computed without generating it, since the sum is linear. With L(x) for the CRC register after x
-when it starts at zero, without inversions: L(a XOR b) = L(a) XOR L(b), and L(a followed by b) =
-shift(L(a), length of b) XOR L(b), where shift is linear too. So the sum of a page is the sum of its row XORed with a
-function of its word alone, and sums of pages are joined in a tree. About twenty times as fast as zlib over the bytes,
-and the same number.
+when it starts at zero, without inversions: L(a XOR b) = L(a) XOR L(b), and L(a followed by b) = shift(L(a), length of
+b) XOR L(b), where shift is linear too. So the sum of a page is the sum of its row XORed with a function of its word
+only, and sums of pages are joined in a tree. This is about twenty times as fast as zlib over the bytes, with the same
+result.
 """
 
 from __future__ import annotations
@@ -59,14 +60,14 @@ _BITS = np.array([1 << bit for bit in range(32)], dtype=np.uint32)
 
 
 class WordChecksums:
-    """What one word adds to the sum of a page in which each word is XORed with those of its bits that ``mask`` has."""
+    """The sum that one word adds to a page in which each word is XORed with the word's bits that ``mask`` selects."""
 
     def __init__(self, mask: NDArray[np.uint64]) -> None:
         self._mask = mask
 
     @functools.cached_property
     def tables(self) -> Sums:
-        """By byte of the word: what each of its values adds."""
+        """For each byte of the word, the sum that each of its values adds."""
         return _tables([linear((self._mask & np.uint64(1 << bit)).tobytes()) for bit in range(64)])
 
 
@@ -85,7 +86,7 @@ class PageChecksums:
         """Return L of consecutive pages: the first is a XOR of row ``first_row``, rows repeat."""
         rows = (np.arange(len(words)) + first_row) % len(self._rows)
         sums = self._rows[rows] ^ _apply(self._words, words)
-        # Zero bytes in front change nothing, so the count may be filled up to a power of two.
+        # Leading zero bytes leave the sum unchanged, so the count may be padded to a power of two.
         missing = (1 << (len(sums) - 1).bit_length()) - len(sums)
         sums = np.concatenate([np.zeros(missing, dtype=np.uint32), sums])
         length = self._page_bytes
@@ -118,7 +119,7 @@ def shift(register: int, count: int) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _tables_of_shift(count: int) -> Sums:
-    """Return the tables of the shift by any number of zero bytes: a layout asks for the same few again and again."""
+    """Return the tables of the shift by any number of zero bytes; cached, as a layout needs the same few repeatedly."""
     values = _BITS
     length = 1
     while count:
@@ -162,12 +163,12 @@ PAGE_BYTES = 4096
 BLOCK_PAGES = 256
 _LANES = PAGE_BYTES // 8
 _ALL_BITS = np.uint64((1 << 64) - 1)
-_CHECKSUM_PAGES = 1 << 14  # what a checksum holds at a time stays in the processor's cache
-# One block is for 64 MiB of each of 16 tensors that follow each other: for a GiB at most.
+_CHECKSUM_PAGES = 1 << 14  # the values of one step fit in the processor's cache
+# One block serves 64 MiB of each of 16 consecutive tensors: a GiB at most.
 _TENSOR_SHIFT, _PAGE_SHIFT = 4, 14
-# Tensors of up to 512 MiB go through as many, again and again.
+# A tensor of up to 512 MiB uses at most this many blocks, repeatedly.
 _BLOCKS_HELD = 8
-# The first word of a page says where it belongs, the next one whether that is so.
+# The first word of a page gives its place; the second word confirms it.
 _COMMON = 2
 
 # The finalizer of SplitMix64 (Steele, Lea, Flood 2014) and the inverses of its two odd factors modulo 2^64.
@@ -178,30 +179,30 @@ _libc = ctypes.CDLL(None)
 _libc.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 AS_NUMBERS = "numbers of few exponents, such that zstd 1 stores 0.77 of 2-byte and 0.92 of 4-byte numbers"
-"""What the content is, in words: the ratio is that of one measured state, and of no other job."""
+"""A description of the content; the ratio was measured on one state and may differ for other jobs."""
 
 _MIDDLE, _SPREAD = 60, 1.25
-# By a random byte, the exponent in its place.
+# Maps a random byte to the exponent that replaces it.
 _EXPONENTS = np.array(
     [round(NormalDist(_MIDDLE, _SPREAD).inv_cdf((byte + 0.5) / 256)) for byte in range(256)], dtype=np.uint8
 )
 
-# Storage corrupts in sectors and bits: at most this many differing bytes in a page are called flipped bits, and
-# a page that is right up to a multiple of a sector and wrong behind it was torn.
+# Storage corrupts in sectors and bits: at most this many differing bytes in a page are called flipped bits, and a page
+# that is right up to a multiple of a sector and wrong after it was torn.
 _FLIPPED_BYTES = 16
 _SECTOR_BYTES = 512
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorKey:
-    """Where a tensor stands: checkpoint (from 1), rank, and the tensor's number on that rank (from 0)."""
+    """The place of a tensor: checkpoint (from 1), rank, and the tensor's number on that rank (from 0)."""
 
     checkpoint: int
     rank: int
     tensor: int
 
     def __post_init__(self) -> None:
-        """Refuse a place that the word could not tell from another."""
+        """Raise ValueError for a place that the word cannot encode uniquely."""
         limits = (
             ("checkpoint", self.checkpoint, CHECKPOINT_BITS),
             ("rank", self.rank, RANK_BITS),
@@ -218,11 +219,11 @@ def content_seed(seed: int, subject: str) -> int:
 
 
 class _Kind:
-    """What pages of one type of numbers have in common: the bits of their words that a page's word changes."""
+    """The common properties of pages of one number type: the bits of their words that a page's word changes."""
 
     def __init__(self, dtype: Dtype | None, mask: Words) -> None:
         self.dtype, self.mask = dtype, mask if dtype is None else mantissas(mask, dtype)
-        # Only where bits are left out: a mask costs the time of another pass.
+        # Only if bits are left out: a mask costs the time of another pass.
         self.is_masked = not bool(np.all((self.mask == 0) | (self.mask == _ALL_BITS)))
         self.lanes = int(np.count_nonzero(self.mask))
         self.checksums = WordChecksums(self.mask)
@@ -248,7 +249,7 @@ class _Rows:
 
 
 class _Scratch(threading.local):
-    """What a block should be, of each thread that compares."""
+    """The expected content of a block, one buffer for each thread that compares."""
 
     def __init__(self) -> None:
         self.words: Words = np.empty((BLOCK_PAGES, _LANES), dtype=np.uint64)
@@ -257,13 +258,13 @@ class _Scratch(threading.local):
 class Content:
     """The content of all checkpoints of one subject. Safe from several threads.
 
-    Holds 10 MiB at most, and 1 MiB more for each thread that compares.
+    It uses 10 MiB at most, and 1 MiB more for each thread that compares.
 
-    ``compressible`` is the share of every page that is zeros, for arrays whose buyers want to see their data
-    reduction. With ``constant`` every page of every checkpoint is the same: what an array makes of that, beside what it
-    makes of unique pages, shows whether content changes its speed. Where the types of a rank's ``tensors`` are given,
-    in the order of their numbers, pages compress as such tensors do. ``tensor_bits`` number the tensors of a rank: the
-    same for all that make or compare the content.
+    ``compressible`` is the share of zeros in every page, for buyers of an array who want to see its data reduction.
+    With ``constant`` every page of every checkpoint is the same. A comparison of the array's speed with constant and
+    with unique pages shows whether content affects it. If the types of a rank's ``tensors`` are given, in the order of
+    their numbers, pages compress like such tensors. ``tensor_bits`` is the width of a tensor's number within a rank;
+    every process that makes or compares the content uses the same value.
     """
 
     def __init__(
@@ -288,7 +289,7 @@ class Content:
         self._of_tensor = tuple(kinds[dtype] for dtype in tensors)
         self._kinds = tuple(kinds.values()) or (_Kind(None, mask),)
         self._held = functools.lru_cache(maxsize=_BLOCKS_HELD)(self._made)
-        # Pages that stand where others belong come in long runs: their blocks stay beside those in use.
+        # Misplaced pages come in long runs, so their blocks are kept in addition to the blocks in use.
         self._held_elsewhere = functools.lru_cache(maxsize=2)(self._made)
         self._checkpoint = 0
         self._scratch = _Scratch()
@@ -332,20 +333,20 @@ class Content:
         return total ^ of_zeros(length)
 
     def origin(self, page: Bytes) -> tuple[TensorKey, int] | None:
-        """Say where a whole page of ours belongs: its place and page number, or None when it is not a page of ours."""
+        """Return the place and page number that a whole page of ours belongs to, or None for any other page."""
         for kind in () if self._constant else self._kinds:
             if found := self._origin_in(kind, page.view(np.uint64)[: kind.lanes]):
                 return found
         return None
 
     def _origin_in(self, kind: _Kind, lanes: Words) -> tuple[TensorKey, int] | None:
-        """Say where a page belongs if it is one of this kind."""
+        """Return the place and page number of a page if it is one of this kind."""
         if len(lanes) < _COMMON:
             return None
         mask, common = kind.mask[: kind.lanes], kind.of(self._first)
         # By row: the word that a page of this row with these first bytes has. The first word is changed whole.
         words = lanes[0] ^ common[:, 0]
-        # Where the second word fits as well is one row, or none.
+        # At most one row also matches the second word.
         for row in map(int, np.flatnonzero(lanes[1] ^ common[:, 1] == words & mask[1])):
             packed = _unmix(int(words[row])) ^ self._key
             number = packed & ((1 << self._page_bits) - 1)
@@ -436,7 +437,7 @@ def _unmix(word: int) -> int:
 
 
 def _stretches(offset: int, length: int) -> Iterator[tuple[int, int, int, int]]:
-    """Cut bytes ``offset`` .. ``offset + length`` where the block starts again and where whole pages begin and end.
+    """Cut bytes ``offset`` .. ``offset + length`` at the starts of a block and at the ends of whole pages.
 
     Yield (start, stop, page, head): positions in the data, the page of the tensor and the byte in it at ``start``.
     """
@@ -472,13 +473,13 @@ def as_numbers(block: Words, kind: Dtype) -> Words:
     made = block.copy()
     every = made.view(np.uint8)
     every[:, size - 1 :: size] = _EXPONENTS[every[:, size - 1 :: size]]
-    # What is zeros for all to see stays so.
+    # Bytes that are zeros by ``compressible`` stay zeros.
     made[block == 0] = 0
     return made
 
 
 def mantissas(mask: Words, kind: Dtype) -> Words:
-    """Return which bits of a page's words differ from page to page, of those that may: all of the first word."""
+    """Return which of the bits in ``mask`` differ from page to page; in the first word, all of them."""
     size = ITEM_BYTES[kind]
     if size == 1:
         return mask
@@ -501,9 +502,9 @@ class Finding:
 def compare(
     content: Content, data: Bytes, place: TensorKey, offset: int = 0, *, maximum: int = 20
 ) -> tuple[int, list[Finding]]:
-    """Compare bytes that were read with what was written there.
+    """Compare bytes that were read with the bytes that were written there.
 
-    ``data`` are the tensor's bytes from ``offset`` on. Return how many pages are wrong, and the first ``most``
+    ``data`` are the tensor's bytes from ``offset`` on. Return how many pages are wrong, and the first ``maximum``
     stretches, neighbouring pages of the same kind joined.
     """
     bad = content.differing_pages(data, place, offset)

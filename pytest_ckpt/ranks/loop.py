@@ -52,7 +52,7 @@ _RESIDENT_WITHOUT_DROP = 0.01
 
 
 class MeasurementLoop:
-    """Runs one task; rank 0 tells the controller every fact as soon as it is known."""
+    """Runs one task; rank 0 sends every fact to the controller as soon as it is known."""
 
     def __init__(self, group: Group, activity: Activity, task: Task, job: Job) -> None:
         self._group = group
@@ -66,7 +66,7 @@ class MeasurementLoop:
         self._second = job.second
         self._area = job.area
         self._store: Store = load(job.area.opener)(job.area)
-        # Of a launch with several strategies, those with tiers alone have one.
+        # If a launch has several strategies, only the strategies with tiers have a local tier.
         self._local = job.local if task.tiers else None
         self._tier: Store | None = load(self._local.opener)(self._local) if self._local else None
         self._layout = task.layout()
@@ -79,9 +79,9 @@ class MeasurementLoop:
         self._found = LoopResults()
 
     def run(self) -> None:
-        """Measure, verify, remove what was written (unless it is to be kept).
+        """Measure, verify, remove the written files (unless they are kept).
 
-        Raises ReplacedError where what failed was no longer the target, else what failed.
+        If the target has been replaced when an error occurs, raises ReplacedError, otherwise the original error.
         """
         try:
             self._measure()
@@ -116,7 +116,7 @@ class MeasurementLoop:
         strategy.release()
         if training:
             do.send(PatternMeasured(subject=task.subject, name="training", found=training.found()))
-            # It holds the engine.
+            # It keeps a reference to the engine.
             del training
         engine.release()
         proof.try_fsync("after the saves")
@@ -135,13 +135,14 @@ class MeasurementLoop:
         ).measure(engine, self._own.kept, task.operations)
         facts = joined_facts(self._group.gather(engine.facts() | do.added_facts() | strategy.facts()))
         requests = together(self._group.gather(self._store.requests()))
-        # What the engine holds must be free before another one takes its place.
+        # The engine's memory must be free before another engine replaces it.
         del engine, strategy
         bench = self._bench(cache)
         if task.data_pairs:
             measure_data_of(bench)
         self._measure_patterns(bench, lasts=False)
-        # What is not counted at all, timed reads may prove; what is counted in part, another client may refute.
+        # If cached pages are not counted at all, timed reads may prove a cold load. If they are counted in part,
+        # another client may refute it.
         is_comparable = self._second is not None or self._group.spans_hosts
         if not self._found.by_other_hosts and (cache.is_blind or (cache.is_counted_in_part and is_comparable)):
             self._time_canaries(cache)
@@ -183,7 +184,7 @@ class MeasurementLoop:
         )
 
     def _measure_patterns(self, bench: ScenarioContext, *, lasts: bool) -> None:
-        """Measure the patterns of the task: those that last for hours, or the others."""
+        """Measure the patterns of the task: with ``lasts``, the patterns that last for hours, otherwise the others."""
         rows = [PATTERNS[name] for name in self._task.patterns]
         # A scenario measures several patterns together.
         for scenario in dict.fromkeys(row.scenario for row in rows if row.lasts is lasts):
@@ -214,14 +215,14 @@ class MeasurementLoop:
         )
 
     def _strategy(self, *, constant: bool = False, aside: str = "", plain: bool = False) -> Strategy:
-        """Return what saves this rank's own files; ``aside`` gives them other content than the subject's.
+        """Return the strategy that saves this rank's own files; ``aside`` gives them other content than the subject's.
 
-        ``plain``: past the codec, where the task has one.
+        ``plain``: without the codec, if the task has one.
         """
         return self._saving(self._engine(constant=constant, aside=aside, plain=plain), self._store)
 
     def _saver(self, shard: RankLayout, store: Store) -> Strategy:
-        """Return what saves full checkpoints of a shard into a store, of other content than the subject's."""
+        """Return a strategy that saves full checkpoints of a shard to a store, with content unlike the subject's."""
         content = content_of(self._task, shard, aside="contention")
         options = replace(self._options, stages=self._task.stages)
         return self._saving(self._made(shard, content, options, is_full=True), store)
@@ -243,7 +244,7 @@ class MeasurementLoop:
         return self._made(self._shard, content, replace(self._options, stages=self._task.stages), plain=plain)
 
     def _training(self, engine: Engine) -> TrainingSteps | None:
-        """Return what goes on beside saves that do not block; None where they do."""
+        """Return the simulated training steps during saves that do not block; None if saves block."""
         task = self._task.training
         if task is None:
             return None
@@ -252,7 +253,7 @@ class MeasurementLoop:
         )
 
     def _loader(self, shard: RankLayout, options: EngineOptions) -> Loader:
-        """Return what loads a shard that this or another rank wrote."""
+        """Return a loader of a shard that this or another rank wrote."""
         return self._made(shard, content_of(self._task, shard), options)
 
     def _made(
@@ -260,7 +261,7 @@ class MeasurementLoop:
     ) -> Engine:
         """Return the engine of a shard; ``is_full``: every save is full, also if the task has deltas."""
         engine = made_engine(self._task, shard, content, self._group, self._activity, options, plain=plain)
-        # Of a store that takes objects in parts, and an engine that sends them from buffers of its own.
+        # The store accepts objects in parts, and the engine sends them from its own buffers.
         if hasattr(self._store, "part_bytes") and hasattr(engine, "expect_parts"):
             engine.expect_parts(self._store.part_bytes)
         if (rule := self._task.deltas) and not is_full:
@@ -268,7 +269,7 @@ class MeasurementLoop:
         return engine
 
     def _time_canaries(self, cache: HostCache) -> None:
-        """Time reads of more checkpoints where no count shows all that is cached; they take the others' place."""
+        """Time reads of more checkpoints if no count shows all cached pages; they replace the subject's checkpoints."""
         task, do, kept = self._task, self._do, tuple(self._own.kept)
         second: Store | None = load(self._second.opener)(self._second) if self._second else None
         self._found.canaries = Canaries(
@@ -294,7 +295,7 @@ class MeasurementLoop:
         self._do.send(IntegrityCompared(subject=self._task.subject, integrity=integrity))
 
     def _drop(self, cache: HostCache, files: Sequence[Files], *, again: bool = False) -> None:
-        """Drop what this rank is about to read; ``again`` says that it may have been read before."""
+        """Drop the files that this rank is about to read; with ``again`` they may have been read before."""
         task, found = self._task, self._found
         self._do.await_files(files)
         with self._do.stage("drop caches", self._do.all("drop caches")):
@@ -302,8 +303,8 @@ class MeasurementLoop:
             way = ""
             if task.drop_caches != "never":
                 seen = cache.holds_more_than(_RESIDENT_WITHOUT_DROP, files)
-                # Where the same checkpoints come again, or a codec has made them smaller, the rule's sum of written
-                # bytes says nothing.
+                # If the same checkpoints are read repeatedly, or a codec has made them smaller, the rule's sum of
+                # written bytes is not meaningful.
                 changes = bool(task.retain or task.deltas or task.codec)
                 asked = seen or any(r.requires_drop for r in readings) or changes or again
                 if self._group.any_of(asked or task.drop_caches != "auto"):
@@ -321,7 +322,7 @@ class MeasurementLoop:
 
 @dataclass(slots=True)
 class LoopResults:
-    """What has been found so far; on rank 0 the figures are those of all ranks."""
+    """The results so far; on rank 0 the figures cover all ranks."""
 
     bytes_checked: int = 0
     fault_count: int = 0
@@ -336,7 +337,7 @@ class LoopResults:
     canaries: tuple[CanaryReads, ...] = ()
 
     def take(self, loaded: Loaded, expected_bytes: int) -> Integrity:
-        """Take in one of the subject's own loads; return what was compared so far, of so many bytes in all."""
+        """Add one of the subject's own loads; return the comparison so far, out of ``expected_bytes`` in total."""
         if loaded.operation and loaded.operation.mapped_bytes:
             resident = (loaded.operation.resident_bytes or 0) / loaded.operation.mapped_bytes
             self.worst_resident = max(self.worst_resident or 0.0, resident)

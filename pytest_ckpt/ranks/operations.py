@@ -46,16 +46,17 @@ _FROM_STRONG_TO_WEAK: tuple[Observer, ...] = get_args(Observer)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankOperation:
-    """One operation as one rank saw it, on its own monotonic clock.
+    """One operation as one rank measured it, on its own monotonic clock.
 
-    ``seconds`` are those of each step, from its barrier until this rank was done, added up; a save has one step, until
-    its bytes were durable. On the rank that then made the names of its host's files durable, ``directory_seconds`` are
-    those of that alone. On a rank that commits ``commit_seconds`` are those of the commit alone and
-    ``committed_seconds`` run from the barrier until the checkpoint was committed. ``returned_seconds`` and
-    ``staged_seconds`` of a save run from the barrier until the job could go on, and change its state; for
-    ``copying_seconds`` of these the state was copied in memory. ``resident`` are the resident
-    and all bytes of the files, before a load. In ``stalled_seconds``, at most, a load waited for its own comparison,
-    not for the storage. In ``starved_seconds`` a thread was ready to run and had no CPU.
+    ``seconds`` is the sum over all steps of the time from the step's barrier until this rank was done. A save has one
+    step, which ends when its bytes are durable. ``directory_seconds`` is the time in which this rank then made the
+    names of its host's files durable; 0 on other ranks. On a rank that commits, ``commit_seconds`` is the time of the
+    commit only, and ``committed_seconds`` runs from the barrier until the checkpoint was committed.
+    ``returned_seconds`` of a save runs from the barrier until the job could continue, and ``staged_seconds`` until the
+    job could change its state. For ``copying_seconds`` of these times the state was copied in memory. ``resident``
+    contains the resident bytes and all bytes of the files, before a load. ``stalled_seconds`` is the maximum time that
+    a load waited for its own comparison, not for the storage. ``starved_seconds`` is the time in which a thread was
+    ready to run and had no CPU.
     """
 
     seconds: float
@@ -73,11 +74,12 @@ class RankOperation:
 
 
 def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[RankOperation]) -> Operation:
-    """Join what all ranks saw, in rank order.
+    """Join the measurements of all ranks, in rank order.
 
-    The slowest rank's own time counts. Rank 0 waits for the slowest before it commits, so its clock holds the whole
-    save; but it may have started a little after that of the slowest. Of a load, what it would have taken without the
-    ranks' stalls is that of the rank which then were the slowest; so it is with a save's wait without the copies.
+    The slowest rank's own time counts. Rank 0 waits for the slowest rank before it commits, so its clock covers the
+    whole save. But that clock may have started a little after the slowest rank's clock. The time of a load without the
+    ranks' stalls is the time of the rank that is slowest once the stalls are subtracted. The wait of a save without the
+    copies is computed in the same way.
     """
     rank_seconds = tuple(o.seconds for o in ranks)
     slowest = max(range(len(ranks)), key=rank_seconds.__getitem__)
@@ -117,7 +119,7 @@ def combine(kind: OperationKind, index: int, checkpoint: int, ranks: Sequence[Ra
 
 
 def _copying(ranks: Sequence[RankOperation]) -> float | None:
-    """Return how much sooner all ranks could have gone on if no copy had taken any time; None where they did not."""
+    """Return how much sooner all ranks could have continued if copies took no time; None if a rank did not continue."""
     blocked = [_last((o.returned_seconds, o.staged_seconds)) for o in ranks]
     last = _last(blocked)
     without = _last(None if b is None else b - o.copying_seconds for b, o in zip(blocked, ranks, strict=True))
@@ -125,7 +127,7 @@ def _copying(ranks: Sequence[RankOperation]) -> float | None:
 
 
 def _last(seconds: Iterable[float | None]) -> float | None:
-    """Return when the last rank reached a point; None where one did not."""
+    """Return when the last rank reached a point; None if a rank did not reach it."""
     reached = list(seconds)
     return None if None in reached else max(s for s in reached if s is not None)
 
@@ -133,9 +135,9 @@ def _last(seconds: Iterable[float | None]) -> float | None:
 def summed(
     pairs: Sequence[tuple[DurabilityProof | None, CommitProof | None]], *, saves: int, commits: int
 ) -> Durability:
-    """Add up the durable calls of so many saves, of which so many were committed; pairs are those of every rank."""
+    """Add up the durable calls of ``saves`` saves, of which ``commits`` were committed; ``pairs`` covers every rank."""
     own = [durability for durability, _ in pairs if durability]
-    # A save that ended with names pending owes the directory of each such rank.
+    # If a save ended with names pending, the directory of each such rank is still to be synced.
     pending = sum(d.names_pending for d in own)
     of_commits = [commit for _, commit in pairs if commit]
     directories: list[DurabilityProof | CommitProof] = [*own, *of_commits]
@@ -158,7 +160,7 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Loaded:
-    """What a load gave on all ranks; rank 0 knows it, the others hold nothing."""
+    """The result of a load over all ranks; only rank 0 has the values."""
 
     operation: Operation | None
     bytes_checked: int
@@ -167,7 +169,7 @@ class Loaded:
     rank_bytes: tuple[int, ...]
 
     def integrity(self, expected_bytes: int) -> Integrity:
-        """Return what was compared, of so many bytes in all."""
+        """Return the comparison, out of ``expected_bytes`` in total."""
         return Integrity(
             bytes_expected=expected_bytes,
             bytes_checked=self.bytes_checked,
@@ -177,10 +179,10 @@ class Loaded:
 
 
 class Operations(Checkpoints):
-    """What all ranks do with a subject's checkpoints in ``store``; ``stages`` adds up this rank's seconds by purpose.
+    """The operations of all ranks on a subject's checkpoints in ``store``.
 
-    ``is_local``: the store is that of a local tier. An operation that is not ``counted`` is none of the subject's saves
-    and loads: it answers a question beside them.
+    ``stages`` adds up this rank's seconds by purpose. ``is_local``: the store is in a local tier. An operation that is
+    not ``counted`` is not one of the subject's saves and loads; it serves an additional question.
     """
 
     def __init__(
@@ -220,12 +222,12 @@ class Operations(Checkpoints):
         tell: bool = False,
         training: TrainingSteps | None = None,
     ) -> Operation | None:
-        """Save a checkpoint: every rank that takes part its files, as the strategy wants it; return when it is over.
+        """Save a checkpoint by the strategy, each participating rank its own files; return when the save is over.
 
-        ``at`` names the save where it is none of the subject's own. ``meanwhile`` runs beside it on this rank;
-        its event is set when the save is over. ``content`` is the number of the content where it is not the
-        checkpoint's. The time of a save that is not counted belongs to ``stage``; ``tell``: rank 0 says that it begins.
-        ``training`` goes on beside it, once the job may go on.
+        ``at`` names the save if it is not one of the subject's own. ``meanwhile`` runs concurrently on this rank; its
+        event is set when the save is over. ``content`` is the number of the content if it differs from the checkpoint's
+        number. The time of a save that is not counted belongs to ``stage``. With ``tell``, rank 0 reports its start.
+        ``training`` runs during the save, once the job may continue.
         """
         at, counted = at or OperationRef(subject=self.subject, action="save", index=checkpoint), role == "counted"
         with self.stage("content", at.at("content")):
@@ -266,7 +268,8 @@ class Operations(Checkpoints):
             returned_seconds=timing.returned_seconds,
             staged_seconds=timing.staged_seconds,
             copying_seconds=timing.copying_seconds,
-            # Threads of other work hold up no save when they wait for a CPU; nor do waits once the bytes were stored.
+            # Threads of other work do not delay a save when they wait for a CPU; nor do waits after the bytes were
+            # stored.
             starved_seconds=None
             if training or meanwhile
             else wait.seconds(beyond=self.span[1] - start - (timing.stored_seconds or 0.0)),
@@ -289,9 +292,9 @@ class Operations(Checkpoints):
         scenario: Scenario = "",
         names: Iterable[str] | None = None,
     ) -> Loaded:
-        """Load a checkpoint as load ``number``, in the engine's steps; every byte is compared beside or between them.
+        """Load a checkpoint as load ``number``, in the engine's steps; compare every byte during or between the steps.
 
-        ``names`` are the files that the engine reads where they are not this rank's own.
+        ``names`` are the files that the engine reads if they are not this rank's own.
         """
         at = OperationRef(subject=self.subject, scenario=scenario, action="load", index=number)
         if counted:
@@ -315,7 +318,7 @@ class Operations(Checkpoints):
             loaded_bytes += engine.load(committed, step, clock)
             seconds += time.perf_counter() - start - (clock.left_out_seconds - left_out)
             wait.end()
-            # Nobody compares a whole step while somebody still reads: that would leave the storage to fewer ranks.
+            # No rank compares a whole step while another rank still reads: that would leave the storage to fewer ranks.
             self._group.wait()
             with self.stage("verify", at.at("verify")):
                 checks.append(engine.verify(checkpoint))
@@ -338,17 +341,18 @@ class Operations(Checkpoints):
             operation=operation,
             bytes_checked=sum(g[0] for g in gathered),
             fault_count=sum(g[1] for g in gathered),
-            # The first of each rank first: where only some are named, one rank's do not hide the others'.
+            # Ranks alternate in the list, so if only some faults are reported, one rank's faults do not hide the
+            # others'.
             faults=[f for turn in zip_longest(*(g[2] for g in gathered)) for f in turn if f],
             rank_bytes=tuple(g[3] for g in gathered),
         )
 
     def replaced(self) -> str:
-        """Return what has taken the place of the run's directory; empty where nothing has, or that cannot be seen."""
+        """Return what has replaced the run's directory; empty if it was not replaced or if that cannot be detected."""
         return cast("StoreOfPaths", self._store).replaced() if hasattr(self._store, "replaced") else ""
 
     def _stays(self) -> None:
-        """Raise ReplacedError where this rank would measure, or has just measured, something else than the target."""
+        """Raise ReplacedError if the run's directory was replaced; called before and after a counted operation."""
         if why := self.replaced():
             raise ReplacedError(why)
 
@@ -371,7 +375,7 @@ class Operations(Checkpoints):
         self._store.delete(self.ref(checkpoint), self.own_names(checkpoint))
 
     def finish_delete(self, checkpoints: Iterable[int], *, of_all: bool = False) -> None:
-        """Remove what is left of checkpoints, and where they were the last ``of_all``, of the subject."""
+        """Remove the rest of checkpoints and, if they were the last ones (``of_all``), the rest of the subject."""
         self._group.wait()
         if leads(self._group, self._store):
             for checkpoint in checkpoints:
@@ -389,7 +393,7 @@ class Operations(Checkpoints):
         return summed(pairs, saves=len(self._saved), commits=self._commits)
 
     def added_facts(self) -> dict[str, str]:
-        """Return what is added to the engine's own calls in every counted save; asked of all ranks together."""
+        """Return the calls that are added to the engine's own in every counted save; all ranks call this together."""
         own = max((saved.timing.names_seconds for saved in self._saved), default=0.0)
         longest = self._group.largest(math.ceil(own * _MICROSECONDS)) / _MICROSECONDS
         if not longest:
@@ -401,7 +405,7 @@ class Operations(Checkpoints):
 
     @contextmanager
     def stage(self, spent_on: str, at: OperationRef | None) -> Iterator[None]:
-        """Add the seconds inside, on this rank's clock, to a stage of the measurement; ``at`` is what the rank does."""
+        """Add the seconds inside, on this rank's clock, to a stage of the measurement; ``at`` is the operation."""
         if at:
             self._activity.begin(at)
         start = time.perf_counter()
@@ -409,7 +413,7 @@ class Operations(Checkpoints):
         self._spent(spent_on, time.perf_counter() - start)
 
     def all(self, stage: Stage, scenario: Scenario = "", level: float = 0.0) -> OperationRef:
-        """Return the reference of a stage that is of no single operation."""
+        """Return the reference of a stage that does not belong to a single operation."""
         return OperationRef(subject=self.subject, scenario=scenario, stage=stage, level=level)
 
     def one(self, scenario: Scenario, action: Action, index: int, level: float = 0.0) -> OperationRef:
@@ -417,12 +421,12 @@ class Operations(Checkpoints):
         return OperationRef(subject=self.subject, scenario=scenario, action=action, index=index, level=level)
 
     def send(self, event: Event) -> None:
-        """Let rank 0 tell the controller."""
+        """Send an event to the controller, from rank 0."""
         if self._group.rank == 0:
             self._activity.tell(event)
 
     def step(self, kind: StepKind, index: int, seconds: float) -> None:
-        """Tell that a step beside the subject's own saves and loads is over."""
+        """Report the end of a step outside the subject's own saves and loads."""
         self.send(StepDone(subject=self.subject, kind=kind, index=index, step_seconds=seconds))
 
     def _start(self, at: OperationRef, *, tell: bool) -> None:
@@ -442,7 +446,7 @@ class Operations(Checkpoints):
         counted: bool,
         stage: str = "probes",
     ) -> Operation | None:
-        """Gather the operation's times; on rank 0, tell and return it."""
+        """Gather the operation's times; on rank 0, report and return it."""
         all_own = self._group.gather(own)
         if self._group.rank != 0:
             return None
@@ -453,7 +457,7 @@ class Operations(Checkpoints):
         return operation
 
     def faults(self, checks: Iterable[Comparison], checkpoint: int) -> list[Fault]:
-        """Return what was wrong in loads of a checkpoint by this rank."""
+        """Return the faults that this rank found in loads of a checkpoint."""
         return [
             Fault(
                 kind=f.kind,
@@ -475,7 +479,7 @@ class Operations(Checkpoints):
 
 
 class BackgroundThread(threading.Thread):
-    """Does something beside an operation; its error is raised where the operation waits for it."""
+    """Runs an action during an operation; raises the action's error when the operation waits for it."""
 
     def __init__(self, act: Callable[[threading.Event], None]) -> None:
         super().__init__()
@@ -491,7 +495,7 @@ class BackgroundThread(threading.Thread):
             self._error = error
 
     def finish(self) -> None:
-        """Say that it is over, wait for the end and raise the error that was met."""
+        """Signal that the operation is over, wait for the thread's end and raise its error."""
         self._over.set()
         self.join()
         if self._error:

@@ -1,4 +1,4 @@
-"""Saves at a pace: a store whose files take bytes no faster than a rate.
+"""Saves at a pace: a store whose files accept bytes at a limited rate.
 
 A pace is a schedule from the begin of a save. A save that was delayed catches up as fast as the storage allows, so
 short delays do not add up.
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import CheckpointRef
     from pytest_ckpt.targets.protocol import Buffer, CachedSink, Draft, Phases, Sink, Store
 
-# A larger request is written in pieces: one request of a whole file has no pace. Direct I/O needs no finer alignment.
+# A larger request is written in pieces: one request of a whole file cannot be paced. Direct I/O needs no finer
+# alignment.
 _PIECE_SECONDS = 0.05
 _PIECE_STEP_BYTES = 64 << 10
 
@@ -26,8 +27,8 @@ _PIECE_STEP_BYTES = 64 << 10
 class Pace:
     """The schedule of one rank's saves: the bytes of its files are spread over ``seconds``.
 
-    There is no pace before `learn`. ``bytes`` counts what was written since `begin`. ``is_bypassed``: an engine wrote
-    by other calls than those that are paced.
+    Writes are not paced before `learn`. ``bytes`` counts the bytes written since `begin`. ``is_bypassed``: an engine
+    wrote by calls that are not paced.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -44,7 +45,7 @@ class Pace:
         self._over = over
 
     def learn(self) -> None:
-        """Take the bytes of the last save for those of all saves: files contain more than tensors, or less."""
+        """Use the bytes of the last save for all saves: files contain more than tensors, or less."""
         # A rank may have no files.
         if self.bytes:
             self._rate = self.bytes / self._seconds
@@ -55,7 +56,7 @@ class Pace:
         self._start, self.bytes = time.perf_counter(), 0
 
     def pieces(self, data: Buffer, *, cut: bool) -> Iterator[memoryview]:
-        """Give data as it may be written: all of it at its time, or ``cut`` into pieces."""
+        """Yield data when it may be written: all of it at its time, or ``cut`` into pieces."""
         view = memoryview(data).cast("B")
         step = self._piece_bytes if cut else len(view)
         for offset in range(0, len(view), step or 1):
@@ -69,13 +70,13 @@ class Pace:
             self._wait(end)
 
     def _wait(self, due: float) -> None:
-        """Wait until a moment, unless the storage is behind the schedule."""
+        """Wait until a moment, unless the storage is later than the schedule."""
         if (early := due - time.perf_counter()) > 0:
             self._over.wait(early)
 
 
 class _PacedSink:
-    """A file that takes bytes at a pace.
+    """A file that accepts bytes at a pace.
 
     Bytes in the page cache do not wait for fsync, which would write all of them at once and without a pace.
     """
@@ -86,7 +87,7 @@ class _PacedSink:
         self._end = 0
 
     def write(self, data: Buffer) -> int:
-        """Write all of ``data`` after what was written; return its bytes."""
+        """Append all of ``data``; return its bytes."""
         start = self._end
         for piece in self._pace.pieces(data, cut=True):
             self._sink.write(piece)
@@ -111,7 +112,7 @@ class _PacedSink:
 
 
 class _PacedDraft:
-    """A draft whose files take bytes at a pace."""
+    """A draft whose files accept bytes at a pace."""
 
     def __init__(self, draft: Draft, pace: Pace) -> None:
         self._draft, self._pace = draft, pace
@@ -129,11 +130,11 @@ class _PacedDraft:
         return self._draft.commit(entries)
 
     def abort(self) -> None:
-        """Remove what this rank wrote of it."""
+        """Remove this rank's files of the checkpoint."""
         self._draft.abort()
 
     def __getattr__(self, name: str) -> Any:
-        """Return another way to write of the draft itself: an engine that uses one keeps no pace."""
+        """Return another write method of the draft itself: an engine that uses one is not paced."""
         self._pace.is_bypassed = True
         return getattr(self._draft, name)
 
@@ -156,5 +157,5 @@ class _PacedStore:
 
 
 def paced_store(store: Store, pace: Pace) -> Store:
-    """Return a store whose files take bytes at a pace."""
+    """Return a store whose files accept bytes at a pace."""
     return cast("Store", _PacedStore(store, pace))

@@ -1,4 +1,4 @@
-"""A stand-in for training: steps of all ranks together that wait, work on the state that is saved, and wait again."""
+"""Simulated training: in each step all ranks wait, work on the state that is saved, and wait again."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.strategies.protocol import Pending
 
 STEPS_ALONE = 20
-"""Steps before the first save, and after each: their median is what a step takes by itself."""
+"""Steps before the first save, and after each: their median is the duration of an undisturbed step."""
 
 PIECE_BYTES = 64 << 10
-"""What is changed of the state at a time."""
+"""The bytes of the state that are changed in one piece."""
 
 _TRIALS = 9
-# A save of hours has as many steps as it has tenths of a second; what is kept of them is this many sums.
+# A save of hours has as many steps as it has tenths of a second. They are kept as this many sums.
 _MAXIMUM_BATCHES = 32
 _FLIP = np.uint8(0xA5)
 
@@ -37,8 +37,8 @@ _FLIP = np.uint8(0xA5)
 class TrainingSteps:
     """Steps by this rank; all ranks make them together. Only rank 0's times are kept.
 
-    The work of a step is an amount, not a time: beside a save it may take longer. It changes the state in place, so
-    that a save which still reads the state is found by the bytes that it wrote.
+    The work of a step is an amount, not a time: it may take longer during a save. It changes the state in place. So a
+    save that still reads the state writes wrong bytes, which the comparison finds.
     """
 
     def __init__(
@@ -55,9 +55,10 @@ class TrainingSteps:
         self._beside: list[StepBatch] = []
 
     def begin(self) -> None:
-        """Find how much work a step is, once there is a state; make the steps before the first save."""
+        """Calibrate the work of a step on the existing state; make the steps before the first save."""
         seconds = []
-        # Once: it stays where it is while checkpoints fill it, and a step is to work on it and not look for it.
+        # Once: the memory stays in place while checkpoints fill it, and a step must work on it without searching for
+        # it.
         self._state = state_of(self._engine)
         self._ends = list(itertools.accumulate(map(len, self._state)))
         with self._activity.wait():
@@ -72,7 +73,7 @@ class TrainingSteps:
         """Make steps until the saves of all ranks are over."""
         batches: list[StepBatch] = []
         with self._activity.wait():
-            # Until the last rank may go on training is blocked, which is counted apart from slower steps.
+            # Until the last rank may continue, training is blocked; that time is counted separately from slower steps.
             self._group.wait()
             goes_on = True
             while goes_on:
@@ -84,7 +85,7 @@ class TrainingSteps:
         self._beside = batches
 
     def end_save(self, checkpoint: int) -> None:
-        """Make the steps after a save, which are those before the next."""
+        """Make the steps after a save, which are also the steps before the next."""
         before, self._alone = self._alone, self._steps_alone()
         self._saves.append(
             StepsOfSave(
@@ -96,7 +97,7 @@ class TrainingSteps:
         )
 
     def found(self) -> Training:
-        """Return what was measured."""
+        """Return the measured steps."""
         return Training(step_seconds=self._step_seconds, cpu_share=self._cpu_share, saves=tuple(self._saves))
 
     def _steps_alone(self) -> tuple[float, ...]:
@@ -110,7 +111,7 @@ class TrainingSteps:
         return tuple(seconds)
 
     def _step(self, *, goes_on: bool) -> bool:
-        """Work, wait for the accelerator, and for the other ranks; return whether it goes on for any of them."""
+        """Work, wait for the accelerator and the other ranks; return whether the save continues on any rank."""
         self._work(self._pieces)
         time.sleep(self._step_seconds * (1 - self._cpu_share))
         return self._group.any_of(goes_on)
@@ -130,7 +131,7 @@ def change(piece: Bytes) -> None:
 
 
 def change_all(state: Sequence[Bytes]) -> None:
-    """Change the state for ever."""
+    """Change the state until the process ends."""
     while True:
         for data in state:
             for start in range(0, len(data), PIECE_BYTES):

@@ -98,7 +98,7 @@ _NEXT_OF_REASONS: Mapping[str, str] = {
 }
 _NEXT_OF_NEEDS: Mapping[str, str] = {
     "second client": "Give a second client (--ckpt-second-mount, or a second host in --ckpt-hosts), and run again.",
-    "power cut": "Give the command that cuts the power (--ckpt-power-cut), and run again.",
+    "power cut": "Give the command that cuts the power (--ckpt-actions [power_cut] command), and run again.",
     "small directory": "Give a directory on a small volume or quota that may be filled (--ckpt-small-volume).",
 }
 _MAXIMUM_NAMED = 4

@@ -283,9 +283,6 @@ def header_lines(
     names = (
         ", ".join(f"{h.host} ({counted(len(h.ranks), 'rank')}, {counted(h.cores, 'core')})" for h in hosts) or "none"
     )
-    if settings.where("--ckpt-engine").startswith(" (in default"):
-        chosen = settings.engines[0].name
-        lines.append(f"ckpt engine: {chosen}, since torch is not installed: pip install 'pytest-ckpt[torch]'")
     how = [named("engine", "engines", (engine.name for engine in settings.engines))]
     if settings.strategies != STRATEGIES[:1]:
         how.append(named("strategy", "strategies", (strategy.name for strategy in settings.strategies)))

@@ -16,7 +16,7 @@ from pytest_ckpt.targets.schemes import NO_ACCESS, spec_of, split
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
 
-ENDPOINT, CA_BUNDLE, UNVERSIONED = "--ckpt-endpoint", "--ckpt-ca-bundle", "--ckpt-unversioned"
+ENDPOINT, CA_BUNDLE, UNVERSIONED = "--ckpt-endpoint", "AWS_CA_BUNDLE or SSL_CERT_FILE", "--ckpt-unversioned"
 _BORNE_SHARE = 0.4
 """Share of the permitted time without progress; two minutes by default."""
 
@@ -32,8 +32,7 @@ def reached(settings: Settings, targets: Mapping[str, TargetSpec]) -> Iterator[A
         return
     spec = spec_of(settings.target, targets)
     if not spec.is_remote:
-        given = ((ENDPOINT, settings.endpoints), (CA_BUNDLE, settings.ca_bundle), (UNVERSIONED, settings.unversioned))
-        for option, found in given:
+        for option, found in ((ENDPOINT, settings.endpoints), (UNVERSIONED, settings.unversioned)):
             if found:
                 raise UsageError(
                     f"{option} is for object stores, and --ckpt-target {settings.target} is {spec.help}.",
@@ -60,11 +59,6 @@ def _check_embedded(settings: Settings, spec: TargetSpec) -> None:
     if not spec.serve:
         raise UsageError(
             f"{ENDPOINT} {EMBEDDED}: there is no server of {spec.scheme}:// to start.", "Name the endpoint of a store."
-        )
-    if settings.ca_bundle:
-        raise UsageError(
-            f"{CA_BUNDLE} with {ENDPOINT} {EMBEDDED}: that server is on this host and uses no TLS.",
-            f"Leave out {CA_BUNDLE}.",
         )
     if settings.keep_files:
         raise UsageError(

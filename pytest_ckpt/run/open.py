@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_ckpt.config.system_description import check_described, read_system
+from pytest_ckpt.config.system_description import read_system
 from pytest_ckpt.facts.environment import Environment, PluginFacts
 from pytest_ckpt.facts.targets import TARGETS, Access, AreaRef, Names, TargetSpec
 from pytest_ckpt.grading.catalogue import extended
@@ -132,8 +132,6 @@ def _open(
     run_id = _new_id()
     signer = _check_evidence(settings)
     system = read_system(Path(settings.system)) if settings.system else None
-    if settings.require_system:
-        check_described(system)
     notices: list[str] = []
     with (
         contextlib.ExitStack() as serving,

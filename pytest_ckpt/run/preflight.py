@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.config.engines import check_codec_installed, check_installed
 from pytest_ckpt.config.gate_files import load_waivers, settle
+from pytest_ckpt.config.system_description import check_described, read_system
 from pytest_ckpt.facts.checks import FILES_OF_CHECKS
 from pytest_ckpt.facts.engines import DEFAULT
 from pytest_ckpt.facts.environment import HostFacts, HostNetwork
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 
 _FILES_OF_REPORTS = frozenset(("session.json", "report.json", CRASH_FILE))
 
-_LOCAL = "--ckpt-local-tier"
+_LOCAL = "--ckpt-strategy=tiered:local-tier"
 
 ANSWER_SECONDS = 30.0
 """A target that takes longer for one small file does not answer."""
@@ -161,6 +162,8 @@ def check(
     with problems.noting():
         check_commands(settings)
     with problems.noting():
+        check_system(settings, gates)
+    with problems.noting():
         check_record(plan, settings)
     local = None
     with problems.noting():
@@ -199,10 +202,10 @@ def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
     """Refuse options, and an engine, that need a capability which the target lacks."""
     needs: tuple[tuple[str, object, Capability], ...] = (
         ("--ckpt-second-mount", settings.second_mount, "second mount"),
-        ("--ckpt-power-cut", settings.power_cut, "paths"),
+        ("--ckpt-actions [power_cut] command", settings.power_cut, "paths"),
         ("--ckpt-small-volume", settings.small_volume, "paths"),
-        ("--ckpt-snapshot", settings.snapshot_command, "paths"),
-        ("--ckpt-near-full", settings.near_full, "volume"),
+        ("--ckpt-actions [snapshot] take", settings.snapshot_command, "paths"),
+        ("--ckpt-suite=endurance:near-full", settings.near_full, "volume"),
     )
     for option, found, capability in needs:
         if found and capability not in facts.capabilities:
@@ -246,7 +249,8 @@ def check_endurance(settings: Settings, plan: Plan, facts: TargetFacts) -> None:
     for planned in plan.runnable:
         if reason := unavailable_reason(volume, planned.checkpoint_bytes):
             raise UsageError(
-                f"--ckpt-near-full cannot be done on {settings.target} for {planned.subject}: {reason}.",
+                f"--ckpt-suite=endurance:near-full cannot be done on {settings.target} for {planned.subject}: "
+                f"{reason}.",
                 "Name a directory on an empty volume that is large enough, or choose a smaller --ckpt-scale.",
             )
 
@@ -401,21 +405,33 @@ def check_tiers_of_hosts(settings: Settings, plan: Plan, seen: HostProbe) -> Non
             )
 
 
+def check_system(settings: Settings, gates: Gates) -> None:
+    """Refuse a run without a description of the system if the gate table requires one."""
+    if gates.requires_system:
+        check_described(read_system(Path(settings.system)) if settings.system else None, gates.name)
+
+
 def check_commands(settings: Settings) -> None:
     """Refuse commands that change the storage without a command to revert it, and commands without a requirement."""
     _check_both(
-        {"--ckpt-fault-command": settings.fault_command, "--ckpt-repair-command": settings.repair_command},
+        {
+            "--ckpt-actions [failover] fault": settings.fault_command,
+            "--ckpt-actions [failover] repair": settings.repair_command,
+        },
         "what is broken must be repaired, whatever happens",
     )
     _check_both(
-        {"--ckpt-snapshot": settings.snapshot_command, "--ckpt-remove-snapshot": settings.remove_snapshot_command},
+        {
+            "--ckpt-actions [snapshot] take": settings.snapshot_command,
+            "--ckpt-actions [snapshot] remove": settings.remove_snapshot_command,
+        },
         "a snapshot that was taken must be removed, whatever happens",
     )
     fields = {o.option: o.source for o in settings.origins}
     for option, command, suite in (
-        ("--ckpt-fault-command", settings.fault_command, "failover"),
-        ("--ckpt-upgrade-command", settings.upgrade_command, "maintenance"),
-        ("--ckpt-snapshot", settings.snapshot_command, "maintenance"),
+        ("--ckpt-actions [failover] fault", settings.fault_command, "failover"),
+        ("--ckpt-actions [upgrade] command", settings.upgrade_command, "maintenance"),
+        ("--ckpt-actions [snapshot] take", settings.snapshot_command, "maintenance"),
     ):
         # A plugin offers its commands to every run; a user who sets the option wants them used.
         if command and suite not in settings.suites and not fields[option].startswith("hook of "):

@@ -93,9 +93,10 @@ def with_drains(asks: Demand, limits: ClusterLimits, rule: DrainRule | None) -> 
     longer = drain_limit_seconds(rule, limits) / limits.interval_seconds
     if not longer:
         raise UsageError(
-            f"--ckpt-drain-every={rule.every} with --ckpt-target-share={format_percent(rule.target_share)}: the work "
+            f"--ckpt-strategy=tiered:drain-every={rule.every} with "
+            f"--ckpt-strategy=tiered:target-share={format_percent(rule.target_share)}: the work "
             "that is not drained yet costs more than the save budget, however fast a drain is.",
-            "Drain more often, such as --ckpt-drain-every=2, or raise --ckpt-save-budget.",
+            "Drain more often, such as --ckpt-strategy=tiered:drain-every=2, or raise --ckpt-save-budget.",
         )
     return replace(
         asks,

@@ -181,7 +181,7 @@ def plan_run(settings: Settings, target: TargetFacts | None, table: str = "") ->
     value of ``--ckpt-gate-table``. Raises UsageError if the settings fit no layout or no limit can be derived.
     """
     limits = limits_of(settings)
-    for option in ("--ckpt-replay-file", "--ckpt-replay-timing"):
+    for option in ("--ckpt-engine=replay:file", "--ckpt-engine=replay:timing"):
         if settings.is_said(option) and not any(engine.replays for engine in settings.engines):
             raise UsageError(f"{option}: no engine that was chosen replays a job.", "Say --ckpt-engine=replay.")
     if settings.is_said("--ckpt-parallel") and not any(model.own for model in settings.models):

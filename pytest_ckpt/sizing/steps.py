@@ -114,7 +114,8 @@ def scenarios(settings: Settings, pace: PacedSaves | None, *, is_collective: boo
         )
     if settings.asks_upgrade:
         listed.append(
-            "saves and loads in turns after everything else, until the command of --ckpt-upgrade-command has returned"
+            "saves and loads in turns after everything else, until the command of --ckpt-actions [upgrade] "
+            "command has returned"
         )
     if settings.asks_endurance and settings.near_full:
         listed.append(

@@ -170,7 +170,7 @@ def test_the_page_has_the_tables_and_a_picture(size, tmp_path) -> None:
         (("--write-amplification=0.5",), "at least 1"),
         (("--erasure-overhead=many",), "--erasure-overhead"),
         (("--save-time=0s",), "--save-time"),
-        (("--ckpt-drain-every=10", "--ckpt-target-share=50%"), "however fast a drain is"),
+        (("--drain-every=10", "--target-share=50%"), "however fast a drain is"),
         (("--clutser=5",), "--cluster"),
         (("--table=superpod",), "did you mean 'superpod-h100'"),
         (("--table=./nothing.toml",), "cannot be read"),

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
+import shlex
 
 import pytest
 
 from pytest_ckpt.config import parsers
+from pytest_ckpt.config.options import add_options, command_words, resolve, said_of
 from pytest_ckpt.facts.engines import BUILT_IN
-from pytest_ckpt.facts.options import GROUPS, OPTIONS, ROLES
-from pytest_ckpt.facts.settings import Settings
+from pytest_ckpt.facts.options import GROUPS, LISTS, OPTIONS, ROLES, parameters_of
+from pytest_ckpt.facts.settings import SUITES, Settings
+from pytest_ckpt.facts.strategies import STRATEGY_OF
 from pytest_ckpt.grading.document import disclosures
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import UsageError
-from tests.support.said_in_three_places import KEYS, VALUES, settings_of
+from tests.support.said_in_three_places import KEYS, VALUES, named, settings_of
 
 # What scripts may rely on, as the documentation promises it.
 CONTRACT = {
@@ -29,7 +33,7 @@ CONTRACT = {
     "--ckpt-ranks": "",
     "--ckpt-hosts": "localhost",
     "--ckpt-launcher": "",
-    "--ckpt-engine": "torch",
+    "--ckpt-engine": "stream",
     "--ckpt-profile": "acceptance",
     "--ckpt-scale": "",
     "--ckpt-operations": "",
@@ -39,6 +43,9 @@ CONTRACT = {
     "--ckpt-keep-files": "off",
     "--ckpt-report": "ckpt-report",
 }
+
+# Options whose files are read with the settings.
+FILES = ("config", "actions")
 
 
 def origin(of, key):
@@ -68,7 +75,7 @@ def test_every_row_of_the_table_is_whole(option):
     assert set(option.roles) <= set(ROLES)
     assert callable(getattr(parsers, option.parse))
     assert option.example != option.default
-    of = settings_of({option.key: option.example} if option.key != "config" else {})
+    of = settings_of({option.key: option.example} if option.key not in FILES else {})
     assert option.field == "-" or hasattr(of, option.field or option.key)
 
 
@@ -80,7 +87,7 @@ def test_every_field_of_the_settings_but_two_is_an_option_s():
 def test_what_a_certificate_discloses_is_said_by_the_option_s_row():
     gates = Gates(name="", text="")
     for option in OPTIONS:
-        if option.key != "config":
+        if option.key not in FILES:
             found = disclosures(settings_of({option.key: option.example}), gates)
             assert any(line.startswith(f"{option.flag} ") for line in found) is ("disclosed" in option.roles), (
                 option.key
@@ -166,6 +173,11 @@ def test_the_types_of_toml_are_taken_too(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ('[strategy.incremental]\nchnged = "5%"', ["no parameter 'chnged'", "did you mean 'changed'?"]),
+        ('[strategy.sync]\nchanged = "5%"', ["'sync' has no parameter 'changed'", "incremental, hybrid"]),
+        ('[strategy]\nchanged = "5%"', ["'changed', which is no table", "[strategy.incremental]"]),
+        ('ckpt_changed_pages = "5%"', ["'ckpt_changed_pages' is no option", "--ckpt-strategy=incremental:changed"]),
+        ('[power_cut]\ncommand = "x"', ["'power_cut' is no option"]),
         ('ckpt_save_budgt = "3%"', ["'ckpt_save_budgt' is no option", "did you mean 'ckpt_save_budget'?"]),
         ('save_budget = "3%"', ["'save_budget' is no option", "did you mean 'ckpt_save_budget'?"]),
         ('ckpt_config = "other.toml"', ["'ckpt_config' is no option"]),
@@ -206,3 +218,179 @@ def test_a_wrong_value_says_where_it_was_written(tmp_path):
         settings_of(ini={"save_budget": "101%"})
     with pytest.raises(UsageError, match=r"--ckpt-save-budget 101%: "):
         settings_of({"save_budget": "101%"})
+
+
+# --- parameters of engines, strategies and suites ---------------------------------------------------------------------
+
+
+def test_a_parameter_stands_behind_the_name_that_it_belongs_to():
+    of = settings_of({"strategy": "sync,incremental:changed=10%,full-every=5", "engine": "stream:io-size=8MiB,depth=4"})
+    assert [strategy.name for strategy in of.strategies] == ["sync", "incremental"]
+    assert (of.changed_pages, of.full_every, of.io_size_bytes, of.io_depth) == (0.1, 5, 8 << 20, 4)
+    stated = {o.option: (o.value, o.source) for o in of.origins if o.source != "default"}
+    assert stated == {
+        "--ckpt-strategy": ("sync,incremental", "command line"),
+        "--ckpt-strategy=incremental:changed": ("10%", "command line"),
+        "--ckpt-strategy=incremental:full-every": ("5", "command line"),
+        "--ckpt-engine": ("stream", "command line"),
+        "--ckpt-engine=stream:io-size": ("8MiB", "command line"),
+        "--ckpt-engine=stream:depth": ("4", "command line"),
+    }
+
+
+def test_a_parameter_without_a_name_chooses_nothing():
+    of = settings_of({"suite": "duration=4h", "strategy": "step=1s,async"})
+    assert (of.suites, of.duration_seconds) == (("auto",), 4 * 3600)
+    assert ([strategy.name for strategy in of.strategies], of.step_seconds) == (["async"], 1.0)
+
+
+def test_of_an_option_that_is_given_twice_the_last_names_count_and_all_parameters():
+    of = settings_of({"suite": "performance,endurance:duration=4h\nserving:readers=2\nnear-full=on"})
+    assert of.suites == ("serving",)
+    assert (of.duration_seconds, of.serving_readers, of.near_full) == (4 * 3600, 2, True)
+    assert settings_of({"engine": "stream:depth=4\ndepth=8"}).io_depth == 8
+
+
+def test_a_parameter_in_a_file_counts_for_names_of_the_command_line(tmp_path):
+    file = tmp_path / "array.toml"
+    file.write_text('[strategy.hybrid]\nchanged = "10%"\nfull-every = 5\n[suite.endurance]\nnear-full = true\n')
+    of = settings_of({"config": str(file), "strategy": "incremental:full-every=4"})
+    assert (of.changed_pages, of.full_every, of.near_full) == (0.1, 4, True)
+    assert origin_of(of, "--ckpt-strategy=incremental:changed").source == str(file)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"strategy": "incremental:chnged=5%"}, ["'incremental' has no parameter 'chnged'", "did you mean 'changed'?"]),
+        ({"strategy": "incremntal:changed=5%"}, ["'incremntal' has no parameter", "did you mean 'incremental'?"]),
+        ({"strategy": "sync:step=1s"}, ["'sync' has no parameter 'step'", "step is a parameter of async, hybrid"]),
+        ({"strategy": "colour=red"}, ["there is no parameter 'colour'", "Parameters of strategy: changed,"]),
+        ({"strategy": "hybrid:changed=200%"}, ["--ckpt-strategy=hybrid:changed 200%: "]),
+        ({"strategy": "hybrid:changed="}, ["--ckpt-strategy=hybrid:changed has no value"]),
+        ({"strategy": "changed=0.1%"}, ["--ckpt-strategy=incremental:changed 0.1%: "]),
+        ({"strategy": "incremental:changed=5%,hybrid:changed=6%"}, ["changed is given twice"]),
+        ({"strategy": ""}, ["--ckpt-strategy has no value"]),
+        ({"engine": "stream:"}, ["--ckpt-engine stream:: one of stream, torch"]),
+    ],
+)
+def test_a_mistake_in_a_parameter_is_named_as_it_was_written(given, says):
+    with pytest.raises(UsageError) as refusal:
+        settings_of(given)
+    for word in says:
+        assert word in str(refusal.value)
+
+
+@pytest.mark.parametrize("owner", ["incremental", "hybrid"])
+def test_a_parameter_of_several_names_is_written_behind_each(owner):
+    assert settings_of({"strategy": f"{owner}:changed=10%"}).changed_pages == 0.1
+
+
+def test_every_parameter_is_written_as_its_row_says(tmp_path):
+    for option in OPTIONS:
+        if option.parent in LISTS:
+            for owner in option.owners:
+                of = settings_of({option.parent: f"{option.name}={option.example}"})
+                assert origin_of(of, option.flag).value == option.example
+                file = tmp_path / "array.toml"
+                file.write_text(f"[{option.parent}.{owner}]\n{option.name} = '{option.example}'\n")
+                of = settings_of({"config": str(file)})
+                assert origin_of(of, option.flag).value == option.example
+
+
+def test_parameters_have_names_of_their_own_and_owners_that_there_are():
+    known = {"engine": [engine.name for engine in BUILT_IN], "strategy": list(STRATEGY_OF), "suite": list(SUITES)}
+    for parent in LISTS:
+        rows = parameters_of(parent)
+        assert len({row.name for row in rows}) == len(rows)
+        assert {owner for row in rows for owner in row.owners} <= set(known[parent])
+        assert not {row.name for row in rows} & set(known[parent])
+
+
+def test_words_for_another_command_give_the_same_settings(tmp_path):
+    file = tmp_path / "actions.toml"
+    file.write_text("[upgrade]\ncommand = 'true'\n")
+    given = {"strategy": "sync,hybrid:changed=10%,full-every=5", "suite": "duration=4h", "engine": "depth=4,stream",
+             "cluster": "64", "keep_files": "on", "actions": str(file)}  # fmt: skip
+    of = settings_of(given)
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    again = resolve(said_of(parser.parse_args(shlex.split(command_words(of)))), {})
+    assert again == of
+
+
+# --- commands that change the storage ---------------------------------------------------------------------------------
+
+ACTIONS_FILE = """
+[power_cut]
+command = "pull-the-plug --and-wait"
+times = 10
+[failover]
+fault = "fail-drive 7"
+repair = "replace-drive 7"
+[upgrade]
+command = "rolling-restart"
+[snapshot]
+take = "take"
+remove = "remove"
+"""
+
+
+def test_commands_come_from_the_file_of_actions(tmp_path):
+    file = tmp_path / "actions.toml"
+    file.write_text(ACTIONS_FILE)
+    of = settings_of({"actions": str(file)})
+    assert (of.power_cut, of.power_cuts) == ("pull-the-plug --and-wait", 10)
+    assert (of.fault_command, of.repair_command, of.upgrade_command) == (
+        "fail-drive 7", "replace-drive 7", "rolling-restart"
+    )  # fmt: skip
+    assert (of.snapshot_command, of.remove_snapshot_command) == ("take", "remove")
+    assert origin_of(of, "--ckpt-actions [power_cut] command").source == str(file)
+    assert settings_of(ini={"actions": str(file)}).power_cuts == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", ["the file has no entries", "Example: power_cut"]),
+        ("[power]\ncommand = 'x'", ["there is no table 'power'", "did you mean 'power_cut'?"]),
+        ("power_cut = 'x'", ["there is no table 'power_cut'"]),
+        ("[failover]\nbreak = 'x'", ["[failover] has no 'break'", "Entries: fault, repair"]),
+        ("[power_cut]\ntimes = 0", ["--ckpt-actions [power_cut] times 0 (in ", "at least 1"]),
+        ('[upgrade]\ncommand = "\'"', ["--ckpt-actions [upgrade] command ' (in ", "a command is expected"]),
+        ("[upgrade", ["it is not TOML"]),
+    ],
+)
+def test_a_mistake_in_the_file_of_actions_is_named(text, says, tmp_path):
+    file = tmp_path / "actions.toml"
+    file.write_text(text)
+    with pytest.raises(UsageError) as refusal:
+        settings_of({"actions": str(file)})
+    for word in (str(file), *says):
+        assert word in str(refusal.value)
+
+
+# --- certificates of an endpoint -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "expected"),
+    [
+        ({"target": "s3://b/p"}, {"AWS_CA_BUNDLE": "/a.pem", "SSL_CERT_FILE": "/b.pem"}, "/a.pem"),
+        ({"target": "s3://b/p"}, {"SSL_CERT_FILE": "/b.pem"}, "/b.pem"),
+        ({"target": "s3://b/p", "endpoint": "https://h:1"}, {"SSL_CERT_FILE": "/b.pem"}, "/b.pem"),
+        ({"target": "s3://b/p", "endpoint": "http://h:1"}, {"SSL_CERT_FILE": "/b.pem"}, None),
+        ({"target": "s3://b/p", "endpoint": "embedded"}, {"AWS_CA_BUNDLE": "/a.pem"}, None),
+        ({"target": "/mnt/array"}, {"AWS_CA_BUNDLE": "/a.pem"}, None),
+        ({"target": "s3://b/p"}, {}, None),
+    ],
+)
+def test_the_certificates_of_an_endpoint_come_from_the_environment(given, environment, expected):
+    of = resolve(named(given), {}, environment=environment)
+    assert of.ca_bundle == expected
+    source = origin_of(of, "AWS_CA_BUNDLE").source
+    assert source.startswith("environment variable ") is (expected is not None)
+
+
+def origin_of(of, flag):
+    return next(o for o in of.origins if o.option == flag)

@@ -76,6 +76,6 @@ def test_listing_the_tests_launches_nothing_and_writes_nothing(front_door, pytes
         "--collect-only", "-q", "--ckpt-target=target", "--cluster=16000", "--ckpt-gate-table=speed-only", *TINY
     )
     assert result.ret == 0
-    result.stdout.fnmatch_lines(["*::SAVE?llama3-8b-open-1?", f"{asked} tests collected*"])
+    result.stdout.fnmatch_lines(["*::SAVE?llama3-8b-open-1/stream?", f"{asked} tests collected*"])
     assert list(target.iterdir()) == []
     assert not (pytester.path / "ckpt-report").exists()

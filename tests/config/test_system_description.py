@@ -78,15 +78,15 @@ def test_a_run_that_requires_a_description_names_what_it_does_not_tell(tmp_path,
     file.write_text("\n".join(lines[:at] + lines[at + 1 :]))
     found = read_system(file)
     assert not_told(found) == [left_out]
-    with pytest.raises(UsageError, match=f"--ckpt-require-system: --ckpt-system does not tell {left_out}.") as refused:
-        check_described(found)
+    with pytest.raises(UsageError, match=f"gate table mine requires .*--ckpt-system lacks {left_out}.") as refused:
+        check_described(found, "mine")
     assert "doctor --write-system" in refused.value.remedy
 
 
 def test_nothing_told_lacks_all_that_is_needed_and_what_is_needed_is_enough():
     assert not_told(None) == NEEDED
     enough = {table: {f.name: "x" for f in facts if f.needed} for table, facts in FACTS.items()}
-    check_described(enough)
+    check_described(enough, "mine")
 
 
 def page_of(tmp_path, system, grade="certified"):

@@ -164,7 +164,7 @@ def test_the_power_is_not_cut_without_command_or_elsewhere_kept_witness(mount):
     directory, witness = point / "directory", point / "witness"
     directory.mkdir()
     witness.mkdir()
-    assert "--ckpt-power-cut" in made("DURABLE.power-cut", directory).not_run
+    assert "--ckpt-actions [power_cut] command" in made("DURABLE.power-cut", directory).not_run
     seen = made("DURABLE.power-cut", directory, "--power-cut=true", f"--witness={witness}")
     assert "is on the target itself" in seen.not_run
 

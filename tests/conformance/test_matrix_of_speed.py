@@ -14,7 +14,7 @@ from tests.support.targets.misbehaving import Target, misbehaving
 
 # For a cluster of 64, a save may take 0.7 s and a load 2.8 s at this size; for one of 1, 64 times as long,
 # for one of 256 a quarter.
-USUAL = ("--ckpt-gate-table=speed-only", "--ckpt-engine=stream", "--ckpt-io-size=64KiB", *TINY)
+USUAL = ("--ckpt-gate-table=speed-only", "--ckpt-engine=stream:io-size=64KiB", *TINY)
 
 
 @pytest.fixture(scope="module")

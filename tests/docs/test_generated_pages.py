@@ -8,7 +8,7 @@ import tomllib
 
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.checks import CHECKS
-from pytest_ckpt.facts.options import OPTIONS
+from pytest_ckpt.facts.options import ACTIONS, OPTIONS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging import command_results, loads, speed
 from pytest_ckpt.report.front import HEADINGS
@@ -20,15 +20,17 @@ def test_the_page_of_options_is_made_from_the_table_of_options():
     assert page == options_page.with_options(page), "run: python -m tests.support.docs_pages.options_page"
 
 
-def test_the_file_that_sets_all_options_is_one_that_a_run_takes(tmp_path):
-    text = options_page.from_the_table().partition("```toml\n")[2].partition("```")[0]
-    assert {f"ckpt_{o.key}" for o in OPTIONS} - set(tomllib.loads(text)) == {"ckpt_config"}
-    file = tmp_path / "all.toml"
-    file.write_text(text)
-    settings = resolve({"ckpt_config": str(file)}, {})
-    assert {origin.option for origin in settings.origins if origin.source == str(file)} >= {
-        option.flag for option in OPTIONS if option.key != "config"
-    }
+def test_the_files_that_set_all_options_are_such_as_a_run_takes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = [part.partition("```")[0] for part in options_page.from_the_table().split("```toml\n")[1:]]
+    for name, text in zip(("all.toml", "actions.toml"), texts, strict=True):
+        (tmp_path / name).write_text(text)
+    assert {o.ini_name for o in OPTIONS if o.is_option} - set(tomllib.loads(texts[0])) == {"ckpt_config"}
+    settings = resolve({"ckpt_config": "all.toml"}, {})
+    sources = {origin.option: origin.source for origin in settings.origins}
+    for option in OPTIONS:
+        if option.key != "config" and not option.variables:
+            assert sources[option.flag] == ("actions.toml" if option.parent == ACTIONS else "all.toml")
 
 
 def test_the_page_of_requirements_is_made_from_the_catalogue():

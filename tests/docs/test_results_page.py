@@ -96,7 +96,7 @@ def directory(make_home: Callable[[str], Path]) -> Path:
     code, found = commands.run(
         "mkdir target && pytest --ckpt-target=target --cluster=8 --ckpt-model=llama3-8b --ckpt-mode=open "
         "--ckpt-ranks=2 --ckpt-profile=smoke --ckpt-scale=1/10000 --ckpt-engine=stream --ckpt-keep-last=2 "
-        "--ckpt-data-pairs=1 --ckpt-gate-table=speed-only --ckpt-history=history"
+        "--ckpt-suite=data-pairs=1 --ckpt-gate-table=speed-only --ckpt-history=history"
     )
     assert "certificate:" in found, f"{code}: {found}"
     return commands.home

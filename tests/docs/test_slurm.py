@@ -23,7 +23,7 @@ from tests.support.doc_pages import DOCS
 
 RECIPES = DOCS / "recipes"
 # What only the real storage has.
-NOT_HERE = ("ckpt_small_volume", "ckpt_power_cut", "ckpt_system", "ckpt_sign")
+NOT_HERE = ("ckpt_small_volume", "ckpt_actions", "ckpt_system", "ckpt_sign")
 SMALL = {
     "ckpt_cluster": 8,
     "ckpt_gate_table": "speed-only",
@@ -124,7 +124,9 @@ def test_the_file_asks_slurm_for_whole_nodes():
     assert {"exclusive", "mem", "time"} <= set(asked)
 
 
-def test_the_terms_of_an_acceptance_are_options_that_can_certify():
+def test_the_terms_of_an_acceptance_are_options_that_can_certify(monkeypatch):
+    monkeypatch.chdir(RECIPES)
     settings = resolve({"ckpt_config": str(RECIPES / "acceptance.toml")}, {})
     assert settings.gate_table in GATE_TABLES
+    assert (settings.power_cut, settings.power_cuts) == ("/usr/local/sbin/pull-the-plug", 3)
     assert (settings.profile, settings.scale, settings.operations) == ("acceptance", 1.0, 10)

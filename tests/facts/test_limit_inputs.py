@@ -39,20 +39,21 @@ def test_without_other_words_the_cluster_is_the_operators_and_all_else_is_a_defa
         ("preemption_notice", "2min"),
         ("vendor_max_rate", "60GB/s"),
         ("target_share", "5%"),
+        ("loader_rate", "20MB/s"),
     ],
 )
 def test_what_the_operator_sets_is_neither_published_nor_a_default(option, value):
     (given,) = (
         g
         for g in limit_inputs(settings_of({"cluster": "16000", option: value}))
-        if g.option == "--ckpt-" + option.replace("_", "-")
+        if g.option == next(row.flag for row in OPTIONS if row.key == option)
     )
     assert (given.value, given.origin, given.source) == (value, "set by the operator", "")
 
 
 def test_a_default_that_limits_nothing_in_a_run_is_no_input_of_it():
-    assert "--ckpt-consolidate-limit" not in origins()
-    assert origins(suite="serving")["--ckpt-consolidate-limit"] == "default of this program"
+    assert "--ckpt-suite=serving:consolidate-limit" not in origins()
+    assert origins(suite="serving")["--ckpt-suite=serving:consolidate-limit"] == "default of this program"
 
 
 def test_every_published_value_names_title_publisher_and_year():
@@ -63,12 +64,8 @@ def test_every_published_value_names_title_publisher_and_year():
 
 
 def test_every_option_that_limits_follow_from_is_in_the_table():
-    numbers = {option.flag for option in OPTIONS if "limit" in option.roles} - {"--ckpt-gate-table"}
-    of_the_group = {o.flag for o in OPTIONS if o.group == "cluster and limits"} - {
-        "--ckpt-gate-table",
-        "--ckpt-waivers",
-    }
-    assert numbers <= set(DEFAULTS) == of_the_group
+    numbers = {option.key for option in OPTIONS if "limit" in option.roles or option.group == "cluster and limits"}
+    assert numbers - {"gate_table", "waivers"} <= set(DEFAULTS)
 
 
 def test_the_certificate_marks_each_input_at_its_quantity_or_in_a_row_of_its_own():
@@ -78,10 +75,10 @@ def test_the_certificate_marks_each_input_at_its_quantity_or_in_a_row_of_its_own
     document["cluster"]["inputs"] = [
         {"option": "--ckpt-save-budget", "value": "3%", "origin": "set by the operator", "source": ""},
         {"option": "--ckpt-load-budget", "value": "1%", "origin": "published", "source": "a <b>, 2025"},
-        {"option": "--ckpt-serving-limit", "value": "60s", "origin": "set by the operator", "source": ""},
+        {"option": "--ckpt-suite=serving:load-limit", "value": "60s", "origin": "set by the operator", "source": ""},
     ]
     rows = dict(re.findall(r'<tr[^>]*><th scope="row">([^<]*)</th>(.*?)</tr>', render(document)))
     assert rows["save budget"].endswith('<span class="tag origin">set by the operator</span></td>')
     assert '<span class="tag origin">published (a &lt;b&gt;, 2025)</span>' in rows["load budget"]
-    assert "60s" in rows["--ckpt-serving-limit"]
+    assert "60s" in rows["--ckpt-suite=serving:load-limit"]
     assert "tag origin" not in rows["save limit"]

@@ -99,12 +99,13 @@ def test_tls_that_does_not_hold_is_refused(make_home: Callable[[str], Path], tmp
     certificate = write_certificate(tmp_path / "both.pem")
     with misbehaving_server(certificate=certificate if word != "no TLS" else None) as server:
         endpoint = server.endpoint.replace("localhost", "127.0.0.1") if word == "another name" else server.endpoint
-        bundle = () if word == "no bundle" else (f"--ckpt-ca-bundle={certificate}",)
+        bundle = {} if word == "no bundle" else {"AWS_CA_BUNDLE": str(certificate)}
         with opened_door(make_home("objects-tls")) as door:
-            run = started(door, f"--ckpt-endpoint={endpoint.replace('http:', 'https:')}", *bundle).finish()
+            secure = f"--ckpt-endpoint={endpoint.replace('http:', 'https:')}"
+            run = started(door, secure, environment=bundle).finish()
     assert run.code == 4, run.text
     assert "TLS failed" in " ".join(run.text.split())
-    assert "--ckpt-ca-bundle" in run.text
+    assert "AWS_CA_BUNDLE" in run.text
 
 
 # --- in the middle of saves and loads ---------------------------------------------------------------------------------

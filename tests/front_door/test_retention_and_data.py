@@ -71,7 +71,7 @@ class Watched:
 @pytest.fixture(scope="module")
 def streamed(make_home: Callable[[str], Path]) -> Watched:
     with opened_door(make_home("streamed")) as door:
-        return Watched(door, *SMALLEST, "--ckpt-engine=stream", "--ckpt-keep-last=2", "--ckpt-data-pairs=1")
+        return Watched(door, *SMALLEST, "--ckpt-engine=stream", "--ckpt-keep-last=2", "--ckpt-suite=data-pairs=1")
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +224,7 @@ def test_a_share_of_zeros_that_is_none_is_refused(share: str) -> None:
 
 @pytest.mark.parametrize("pairs", ["0", "-1", "one"])
 def test_pairs_that_are_none_are_refused(pairs: str) -> None:
-    with pytest.raises(UsageError, match="--ckpt-data-pairs"):
+    with pytest.raises(UsageError, match="--ckpt-suite=performance:data-pairs"):
         settled(data_pairs=pairs)
 
 

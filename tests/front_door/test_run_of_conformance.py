@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.facts.checks import in_room
+from tests.support.actions import actions
 from tests.support.front_door import SUBJECT, TINY, FrontDoor, Run, counted_steps, opened_door, progress_lines
 from tests.support.machine import need_fuse
 from tests.support.targets.misbehaving import misbehaving
@@ -92,7 +93,7 @@ def test_on_shared_terms_a_second_client_and_a_full_volume_are_missed_and_a_powe
         assert words in run.text or words in verdict["because"]
     # A network mount does not feel a power switch: a cut counts where it is given, and its absence is told.
     assert "DURABLE.power-cut" not in of_behaviour(run)
-    assert "--ckpt-power-cut" in (run.report / "certificate.html").read_text()
+    assert "--ckpt-actions [power_cut] command" in (run.report / "certificate.html").read_text()
     # What cannot be made is no step that is still to come.
     made = len(run.document["observations"])
     assert counted_steps(run.text) == [(number, made) for number in range(1, made + 1)]
@@ -167,8 +168,7 @@ def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(
             "--ckpt-gate-table=posix-shared",
             "--ckpt-suite=conformance",
             f"--ckpt-second-mount={target.second}",
-            f"--ckpt-power-cut={shlex.join(target.power_cut_command)}",
-            "--ckpt-power-cuts=2",
+            actions(power_cut=shlex.join(target.power_cut_command), power_cuts="2"),
             f"--ckpt-small-volume={small.path}",
             target=target.path,
             report=mount("tmpfs", 64) / "report",
@@ -187,7 +187,7 @@ def test_on_shared_terms_with_all_that_is_asked_for_every_check_is_made_and_met(
 def test_the_power_of_a_loop_device_is_cut_by_our_own_command(kind: str, door: FrontDoor, mount) -> None:
     place = mount(kind, 400)
     command = shlex.join([sys.executable, "-m", "pytest_ckpt.targets.posix.power_cut", str(place)])
-    run = door.run(*LOCAL, f"--ckpt-power-cut={command}", "-k", "DURABLE", target=place)
+    run = door.run(*LOCAL, actions(power_cut=command), "-k", "DURABLE", target=place)
     verdict = run.verdict("DURABLE", "power-cut")
     assert (verdict["outcome"], verdict["severity"]) == ("met", "required"), (verdict["because"], verdict["detail"])
     assert "of power cuts lose anything" in verdict["detail"]

@@ -127,10 +127,10 @@ def test_the_area_of_a_killed_controller_is_told_to_the_next_run(server: str, ma
 def test_a_suite_of_which_nothing_can_be_asked_is_refused(server: str, make_home: Callable[[str], Path]) -> None:
     with opened_door(make_home("memory-refused")) as door:
         run = start(door, server, "--ckpt-suite=conformance").finish()
-        other = start(door, server, "--ckpt-suite=endurance", "--ckpt-near-full").finish()
+        other = start(door, server, "--ckpt-suite=endurance", "--ckpt-suite=near-full=on").finish()
     assert (run.code, other.code) == (4, 4)
     assert "--ckpt-suite" in run.text
-    assert "--ckpt-near-full" in other.text
+    assert "--ckpt-suite=endurance:near-full" in other.text
 
 
 @pytest.mark.parametrize("word", ["ftp://bucket/path", pytest.param("memry://x", marks=pytest.mark.thorough)])

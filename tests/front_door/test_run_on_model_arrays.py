@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.actions import actions
 from tests.support.docs_pages import model_arrays_page
 from tests.support.front_door import FrontDoor, Run, opened_door
 from tests.support.machine import Mounts, need_fuse
@@ -39,7 +40,7 @@ def target_of(array: Array, directory: Path, mount: Mounts) -> Iterator[tuple[Pa
     with misbehaving(directory, backing=memory, keep_cache=True) as target:
         target.fault(array.fault, **array.parameters)
         cut = shlex.join(target.power_cut_command)
-        yield target.path, [f"--ckpt-power-cut={cut}"] if array.cuts_power else []
+        yield target.path, [actions(power_cut=cut)] if array.cuts_power else []
         assert target.hits(array.fault), "the fault did nothing, so the array is not what its truth says"
 
 

@@ -18,6 +18,7 @@ import pytest
 from pytest_ckpt.facts.checks import in_room
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from tests.support import CHECKOUT
+from tests.support.actions import actions
 from tests.support.front_door import TINY, FrontDoor, Run, opened_door
 from tests.support.machine import eventually
 from tests.support.object_runs import IN_PARTS, started, subject, texts_of
@@ -210,9 +211,10 @@ def test_the_server_of_a_killed_controller_is_gone(make_home: Callable[[str], Pa
     ((EMBEDDED, "--ckpt-engine=dcp"), "--ckpt-engine dcp needs paths"),
     (("--ckpt-endpoint=http://127.0.0.1:1",), "nothing answers at the endpoint"),
     pytest.param((EMBEDDED, "--ckpt-keep-files"), "--ckpt-keep-files with --ckpt-endpoint embedded", marks=THOROUGH),
-    pytest.param((EMBEDDED, "--ckpt-ca-bundle=/dev/null"), "--ckpt-ca-bundle /dev/null", marks=THOROUGH),
     pytest.param(("--ckpt-endpoint=http://me:secret@host:1",), "holds no user and no password", marks=THOROUGH),
-    pytest.param((EMBEDDED, "--ckpt-power-cut=true"), "--ckpt-power-cut is for file systems", marks=THOROUGH),
+    pytest.param(
+        (EMBEDDED, actions(power_cut="true")), "[power_cut] command is for file systems", marks=THOROUGH
+    ),
     pytest.param((EMBEDDED, "--ckpt-gate-table=posix-local"), "is for file systems", marks=THOROUGH),
     pytest.param((EMBEDDED, "--ckpt-gate-table=object"), "is for stores on other hosts", marks=THOROUGH),
 ])  # fmt: skip
@@ -325,8 +327,7 @@ def test_an_endpoint_that_breaks_in_the_middle_of_saves_and_loads(
     server.way_when_broken, server.is_only_way = way, not spare
     endpoints = ",".join((server.endpoint, server.behind)[: 1 + spare])
     commands = (
-        f"--ckpt-fault-command={shlex.join(server.command('break'))}",
-        f"--ckpt-repair-command={shlex.join(server.command('repair'))}",
+        actions(fault_command=shlex.join(server.command("break")), repair_command=shlex.join(server.command("repair"))),
     )
     with opened_door(make_home("objects-broken")) as door:
         table = door.home / "gates.toml"

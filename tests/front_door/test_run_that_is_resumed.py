@@ -228,7 +228,7 @@ def test_patterns_are_added_to_saves_and_loads_that_stay(door: FrontDoor) -> Non
 @pytest.mark.thorough
 def test_what_was_measured_under_other_conditions_is_named_and_measured_again(door: FrontDoor) -> None:
     before = door.run(*_HOPELESS)
-    run = door.run(*_HOPELESS, "--ckpt-io-depth=4", RESUME)
+    run = door.run(*_HOPELESS, "--ckpt-engine=depth=4", RESUME)
     assert run.operations("save") != before.operations("save")
     (replaced,) = _starts(run)[0]["replaced"]
     assert (replaced["name"], replaced["differences"]) == (MEASURED, ["io depth: 2, now 4"])

@@ -23,7 +23,7 @@ from tests.support.front_door import (
 
 MEBIBYTES = 200
 OPTIONS = (*TINY, "--ckpt-suite=performance,endurance", "--ckpt-gate-table=posix-shared")
-FILLING = (*OPTIONS, "--ckpt-near-full")
+FILLING = (*OPTIONS, "--ckpt-suite=near-full=on")
 
 
 @pytest.mark.thorough
@@ -32,7 +32,7 @@ def test_saves_go_on_for_the_duration_and_on_a_full_volume(
     door: FrontDoor, mount: Callable[..., Path], engine: str
 ) -> None:
     volume = mount("ext4", MEBIBYTES)
-    run = door.run(*FILLING, "--ckpt-duration=2s", f"--ckpt-engine={engine}", target=volume)
+    run = door.run(*FILLING, "--ckpt-suite=duration=2s", f"--ckpt-engine={engine}", target=volume)
     patterns = run.measurement()["patterns"]
     found = patterns["endurance"]
     assert found["requested_seconds"] == 2
@@ -68,7 +68,7 @@ def test_a_storage_that_slows_down_with_the_hours_or_when_full_fails(
     table = door.home / "lasting.toml"
     rows = 'ENDURE = { gate = "required" }\nNEARFULL = { gate = "required" }\n'
     table.write_text(f'name = "lasting"\nextends = "posix-shared"\n[requirements]\n{rows}')
-    options = (*FILLING, "--ckpt-duration=10s", TORCH, f"--ckpt-gate-table={table}")
+    options = (*FILLING, "--ckpt-suite=duration=10s", TORCH, f"--ckpt-gate-table={table}")
     run = door.run(*options, target=volume, environment=sabotage.environment, cluster=1)
     assert run.code == 1
     assert {name: run.verdict(name)["outcome"] for name in ("ENDURE", "NEARFULL")} == {
@@ -101,8 +101,8 @@ def test_without_being_asked_nothing_is_filled_and_nothing_is_called_met(door: F
         "ENDURE": "not run",
         "NEARFULL": "not run",
     }
-    assert "--ckpt-duration" in run.verdict("ENDURE")["because"]
-    assert "--ckpt-near-full" in run.verdict("NEARFULL")["because"]
+    assert "--ckpt-suite=endurance:duration" in run.verdict("ENDURE")["because"]
+    assert "--ckpt-suite=endurance:near-full" in run.verdict("NEARFULL")["because"]
     count = len(run.measurement()["patterns"]["endurance"]["save_seconds"])
     assert 5 <= count <= 25
     # Endurance is one step of the run, whatever the number of its saves.
@@ -118,13 +118,13 @@ def test_a_volume_that_others_use_is_not_filled(door: FrontDoor, mount: Callable
     (volume / "theirs").write_bytes(os.urandom(90 << 20))
     run = door.run(*FILLING, target=volume)
     assert run.code == 4
-    assert "--ckpt-near-full cannot be done" in run.text
+    assert "--ckpt-suite=endurance:near-full cannot be done" in run.text
     assert "it is filled only where it holds nobody's data" in run.text
     assert "Traceback" not in run.text
     assert {p.name for p in volume.iterdir()} == {"lost+found", "theirs"}
 
 
-@pytest.mark.parametrize("option", ["--ckpt-near-full", "--ckpt-duration=4h"])
+@pytest.mark.parametrize("option", ["--ckpt-suite=near-full=on", "--ckpt-suite=duration=4h"])
 def test_an_option_of_a_suite_that_is_not_run_is_refused(door: FrontDoor, option: str) -> None:
     run = door.run(*TINY, "--ckpt-suite=performance", option)
     assert run.code == 4

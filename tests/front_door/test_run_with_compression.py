@@ -26,7 +26,7 @@ COMPRESSED = ("--ckpt-strategy=compressed", "--ckpt-suite=performance,strategies
 def slow_codec(make_home: Callable[[str], Path], request: pytest.FixtureRequest) -> Iterator[Run]:
     """A run whose codec is slower than any disk."""
     with opened_door(make_home("compressed")) as door:
-        yield door.run(*TINY, *COMPRESSED, "--ckpt-compress=zstd:16", str(request.param))
+        yield door.run(*TINY, *COMPRESSED, "--ckpt-strategy=codec=zstd:16", str(request.param))
 
 
 @pytest.mark.covers(requirements=("COMPRESSION",))
@@ -65,8 +65,8 @@ def test_its_evidence_verifies(slow_codec: Run) -> None:
 
 @pytest.mark.thorough
 def test_what_else_is_measured_of_saves_passes_the_codec(door: FrontDoor) -> None:
-    more = ("--ckpt-suite=performance,contention,endurance,serving", "--ckpt-keep-last=1", "--ckpt-data-pairs=1")
-    run = door.run(*TINY, *COMPRESSED[:1], "--ckpt-compress=lz4", *more)
+    more = ("--ckpt-suite=performance,contention,endurance,serving", "--ckpt-keep-last=1", "--ckpt-suite=data-pairs=1")
+    run = door.run(*TINY, *COMPRESSED[:1], "--ckpt-strategy=codec=lz4", *more)
     outcomes = {v["id"]: v["outcome"] for v in run.document["requirements"]}
     measured = ("LOAD", "INTEGRITY", "DURABLE-CALLS", "RETENTION", "STORM", "SHIFTED", "RESHAPED", "NEIGHBOUR", "MIXED")
     assert {name: outcomes[name] for name in measured if outcomes[name] == "not run"} == {}, run.text
@@ -94,10 +94,10 @@ def test_bits_that_flip_in_what_is_stored_are_found_and_named(
     ("words", "says"),
     [
         (("--ckpt-engine=dcp",), "past the codec"),
-        (("--ckpt-engine=replay", "--ckpt-replay-file=dcp"), "--ckpt-strategy compressed with --ckpt-engine replay"),
+        (("--ckpt-engine=replay:file=dcp",), "--ckpt-strategy compressed with --ckpt-engine replay"),
         (("--ckpt-compressible=30%",), "Leave --ckpt-compressible out"),
-        (("--ckpt-compress=zstd:23",), "zstd:1 to zstd:22 are expected"),
-        (("--ckpt-compress=gzip",), "one of zstd, lz4 is expected"),
+        (("--ckpt-strategy=codec=zstd:23",), "zstd:1 to zstd:22 are expected"),
+        (("--ckpt-strategy=codec=gzip",), "one of zstd, lz4 is expected"),
     ],
 )
 def test_what_cannot_be_compressed_is_refused(

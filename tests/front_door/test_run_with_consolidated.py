@@ -31,7 +31,7 @@ heads = 4
 [precision]
 weights = "float8"
 """
-OTHERS = {"async": (), "hybrid": ("--ckpt-changed-pages=10%",)}
+OTHERS = {"async": (), "hybrid": ("--ckpt-strategy=changed=10%",)}
 
 
 def layout_of(run: Run) -> Layout:

@@ -218,7 +218,7 @@ def test_a_damaged_file_is_a_fault_and_a_missing_one_an_error(door: FrontDoor, f
 @pytest.mark.thorough
 def test_patterns_in_which_single_ranks_load_are_not_run_and_say_why(door: FrontDoor) -> None:
     words = ("--ckpt-suite=performance,contention", "--ckpt-gate-table=posix-local")
-    run = door.run(*TINY, DCP, "--ckpt-data-pairs=1", "--ckpt-keep-last=1", *words)
+    run = door.run(*TINY, DCP, "--ckpt-suite=data-pairs=1", "--ckpt-keep-last=1", *words)
     assert run.left_on_target == []
     patterns = run.measurement()["patterns"]
     for name in ("storm", "shifted", "joined", "split"):

@@ -13,6 +13,7 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence.verification import verify_directory
+from tests.support.actions import actions
 from tests.support.bare_dcp import whole_tensors
 from tests.support.front_door import REQUIRED, TINY, FrontDoor, Run, opened_door
 from tests.support.machine import patience
@@ -238,10 +239,10 @@ def test_a_byte_that_a_store_flips_fails_integrity(
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("options", "says"), [
-    (("--ckpt-strategy=tiered", "--ckpt-local-tier=/tmp"), "saves to a directory first"),
-    (("--ckpt-strategy=incremental", "--ckpt-changed-pages=10%"), "saves some checkpoints as pages"),
+    (("--ckpt-strategy=tiered:local-tier=/tmp",), "saves to a directory first"),
+    (("--ckpt-strategy=incremental:changed=10%",), "saves some checkpoints as pages"),
     (("--ckpt-strategy=compressed",), "--ckpt-strategy compressed"),
-    (("--ckpt-fault-command=true", "--ckpt-repair-command=true"), "save and load together only"),
+    ((actions(fault_command="true", repair_command="true"),), "save and load together only"),
 ])  # fmt: skip
 def test_what_the_library_cannot_do_is_refused(front_door, monkeypatch, engine, options, says):
     for name, value in CREDENTIALS.items():
@@ -262,8 +263,9 @@ def test_a_file_system_is_refused_and_a_bucket_is_named_as_the_remedy(front_door
     assert "--ckpt-target=s3://bucket/prefix" in text
 
 
-def test_certificates_that_the_connector_cannot_be_told_of_are_refused(front_door):
-    words = (f"--ckpt-target={TARGET}", "--ckpt-endpoint=https://127.0.0.1:1", "--ckpt-ca-bundle=/etc/ssl/any.pem")
+def test_certificates_that_the_connector_cannot_be_told_of_are_refused(front_door, monkeypatch):
+    monkeypatch.setenv("AWS_CA_BUNDLE", "/etc/ssl/any.pem")
+    words = (f"--ckpt-target={TARGET}", "--ckpt-endpoint=https://127.0.0.1:1")
     result = front_door(*words, *TINY, f"--ckpt-engine={CONNECTOR}")
     assert result.ret == 4
     text = " ".join(result.stderr.str().split())

@@ -12,7 +12,7 @@ from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, in_eve
 from tests.support.machine import need_fuse
 from tests.support.targets.misbehaving import misbehaving
 
-INCREMENTAL = ("--ckpt-strategy=incremental", "--ckpt-changed-pages=10%", "--ckpt-operations=3")
+INCREMENTAL = ("--ckpt-strategy=incremental:changed=10%", "--ckpt-operations=3")
 THREE = (*TINY, *INCREMENTAL)
 OWN = ("CHAIN", "RETAIN-CHAIN")
 DCP = "--ckpt-engine=dcp"
@@ -65,7 +65,7 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def honest(make_home: Callable[[str], Path], engine: str) -> Run:
     with opened_door(make_home("deltas")) as door:
-        return door.run(*THREE, engine, "--ckpt-full-every=2")
+        return door.run(*THREE, engine, "--ckpt-strategy=full-every=2")
 
 
 @pytest.mark.covers(requirements=("CHAIN", "RETAIN-CHAIN"))
@@ -102,7 +102,7 @@ def test_its_evidence_verifies(honest: Run) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("engine", [TORCH, STREAM])
 def test_deltas_in_the_background_and_full_saves_that_stand_still(door: FrontDoor, engine: str) -> None:
-    run = door.run(*THREE, "--ckpt-strategy=hybrid", "--ckpt-full-every=2", engine)
+    run = door.run(*THREE, "--ckpt-strategy=hybrid:full-every=2", engine)
     assert run.code == 0, run.text
     assert set(of(run).values()) == {"met"}
     asked = {"BLOCKING", "BACKGROUND", "LOST-WORK", "CRASH-ASYNC", "LOAD", "INTEGRITY", *OWN}
@@ -152,9 +152,9 @@ def test_a_delta_that_is_served_when_it_was_deleted_fails_the_chain(door: FrontD
     ("words", "says"),
     [
         (("--ckpt-strategy=incremental",), "needs the share of the pages that change"),
-        (("--ckpt-strategy=incremental", "--ckpt-changed-pages=0%"), "more than 0 % and less than 100 % is expected"),
-        (("--ckpt-strategy=incremental", "--ckpt-changed-pages=0.5%"), "1 % or more is expected"),
-        ((*INCREMENTAL, "--ckpt-full-every=1"), "2 or more is expected"),
+        (("--ckpt-strategy=incremental:changed=0%",), "more than 0 % and less than 100 % is expected"),
+        (("--ckpt-strategy=incremental:changed=0.5%",), "1 % or more is expected"),
+        ((*INCREMENTAL, "--ckpt-strategy=full-every=1"), "2 or more is expected"),
         ((*INCREMENTAL, "--ckpt-keep-last=2"), "a delta is of no use without those before it"),
     ],
 )
@@ -167,7 +167,7 @@ def test_what_cannot_be_is_refused_with_what_can(
 
 def test_the_plan_says_what_is_written_and_what_a_restore_reads(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--cluster=16000", "--ckpt-model=llama3-405b", "--ckpt-mode=full", "--ckpt-ranks=512"]
-    assert main(["plan", *words, "--ckpt-strategy=incremental", "--ckpt-changed-pages=10%"]) == 0
+    assert main(["plan", *words, "--ckpt-strategy=incremental:changed=10%"]) == 0
     text = capsys.readouterr().out
     assert "a full save, then 9 deltas of 529 GiB; " in text
     assert "1.9 x a checkpoint" in text

@@ -18,6 +18,7 @@ import pytest
 
 from pytest_ckpt.evidence.verification import verify_directory
 from tests.support import CHECKOUT, by_the_library
+from tests.support.actions import actions
 from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, opened_door, processes_of
 from tests.support.machine import eventually, need, need_fuse
 from tests.support.replicated_volume import ALONE, BREAK, MEND, PROGRAMS
@@ -41,7 +42,7 @@ def options(door: FrontDoor, breaks: list[str], repairs: list[str], limit: float
     table = door.home / "gates.toml"
     row = f'FAILOVER = {{ gate = "required", limit = {limit} }}'
     table.write_text(f'name = "failover"\nextends = "speed-only"\n[requirements]\n{row}\n')
-    commands = (f"--ckpt-fault-command={shlex.join(breaks)}", f"--ckpt-repair-command={shlex.join(repairs)}")
+    commands = (actions(fault_command=shlex.join(breaks), repair_command=shlex.join(repairs)),)
     return (*OPTIONS, f"--ckpt-gate-table={table}", *commands)
 
 

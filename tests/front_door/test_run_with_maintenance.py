@@ -14,6 +14,7 @@ import pytest
 
 from pytest_ckpt.evidence.verification import verify_directory
 from tests.support import by_the_library
+from tests.support.actions import actions
 from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, processes_of
 from tests.support.machine import eventually, need, need_fuse
 from tests.support.names_made import DirectoriesMade
@@ -41,12 +42,12 @@ def options(door: FrontDoor, requirement: str, limit: str = "") -> tuple[str, ..
 
 
 def during(door: FrontDoor, command: list[str]) -> tuple[str, ...]:
-    return (*options(door, "UPGRADE"), f"--ckpt-upgrade-command={shlex.join(command)}")
+    return (*options(door, "UPGRADE"), actions(upgrade_command=shlex.join(command)))
 
 
 def snapshots(door: FrontDoor, take: list[str], remove: list[str], limit: str = "100.0") -> tuple[str, ...]:
     """``limit`` is generous: what a snapshot costs on a busy machine is tried where that is asked."""
-    commands = (f"--ckpt-snapshot={shlex.join(take)}", f"--ckpt-remove-snapshot={shlex.join(remove)}")
+    commands = (actions(snapshot=shlex.join(take), remove_snapshot=shlex.join(remove)),)
     return (*options(door, "SNAPSHOT", limit), *commands)
 
 
@@ -68,9 +69,7 @@ def test_launches_with_commands_use_no_name_of_each_other(door: FrontDoor) -> No
     rows = 'UPGRADE = { gate = "required" }\nFAILOVER = { gate = "required", limit = 60.0 }'
     (door.home / "both.toml").write_text(f'name = "both"\nextends = "speed-only"\n[requirements]\n{rows}\n')
     commands = (
-        "--ckpt-upgrade-command=true",
-        "--ckpt-fault-command=true",
-        "--ckpt-repair-command=true",
+        actions(upgrade_command="true", fault_command="true", repair_command="true"),
         f"--ckpt-gate-table={door.home}/both.toml",
     )
     suites = "--ckpt-suite=performance,maintenance,failover"
@@ -235,7 +234,7 @@ def test_a_snapshot_that_costs_too_much_fails(door: FrontDoor, target: Target) -
     remove = script(door.home, "remove", f'{clear}\n{usual}\nrm -r "$1"')
     target.fault("slow file", seconds=0.01)
     # Many writes a save, so that some of them come after the moment.
-    run = door.run(*snapshots(door, take, remove, "0.10"), "--ckpt-io-size=64KiB", target=target.path)
+    run = door.run(*snapshots(door, take, remove, "0.10"), "--ckpt-engine=io-size=64KiB", target=target.path)
     verdict = run.verdict("SNAPSHOT")
     assert (verdict["outcome"], verdict["reason"], verdict["limit"]) == ("failed", "over limit", 0.10), verdict
     assert verdict["measured"] > 0.10

@@ -13,7 +13,7 @@ from tests.support.machine import need_fuse
 from tests.support.targets.misbehaving import misbehaving
 
 MEGATRON = ("--ckpt-engine=megatron",)
-OTHERS = {"async": (), "hybrid": ("--ckpt-changed-pages=10%",)}
+OTHERS = {"async": (), "hybrid": ("--ckpt-strategy=changed=10%",)}
 
 
 @pytest.mark.parametrize("strategy", ["sync", *(pytest.param(name, marks=pytest.mark.thorough) for name in OTHERS)])

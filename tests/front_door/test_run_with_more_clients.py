@@ -51,7 +51,7 @@ CLIENTS = {
     "few": Clients(options=CONTENTION),
     "twice the ranks": Clients(options=CONTENTION, ranks=4),
     "twice the hosts": Clients(options=CONTENTION, ranks=4, hosts=("left", "right")),
-    "twice the requests in flight": Clients(options=(*CONTENTION, "--ckpt-io-depth=4")),
+    "twice the requests in flight": Clients(options=(*CONTENTION, "--ckpt-engine=depth=4")),
 }
 
 

@@ -45,7 +45,7 @@ for path in directory.parent.glob("*/*"):
 def words_in(home: Path) -> tuple[str, ...]:
     """Return the words that replay the pattern of a file in a directory."""
     (home / "job.pattern.json").write_text(TWO_RANKS)
-    return "--ckpt-engine=replay", f"--ckpt-replay-file={home}/job.pattern.json"
+    return (f"--ckpt-engine=replay:file={home}/job.pattern.json",)
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +131,7 @@ def test_what_is_not_what_was_saved_turns_the_verdict(
 @pytest.mark.thorough
 def test_a_run_with_the_pauses_of_the_job_says_so(door: FrontDoor, tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text(PAUSED)
-    run = door.run(
-        *TINY, "--ckpt-engine=replay", f"--ckpt-replay-file={tmp_path}/job.json", "--ckpt-replay-timing=recorded"
-    )
+    run = door.run(*TINY, f"--ckpt-engine=replay:file={tmp_path}/job.json,timing=recorded")
     assert run.code == 0, run.text
     (listed,) = [s for s in run.document["disclosures"] if "replays" in s]
     assert listed.endswith(", with the pauses that the job made")
@@ -164,7 +162,7 @@ def test_a_job_is_replayed_while_training_goes_on(
     door: FrontDoor, make_home: Callable[[str], Path], strategy: str
 ) -> None:
     tier = make_home("tier")
-    more = (f"--ckpt-strategy={strategy}", *((f"--ckpt-local-tier={tier}",) if strategy == "tiered" else ()))
+    more = (f"--ckpt-strategy={strategy}", *((f"--ckpt-strategy=local-tier={tier}",) if strategy == "tiered" else ()))
     run = door.run(*TINY, *words_in(make_home("job")), *more)
     subject = f"{OWN}/{strategy}"
     # One host cannot be lost.
@@ -190,17 +188,17 @@ def test_a_job_is_replayed_while_training_goes_on(
     ("words", "says"),
     [
         (["--ckpt-engine=replay"], "needs the pattern of a job"),
-        (["--ckpt-replay-file=x.json"], "no engine that was chosen replays a job"),
-        (["--ckpt-engine=replay", "--ckpt-replay-file=x"], "no pattern is called so"),
-        (["--ckpt-engine=replay", "--ckpt-replay-file=./none.json"], "it cannot be read"),
-        (["--ckpt-engine=replay", "--ckpt-replay-file={}", "--ckpt-strategy=incremental", "--ckpt-changed-pages=10%"],
+        (["--ckpt-engine=file=x.json"], "no engine that was chosen replays a job"),
+        (["--ckpt-engine=replay:file=x"], "no pattern is called so"),
+        (["--ckpt-engine=replay:file=./none.json"], "it cannot be read"),
+        (["--ckpt-engine=replay:file={}", "--ckpt-strategy=incremental:changed=10%"],
          "what it would have left out or compressed is not recorded"),
-        (["--ckpt-engine=replay", "--ckpt-replay-file={}/bad.json"], "it is no pattern"),
-        (["--ckpt-replay-timing=recorded"], "--ckpt-replay-timing: no engine that was chosen replays a job"),
-        (["--ckpt-engine=replay", "--ckpt-replay-file=dcp", "--ckpt-replay-timing=recorded"], "dcp holds no pauses"),
-        (["--ckpt-engine=replay", "--ckpt-replay-file=dcp", "--ckpt-replay-timing=slow"],
+        (["--ckpt-engine=replay:file={}/bad.json"], "it is no pattern"),
+        (["--ckpt-engine=timing=recorded"], "--ckpt-engine=replay:timing: no engine that was chosen replays a job"),
+        (["--ckpt-engine=replay:file=dcp,timing=recorded"], "dcp holds no pauses"),
+        (["--ckpt-engine=replay:file=dcp,timing=slow"],
          "one of asap, recorded is expected"),
-        (["--ckpt-engine=replay", "--ckpt-replay-file={}/slow.json", "--ckpt-replay-timing=recorded"],
+        (["--ckpt-engine=replay:file={}/slow.json,timing=recorded"],
          "is taken for hung"),
     ],
 )  # fmt: skip

@@ -217,7 +217,7 @@ def test_a_damaged_file_is_a_fault_and_a_missing_one_an_error(door: FrontDoor, f
 @pytest.mark.thorough
 def test_ranks_load_what_others_saved_and_save_in_the_background(door: FrontDoor) -> None:
     words = ("--ckpt-suite=performance,contention,strategies", "--ckpt-gate-table=posix-local", "--ckpt-strategy=async")
-    run = door.run(*TINY, SAFETENSORS, *words, "--ckpt-step-seconds=10ms")
+    run = door.run(*TINY, SAFETENSORS, *words, "--ckpt-strategy=step=10ms")
     assert run.left_on_target == []
     assert "Traceback" not in run.text
     measurement = run.measurement(f"{OWN}/async")

@@ -19,7 +19,7 @@ SUBJECT = "llama3-8b-open-4/stream"
 
 def test_growing_counts_of_ranks_save_and_load_their_parts(door: FrontDoor) -> None:
     # A ceiling that every storage reaches: how this one grows beside other tests says nothing.
-    run = door.run(*TINY, *SCALING, "--ckpt-ranks=4", "--ckpt-vendor-max-rate=1KB/s")
+    run = door.run(*TINY, *SCALING, "--ckpt-ranks=4", "--ckpt-suite=vendor-max-rate=1KB/s")
     assert run.code == 0, run.text
     assert run.verdict("SCALING", SUBJECT)["outcome"] == "met"
     measurement = run.measurement(SUBJECT)
@@ -36,7 +36,7 @@ def test_growing_counts_of_ranks_save_and_load_their_parts(door: FrontDoor) -> N
 
 @pytest.mark.thorough
 def test_a_ceiling_chooses_the_suite_and_one_rank_has_nothing_to_grow_from(door: FrontDoor) -> None:
-    run = door.run(*TINY, *SCALING[1:], "--ckpt-ranks=1", "--ckpt-vendor-max-rate=1GB/s,2GB/s")
+    run = door.run(*TINY, *SCALING[1:], "--ckpt-ranks=1", "--ckpt-suite=vendor-max-rate=1GB/s:2GB/s")
     assert run.code == 0, run.text
     verdict = run.verdict("SCALING", "llama3-8b-open-1/stream")
     assert (verdict["outcome"], verdict["reason"]) == ("not run", "not possible")
@@ -48,7 +48,7 @@ THROTTLED = ("slow", {"bytes_per_second": 20e6})
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("ceiling", "decided"), [("", ("failed", "over limit")), ("--ckpt-vendor-max-rate=5MB/s", ("met", "met"))]
+    ("ceiling", "decided"), [("", ("failed", "over limit")), ("--ckpt-suite=vendor-max-rate=5MB/s", ("met", "met"))]
 )
 def test_storage_that_gives_so_much_and_no_more_loses_what_a_doubling_should_bring(
     door: FrontDoor, make_home, ceiling, decided
@@ -76,7 +76,7 @@ def test_storage_that_gives_each_client_as_much_as_the_first_is_met_by_its_growt
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("ceiling", "outcome"), [("", "failed"), ("--ckpt-vendor-max-rate=5MB/s", "met")])
+@pytest.mark.parametrize(("ceiling", "outcome"), [("", "failed"), ("--ckpt-suite=vendor-max-rate=5MB/s", "met")])
 def test_hosts_that_share_one_device_are_clients_that_do_not_grow(make_home, ceiling, outcome) -> None:
     storage = dataclasses.replace(HONEST_FUSE, keep_cache=True, faults=dict([THROTTLED]))
     need_hosts(storage)

@@ -9,7 +9,7 @@ from tests.support.front_door import TINY, FrontDoor
 from tests.support.machine import need_fuse
 from tests.support.targets.misbehaving import misbehaving
 
-SERVING = ("--ckpt-suite=performance,serving", "--ckpt-serving-readers=2")
+SERVING = ("--ckpt-suite=performance,serving:readers=2",)
 
 
 def test_replicas_load_weights_and_one_client_rewrites_them(door: FrontDoor) -> None:
@@ -36,7 +36,7 @@ def test_replicas_load_weights_and_one_client_rewrites_them(door: FrontDoor) -> 
 @pytest.mark.thorough
 def test_too_slow_a_load_is_told_and_certifies_no_less(door: FrontDoor) -> None:
     # The limit chooses the suite.
-    run = door.run(*TINY, "--ckpt-serving-limit=1ms", "--ckpt-consolidate-limit=1ms")
+    run = door.run(*TINY, "--ckpt-suite=load-limit=1ms,consolidate-limit=1ms")
     assert run.code == 0, run.text
     for requirement in ("MODEL-LOAD", "CONSOLIDATE"):
         assert (run.verdict(requirement)["outcome"], run.verdict(requirement)["severity"]) == ("failed", "advisory")

@@ -325,8 +325,8 @@ def test_a_save_that_hangs_in_the_background_is_ended_and_named(
     [
         (("--ckpt-strategy=asynchronous",), f"one of {NAMES} is expected (did you mean 'async'?)"),
         (("--ckpt-strategy=sync,",), f"one of {NAMES} is expected"),
-        (("--ckpt-step-seconds=1ms",), "10ms to 60s are expected"),
-        (("--ckpt-step-cpu=100%",), "more than 0 % and less than 100 % is expected"),
+        (("--ckpt-strategy=step=1ms",), "10ms to 60s are expected"),
+        (("--ckpt-strategy=step-cpu=100%",), "more than 0 % and less than 100 % is expected"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(
@@ -349,7 +349,7 @@ def test_the_plan_shows_what_each_strategy_needs(capsys: pytest.CaptureFixture[s
 @pytest.mark.thorough
 def test_a_notice_that_is_too_short_is_told_and_fails_nothing_else(door: FrontDoor) -> None:
     """At this size a second is a ten-thousandth of one, and no fsync returns in that."""
-    run = door.run(*TINY, "--ckpt-strategy=sync", "--ckpt-preemption-notice=1s")
+    run = door.run(*TINY, "--ckpt-strategy=sync", "--ckpt-suite=preemption-notice=1s")
     verdict = run.verdict("PREEMPT")
     assert (verdict["outcome"], verdict["reason"]) == ("failed", "over limit")
     assert run.code == 0, run.text
@@ -368,7 +368,7 @@ def test_plain_saves_are_measured_beside_those_that_the_suite_of_strategies_judg
 @pytest.mark.thorough
 @pytest.mark.parametrize("strategy", ["sync", "async"])
 def test_a_job_that_is_given_notice_saves(door: FrontDoor, strategy: str) -> None:
-    run = door.run(*TINY, f"--ckpt-strategy={strategy}", "--ckpt-preemption-notice=30min")
+    run = door.run(*TINY, f"--ckpt-strategy={strategy}", "--ckpt-suite=preemption-notice=30min")
     assert run.code == 0, run.text
     assert run.verdict("PREEMPT")["outcome"] == "met"
     found = run.measurement()["patterns"]["preempt"]

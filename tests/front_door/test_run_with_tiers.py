@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli.main import main
+from tests.support.actions import actions
 from tests.support.front_door import STREAM, TINY, TORCH, FrontDoor, Run, in_every_rank, opened_door
 from tests.support.machine import Mounts, need_fuse
 from tests.support.targets.misbehaving import misbehaving
@@ -65,7 +66,7 @@ def tier(make_home: Callable[[str], Path]) -> Path:
 def honest(make_home: Callable[[str], Path], request: pytest.FixtureRequest) -> tuple[Run, Path]:
     tier = make_home("tier")
     with opened_door(make_home("tiers")) as door:
-        return door.run(*THREE, TIERED, f"--ckpt-local-tier={tier}", str(request.param)), tier
+        return door.run(*THREE, TIERED, f"--ckpt-strategy=local-tier={tier}", str(request.param)), tier
 
 
 @pytest.mark.covers(requirements=OWN)
@@ -108,7 +109,7 @@ def test_its_evidence_verifies(honest: tuple[Run, Path]) -> None:
 @pytest.mark.thorough
 def test_a_drained_checkpoint_that_the_target_does_not_show_fails(door: FrontDoor, tier: Path) -> None:
     environment = in_every_rank(door.home, OF_TIERS, CKPT_LOCAL=str(tier), CKPT_WAY="hide")
-    run = door.run(*THREE, TIERED, f"--ckpt-local-tier={tier}", environment=environment)
+    run = door.run(*THREE, TIERED, f"--ckpt-strategy=local-tier={tier}", environment=environment)
     assert run.code == 1, run.text
     assert (of(run)["TIER-ORDER"], of(run)["DRAIN"]) == ("failed", "met")
     assert run.measurement()["patterns"]["tiers"]["incomplete"]["tier"] == ""
@@ -116,8 +117,8 @@ def test_a_drained_checkpoint_that_the_target_does_not_show_fails(door: FrontDoo
 
 @pytest.mark.thorough
 def test_what_else_is_measured_of_saves_goes_through_both_tiers(door: FrontDoor, tier: Path) -> None:
-    more = ("--ckpt-suite=performance,contention,endurance", "--ckpt-data-pairs=1", "--ckpt-keep-last=2")
-    run = door.run(*THREE, TIERED, f"--ckpt-local-tier={tier}", *more)
+    more = ("--ckpt-suite=performance:data-pairs=1,contention,endurance", "--ckpt-keep-last=2")
+    run = door.run(*THREE, TIERED, f"--ckpt-strategy=local-tier={tier}", *more)
     outcomes = {v["id"]: v["outcome"] for v in run.document["requirements"]}
     measured = ("LOAD", "INTEGRITY", "COLD", "DURABLE-CALLS", "RETENTION", "DATA", "NEIGHBOUR", "MIXED")
     assert {name: outcomes[name] for name in measured if outcomes[name] == "not run"} == {}
@@ -131,7 +132,7 @@ def test_what_else_is_measured_of_saves_goes_through_both_tiers(door: FrontDoor,
 @pytest.mark.thorough
 def test_a_local_tier_that_shows_what_was_deleted_fails(door: FrontDoor, tier: Path) -> None:
     environment = in_every_rank(door.home, OF_TIERS, CKPT_LOCAL=str(tier), CKPT_WAY="serve")
-    run = door.run(*THREE, TIERED, f"--ckpt-local-tier={tier}", environment=environment)
+    run = door.run(*THREE, TIERED, f"--ckpt-strategy=local-tier={tier}", environment=environment)
     assert run.code == 1, run.text
     assert run.verdict("TIER-ORDER")["reason"] == "missing bytes"
     assert run.measurement()["patterns"]["tiers"]["incomplete"]["tier"] == "local"
@@ -145,7 +146,7 @@ def test_a_drain_that_trickles_fails_and_what_training_waits_for_does_not(
     need_fuse()
     with misbehaving(make_home("slow")) as target:
         target.fault("slow file", seconds=0.2, path="*optim_states*")
-        run = door.run(*THREE, TIERED, f"--ckpt-local-tier={tier}", "--cluster=16000", target=target.path)
+        run = door.run(*THREE, TIERED, f"--ckpt-strategy=local-tier={tier}", "--cluster=16000", target=target.path)
     assert run.code == 1, run.text
     assert of(run)["DRAIN"] == "failed"
     assert all(save["returned_seconds"] < 0.5 * save["seconds"] for save in run.operations("save"))
@@ -158,7 +159,7 @@ def test_bits_that_flip_in_the_local_tier_are_drained_and_found(
     need_fuse()
     with misbehaving(make_home("flips")) as local:
         local.fault("flipped bit in reads", path="*optim_states*")
-        run = door.run(*THREE, TIERED, f"--ckpt-local-tier={local.path}")
+        run = door.run(*THREE, TIERED, f"--ckpt-strategy=local-tier={local.path}")
         assert list(local.path.iterdir()) == []
     assert run.code == 1, run.text
     assert (of(run)["INTEGRITY"], of(run)["TIER-ORDER"]) == ("failed", "failed")
@@ -171,13 +172,13 @@ def test_a_target_that_fails_in_a_drain_fails_drain_and_a_tier_that_runs_full_do
     need_fuse()
     with misbehaving(make_home("broken")) as target:
         target.fault("EIO in fsync", path="*optim_states*")
-        run = door.run(*THREE, TIERED, f"--ckpt-local-tier={tier}", target=target.path)
+        run = door.run(*THREE, TIERED, f"--ckpt-strategy=local-tier={tier}", target=target.path)
         target.clear()
     assert (of(run)["DRAIN"], of(run)["BLOCKING"]) == ("failed", "not run")
     assert list(tier.iterdir()) == []
     with misbehaving(make_home("full")) as local:
         local.fault("ENOSPC in write", path="*optim_states*")
-        run = door.run(*THREE, TIERED, f"--ckpt-local-tier={local.path}")
+        run = door.run(*THREE, TIERED, f"--ckpt-strategy=local-tier={local.path}")
         local.clear()
     assert (of(run)["DRAIN"], of(run)["BLOCKING"]) == ("not run", "failed")
     assert run.measurement()["failure"]["lane"] == "local tier"
@@ -188,11 +189,14 @@ def test_a_target_that_fails_in_a_drain_fails_drain_and_a_tier_that_runs_full_do
     ("words", "says"),
     [
         ((), "needs a local tier"),
-        (("--ckpt-local-tier=/tmp", "--ckpt-hosts=a:4,b:4", "--ckpt-engine=safetensors"), "no other host finds them"),
-        (("--ckpt-local-tier=/tmp", "--ckpt-drain-every=0"), "at least 1 is expected"),
-        (("--ckpt-local-tier=/tmp", "--ckpt-target-share=100%"), "less than 100 % is expected"),
-        (("--ckpt-local-tier=/tmp", "--ckpt-target-share=50%"), "however fast a drain is"),
-        (("--ckpt-local-tier=/tmp", "--ckpt-fault-command=a", "--ckpt-repair-command=b"), "could not be told"),
+        (
+            ("--ckpt-strategy=local-tier=/tmp", "--ckpt-hosts=a:4,b:4", "--ckpt-engine=safetensors"),
+            "no other host finds them",
+        ),
+        (("--ckpt-strategy=local-tier=/tmp,drain-every=0",), "at least 1 is expected"),
+        (("--ckpt-strategy=local-tier=/tmp,target-share=100%",), "less than 100 % is expected"),
+        (("--ckpt-strategy=local-tier=/tmp,target-share=50%",), "however fast a drain is"),
+        (("--ckpt-strategy=local-tier=/tmp", actions(fault_command="a", repair_command="b")), "could not be told"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_can(
@@ -204,9 +208,9 @@ def test_what_cannot_be_is_refused_with_what_can(
 
 def test_a_tier_that_cannot_hold_the_checkpoints_is_refused(door: FrontDoor, tier: Path, mount: Mounts) -> None:
     for words, says in (
-        ((f"--ckpt-local-tier={tier / 'none'}",), "does not exist"),
-        ((f"--ckpt-local-tier={door.target}",), "lie in each other"),
-        ((f"--ckpt-local-tier={mount('tmpfs', 1)}",), "Too little space in the local tier"),
+        ((f"--ckpt-strategy=local-tier={tier / 'none'}",), "does not exist"),
+        ((f"--ckpt-strategy=local-tier={door.target}",), "lie in each other"),
+        ((f"--ckpt-strategy=local-tier={mount('tmpfs', 1)}",), "Too little space in the local tier"),
     ):
         run = door.run(*THREE, TIERED, *words)
         assert run.code == 4, run.text
@@ -216,7 +220,7 @@ def test_a_tier_that_cannot_hold_the_checkpoints_is_refused(door: FrontDoor, tie
 
 def test_the_plan_says_what_a_drain_must_reach(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--cluster=16000", "--ckpt-model=llama3-405b", "--ckpt-mode=full", "--ckpt-ranks=512"]
-    assert main(["plan", *words, TIERED, "--ckpt-local-tier=/mnt/nvme"]) == 0
+    assert main(["plan", *words, TIERED, "--ckpt-strategy=local-tier=/mnt/nvme"]) == 0
     text = capsys.readouterr().out
     # 5.5 intervals of 9.28 min.
     assert "drained within 51 min: 1.86 GB/s" in text

@@ -170,7 +170,7 @@ def undirected(make_home: Callable[[str], Path]) -> Run:
     with opened_door(make_home("undirected")) as door:
         environment = in_every_rank(door.home, OTHER_TARGET)
         return door.run(
-            *TINY, "--ckpt-engine=stream", "--ckpt-keep-files", "--ckpt-io-size=64KiB", environment=environment
+            *TINY, "--ckpt-engine=stream", "--ckpt-keep-files", "--ckpt-engine=io-size=64KiB", environment=environment
         )
 
 
@@ -209,9 +209,7 @@ def test_a_target_that_fills_up_in_the_middle_of_a_write_fails_the_save_and_name
     environment = in_every_rank(door.home, FULL_TARGET, FULL_TARGET=str(target))
     run = door.run(
         *TINY,
-        "--ckpt-engine=stream",
-        "--ckpt-io-size=64KiB",
-        "--ckpt-io-depth=4",
+        "--ckpt-engine=stream:io-size=64KiB,depth=4",
         target=target,
         environment=environment,
     )
@@ -301,12 +299,13 @@ def test_up_to_sixteen_requests_may_be_in_flight(depth: str) -> None:
 
 @pytest.mark.parametrize("depth", ["0", "-1", "17", "many", "2.5"])
 def test_any_other_depth_is_refused(depth: str) -> None:
-    with pytest.raises(UsageError, match=f"--ckpt-io-depth {depth}: a whole number"):
+    with pytest.raises(UsageError, match=f"--ckpt-engine=stream:depth {depth}: a whole number"):
         settled(io_depth=depth)
 
 
 @pytest.mark.parametrize(
-    "option", ["--ckpt-io-size=100KiB", "--ckpt-io-size=17MiB", "--ckpt-io-depth=0", "--ckpt-io-depth=17"]
+    "option",
+    ["--ckpt-engine=io-size=100KiB", "--ckpt-engine=io-size=17MiB", "--ckpt-engine=depth=0", "--ckpt-engine=depth=17"],
 )
 def test_a_refused_option_ends_the_run_before_it_begins(door: FrontDoor, option: str) -> None:
     run = door.run(*SMALLEST, option)

@@ -28,7 +28,9 @@ SPEED = dataclasses.replace(built_in("speed-only"), certifies=True)
 
 
 def run_of(*, kind="ext4", **expected_text):
-    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **expected_text}, {})
+    settings = resolve(
+        {"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **expected_text}, {}
+    )
     return plan_run(settings, mounted(kind)), settings, SPEED
 
 

@@ -63,7 +63,7 @@ def test_a_failure_fails_the_requirement_whose_operation_it_ended(failure, done,
 
 
 def test_a_failure_after_everything_was_measured_keeps_a_run_from_being_certified():
-    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b"}, {})
+    settings = resolve({"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b"}, {})
     plan = plan_run(settings, mounted("ext4"))
     ended_well = measurement()
     ended_badly = measurement(failure=failed_in(at(stage="remove")))

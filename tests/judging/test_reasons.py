@@ -114,7 +114,7 @@ def _of_suite(suite: str) -> list[str]:
 
 
 def test_a_plan_by_the_table_for_serving_is_one_of_shared_storage() -> None:
-    asked = {"ckpt_cluster": "16000", "ckpt_model": "llama3-70b", "ckpt_ranks": "8"}
+    asked = {"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-70b", "ckpt_ranks": "8"}
     modes = {}
     for table in ("posix-shared", "serving", "posix-local"):
         (planned,) = plan_run(resolve(asked | {"ckpt_gate_table": table}, {}), None).checkpoints

@@ -21,7 +21,7 @@ LARGE = {"size": 8_000_000_000, "hosts": ("n1", "n2", "n3", "n4"), "saves": (20.
 
 
 def relevance_of(*, of_one_host="", changed=None, recorders=(), files=(), **asked):
-    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **asked}, {})
+    settings = resolve({"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **asked}, {})
     return relevance(
         plan_run(settings, mounted("nfs4")), [measurement(**LARGE | (changed or {}))], of_one_host, recorders, files
     )
@@ -67,10 +67,11 @@ def untried_of(kind="nfs4", *, has_files=True, **asked):
 
 def test_what_was_not_tried_is_named_with_its_option_and_its_risk():
     found = untried_of()
-    for option in ("power-cut", "second-mount", "small-volume", "suite=conformance", "suite=contention"):
+    power_cut = "actions [power_cut] command"
+    for option in (power_cut, "second-mount", "small-volume", "suite=conformance", "suite=contention"):
         assert any(f"(--ckpt-{option})" in one and ": " in one for one in found), (option, found)
     given = untried_of(ckpt_power_cut="cut", ckpt_second_mount="/mnt/b", ckpt_small_volume="/mnt/small")
-    assert not any(option in one for one in given for option in ("power-cut", "second-mount", "small-volume"))
+    assert not any(option in one for one in given for option in (power_cut, "second-mount", "small-volume"))
 
 
 def test_of_an_object_store_no_power_cut_and_no_full_volume_is_missed():
@@ -101,11 +102,14 @@ def test_a_target_that_renames_no_directory_is_told(method, has_files, is_told):
 
 
 def test_what_shows_that_the_power_was_cut_is_told():
-    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", "ckpt_power_cut": "cut"}, {})
+    settings = resolve(
+        {"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b", "ckpt_power_cut": "cut"}, {}
+    )
     seen = Observation(requirement="DURABLE", subject="power-cut", facts={EVIDENCE_OF_CUTS: "Of 3 cuts, it was gone"})
     told = not_tested(settings, built_in("posix-local"), REQUIREMENTS, [measurement()], [seen], has_files=True)
-    assert (
-        told[0] == "That the power was cut rests on the operator's command (--ckpt-power-cut). Of 3 cuts, it was gone."
+    assert told[0] == (
+        "That the power was cut rests on the operator's command (--ckpt-actions [power_cut] command). Of 3 "
+        "cuts, it was gone."
     )
     assert not any(sentence.startswith("Power cuts: ") for sentence in told)
     bound = dataclasses.replace(seen, facts=seen.facts | {POWER_CUTS: "3, none lost: at most 63.2 % lose anything"})
@@ -120,6 +124,6 @@ def test_what_shows_that_the_power_was_cut_is_told():
     ({"ckpt_failures": "mttf:1600000h"}, ", failure rate 'mttf:1600000h'"),
 ])  # fmt: skip
 def test_the_headline_names_unusual_inputs(asked, ends):
-    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **asked}, {})
+    settings = resolve({"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b", **asked}, {})
     plan = plan_run(settings, mounted("nfs4"))
     assert scope_of(plan, settings, built_in("posix-shared")).text.endswith(ends)

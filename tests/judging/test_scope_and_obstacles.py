@@ -25,7 +25,7 @@ UP_TO_405B = dataclasses.replace(SPEED, up_to="llama3-405b")
 
 
 def run_of(models: str, *, kind: str = "ext4", gates: Gates = SPEED, **asked: str) -> tuple[Plan, Settings, Gates]:
-    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": models, **asked}, {})
+    settings = resolve({"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": models, **asked}, {})
     settings = dataclasses.replace(settings, suites=chosen_suites(settings, gates))
     return plan_run(settings, mounted(kind)), settings, gates
 
@@ -234,17 +234,17 @@ GIVEN = {
     "FAILOVER": (
         "failover",
         {"ckpt_fault_command": "fail-drive 7", "ckpt_repair_command": "replace-drive 7"},
-        "No command was given that breaks a component (--ckpt-fault-command",
+        "No command was given that breaks a component (--ckpt-actions [failover]",
     ),
     "UPGRADE": (
         "maintenance",
         {"ckpt_upgrade_command": "rolling-restart"},
-        "No command was given that restarts or upgrades the storage (--ckpt-upgrade-command",
+        "No command was given that restarts or upgrades the storage (--ckpt-actions [upgrade] command",
     ),
     "SNAPSHOT": (
         "maintenance",
         {"ckpt_snapshot": "take", "ckpt_remove_snapshot": "remove"},
-        "No commands were given that take and remove a snapshot (--ckpt-snapshot",
+        "No commands were given that take and remove a snapshot (--ckpt-actions [snapshot]",
     ),
 }
 

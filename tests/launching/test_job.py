@@ -45,7 +45,9 @@ OF_JOB = REPLAY._replace(files=FileRule(pattern=JobPattern(file="job.json", sha2
 @pytest.mark.parametrize("engine", [*BUILT_IN, OF_JOB], ids=lambda engine: engine.name)
 def test_ranks_know_every_name_that_the_engine_s_rule_has(engine):
     """What a save that is killed may leave is removed by name: no rank may miss one."""
-    settings = resolve({"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}, {})
+    settings = resolve(
+        {"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}, {}
+    )
     (planned,) = plan_run(settings, mounted("ext4")).checkpoints
     task = Task.of(replace(planned, engine=engine), settings, seed=7)
     assert from_plain(Task, json.loads(json.dumps(to_plain(task)))).files == engine.files

@@ -162,7 +162,7 @@ def test_what_is_no_save_and_no_load_has_no_such_bound(watched):
     (28.0, 15_000.0, "50 x --ckpt-io-timeout 5 min"), (7_000.0, 70_000.0, "10 x the limit of 117 min"),
 ])  # fmt: skip
 def test_the_bound_is_the_longer_of_ten_limits_and_fifty_deadlines(limit, seconds, why):
-    settings = resolve({"ckpt_cluster": "64", "ckpt_model": "llama3-8b"}, {})
+    settings = resolve({"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "llama3-8b"}, {})
     (planned,) = plan_run(settings, mounted("ext4")).checkpoints
     demand = replace(planned.demand, save_limit_seconds=limit, load_limit_seconds=0.0)
     found = allowances_of([replace(planned, demand=demand)], 300.0)

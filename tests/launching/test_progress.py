@@ -42,7 +42,7 @@ class Watched:
     """The progress of a run of one subject, and the lines that it wrote."""
 
     def __init__(self, clock: Clock, **options: str) -> None:
-        said = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_operations": "2"}
+        said = {"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_operations": "2"}
         settings = resolve(said | options, {})
         (self.planned,) = plan_run(settings, None).runnable
         self.steps = planned_steps(self.planned, settings, None)

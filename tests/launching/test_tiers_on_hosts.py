@@ -49,17 +49,19 @@ def done(make_home: Callable[[str], Path]) -> dict[str, Done]:
     home = make_home("hosts")
     shared = home / "array" / "shared-tier"
     steps = {
-        "honest": Step(options=(*TIERED, f"--ckpt-local-tier={TIER}"), before=ON_EACH),
+        "honest": Step(options=(*TIERED, f"--ckpt-strategy=local-tier={TIER}"), before=ON_EACH),
         "stale": Step(
-            options=(*TIERED, f"--ckpt-local-tier={TIER}"), before=ON_EACH, environment=in_every_rank(home, STALE)
+            options=(*TIERED, f"--ckpt-strategy=local-tier={TIER}"),
+            before=ON_EACH,
+            environment=in_every_rank(home, STALE),
         ),
-        "shared": Step(options=(*TIERED, f"--ckpt-local-tier={shared}"), before=((1, f"mkdir -p {shared}"),)),
+        "shared": Step(options=(*TIERED, f"--ckpt-strategy=local-tier={shared}"), before=((1, f"mkdir -p {shared}"),)),
         "killed": Step(
-            options=(*TIERED, "--ckpt-operations=6", f"--ckpt-local-tier={TIER}"),
+            options=(*TIERED, "--ckpt-operations=6", f"--ckpt-strategy=local-tier={TIER}"),
             before=ON_EACH,
             mishaps=(Mishap(what="rank"),),
         ),
-        "missing": Step(options=(*TIERED, f"--ckpt-local-tier={TIER}-1"), before=((1, f"mkdir -p {TIER}-1"),)),
+        "missing": Step(options=(*TIERED, f"--ckpt-strategy=local-tier={TIER}-1"), before=((1, f"mkdir -p {TIER}-1"),)),
     }
     return dict(zip(steps, on_hosts(home, 3, *steps.values(), storage=HONEST_FUSE), strict=True))
 

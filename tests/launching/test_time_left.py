@@ -9,7 +9,7 @@ from pytest_ckpt.launching.progress import Row, seconds_left
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.sizing.steps import planned_steps
 
-MEASURED = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_operations": "2"}
+MEASURED = {"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_operations": "2"}
 
 
 def rows(**options: str) -> dict[str, Row]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.actions import actions
 from tests.support.front_door import CHECKOUT, REQUIRED, SUBJECT, FrontDoor, Run, processes_of
 from tests.support.vendor_directory import QUICK
 
@@ -79,7 +80,7 @@ def test_hooks_are_called_around_a_launch_with_commands_too(run_with: Callable[.
                     raise RuntimeError("the array is busy")
         """,
         "--ckpt-suite=performance,maintenance",
-        "--ckpt-upgrade-command=true",
+        actions(upgrade_command="true"),
     )
     assert run.verdict("SAVE")["outcome"] == "met"
     verdict = run.verdict("UPGRADE")
@@ -172,4 +173,7 @@ def test_the_power_is_cut_by_the_command_of_a_hook(door: FrontDoor, mount, worke
     )
     verdict = run.verdict("DURABLE", "power-cut")
     assert (verdict["outcome"], verdict["severity"]) == ("met", "required"), verdict
-    assert any("--ckpt-power-cut" in s and "from hook of vendor/conftest.py" in s for s in run.document["disclosures"])
+    assert any(
+        "--ckpt-actions [power_cut] command" in s and "from hook of vendor/conftest.py" in s
+        for s in run.document["disclosures"]
+    )

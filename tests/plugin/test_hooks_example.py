@@ -64,8 +64,8 @@ def test_the_launcher_is_the_hook_s(acme: Run) -> None:
 
 
 def test_a_power_cut_that_no_plugin_knows_has_its_default(acme: Run) -> None:
-    assert setting(acme, "--ckpt-power-cut") == {
-        "option": "--ckpt-power-cut", "value": "", "default": "", "source": "default"
+    assert setting(acme, "--ckpt-actions [power_cut] command") == {
+        "option": "--ckpt-actions [power_cut] command", "value": "", "default": "", "source": "default"
     }  # fmt: skip
 
 
@@ -277,8 +277,8 @@ def test_an_option_wins_over_the_hook_and_a_hook_speaks_where_the_rack_has_a_swi
     run = door.run(*QUICK, "--ckpt-drop-caches=auto", SUITE, environment={"ACME_POWER_SWITCH": "pdu 3"})
     assert run.code == 1, run.text
     assert setting(run, "--ckpt-drop-caches")["source"] == "command line"
-    assert setting(run, "--ckpt-power-cut")["value"] == "acme-power cycle 'pdu 3'"
-    assert setting(run, "--ckpt-power-cut")["source"] == f"hook of {PLUGIN}"
+    assert setting(run, "--ckpt-actions [power_cut] command")["value"] == "acme-power cycle 'pdu 3'"
+    assert setting(run, "--ckpt-actions [power_cut] command")["source"] == f"hook of {PLUGIN}"
     # The caches were emptied by the kernel, and the vendor asks for more than that.
     verdict = run.verdict("ACME-DROPPED")
     assert verdict["outcome"] == "failed"

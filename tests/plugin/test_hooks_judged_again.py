@@ -186,7 +186,7 @@ def test_nights_with_a_plugin_are_not_compared_with_nights_without(acme: Run) ->
 
 def judged(outcome: str, severity: str = "required") -> tuple:
     """Return the judgement of a whole run at full size in which a plugin's one requirement came out so."""
-    settings = resolve({"ckpt_cluster": "16000", "ckpt_model": "llama3-8b"}, {})
+    settings = resolve({"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b"}, {})
     plan = plan_run(settings, mounted("ext4"))
     gates = dataclasses.replace(built_in("speed-only"), certifies=True)
     extra = Requirement(

@@ -67,9 +67,9 @@ def test_they_run(run: Run) -> None:
 
 def test_what_they_decide_is_used(run: Run) -> None:
     settings = {s["option"]: s for s in run.document["settings"]}
-    for option in ("--ckpt-drop-caches", "--ckpt-power-cut", "--ckpt-launcher"):
+    for option in ("--ckpt-drop-caches", "--ckpt-actions [power_cut] command", "--ckpt-launcher"):
         assert settings[option]["source"] == "hook of acme/conftest.py"
-    assert shlex.split(settings["--ckpt-power-cut"]["value"])[0] == sys.executable
+    assert shlex.split(settings["--ckpt-actions [power_cut] command"]["value"])[0] == sys.executable
     assert run.measurement()["cache"]["method"].endswith("sh -c 'sync; echo 3 > /proc/sys/vm/drop_caches'")
     assert "-x ACME_READ_AHEAD=off" in (run.report / "launches" / "1" / "command").read_text()
 

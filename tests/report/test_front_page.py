@@ -119,7 +119,7 @@ def test_what_a_check_was_not_given_is_named_with_its_option():
     lacking = [verdict(*name.split("."), outcome="not run", reason="not given") for name in names]
     points = front.open_points(document(*lacking, verdict("FAILOVER", outcome="not run", reason="not given")))
     assert [point.ids for point in points] == [("STALE", "VISIBLE"), ("DURABLE",), ("ERRORS",), ("FAILOVER",)]
-    options = ("--ckpt-second-mount", "--ckpt-power-cut", "--ckpt-small-volume", "names")
+    options = ("--ckpt-second-mount", "--ckpt-actions [power_cut] command", "--ckpt-small-volume", "names")
     assert all(option in point.next_step for option, point in zip(options, points, strict=True))
 
 

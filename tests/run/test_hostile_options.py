@@ -10,20 +10,21 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.config.options import resolve
+from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.run.open import open_run
 from pytest_ckpt.support.errors import UsageError
 
 PATHS = (
     "target", "gate_table", "system", "waivers", "report", "history", "second_mount", "small_volume", "sign", "config",
-    "local_tier", "ca_bundle",
+    "local_tier", "ca_bundle", "actions",
 )  # fmt: skip
-READ = ("gate_table", "system", "waivers", "config", "sign", "hosts", "ca_bundle")
+READ = ("gate_table", "system", "waivers", "config", "sign", "hosts", "ca_bundle", "actions")
 # Without these an option is refused before its value is looked at.
 WITH = {
     "local_tier": {"ckpt_strategy": "tiered"},
     "ca_bundle": {"ckpt_target": "s3://bucket/prefix", "ckpt_endpoint": "https://127.0.0.1:9"},
 }
-TOML = ("gate_table", "system", "waivers", "config")
+TOML = ("gate_table", "system", "waivers", "config", "actions")
 
 Refused = Callable[..., str]
 
@@ -44,7 +45,8 @@ def refused(tmp_path: Path) -> Refused:
             open_run(resolve(fields | WITH.get(option, {}) | {f"ckpt_{option}": value}, {}), ["pytest"])
         assert sorted(tmp_path.rglob("*")) == before
         assert error.value.remedy
-        assert f"--ckpt-{option.replace('_', '-')}" in error.value.what
+        (flag,) = (row.flag for row in OPTIONS if row.key == option)
+        assert flag in error.value.what
         return error.value.what
 
     return open_with

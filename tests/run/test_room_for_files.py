@@ -15,7 +15,9 @@ from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.targets.posix.target import capacity_of
 from tests.support.front_door import TINY
 
-SETTINGS = resolve({"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}, {})
+SETTINGS = resolve(
+    {"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}, {}
+)
 ZEROS = (4096, 4096, 0, 0, 0, 0, 0, 0, 0, 255)
 SMALL = (4096, 4096, 1000, 500, 400, 600, 500, 300, 0, 255)
 
@@ -34,7 +36,7 @@ def test_a_file_system_that_answers_with_zeros_has_no_known_space():
     ],
 )
 def test_fewer_kept_checkpoints_are_the_first_remedy_for_too_little_space_if_they_fit(said, free_checkpoints, helps):
-    settings = resolve({"ckpt_cluster": "64", "ckpt_model": "llama3-8b", **said}, {})
+    settings = resolve({"ckpt_engine": "torch", "ckpt_cluster": "64", "ckpt_model": "llama3-8b", **said}, {})
     plan = plan_run(settings, None)
     free = int(free_checkpoints * plan.checkpoints[0].checkpoint_bytes)
     with pytest.raises(UsageError, match="Too little space on the target") as error:

@@ -75,6 +75,7 @@ OPTIONS_OF_A_SMALL_RUN = {
     "ckpt_target": "/mnt/array",
     "ckpt_cluster": "64",
     "ckpt_model": "llama3-8b",
+    "ckpt_engine": "torch",
     "ckpt_mode": "open",
     "ckpt_ranks": "2",
     "ckpt_profile": "smoke",

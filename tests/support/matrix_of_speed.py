@@ -33,7 +33,7 @@ class SpeedRow:
 EVENLY = frozenset(("STRAGGLER", "REPEAT"))  # advisory: a machine with other work beside it is uneven
 
 # One rank whose checkpoint holds ten parts of 64 MiB.
-OF_CANARIES = ("--ckpt-ranks=1", "--ckpt-scale=1/148", "--ckpt-operations=1", "--ckpt-io-size=1MiB")
+OF_CANARIES = ("--ckpt-ranks=1", "--ckpt-scale=1/148", "--ckpt-operations=1", "--ckpt-engine=io-size=1MiB")
 
 OF_SPEED = (
     SpeedRow(title="honest", fault="", fails=frozenset(), may_fail=EVENLY),
@@ -69,7 +69,7 @@ OF_SPEED = (
         title="fast for duplicate data",
         fault="fast for duplicate data",
         parameters={"bytes_per_second": 20e6},
-        options=("--ckpt-data-pairs=1",),
+        options=("--ckpt-suite=data-pairs=1",),
         fails=frozenset(("DATA",)),
         says={"DATA": "constant"},
         may_fail=EVENLY | {"SAVE"},

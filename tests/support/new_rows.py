@@ -324,7 +324,7 @@ def test_a_load_that_is_made_again_meets_the_limit(
             (
                 "pytest_ckpt/facts/options.py",
                 ')  # fmt: skip\n"""Every option.',
-                """    Option(key="patience", group="advanced", metavar="DURATION", default="5s", parse="read_seconds",
+                """    Option(key="patience", group="checks", metavar="DURATION", default="5s", parse="read_seconds",
            example="7s", field="patience_seconds",
            help="how long a test has patience"),
 """,

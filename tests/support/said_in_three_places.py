@@ -20,7 +20,7 @@ VALUES = {
     "ranks": ("16", "ranks", 16),
     "hosts": ("n1:4,n2:4", "hosts", (HostSlots(name="n1", slots=4), HostSlots(name="n2", slots=4))),
     "launcher": ("srun --mpi=pmix", "launcher", "srun --mpi=pmix"),
-    "engine": ("stream", "engines", (BUILT_IN[1],)),
+    "engine": ("torch", "engines", (BUILT_IN[1],)),
     "profile": ("smoke", "profile", "smoke"),
     "scale": ("1/8", "scale", 0.125),
     "operations": ("7", "operations", 7),

@@ -232,7 +232,7 @@ def walkable(file, known):
 
 
 def test_the_names_of_a_plan_are_those_of_every_file_before_and_after_its_commit(target):
-    fields = {"ckpt_cluster": "16000", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}
+    fields = {"ckpt_engine": "torch", "ckpt_cluster": "16000", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke"}
     names = made_names(plan_run(resolve(fields, {}), None).runnable)
     storage = posix.target(str(target))
     area = storage.create_area("r1")

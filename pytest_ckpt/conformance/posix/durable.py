@@ -311,7 +311,7 @@ _SETTLE_SECONDS = 5.0
 def power_cut(context: CheckContext, findings: Findings) -> None:
     """Save, record the acknowledged files in a place that keeps its power, cut the power, and check all of them."""
     if not context.power_cut or not context.witness:
-        raise NotRun("there is no command that cuts the target's power (--ckpt-power-cut)")
+        raise NotRun("there is no command that cuts the target's power (--ckpt-actions [power_cut] command)")
     if context.witness.stat().st_dev == context.directory.stat().st_dev:
         raise NotRun(f"the witness of acknowledged saves, {context.witness}, is on the target itself")
     if Path.cwd().stat().st_dev == context.directory.stat().st_dev:

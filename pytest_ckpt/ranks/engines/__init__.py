@@ -1,1 +1,1 @@
-"""How bytes get to storage and back: engines behind one protocol."""
+"""How bytes get to storage and back: engines with a common protocol."""

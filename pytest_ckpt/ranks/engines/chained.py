@@ -1,8 +1,8 @@
-"""An engine whose saves may be deltas: it saves and loads what is full; this one saves pages, and loads chains.
+"""An engine whose saves may be deltas: it adds deltas and chains to an engine that saves and loads full checkpoints.
 
-A rank's delta is one file: an index of runs of pages, then the pages, each whole. It is read back whole and every page
-is compared with what was made for the delta's own checkpoint, so that an older page is told from a newer one. Putting
-the pages together is work of the client's memory; it is neither done nor measured.
+A rank's delta is one file: an index of runs of pages, then the whole pages. It is read back completely. Every page is
+compared with the page generated for the delta's own checkpoint, so an older page is distinguished from a newer one.
+Merging the pages is work of the client's memory; it is neither done nor measured.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _MAXIMUM_FAULTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A committed checkpoint whose restore reads others first: ``links``, the full save first, itself last.
+    """A committed checkpoint whose restore reads others first: ``links``, from the full save to this checkpoint.
 
-    ``numbers`` are those of the checkpoints.
+    ``numbers`` are the numbers of these checkpoints.
     """
 
     links: tuple[CommittedCheckpoint, ...]
@@ -59,14 +59,14 @@ class Chain:
         return self.links[-1].file(name)
 
     def local_path(self, name: str) -> str | None:
-        """Return where a file of the last lies."""
+        """Return the path of a file of the last checkpoint."""
         return self.links[-1].local_path(name)
 
 
 class ChainedEngine:
-    """Saves fully by ``engine``, and deltas of the same rank by itself; ``rule`` says which a checkpoint is.
+    """Makes full saves by ``engine`` and deltas of the same rank itself; ``rule`` decides which kind a checkpoint is.
 
-    Where a copy of the state is saved, the pages that changed are gathered while the job waits.
+    If a copy of the state is saved, the changed pages are gathered while the job waits.
     """
 
     def __init__(
@@ -75,19 +75,20 @@ class ChainedEngine:
         self._engine, self._shard, self._content, self._rule = engine, shard, content, rule
         self._request_bytes, self._stages = options.request_bytes, options.stages
         self._copy_threads = options.copy_threads
-        # Where the pages that changed are before they are gathered.
+        # The changed pages before they are gathered.
         self._changed: Bytes | None = None
         self._name = delta_name(shard.rank)
         tensors = [(file.name, tensor.name) for file in shard.files for tensor in file.tensors]
         self._tensors = dict(enumerate(tensors))
         self._buffer: Bytes | None = None
         self._number = 0
-        # The delta that the last step of a load read, how much of it came, its size; None: it was of the full save.
+        # The delta that the last step of a load read, its bytes read, its file's size; None: the step was of the full
+        # save.
         self._read: tuple[int, int, int] | None = None
         self._is_idle = False
 
     def facts(self) -> dict[str, str]:
-        """Return what the engine says of itself, and how deltas are saved."""
+        """Return the facts of the engine, and how deltas are saved."""
         when = "while the job waits" if self._stages else "before the clock runs"
         return self._engine.facts() | {
             "deltas": f"pages that changed are gathered {when}, and written to one file a rank; a restore reads the "
@@ -96,7 +97,7 @@ class ChainedEngine:
 
     @property
     def holds_delta(self) -> bool:
-        """Whether what was filled last is a delta."""
+        """Whether the checkpoint that was filled last is a delta."""
         return self._rule.is_delta(self._number)
 
     def fill(self, checkpoint: int) -> None:
@@ -114,13 +115,13 @@ class ChainedEngine:
         runs = list(self._rule.runs(self._shard, checkpoint))
         index = self._index(checkpoint, runs)
         data[: len(index)] = index
-        # Behind short pages, and behind the last.
+        # Zeros fill the rest of short pages and the space after the last page.
         data[len(index) :] = 0
         for at, run in _placed(runs):
             self._content.fill(data[at : at + run.bytes], self._place(checkpoint, run), run.page * PAGE_BYTES)
 
     def state(self) -> Sequence[Bytes]:
-        """Return the memory of the engine's state; pages of a delta are made apart."""
+        """Return the memory of the engine's state; pages of a delta are made in separate memory."""
         return state_of(self._engine)
 
     def stage(self) -> int:
@@ -131,7 +132,7 @@ class ChainedEngine:
         return copy_state([self._room(size)[:size]], [self._changed[:size]], self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
-        """Save what was made: a full save, or a delta."""
+        """Save the filled checkpoint: a full save, or a delta."""
         if not self._rule.is_delta(self._number):
             return self._engine.save(draft, clock)
         size = self._rule.file_bytes(self._shard, self._number)
@@ -149,16 +150,16 @@ class ChainedEngine:
         return None
 
     def load_steps(self) -> int:
-        """Return the engine's steps and one for each delta of the longest chain; make room for these, off the clock."""
+        """Return the engine's steps and one per delta of the longest chain; allocate memory for them, off the clock."""
         self._room(self._rule.largest_file_bytes(self._shard))
         return self._engine.load_steps() + max(self._rule.deltas, len(self._rule.own_chain) - 1)
 
     def expect(self, checkpoint: int) -> None:
-        """Tell the engine which full save the chain begins with."""
+        """Announce the full save with which the chain begins to the engine."""
         expect(self._engine, self._rule.chain(checkpoint)[0])
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read what belongs to a step: of the full save, or one delta; where the chain is shorter, nothing."""
+        """Read one step of a chain: a step of the full save, or one delta. If the chain is shorter, read no data."""
         links = committed.links if isinstance(committed, Chain) else (committed,)
         delta = step - self._engine.load_steps() + 1
         self._is_idle, self._read = delta >= len(links), None
@@ -171,14 +172,14 @@ class ChainedEngine:
         data, got = self._room(wanted), 0
         source = links[delta].source(self._name)
         try:
-            # No more than was written: a file may have grown to any size.
+            # Read only the written size: a file may have grown to any size.
             with clock.phase("read", self._name):
                 while got < wanted:
                     step = source.read_into(got, data[got : min(got + self._request_bytes, wanted)])
                     if not step:
                         break
                     got += step
-            # Only now: some clients cut what is read at an old length until they are asked for the size.
+            # Only now: some clients truncate reads at an old length until the size is queried.
             size = source.size
         finally:
             source.close()
@@ -189,7 +190,7 @@ class ChainedEngine:
         return sum(max(0, min(run.bytes, got - at)) for at, run in _placed(runs))
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every page that the last step brought with what was made for its own checkpoint."""
+        """Compare every page that the last step read with the page generated for its own checkpoint."""
         if self._is_idle:
             return Comparison(bytes_checked=0, fault_count=0, faults=())
         if self._read is None:
@@ -197,7 +198,7 @@ class ChainedEngine:
         return self._verify_delta(*self._read)
 
     def release(self) -> None:
-        """Give back what the engine and the pages hold."""
+        """Free the memory of the engine and of the pages."""
         self._engine.release()
         self._buffer, self._changed, self._read = None, None, None
 
@@ -221,12 +222,12 @@ class ChainedEngine:
             checked += len(part)
             count += pages
             faults.extend(LocalFault.of(found, self._name, self._tensors[run.tensor][1]) for found in findings)
-        # What is said of the file as a whole counts once; what its pages hold is counted by the page.
+        # Count file-level faults once, page faults per page.
         count += sum(not fault.tensor for fault in faults)
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MAXIMUM_FAULTS]))
 
     def _index(self, number: int, runs: Sequence[Run]) -> Bytes:
-        """Return the bytes before the pages: what the delta is, its runs, and a checksum."""
+        """Return the bytes before the pages: the delta's number, its runs, and a checksum."""
         table = np.array([(run.tensor, run.page, run.pages) for run in runs], dtype="<u8").tobytes()
         head = _HEAD.pack(_MAGIC, number, len(runs), zlib.crc32(table))
         return np.frombuffer((head + table).ljust(index_bytes(len(runs)), b"\0"), dtype=np.uint8)
@@ -235,7 +236,7 @@ class ChainedEngine:
         return TensorKey(checkpoint=number, rank=self._shard.rank, tensor=run.tensor)
 
     def _room(self, size: int) -> Bytes:
-        """Return the buffer, with room behind ``size`` for what a sink aligns to; it grows to what the run needs."""
+        """Return the buffer, with space after ``size`` for a sink's alignment; it grows to the run's largest size."""
         if self._buffer is None or len(self._buffer) < size + MAXIMUM_ALIGNMENT_BYTES:
             maximum = max(size, self._rule.largest_file_bytes(self._shard))
             self._buffer = Buffers(1, maximum + MAXIMUM_ALIGNMENT_BYTES).slots[0]
@@ -246,7 +247,7 @@ class ChainedEngine:
 
 
 def _placed(runs: Sequence[Run]) -> Iterator[tuple[int, Run]]:
-    """Yield where in its file each run of a delta begins."""
+    """Yield the offset in its file of each run of a delta, and the run."""
     at = index_bytes(len(runs))
     for run in runs:
         yield at, run

@@ -1,9 +1,9 @@
-"""An engine whose files pass a codec: it saves and loads as it does alone, and other bytes reach the storage.
+"""An engine whose files pass a codec: it saves and loads as without one, but compressed bytes reach the storage.
 
-A draft whose sinks compress, and a checkpoint whose sources decompress. A file keeps its name. It holds frames of 4 MiB
-at most, in the order in which they were made, then a table of them, then a tail that says where the table is. Each
-frame has the codec's checksum, the table one of its own. A reader that wants some bytes reads the frames that hold
-them, whole. The codec tells the time that it takes of the processor, and what damage it finds.
+The engine writes to a draft whose sinks compress, and reads from a checkpoint whose sources decompress. A file keeps
+its name. It contains frames of 4 MiB at most, in the order in which they were made, then a table of them, then a tail
+with the table's offset. Each frame has the codec's checksum; the table has a separate one. A reader that wants some
+bytes reads the whole frames that contain them. The codec reports its processor time and the damage that it finds.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _MAGIC = b"CKPTFRMS"
 
 
 class CompressedEngine:
-    """Hands ``engine`` a draft that compresses and a checkpoint that decompresses.
+    """Passes ``engine`` a draft that compresses and a checkpoint that decompresses.
 
-    ``stored_bytes`` are those of the files of the last save.
+    ``stored_bytes`` is the size of the files of the last save.
     """
 
     def __init__(self, engine: Engine, stated: str) -> None:
@@ -51,11 +51,11 @@ class CompressedEngine:
 
     @property
     def codec_seconds(self) -> float:
-        """What the codec has taken of the processor so far."""
+        """The codec's processor time so far."""
         return self._codec.seconds
 
     def facts(self) -> dict[str, str]:
-        """Return what the engine says of itself, and what its files pass."""
+        """Return the facts of the engine and of the codec that its files pass."""
         return self._engine.facts() | {
             "compression": f"{self._codec.words}; frames of {FRAME_BYTES >> 20} MiB, each with a checksum, written and "
             "read through the client's page cache; files keep their names",
@@ -80,22 +80,22 @@ class CompressedEngine:
         return self._engine.load_steps()
 
     def expect(self, checkpoint: int) -> None:
-        """Tell the engine which checkpoint is loaded next."""
+        """Announce the checkpoint of the next load to the engine."""
         expect(self._engine, checkpoint)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read what belongs to a step, through the codec."""
+        """Read a step's part of a checkpoint, through the codec."""
         return self._engine.load(DecompressingCheckpoint(committed, self._codec, self._note), step, clock)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare what the last step brought; what could not be decompressed is named first."""
+        """Compare the data of the last step; data that could not be decompressed are listed first."""
         found, damage = self._engine.verify(checkpoint), self._damage
         self._damage = []
         faults = (*damage, *found.faults)[:_MAXIMUM_FAULTS]
         return replace(found, fault_count=found.fault_count + len(damage), faults=faults)
 
     def release(self) -> None:
-        """Give back what the engine holds."""
+        """Free the memory of the engine."""
         self._engine.release()
 
     def _count(self, stored: int) -> None:
@@ -103,13 +103,13 @@ class CompressedEngine:
 
     def _note(self, file: str, offset: int, count: int, detail: str) -> None:
         fault = LocalFault(kind="unreadable", file=file, tensor="", offset=offset, bytes=count, detail=detail)
-        # A frame that is read in parts is damaged once.
+        # A damaged frame that is read in parts is listed once.
         if fault not in self._damage:
             self._damage.append(fault)
 
 
 class Frame(NamedTuple):
-    """``bytes`` of a file from ``offset`` on stand from ``place`` on as ``stored`` bytes."""
+    """``bytes`` bytes of a file from ``offset`` on are stored at ``place`` as ``stored`` bytes."""
 
     offset: int
     bytes: int
@@ -121,18 +121,18 @@ _ROW_BYTES = 8 * len(Frame._fields)
 
 
 class CompressingDraft:
-    """A draft whose files are compressed; ``stored`` learns how many bytes each has then."""
+    """A draft whose files are compressed; ``stored`` is called with each file's compressed size."""
 
     def __init__(self, draft: Draft, codec: CodecInUse, stored: Callable[[int], None]) -> None:
         self._draft, self._codec, self._tells = draft, codec, stored
 
     def create(self, name: str, size: int | None) -> Sink:
-        """Begin a file, which will be written in order: how large it gets nobody knows before."""
+        """Begin a file, which will be written in order: its stored size is unknown in advance."""
         del size
         return CompressingSink(self._draft.create(name, None), self._codec, self._tells)
 
     def location(self) -> str:
-        """Raise NotImplementedError: what a library writes itself passes no codec."""
+        """Raise NotImplementedError: files that a library writes itself do not pass the codec."""
         raise NotImplementedError("files that a library writes itself are not compressed")
 
     def adopt(self, names: Collection[str]) -> None:
@@ -140,11 +140,11 @@ class CompressingDraft:
         self.location()
 
     def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return this rank's entries, which tell what is stored."""
+        """Return this rank's entries, which contain the stored sizes."""
         return self._draft.written()
 
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Make names durable; entries tell what is stored."""
+        """Make names durable; entries contain the stored sizes."""
         return self._draft.seal()
 
     def commit(self, entries: Sequence[Entry]) -> CommitProof:
@@ -152,12 +152,12 @@ class CompressingDraft:
         return self._draft.commit(entries)
 
     def abort(self) -> None:
-        """Remove what this rank wrote of it."""
+        """Remove this rank's files of the checkpoint."""
         self._draft.abort()
 
 
 class CompressingSink:
-    """Compresses what it is given in frames, and appends each to the file as it is ready."""
+    """Compresses the written data in frames, and appends each to the file when it is ready."""
 
     alignment = 1
     part_bytes: int | None = FRAME_BYTES
@@ -167,7 +167,7 @@ class CompressingSink:
         self._lock = threading.Lock()
         self._frames: list[Frame] = []
         self._stored = 0
-        # What was written in order and fills no frame yet, and where it begins.
+        # Bytes that were written in order and do not fill a frame yet, and their offset.
         self._rest, self._end = bytearray(), 0
 
     @property
@@ -176,10 +176,10 @@ class CompressingSink:
         return self._sink.way
 
     def write(self, data: Buffer) -> int:
-        """Write all of ``data`` behind what was written; return its bytes."""
+        """Append all of ``data``; return its bytes."""
         view, done = memoryview(data).cast("B"), 0
         while done < len(view):
-            # A frame that stands whole in what is given is not copied before.
+            # A frame that is complete within ``data`` is not copied first.
             if not self._rest and len(view) - done >= FRAME_BYTES:
                 self._append(self._end, view[done : done + FRAME_BYTES])
                 self._end += FRAME_BYTES
@@ -193,7 +193,7 @@ class CompressingSink:
         return len(view)
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Write a frame: threads compress side by side, and append one after the other."""
+        """Write a frame: threads compress concurrently, and append one after the other."""
         self._append(offset, data)
 
     def finish(self) -> Entry:
@@ -212,7 +212,7 @@ class CompressingSink:
         return replace(entry, bytes=size)
 
     def abort(self) -> None:
-        """Close it; what was written is of no use."""
+        """Close the file; the data written so far are discarded."""
         self._sink.abort()
 
     def _flush(self) -> None:
@@ -230,7 +230,7 @@ class CompressingSink:
 
 
 class DecompressingCheckpoint:
-    """A committed checkpoint whose files are compressed; ``damaged`` learns where a file could not be decompressed."""
+    """A committed checkpoint whose files are compressed; ``damaged`` is called for each part that is damaged."""
 
     def __init__(
         self, committed: CommittedCheckpoint, codec: CodecInUse, damaged: Callable[[str, int, int, str], None]
@@ -242,7 +242,7 @@ class DecompressingCheckpoint:
         return self._committed.entries()
 
     def source(self, name: str, *, fresh: bool = False) -> Frames:
-        """Open a file for reads at offsets of what it held before the codec."""
+        """Open a file for reads at offsets of its uncompressed bytes."""
         del fresh
         return Frames(self._committed.file(name), name, self._codec, self._damaged)
 
@@ -251,14 +251,14 @@ class DecompressingCheckpoint:
         return SourceFile(self.source(name))
 
     def local_path(self, name: str) -> None:
-        """Return None: what lies there is not what a library expects."""
+        """Return None: a library cannot read the compressed file."""
         del name
 
 
 class Frames:
-    """The frames of a file, open for reading. ``size`` is what it held before the codec.
+    """The frames of a file, open for reading. ``size`` is the uncompressed size.
 
-    What cannot be decompressed is told, and reads as zeros: the engine compares them as it does any bytes.
+    A frame that cannot be decompressed is reported, and reads as zeros. The engine compares these like any bytes.
     """
 
     way = "through the client's page cache"
@@ -268,7 +268,7 @@ class Frames:
     ) -> None:
         self._file, self._name, self._codec, self._damaged = file, name, codec, damaged
         self._lock = threading.Lock()
-        # The frame that was read last in part: what follows is often in it.
+        # The frame that was last read in part: the next read often needs it again.
         self._last: tuple[Frame, Bytes] | None = None
         try:
             self._frames = self._table()
@@ -301,7 +301,7 @@ class Frames:
         self._file.close()
 
     def _data(self, frame: Frame, *, is_complete: bool) -> Bytes:
-        """Return what a frame holds."""
+        """Return the uncompressed bytes of a frame."""
         with self._lock:
             last = self._last
             if last and last[0] == frame:
@@ -320,7 +320,7 @@ class Frames:
         return data
 
     def _table(self) -> tuple[Frame, ...]:
-        """Read the table. Raises DamagedError where it cannot be one."""
+        """Read the table. Raises DamagedError if it is not a valid table."""
         stored = self._file.size
         if stored < _TAIL.size:
             raise DamagedError(f"the file has {stored} bytes")
@@ -337,24 +337,24 @@ class Frames:
         return frames
 
     def _read(self, place: int, count: int) -> bytes:
-        """Read stored bytes; fewer where the file ends before."""
+        """Read stored bytes; fewer if the file ends earlier."""
         data = bytearray(count)
         self._file.seek(place)
         return bytes(data[: self._file.readinto(data)])
 
 
 class DamagedError(Exception):
-    """What was read is not what was compressed."""
+    """The data read are not valid compressed data."""
 
 
 class CodecInUse:
-    """The codec that ``--ckpt-compress`` names, such as ``zstd:1``; used by all threads of a rank.
+    """The codec that ``--ckpt-strategy=compressed:codec`` names, such as ``zstd:1``; used by all threads of a rank.
 
-    ``seconds`` is the processor's time that it took in all of them.
+    ``seconds`` is its processor time in all threads.
     """
 
     def __init__(self, stated: str) -> None:
-        """Raises ImportError where its library is not installed."""
+        """Raises ImportError if the codec's library is not installed."""
         self._name, _, level = stated.partition(":")
         self._level = int(level)
         self._library: Any = importlib.import_module(CODECS[self._name].module)
@@ -369,7 +369,7 @@ class CodecInUse:
         return f"{self._name} at level {self._level}, by {package} {importlib.metadata.version(package)}"
 
     def compress(self, data: Buffer) -> bytes:
-        """Return a frame that holds ``data`` and a checksum of it."""
+        """Return a frame that contains ``data`` and a checksum of it."""
         began = time.thread_time()
         if self._name == "zstd":
             frame: bytes = self._zstd("compressor").compress(data)
@@ -379,7 +379,7 @@ class CodecInUse:
         return frame
 
     def decompress(self, frame: bytes, size: int) -> bytes:
-        """Return the ``size`` bytes that a frame holds. Raises DamagedError."""
+        """Return the ``size`` bytes that a frame contains. Raises DamagedError."""
         began = time.thread_time()
         try:
             data = self._of_zstd(frame, size) if self._name == "zstd" else self._of_lz4(frame, size)
@@ -392,7 +392,7 @@ class CodecInUse:
         return data
 
     def _of_zstd(self, frame: bytes, size: int) -> bytes:
-        # The library makes room for what the frame says of its size, which damage may change.
+        # The library allocates the size that the frame states, which damage may change.
         if self._library.get_frame_parameters(frame).content_size != size:
             raise DamagedError(f"its head does not say that it holds {size} bytes")
         data: bytes = self._zstd("decompressor").decompress(frame)
@@ -406,7 +406,7 @@ class CodecInUse:
         return data
 
     def _zstd(self, what: str) -> Any:
-        """Return what this thread compresses or decompresses with: two threads may not share one."""
+        """Return this thread's compressor or decompressor: two threads may not share one."""
         made = getattr(self._of_thread, what, None)
         if made is None:
             made = (

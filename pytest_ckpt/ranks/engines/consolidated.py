@@ -1,15 +1,15 @@
 """Engine ``safetensors-consolidated``: torch's HuggingFaceStorageWriter with ``enable_consolidation``, over gloo.
 
-The library's are all calls of a save until it has returned: each rank writes and syncs its shards, then rank 0 reads
-those of all ranks and writes files of whole tensors and their index, and syncs none of these. Ours come behind them, on
-the clock, before the commit: the store makes each file durable.
+The library makes all calls of a save until it has returned. Each rank writes and syncs its shards. Then rank 0 reads
+the shards of all ranks and writes files of whole tensors and their index; it does not sync these files. Afterwards, on
+the clock and before the commit, we add calls: the store makes each file durable.
 
-A load reads the whole tensors' files, as who is given the checkpoint does: each rank its rows, by reads. The library's
-reader would map the files into memory, and where a page of a mapped file cannot be read, the process is killed.
+A load reads the files of whole tensors, as a recipient of the checkpoint does: each rank reads its rows. The library's
+reader would map the files into memory, and if a page of a mapped file cannot be read, the process is killed.
 
-torch's writer opens what it consolidates by the built-in `open` and says nothing until it has ended, which takes as
-long as one client needs to read and write a whole checkpoint. Here the name `open` of its module leads to the watched
-files of the save: the same calls, in pieces of at most 64 MiB.
+torch's writer opens the files that it consolidates by the built-in `open`. It reports no progress until it has ended,
+which takes as long as one client needs to read and write a whole checkpoint. Here the name `open` of its module leads
+to the watched files of the save: the same calls, in pieces of at most 64 MiB.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ConsolidatedEngine(DcpEngine):
         self._longest_seconds = 0.0
 
     def facts(self) -> dict[str, str]:
-        """Return how the library is called, and how long rank 0 alone made the others wait."""
+        """Return how the library is called, and how long rank 0's consolidation made the other ranks wait."""
         self._know_longest()
         seconds = self._group.largest(round(self._longest_seconds * _MICROSECONDS)) / _MICROSECONDS
         return super().facts() | {
@@ -90,7 +90,7 @@ class ConsolidatedEngine(DcpEngine):
         self._longest_seconds = max(self._longest_seconds, self._saved_by.seconds if self._saved_by else 0.0)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read the index, then this rank's rows, file after file; what cannot be understood becomes a fault."""
+        """Read the index, then this rank's rows, file after file; unreadable content becomes a fault."""
         self._arrived, self._faults, self._file_of = frozenset(), [], {}
         files = WatchedFiles(clock, self._summed)
         directory = Path(committed.local_path(INDEX) or "").parent
@@ -143,7 +143,7 @@ class ConsolidatedEngine(DcpEngine):
 
 
 def _header_of(file: WholeFile) -> tuple[dict[str, object], dict[str, int]]:
-    """Return a header and where each tensor begins behind it: one row of each rank that holds it, in their order."""
+    """Return a header and each tensor's offset after it; a tensor has one row for each of its ranks, in rank order."""
     header: dict[str, object] = {}
     begins: dict[str, int] = {}
     end = 0
@@ -158,7 +158,7 @@ def _header_of(file: WholeFile) -> tuple[dict[str, object], dict[str, int]]:
 
 
 def _is_header(found: bytes, wanted: dict[str, object]) -> bool:
-    """Whether a header is the one that was written, to the byte; libraries differ in the spaces of their JSON."""
+    """Return whether a header is the written one, to the byte; libraries differ in the spaces of their JSON."""
     forms = (json.dumps(wanted, separators=separators) for separators in ((", ", ": "), (",", ":")))
     return found.rstrip(b" ") in {form.encode() for form in forms}
 
@@ -171,14 +171,15 @@ def make(
 
 
 class ConsolidatingWriter(HuggingFaceStorageWriter):
-    """Saves each rank's shards, and on rank 0 whole tensors of them; all files stand in one directory.
+    """Saves each rank's shards, and on rank 0 whole tensors of them; all files are in one directory.
 
-    ``numbers`` says into which file each tensor goes, from 1. ``seconds`` is what the consolidation took here.
+    ``numbers`` maps each tensor to its file's number, from 1. ``seconds`` is the duration of the consolidation on this
+    rank.
     """
 
     def __init__(self, directory: str, files: WatchedFiles, numbers: Mapping[str, int]) -> None:
         super().__init__(directory, dict(numbers), save_distributed=True, enable_consolidation=True)
-        # The library would have the shards in a directory of their own.
+        # The library would put the shards into a separate directory.
         self.path = directory
         self.fs = files
         self._files = files

@@ -1,8 +1,8 @@
-"""Compare the containers of engine ``stream`` with those of the installed torch.save, byte for byte.
+"""Compare the containers of engine ``stream`` with the containers of the installed torch.save, byte for byte.
 
-``python -m pytest_ckpt.ranks.engines.container_check`` prints the first difference and ends with 1 where there is
-one. Containers follow the version of torch that constraints.txt names; another version may write others, which torch
-reads all the same.
+``python -m pytest_ckpt.ranks.engines.container_check`` prints the first difference and, if there is one, exits with 1.
+Containers follow the version of torch that constraints.txt names. Another version may write different containers, which
+torch still reads.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import Dtype
 
 _DTYPES = {"float16": torch.float16, "float32": torch.float32, "uint8": torch.uint8}
-# Numbers of tensors at which a pickle or the order of the records' names takes another way.
+# Counts of tensors at which the pickle's form or the order of the records' names changes.
 _COUNTS = (1, 2, 11, 60, 300, 1001)
 
 
 def difference(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYTES) -> str:
-    """Return where our container of these tensors is not torch.save's; empty where both are the same bytes."""
+    """Return where our container of these tensors differs from torch.save's; empty if both are equal."""
     content = Content(1)
     image = FileImage(container_of(tensors, alignment_bytes), content, 0, 0)
     image.become(1)
@@ -53,7 +53,7 @@ def difference(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYTES
 
 
 def differences() -> str:
-    """Return the first difference of some files, or why torch makes none to compare with; empty where none differs."""
+    """Return the first difference in some files, or why torch cannot make files to compare; empty if all are equal."""
     try:
         found = (difference(_some(count)) for count in _COUNTS)
         return next(filter(None, found), "")
@@ -70,14 +70,14 @@ def _some(count: int) -> tuple[Tensor, ...]:
 
 
 def _part(file: io.BytesIO, offset: int) -> str:
-    """Return the name of the part of a container in which a byte stands."""
+    """Return the name of the part of a container that contains a byte."""
     with zipfile.ZipFile(file) as archive:
         records = [r for r in archive.infolist() if r.header_offset <= offset]
         return "in the directory" if offset >= archive.start_dir else f"in the record {records[-1].filename}"
 
 
 def main() -> int:
-    """Print a difference; return 1 where there is one."""
+    """Print a difference; return 1 if there is one."""
     found = differences()
     print(f"torch {torch.__version__}: {found or 'the containers are the same'}")
     return 1 if found else 0

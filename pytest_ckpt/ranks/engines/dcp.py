@@ -1,26 +1,26 @@
 """Engine ``dcp``: torch.distributed.checkpoint with its own writer and reader of files, over gloo among the ranks.
 
-The library's are all calls until the save has returned: each rank writes and syncs `__RANK_0.distcp`, then rank 0
-writes and syncs `.metadata` and gives it its name. Ours come behind them, on the clock, before the commit: the store
-makes each file durable, whatever the library did, and has seen that.
+The library makes all calls until the save has returned. Each rank writes and syncs `__RANK_0.distcp`, then rank 0
+writes and syncs `.metadata` and gives it its name. Afterwards, on the clock and before the commit, we add calls: the
+store makes each file durable, whatever the library did, and thereby records proof of it.
 
-Every rank waits for the others within the library, so what one rank meets, all are told. A rank that met an error of
-the storage ends the launch; the others wait for that, so that none is named in its place.
+Every rank waits for the others within the library, so all ranks learn of one rank's error. A rank that met an error of
+the storage ends the launch. The others wait for that, so that the report does not name one of them instead.
 
-Where a copy of the state is saved, the library saves it in a thread, as its own `async_save` does with its copy; ours
-is made by one copy of each tensor, into memory that stays.
+If a copy of the state is saved, the library saves it in a thread, as its own `async_save` does with its copy. Our copy
+is made by one copy of each tensor, into memory that is reused.
 
-The state is as the library takes it: DTensors, each cut over the ranks that hold a part of it. A rank's layout names
-the parts of tensors that it holds, and parts of one tensor have the same name on all ranks. So the whole tensor of a
-name is made of the parts of all ranks that hold the name, one row each, in the order of ranks: a DTensor that is cut by
-rows. For weights under ZeRO-3 these are the data-parallel and tensor-parallel ranks of a pipeline stage, under ZeRO-1
-the tensor-parallel ranks of the first replica, for the optimizer all ranks. Row behind row, that is the flat parameter
-that ZeRO and Megatron's distributed optimizer cut over ranks. A subset's whole tensors are those of the ranks that take
-part. Since ``.metadata`` names whole tensors and where their parts lie, another number of ranks can load the
-checkpoint, and so can the library without this package.
+The state has the library's form: DTensors, each sharded across the ranks that have a part of it. A rank's layout names
+its parts of tensors, and parts of one tensor have the same name on all ranks. So the whole tensor of a name consists of
+the parts of all ranks with that name, one row each, in rank order: a DTensor that is sharded by rows. For weights under
+ZeRO-3 these are the data-parallel and tensor-parallel ranks of a pipeline stage, under ZeRO-1 the tensor-parallel ranks
+of the first replica, for the optimizer all ranks. Concatenated in rank order, the rows are the flat parameter that ZeRO
+and Megatron's distributed optimizer shard across ranks. If only a subset of ranks takes part, a whole tensor consists
+of the subset's parts. Since ``.metadata`` names whole tensors and the places of their parts, another number of ranks
+can load the checkpoint, and so can the library without this package.
 
-Why rows and no flat DTensors: of those, the library (torch 2.13) lists the index of every element of a part when it
-plans, 8 bytes each, which no job pays that cuts matrices by rows as FSDP does.
+Why rows and not flat DTensors: for flat DTensors, the library (torch 2.13) lists the index of every element of a part
+when it plans, 8 bytes each. Jobs that shard matrices by rows, as FSDP does, do not have this cost.
 """
 
 from __future__ import annotations
@@ -74,9 +74,9 @@ _MAXIMUM_FAULTS = 20
 _MICROSECONDS = 1_000_000
 
 Holders = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
-"""Ranks, and the names of the tensors that they hold together; the same on all ranks, in the same order."""
+"""Ranks, and the names of the tensors that they share; the same on all ranks, in the same order."""
 
-# Who hangs is ended by the controller, which names the rank and its file; gloo would only say that somebody did.
+# The controller ends a rank that hangs, and names the rank and its file; gloo would only report that some rank hung.
 _PATIENCE = timedelta(days=30)
 _UNTIL_MET = timedelta(minutes=5)
 _LOOPBACK = "127.0.0.1"
@@ -85,8 +85,8 @@ _LOOPBACK = "127.0.0.1"
 class DcpEngine:
     """Keeps the rank's whole state in memory, as a training process does; all ranks call each method together.
 
-    ``rule`` says which files there are: each rank's, and beside `.metadata` small ones that rank 0 writes. ``places``
-    is the file that says where all stands.
+    ``rule`` defines the files: each rank's files, `.metadata`, and further small files that rank 0 writes. ``places``
+    is the file that contains the places of all tensors.
     """
 
     places = METADATA
@@ -102,7 +102,7 @@ class DcpEngine:
     ) -> None:
         torch.set_num_threads(1)
         self._shard, self._content, self._group, self._activity = shard, content, group, activity
-        # What a thread waits with must not meet what the rank waits with meanwhile.
+        # A background thread waits in a separate group, so its messages do not mix with the rank's.
         self._savers = group.duplicate(activity) if options.stages else group
         self._stages, self._is_staged, self._copy_threads = options.stages, False, options.copy_threads
         self._copy: ShardedState | None = None
@@ -110,7 +110,7 @@ class DcpEngine:
         self._own_files = [file.name for file in shard_files(shard, rule)]
         self._written = [file.name for file in files_of(shard, rule)]
         self._summed = (self.places, f"{self.places}.tmp")
-        # By the name of a tensor, of the last load.
+        # The last load's files, by tensor name.
         self._file_of: dict[str, str] = {}
         self._ranks = GlooRanks(group)
         self._holders: Holders | None = None
@@ -118,14 +118,14 @@ class DcpEngine:
         self._filled = 0
         self._added_seconds = 0.0
         self._sizes: dict[str, int] = {}
-        # By the number of a checkpoint, on rank 0, which writes it.
+        # Checksums by checkpoint number, on rank 0, which writes the file.
         self._checksums: dict[int, int | None] = {}
         self._arrived: frozenset[str] = frozenset()
         self._faults: list[LocalFault] = []
         self._seen_checksum: int | None = None
 
     def facts(self) -> dict[str, str]:
-        """Return torch's version, how the library is called, and what is added to it."""
+        """Return torch's version, how the library is called, and the calls that we add."""
         return {
             "torch": torch.__version__,
             "save": "torch.distributed.checkpoint.save, FileSystemWriter as it is: one file a rank, sync_files",
@@ -134,7 +134,7 @@ class DcpEngine:
         }
 
     def added_text(self) -> str:
-        """Return how long the longest of what is added took, on all ranks; asked of them together."""
+        """Return the longest duration of the added calls over all ranks; all ranks call this together."""
         added = self._group.largest(round(self._added_seconds * _MICROSECONDS)) / _MICROSECONDS
         return f"{added * 1000:.1f} ms at most"
 
@@ -161,7 +161,7 @@ class DcpEngine:
         return self._copy.copy_from(self._ready(), self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
-        """Let the library save, then make durable what it wrote, as the store does."""
+        """Let the library save, then make its files durable, as the store does."""
         writer, files = self._begin_save(draft, clock)
         state = self._copy if self._is_staged and self._copy else self._ready()
         failures = self._together(clock.activity, lambda: save(state.whole, storage_writer=writer))
@@ -171,7 +171,7 @@ class DcpEngine:
         if failures:
             self._wait_for_the_end(failures)
         if files.error:
-            # The library does not hear what its second thread met.
+            # The library does not report the error of its second thread.
             raise files.error
         self._end_save(draft, files)
         if self._group.rank == 0:
@@ -189,7 +189,7 @@ class DcpEngine:
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Let the library load; what it cannot read becomes a fault, not an error."""
+        """Let the library load; unreadable content becomes a fault, not an error."""
         self._arrived, self._faults = frozenset(), []
         arrivals, state = Arrivals(), self._ready()
         reader, files = self._begin_load(committed, clock)
@@ -197,7 +197,7 @@ class DcpEngine:
         if files.error:
             raise files.error
         if self._shard.rank in failures:
-            # The error has left a phase, and is none of the storage.
+            # The error has left a phase, but it does not come from the storage.
             self._activity.forgive()
             self._look_at_sizes(committed, files)
             why = _first_line(failures[self._shard.rank])
@@ -214,7 +214,7 @@ class DcpEngine:
         return sum(tensor.bytes for tensor in self._tensors if tensor.name in self._arrived)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of every tensor that has arrived, and what was read of `.metadata`."""
+        """Compare every byte of every tensor that has arrived, and the bytes read from `.metadata`."""
         faults, state = self._faults, self._ready()
         written: int | None = self._group.share(self._checksums.get(checkpoint))
         if not faults and None not in {written, self._seen_checksum} and written != self._seen_checksum:
@@ -232,29 +232,29 @@ class DcpEngine:
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MAXIMUM_FAULTS]))
 
     def release(self) -> None:
-        """Let go of the state and of the process group; both are made again when they are needed."""
+        """Free the state and leave the process group; both are made again when they are needed."""
         self._state = self._copy = None
         self._ranks.leave()
 
     def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, LibraryOperation]:
-        """Return the library's writer of a checkpoint, and what watches its calls."""
+        """Return the library's writer of a checkpoint, and the watch over its calls."""
         files, directory = WatchedFiles(clock, self._summed), draft.location()
         writer = self._writer(directory, files)
         self._write_before(directory, files)
         return writer, files
 
     def _end_save(self, draft: Draft, files: LibraryOperation) -> None:
-        """Write what there is when the library has saved."""
+        """Write the remaining files after the library has saved."""
         assert isinstance(files, WatchedFiles), "made above"
         self._write_behind(draft.location(), files)
 
     def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
-        """Return how the library has committed the checkpoint: not at all."""
+        """Return None, because the library does not commit the checkpoint."""
         del entries, files
         return None
 
     def _begin_load(self, committed: CommittedCheckpoint, clock: Clock) -> tuple[FileSystemReader, LibraryOperation]:
-        """Return the library's reader of a checkpoint, and what watches its calls."""
+        """Return the library's reader of a checkpoint, and the watch over its calls."""
         files = WatchedFiles(clock, self._summed)
         directory = str(Path(committed.local_path(METADATA) or "").parent)
         reader = SharedMetadataReader(directory)
@@ -263,7 +263,7 @@ class DcpEngine:
         return reader, files
 
     def _look_at_sizes(self, committed: CommittedCheckpoint, files: LibraryOperation) -> None:
-        """Look how large the rank's files are, where opening them did not tell."""
+        """Find the sizes of the rank's files, if opening them did not return the sizes."""
 
     def _writer(self, directory: str, files: WatchedFiles) -> FileSystemWriter:
         """Return the library's writer into a directory."""
@@ -272,16 +272,16 @@ class DcpEngine:
         return writer
 
     def _write_before(self, directory: str, files: WatchedFiles) -> None:
-        """Write what there is before the library saves: nothing."""
+        """Write small files before the library saves; this engine has no such files."""
 
     def _write_behind(self, directory: str, files: WatchedFiles) -> None:
-        """Write what there is when the library has saved: nothing."""
+        """Write small files after the library has saved; this engine has no such files."""
 
     def _read_small(self, directory: str, files: WatchedFiles) -> None:
-        """Read the small files beside the library's: there are none."""
+        """Read the small files that the library does not read; this engine has no such files."""
 
     def _faults_of_small(self, checkpoint: int) -> list[LocalFault]:
-        """Compare what was read of them."""
+        """Compare the data read from the small files."""
         del checkpoint
         return []
 
@@ -299,9 +299,9 @@ class DcpEngine:
         return ShardedState(self._shard, self._holders)
 
     def _together(self, activity: Activity, call: Callable[[], object]) -> Mapping[int, BaseException]:
-        """Call the library, and return what failed on which rank.
+        """Call the library; return the errors by rank.
 
-        Where gloo cannot reach another rank, that one has ended: its end is the one to be told, and not this.
+        If gloo cannot reach another rank, that rank has ended. Its end must be reported, not the error here.
         """
         with activity.wait():
             try:
@@ -314,7 +314,7 @@ class DcpEngine:
         return {}
 
     def _wait_for_the_end(self, failures: Mapping[int, BaseException]) -> NoReturn:
-        """Wait until those that failed have ended the launch."""
+        """Wait until the ranks that failed have ended the launch."""
         self._savers.wait()
         rank, failure = next(iter(failures.items()))
         raise RuntimeError(f"rank {rank} could not save: {_first_line(failure)}")
@@ -331,7 +331,7 @@ def make(*, shard: RankLayout, content: Content, group: Group, activity: Activit
 
 
 class SharedMetadataReader(FileSystemReader):
-    """Reads one `.metadata` for all ranks. The library would then look for one of each rank, which nobody wrote."""
+    """Reads one `.metadata` for all ranks. Otherwise the library would look for one per rank, which does not exist."""
 
     def read_metadata(self) -> Metadata:
         """Read it."""
@@ -339,7 +339,7 @@ class SharedMetadataReader(FileSystemReader):
 
 
 class Arrivals(DefaultLoadPlanner):
-    """The library's planner, which also counts what arrives."""
+    """The library's planner, which also counts the parts that arrive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -347,13 +347,13 @@ class Arrivals(DefaultLoadPlanner):
         self._waiting: list[ReadItem] = []
 
     def finish_plan(self, new_plan: LoadPlan) -> LoadPlan:
-        """Take in what this rank is going to read."""
+        """Record the items that this rank is going to read."""
         plan = super().finish_plan(new_plan)
         self._planned, self._waiting = list(plan.items), list(plan.items)
         return plan
 
     def commit_tensor(self, read_item: ReadItem, tensor: torch.Tensor) -> None:
-        """Take in that a part of a tensor has arrived."""
+        """Record that a part of a tensor has arrived."""
         super().commit_tensor(read_item, tensor)
         self._waiting = [item for item in self._waiting if item is not read_item]
 
@@ -364,15 +364,15 @@ class Arrivals(DefaultLoadPlanner):
         return frozenset(item.dest_index.fqn for item in self._planned) - waiting
 
     def files(self, places: dict[Any, Any]) -> dict[str, str]:
-        """Return in which file this rank's part of each tensor stands."""
+        """Return the file that contains this rank's part of each tensor."""
         return {item.dest_index.fqn: places[item.storage_index].relative_path for item in self._planned}
 
     def fault(
         self, why: str, places: dict[Any, Any], state: ShardedState, files: LibraryOperation
     ) -> LocalFault | None:
-        """Return what stopped the load as a fault of the file that was read; None where no tensor was.
+        """Return the error that stopped the load as a fault of the file being read; None if no tensor was being read.
 
-        ``places`` goes from the index of a part in the storage to where it stands, as `.metadata` has it.
+        ``places`` maps the index of a part in the storage to the part's place, as `.metadata` defines it.
         """
         by_file: dict[str, list[ReadItem]] = {}
         for item in self._planned:
@@ -399,7 +399,7 @@ class Arrivals(DefaultLoadPlanner):
 
 
 def of_places(name: str, kind: FaultKind, size: int, why: str) -> LocalFault:
-    """Return what is wrong with a file that says where tensors stand."""
+    """Return a fault of a file that contains the places of tensors."""
     return LocalFault(kind=kind, file=name, tensor="", offset=0, bytes=size, detail=why)
 
 
@@ -410,9 +410,9 @@ def of_other_size(name: str, size: int, written: int) -> LocalFault:
 
 
 def find_holders(group: Group, tensors: Iterable[Tensor]) -> Holders:
-    """Return which ranks hold which tensors together; called by all ranks together.
+    """Return which ranks share which tensors; called by all ranks together.
 
-    Raises RuntimeError where ranks hold parts of one tensor that differ in size or type: those are no rows of one.
+    Raises RuntimeError if ranks have parts of one tensor that differ in size or type: such parts cannot be its rows.
     """
     held = group.gather({tensor.name: (tensor.dtype, tensor.elements) for tensor in tensors})
     shared: Holders | str = group.share(_holders(held) if group.rank == 0 else ())
@@ -422,7 +422,7 @@ def find_holders(group: Group, tensors: Iterable[Tensor]) -> Holders:
 
 
 def _holders(held: Sequence[Mapping[str, tuple[str, int]]]) -> Holders | str:
-    """Return the holders, or what stands against it."""
+    """Return the holders, or an error message."""
     ranks: dict[str, list[int]] = {}
     for rank, tensors in enumerate(held):
         for name, part in tensors.items():
@@ -436,10 +436,10 @@ def _holders(held: Sequence[Mapping[str, tuple[str, int]]]) -> Holders | str:
 
 
 class ShardedState:
-    """The tensors of a rank. ``whole`` is what the library is given, by name."""
+    """The tensors of a rank. ``whole`` contains, by name, the tensors that are passed to the library."""
 
     def __init__(self, shard: RankLayout, holders: Holders) -> None:
-        """Make the tensors, all ranks together: the ranks that hold a tensor become a mesh."""
+        """Make the tensors, all ranks together: the ranks that share a tensor become a mesh."""
         own = {tensor.name: tensor for file in shard.files for tensor in file.tensors}
         self._parts = {name: torch.zeros(1, t.elements, dtype=_dtype(t)) for name, t in own.items()}
         self.whole: dict[str, Any] = {}
@@ -463,7 +463,7 @@ class ShardedState:
         return self._parts[name].element_size()
 
     def clear(self) -> None:
-        """Overwrite all: what a load then leaves out is no content of a checkpoint before."""
+        """Overwrite all tensors, so a tensor that a load omits does not keep the content of an earlier checkpoint."""
         for part in self._parts.values():
             part.zero_()
 
@@ -473,7 +473,7 @@ def _dtype(tensor: Tensor) -> torch.dtype:
 
 
 class GlooRanks:
-    """There is at most one such group in a process: what an engine joins, it leaves before another one joins."""
+    """The process group of all ranks. A process has at most one: an engine leaves it before another engine joins it."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -501,11 +501,12 @@ class GlooRanks:
             self._store = _store(address, port, group.size, leads=False)
         hook = sys.excepthook
         dist.init_process_group("gloo", store=self._store, rank=group.rank, world_size=group.size, timeout=_PATIENCE)
-        # It is wrapped each time, to print the rank before a traceback; a rank tells the controller why it ends.
+        # The library wraps the hook each time, to print the rank before a traceback; a rank reports to the controller
+        # why it ends.
         sys.excepthook = hook
 
     def leave(self) -> None:
-        """Take the process group down, when no rank uses it any more."""
+        """Destroy the process group, when all ranks have finished using it."""
         if self._store is not None:
             dist.destroy_process_group()
             self._store = None
@@ -516,7 +517,7 @@ def _store(address: str, port: int, size: int, *, leads: bool) -> TCPStore:
 
 
 def _address(host: str) -> str:
-    """Return by which name other hosts reach this one; where nobody knows it, they are simulated here."""
+    """Return the name by which other hosts reach this one. An unknown name means that hosts are simulated: loopback."""
     try:
         socket.getaddrinfo(host, None)
     except OSError:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class SharedMetadataReader(of_torch.FsspecReader):
-    """Reads one `.metadata` for all ranks. The library would then look for one of each rank, which nobody wrote."""
+    """Reads one `.metadata` for all ranks. Otherwise the library would look for one per rank, which does not exist."""
 
     def read_metadata(self) -> Metadata:
         """Read it."""
@@ -32,7 +32,7 @@ class SharedMetadataReader(of_torch.FsspecReader):
 
 
 class FsspecEngine(ObjectsDcpEngine):
-    """fsspec keeps one client for a process. What it remembers of listings is forgotten before a load."""
+    """Saves and loads by fsspec, which keeps one client per process. Before a load its cached listings are dropped."""
 
     client = Client(name=f"s3fs {s3fs.__version__}", errors=(OSError, BotoCoreError, ClientError, HttpError))
     writes = (
@@ -52,7 +52,7 @@ class FsspecEngine(ObjectsDcpEngine):
 
 
 def _words(place: ObjectPlace) -> Any:
-    """Return what s3fs is told; all else is its own."""
+    """Return the settings passed to s3fs; all others are its defaults."""
     client: dict[str, object] = {"region_name": place.region}
     if place.ca_bundle:
         client["verify"] = place.ca_bundle

@@ -1,9 +1,10 @@
-"""torch.distributed.checkpoint into a bucket: the state, the ranks and the comparison are those of engine ``dcp``.
+"""torch.distributed.checkpoint into a bucket: state, ranks and comparison are the same as in engine ``dcp``.
 
-All requests of a save until it has returned are the library's, the commit, too: rank 0 puts `.metadata.tmp`, has it
-copied to `.metadata` and deletes it. Ours come behind, on the clock: the store is asked what it has of each object.
+The library makes all requests of a save until it has returned, including the commit: rank 0 puts `.metadata.tmp`, has
+it copied to `.metadata` and deletes it. Our requests follow, on the clock: they query the store's record of each
+object.
 
-The client's file system is watched: its calls are timed in phases, bytes handed over are progress, errors are kept.
+The client's file system is watched: its calls are timed in phases, bytes passed to it are progress, errors are kept.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ _READ_BYTES = 1 << 20
 
 
 class ObjectsDcpEngine(DcpEngine):
-    """What the clients have in common. ``client`` is the one of the engine, ``writes`` and ``reads`` are its classes.
+    """The common part of the engines. ``client`` is the engine's client, ``writes`` and ``reads`` describe its classes.
 
-    What a client logs may repeat keys; it is written nowhere.
+    A client's log may contain access keys, so it is not written anywhere.
     """
 
     client: Client
@@ -67,12 +68,12 @@ class ObjectsDcpEngine(DcpEngine):
         self, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
     ) -> None:
         super().__init__(shard, content, group, activity, options, rule=DCP_OBJECTS)
-        # Without any handler Python would print what is a warning and above.
+        # Without a handler, Python would print warnings and errors.
         logging.getLogger().addHandler(logging.NullHandler())
         self._loaded: CommittedObjects | None = None
 
     def facts(self) -> dict[str, str]:
-        """Return the versions, how the library is called, and which calls are whose."""
+        """Return the versions, how the library is called, and the calls of the library and our own."""
         return {
             "torch": torch.__version__,
             "client": self.client.name,
@@ -113,7 +114,7 @@ class ObjectsDcpEngine(DcpEngine):
         """The library has written all that there is."""
 
     def _committed_as(self, entries: Sequence[Entry], files: LibraryOperation) -> CommitProof | None:
-        """Compare what the store acknowledges with what was handed over. Raises OSError where it is other bytes."""
+        """Compare the acknowledged sizes with the bytes passed to the client. Raises OSError if they differ."""
         for entry in entries:
             if (sent := files.sizes.get(entry.name)) != entry.bytes:
                 what = f"the store acknowledges {entry.bytes} bytes, and {sent} were handed to {self.client.name}"
@@ -132,7 +133,7 @@ class ObjectsDcpEngine(DcpEngine):
 
 
 class Client(NamedTuple):
-    """A client of an object store: its name and version, and the errors that are of its requests."""
+    """A client of an object store: its name and version, and the errors that its requests raise."""
 
     name: str
     errors: tuple[type[BaseException], ...]
@@ -143,9 +144,9 @@ InOurWords = Callable[[BaseException, str, str, str], Exception]
 
 
 class WatchedObjects(LibraryOperation, FileSystemBase):
-    """The objects of one save or load of one rank, which ``inner`` asks for.
+    """The objects of one save or load of one rank, which ``inner`` requests.
 
-    Of an object that is written, ``sizes`` has the bytes that were handed over.
+    For an object that is written, ``sizes`` contains the bytes that were passed to the client.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
 
     @contextmanager
     def create_stream(self, path: Path, mode: str) -> Generator[io.IOBase, None, None]:
-        """Open an object as the client does; it is there, whole, when the block has ended."""
+        """Open an object as the client does; it is complete in the store when the block has ended."""
         name = _name(path)
         phase: Phase = "write" if "w" in mode else "read"
         with self.work(phase, name), self.asked(phase, path), self._inner.create_stream(path, mode) as raw:
@@ -168,7 +169,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
             if phase == "write":
                 self.sizes[name] = stream.moved
             elif name in self._summed:
-                # What reads a pickle stops where that ends.
+                # A reader of a pickle stops at the pickle's end; read the rest as well.
                 while stream.read(_READ_BYTES):
                     pass
 
@@ -177,7 +178,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
         return self._inner.concat_path(path, suffix)
 
     def init_path(self, path: Path) -> Path:
-        """Return a place as the client wants it."""
+        """Return a place in the client's form."""
         return self._inner.init_path(path)
 
     def rename(self, path: Path, new_path: Path) -> None:
@@ -188,7 +189,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
             self.sizes[_name(new_path)] = self.sizes[_name(path)]
 
     def mkdir(self, path: Path) -> None:
-        """Make what the client takes for a directory."""
+        """Create the client's equivalent of a directory."""
         with self.call("open", _name(path)), self.asked("make a directory", path):
             self._inner.mkdir(path)
 
@@ -210,7 +211,7 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
 
     @contextmanager
     def asked(self, what: str, path: Path) -> Iterator[None]:
-        """Say in our words what the client meets, and keep the first error that is one of the storage."""
+        """Rephrase the client's errors, and keep the first error that comes from the storage."""
         with self.keeping_errors():
             try:
                 yield
@@ -221,21 +222,21 @@ class WatchedObjects(LibraryOperation, FileSystemBase):
                 raise self._ours[-1] from None
 
     def passed(self, path: Path, data: memoryview) -> None:
-        """Take in bytes that went through."""
+        """Count bytes that were transferred."""
         self.moved(len(data))
         if _name(path) in self._summed:
             self.checksum = zlib.crc32(data, self.checksum or 0)
 
 
 class _WatchedStream(io.IOBase):
-    """An object that a client has open. ``moved`` are the bytes that went through, in all."""
+    """An object that a client has open. ``moved`` is the total of transferred bytes."""
 
     def __init__(self, raw: Any, watch: WatchedObjects, path: Path, phase: Phase) -> None:
         self._raw, self._watch, self._path, self._what = raw, watch, path, phase
         self.moved = 0
 
     def write(self, data: Buffer) -> int:
-        """Hand bytes over."""
+        """Pass bytes to the client."""
         view = memoryview(data).cast("B")
         with self._watch.asked(self._what, self._path):
             self._raw.write(data)
@@ -258,16 +259,16 @@ class _WatchedStream(io.IOBase):
         return count
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place."""
+        """Seek to an offset."""
         with self._watch.asked(self._what, self._path):
             return int(self._raw.seek(offset, whence))
 
     def tell(self) -> int:
-        """Return the place."""
+        """Return the offset."""
         return int(self._raw.tell())
 
     def flush(self) -> None:
-        """Hand over what is held back, as far as the client does that before the end."""
+        """Forward buffered bytes, as far as the client does that before the end."""
 
     def readable(self) -> bool:
         """Return whether it was opened for that."""
@@ -278,7 +279,7 @@ class _WatchedStream(io.IOBase):
         return self._what == "write"
 
     def seekable(self) -> bool:
-        """Return whether places can be gone to."""
+        """Return whether the stream supports seeks."""
         return bool(self._raw.seekable())
 
     def _passed(self, view: memoryview) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class SharedMetadataReader(S3StorageReader):
-    """Reads one `.metadata` for all ranks. The library would then look for one of each rank, which nobody wrote."""
+    """Reads one `.metadata` for all ranks. Otherwise the library would look for one per rank, which does not exist."""
 
     def read_metadata(self) -> Metadata:
         """Read it."""
@@ -34,20 +34,20 @@ class SharedMetadataReader(S3StorageReader):
 
 
 class ConnectorEngine(ObjectsDcpEngine):
-    """Each save and load has a writer or reader of its own, and with it a client, as the connector's manual has it."""
+    """Uses a new writer or reader, and so a new client, for each save and load, as the connector's manual shows."""
 
     client = Client(name=f"s3torchconnector {version}", errors=(S3Exception, OSError))
     writes = "S3StorageWriter as it is: one object a rank, in parts of 8 MiB"
     reads = "S3StorageReader as it is: dcp_optimized"
 
     def new_writer(self, place: ObjectPlace) -> FileSystemWriter:
-        """Return the writer, whose client asks this place."""
+        """Return the writer, whose client sends requests to this place."""
         writer = S3StorageWriter(place.region, place.url)
         writer.fs = S3FileSystem(place.region, s3_client=_client(place))  # type: ignore[assignment]
         return writer
 
     def new_reader(self, place: ObjectPlace) -> FileSystemReader:
-        """Return the reader, whose client asks this place."""
+        """Return the reader, whose client sends requests to this place."""
         ranges = S3ReaderConstructor.dcp_optimized()
         reader = SharedMetadataReader(place.region, place.url, reader_constructor=ranges)
         reader.fs = S3FileSystem(place.region, s3_client=_client(place), reader_constructor=ranges)
@@ -55,7 +55,7 @@ class ConnectorEngine(ObjectsDcpEngine):
 
 
 def _client(place: ObjectPlace) -> S3Client:
-    """Return a client; its settings are the connector's own, but for how a named endpoint is asked."""
+    """Return a client with the connector's own settings, except path-style requests to a named endpoint."""
     settings = S3ClientConfig(unsigned=place.is_open, force_path_style=bool(place.endpoint))
     return S3Client(place.region, endpoint=place.endpoint or None, s3client_config=settings)
 

@@ -1,7 +1,8 @@
-"""A watch over the library's calls of the storage: timed in phases, bytes are progress, errors are kept.
+"""A watch over the library's calls to the storage: timed in phases, bytes are progress, errors are kept.
 
-The library's writer and reader take their file system from outside, and make the same calls through this one, in the
-same order. Where they move more than 64 MiB in one call, it is several: a slow target is seen to make progress.
+The library's writer and reader accept an external file system, and make the same calls through this one, in the same
+order. If the library moves more than 64 MiB in one call, the watch makes several calls, so that a slow target shows
+progress.
 """
 
 from __future__ import annotations
@@ -29,29 +30,29 @@ _PIECE_BYTES = 64 << 20
 
 
 class LibraryOperation:
-    """One save or load of one rank. Between its calls the rank waits for the others, as the library has it.
+    """One save or load of one rank. Between its calls the rank waits for the others, as the library requires.
 
-    ``error`` is the first OSError that a call met: torch turns what its file raises into errors of its own. ``sizes``
-    are those of the files that were opened, in bytes. ``checksum`` is the CRC-32 of what was written to or read from
-    the file with a name of ``summed``, None where none was opened.
+    ``error`` is the first OSError that a call met: torch turns the errors of its file into its own errors. ``sizes``
+    contains the sizes of the files that were opened, in bytes. ``checksum`` is the CRC-32 of the bytes written to or
+    read from the file with a name in ``summed``; None if no such file was opened.
     """
 
     def __init__(self, clock: Clock, summed: Collection[str]) -> None:
         super().__init__()
         self._clock, self._summed = clock, summed
-        # Of several threads that write side by side, the clock times them as one piece of work.
+        # If several threads write concurrently, the clock times them as one piece of work.
         self._lock, self._inside, self._piece = threading.Lock(), 0, ExitStack()
         self.error: OSError | None = None
         self.sizes: dict[str, int] = {}
         self.checksum: int | None = None
 
     def moved(self, count: int) -> None:
-        """Take in that so many bytes went through."""
+        """Count bytes that were transferred."""
         self._clock.moved(count)
 
     @contextmanager
     def keeping_errors(self) -> Iterator[None]:
-        """Keep the first error that a call of the storage meets; it goes on its way."""
+        """Keep the first error that a call to the storage meets, and raise it again."""
         try:
             yield
         except OSError as error:
@@ -60,7 +61,7 @@ class LibraryOperation:
 
     @contextmanager
     def call(self, phase: Phase, name: str) -> Iterator[None]:
-        """Time a short call by itself, or as part of what another thread does meanwhile."""
+        """Time a short call by itself, or as part of another thread's work at the same time."""
         with self._lock, ExitStack() as piece, self.keeping_errors():
             if not self._inside:
                 piece.enter_context(self._clock.activity.work())
@@ -69,7 +70,7 @@ class LibraryOperation:
 
     @contextmanager
     def work(self, phase: Phase, name: str) -> Iterator[None]:
-        """Time the work of a thread from when the first begins until none goes on."""
+        """Time the work of a thread; the time runs from the start of the first thread to the end of the last."""
         with self._lock:
             self._inside += 1
             if self._inside == 1:
@@ -78,7 +79,7 @@ class LibraryOperation:
         try:
             yield
         except BaseException:
-            # Its own file is named, and not that of the thread that began first.
+            # The failure names this thread's file, not the file of the thread that began first.
             with self._clock.activity.in_phase(phase, name):
                 raise
         finally:
@@ -116,12 +117,12 @@ class WatchedFiles(LibraryOperation, FileSystem):
         return stream if "b" in mode else io.TextIOWrapper(stream, encoding="utf-8")
 
     def mkdir(self, path: FilePath) -> None:
-        """Make a directory."""
+        """Create a directory."""
         with self.call("open", Path(path).name):
             super().mkdir(path)
 
     def exists(self, path: FilePath) -> bool:
-        """Return whether something is there."""
+        """Return whether a path exists."""
         with self.call("open", Path(path).name):
             return super().exists(path)
 
@@ -132,7 +133,7 @@ class WatchedFiles(LibraryOperation, FileSystem):
 
 
 class _WatchedFile(io.FileIO):
-    """A file without a buffer, whose calls are those that reach the storage."""
+    """A file without a buffer, so that each of its calls reaches the storage."""
 
     def __init__(self, path: FilePath, mode: str, watch: WatchedFiles, *, summed: bool) -> None:
         super().__init__(path, mode)
@@ -141,7 +142,7 @@ class _WatchedFile(io.FileIO):
             watch.checksum = 0
 
     def write(self, data: Buffer) -> int:
-        """Write some of the bytes; whoever holds the buffer writes the rest."""
+        """Write some of the bytes; the caller that has the buffer writes the rest."""
         view = memoryview(data).cast("B")[:_PIECE_BYTES]
         with self._watch.keeping_errors():
             count = super().write(view)
@@ -163,7 +164,7 @@ class _WatchedFile(io.FileIO):
 
 
 class _FileOfCalls(_WatchedFile):
-    """A file that stands open while others are read and written: what takes time are its calls."""
+    """A file that stays open while others are read and written, so only its calls are timed."""
 
     def write(self, data: Buffer) -> int:
         """Write some of the bytes."""

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 class ShardsInTurn:
-    """Loads what each of ``makers`` makes a loader for; without any, this rank only waits for the others.
+    """Loads, one after the other, the shards for which ``makers`` make loaders; without any, this rank only waits.
 
-    A loader is made, outside the clock, when the one before has been compared and has let go of its memory.
+    A loader is made, outside the clock, after the previous one has been compared and has freed its memory.
     """
 
     def __init__(self, makers: Sequence[Callable[[], Loader]]) -> None:
         self._makers = makers
         self._loader: Loader | None = None
         self._checkpoint: int | None = None
-        # Every step of all shards: which shard it belongs to, and its number there.
+        # Every step of all shards: its shard, and its number within the shard.
         self._steps = [(shard, step) for shard in range(len(makers)) for step in range(self._turn_to(shard))]
         self._turn_to(0)
         self._done: int | None = None
@@ -42,20 +42,20 @@ class ShardsInTurn:
         return len(self._steps)
 
     def expect(self, checkpoint: int) -> None:
-        """Tell the loader of the first shard, and later those of the others, which checkpoint is loaded next."""
+        """Announce the next checkpoint to the loader of the first shard, and later to the loaders of the others."""
         self._checkpoint = checkpoint
         if self._loader is not None:
             expect(self._loader, checkpoint)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Load what belongs to a step; a rank with fewer shards has nothing to do in the last ones."""
+        """Load a step's part of a shard; a rank with fewer shards has no work in the last steps."""
         self._done = step if step < len(self._steps) else None
         if self._done is None or self._loader is None:
             return 0
         return self._loader.load(committed, self._steps[step][1], clock)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare what the last step brought, and have the next shard's loader ready."""
+        """Compare the data of the last step, and prepare the next shard's loader."""
         if self._done is None or self._loader is None:
             return Comparison(bytes_checked=0, fault_count=0, faults=())
         check = self._loader.verify(checkpoint)
@@ -65,11 +65,11 @@ class ShardsInTurn:
         return check
 
     def release(self) -> None:
-        """Give back all memory."""
+        """Free all memory."""
         self._turn_to(len(self._makers))
 
     def _turn_to(self, shard: int) -> int:
-        """Make the loader of a shard, in place of the one before; return its steps."""
+        """Make the loader of a shard, in place of the previous one; return its steps."""
         if self._loader is not None:
             self._loader.release()
         self._loader = None
@@ -86,14 +86,14 @@ Maker = Callable[..., "Engine"]
 
 
 def engine_maker(reference: str) -> Maker:
-    """Return the function that ``module:function`` names. Raises ImportError or AttributeError where there is none."""
+    """Return the function that ``module:function`` names. Raises ImportError or AttributeError if it does not exist."""
     return cast("Maker", load(reference))
 
 
 def content_of(task: Task, shard: RankLayout, *, constant: bool = False, aside: str = "") -> Content:
-    """Return the content of a shard; ``aside`` gives it another one than the subject's.
+    """Return the content of a shard; ``aside`` gives it other content than the subject's.
 
-    What is to pass a codec compresses as a training state does.
+    Content that passes a codec compresses as a training state does.
     """
     return Content(
         content_seed(task.seed, f"{task.subject}/{aside}" if aside else str(task.subject)),
@@ -114,7 +114,7 @@ def made_engine(
     *,
     plain: bool = False,
 ) -> Engine:
-    """Return the engine of a shard, behind the task's codec where it has one; ``plain``: never behind it."""
+    """Return the engine of a shard, wrapped in the task's codec if it has one; ``plain``: without the codec."""
     engine: Engine = engine_maker(task.make)(
         shard=shard, content=content, group=group, activity=activity, options=options
     )

@@ -1,10 +1,10 @@
 """Engine ``megatron``: the files, their order and their commit as megatron-core 0.16.1 was traced to write them.
 
-Megatron itself is not asked: its large files are those of torch.distributed.checkpoint, two for each rank, and that
-library writes them, in two threads in place of Megatron's two processes. Rank 0 writes `common.pt` before, and behind
-`.metadata` first `metadata.json`, then the tracker that the training loop writes; none of these three is synced. The
-tracker stands in the checkpoint's directory here, and is new in each: whether one is overwritten well, POINTER asks.
-What the job leaves out comes behind, on the clock and before the commit, as with every engine.
+Megatron itself is not used. Its large files are files of torch.distributed.checkpoint, two for each rank, and that
+library writes them, in two threads in place of Megatron's two processes. Rank 0 writes `common.pt` first. After
+`.metadata` it writes `metadata.json`, then the tracker that the training loop writes. These three files are not synced.
+Here the tracker is in the checkpoint's directory, and is new in each; POINTER tests whether a tracker is overwritten
+correctly. Calls that the job omits follow, on the clock and before the commit, as with every engine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class MegatronEngine(DcpEngine):
         self._read: dict[str, bytes] = {}
 
     def facts(self) -> dict[str, str]:
-        """Return what writes the files, and what Megatron leaves out."""
+        """Return how the files are written, and the steps that Megatron leaves out."""
         return super().facts() | {
             "save": "files, order and commit as megatron-core 0.16.1 was traced; torch.distributed.checkpoint writes "
             "two files a rank, in two threads in place of two processes",
@@ -59,7 +59,7 @@ class MegatronEngine(DcpEngine):
                 out.write(_small(self._filled)[name])
 
     def _read_small(self, directory: str, files: WatchedFiles) -> None:
-        # The training loop looks for the newest checkpoint, then the library for how it was written.
+        # The training loop looks up the newest checkpoint, then the library looks up its format.
         for name in (TRACKER, VERSION, COMMON):
             with files.create_stream(files.concat_path(directory, name), "rb") as source:
                 self._read[name] = source.read()
@@ -80,7 +80,7 @@ class MegatronEngine(DcpEngine):
 
 
 def _small(checkpoint: int) -> dict[str, bytes]:
-    """Return the small files of a checkpoint by their names: as large as those that were traced."""
+    """Return the small files of a checkpoint by their names, with the same sizes as in the trace."""
     common = io.BytesIO()
     torch.save({"iteration": checkpoint, "checkpoint_version": 3.0, "args": "a job's arguments"}, common)
     version = {"sharded_backend": "torch_dist", "sharded_backend_version": 1}

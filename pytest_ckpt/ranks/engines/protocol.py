@@ -1,4 +1,4 @@
-"""How bytes get to storage and back: one engine a file behind one protocol."""
+"""How bytes get to storage and back: one engine per file, all with one protocol."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _STAND_IN_BYTES = 1 << 20
 
 @dataclass(kw_only=True, slots=True)
 class Clock:
-    """Times the phases of one operation on one rank, and tells its activity of them.
+    """Times the phases of one operation on one rank, and reports them to its activity.
 
-    ``left_out_seconds`` are those that an engine worked on when the last byte had arrived. In ``stalled_seconds`` its
-    requests waited for this process and not for the storage.
+    ``left_out_seconds`` is the time that an engine worked after the last byte had arrived. ``stalled_seconds`` is the
+    time that its requests waited for this process and not for the storage.
     """
 
     activity: Activity
@@ -46,12 +46,12 @@ class Clock:
             self.phases[name] = self.phases.get(name, 0.0) + time.perf_counter() - start
 
     def leave_out(self, name: Phase, seconds: float) -> None:
-        """Take seconds that are none of the operation's back from the phase ``name``."""
+        """Subtract seconds that do not belong to the operation from the phase ``name``."""
         self.phases[name] -= seconds
         self.left_out_seconds += seconds
 
     def moved(self, count: int) -> None:
-        """Say that ``count`` more bytes went through."""
+        """Count ``count`` more transferred bytes."""
         self.activity.bytes_done += count
 
 
@@ -80,7 +80,7 @@ class LocalFault:
 
     @classmethod
     def of(cls, found: Finding, file: str, tensor: str) -> LocalFault:
-        """Return what comparing a tensor of a file found."""
+        """Return a finding in a tensor of a file as a fault."""
         return cls(
             kind=found.kind, file=file, tensor=tensor, offset=found.offset, bytes=found.bytes, detail=found.detail
         )
@@ -88,7 +88,7 @@ class LocalFault:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """What comparing one loaded checkpoint gave: tensor bytes compared, faults counted, the first of them."""
+    """The result of comparing one loaded checkpoint: tensor bytes compared, faults counted, the first faults."""
 
     bytes_checked: int
     fault_count: int
@@ -102,24 +102,24 @@ class Loader(Protocol):
         """Return in how many steps this rank loads a checkpoint; between steps the clock stops, on all ranks."""
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read what belongs to ``step`` (from 0) of a checkpoint; return how many tensor bytes arrived."""
+        """Read the part of a checkpoint that belongs to ``step`` (from 0); return how many tensor bytes arrived."""
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Say how what the last step of a load brought compares with what was made for it; outside the clock."""
+        """Return how the data of the load's last step compare with the content generated for it; outside the clock."""
 
     def release(self) -> None:
-        """Give back the memory of the content and of what was loaded."""
+        """Free the memory of the content and of the loaded data."""
 
 
 class ComparingLoader(Loader, Protocol):
     """A loader that compares while it reads."""
 
     def expect(self, checkpoint: int) -> None:
-        """Make ready what the next load is compared with; outside the clock."""
+        """Prepare the content that the next load is compared with; outside the clock."""
 
 
 def expect(loader: Loader, checkpoint: int) -> None:
-    """Tell a loader, where it compares while it reads, which checkpoint the next load is of; outside the clock."""
+    """Announce the checkpoint of the next load to a loader that compares while it reads; outside the clock."""
     if hasattr(loader, "expect"):
         cast("ComparingLoader", loader).expect(checkpoint)
 
@@ -128,10 +128,10 @@ class Engine(Loader, Protocol):
     """Saves and loads the files of one rank. Any OSError of the storage is let through."""
 
     def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
-        """Take hold of what is needed; no bytes are made yet."""
+        """Keep the arguments; no bytes are made yet."""
 
     def facts(self) -> dict[str, str]:
-        """Return what the report should say of this engine (versions, ways chosen); asked of all ranks together."""
+        """Return this engine's facts for the report (versions, ways chosen); all ranks call this together."""
 
     def fill(self, checkpoint: int) -> None:
         """Make the content of checkpoint ``checkpoint`` ready; outside the clock."""
@@ -147,21 +147,21 @@ class StatefulEngine(Engine, Protocol):
     """An engine that shows the state that it saves."""
 
     def state(self) -> Sequence[Bytes]:
-        """Return the memory that a step of training changes, filled or not yet; never that of a copy."""
+        """Return the memory that a training step changes, filled or not yet; never the memory of a copy."""
 
 
 class StagingEngine(StatefulEngine, Protocol):
-    """An engine that can save a copy of the state, so that the job may change the state meanwhile.
+    """An engine that can save a copy of the state, so that the job may change the state during the save.
 
-    It does so where ``options.stages`` is set; its row says so with ``stages``.
+    It does so if ``options.stages`` is set; its row declares that with ``stages``.
     """
 
     def stage(self) -> int:
-        """Copy the state; the next ``save`` alone writes the copy. Return the bytes copied."""
+        """Copy the state; only the next ``save`` writes the copy. Return the bytes copied."""
 
 
 def state_of(engine: Engine) -> Sequence[Bytes]:
-    """Return the memory that a step of training changes: an engine's state, or some of its own where it shows none."""
+    """Return the memory that a training step changes: the engine's state, or separate memory if it shows no state."""
     state = cast("StatefulEngine", engine).state() if hasattr(engine, "state") else ()
     return state or (np.ones(_STAND_IN_BYTES, dtype=np.uint8),)
 
@@ -174,7 +174,7 @@ def staging(engine: Engine) -> StagingEngine:
 
 
 def joined_facts(facts: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Join what the engines of all ranks say of themselves; where they differ, every answer is named."""
+    """Join the facts of the engines of all ranks; if they differ, every answer is listed."""
     answers: dict[str, list[str]] = {}
     for of_rank in facts:
         for name, answer in of_rank.items():

@@ -1,12 +1,12 @@
-"""Engine ``replay``: what a recorded job did, call by call, with content that every load compares.
+"""Engine ``replay``: repeats the calls of a recorded job, with content that every load compares.
 
 Each rank makes the calls of a recorded rank: its files, its writes with their places and lengths, its fsyncs and
-renames, in as many threads, and waits for all ranks where the job did. Behind them come ours, on the clock and before
-the commit: the store makes each file durable, whatever the job did.
+renames, in as many threads. It waits for all ranks if the job did at that point. Afterwards, on the clock and before
+the commit, we add calls: the store makes each file durable, whatever the job did.
 
-With pauses, a thread does nothing before a call for as long as the job's did something else there.
+With pauses, a thread sleeps before a call for as long as the job's thread did other work at that point.
 
-Where a copy of the state is saved, a thread makes the calls with the copy, whatever the job did by itself.
+If a copy of the state is saved, a thread makes the calls with the copy, whatever the job itself did.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ReplayEngine:
         recorded = self._pattern.of_rank(shard.rank)
         self._steps = [step for step in self._pattern.steps if step.rank == recorded]
         self._pool = ThreadPool()
-        # What a thread waits with must not meet what the rank waits with meanwhile.
+        # A background thread waits in a separate group, so its messages do not mix with the rank's.
         self._savers = group.duplicate(activity) if options.stages else group
         self._has_pauses = options.pauses
         self._stages, self._is_staged, self._copy_threads = options.stages, False, options.copy_threads
@@ -67,7 +67,7 @@ class ReplayEngine:
         self._added_seconds = 0.0
 
     def facts(self) -> dict[str, str]:
-        """Return what is replayed, and what is added to it."""
+        """Return the replayed pattern, and the calls that we add."""
         added = self._group.largest(round(self._added_seconds * _MICROSECONDS)) / _MICROSECONDS
         ranks = self._pattern.ranks
         several = ranks > 1 and self._group.size > ranks
@@ -109,7 +109,7 @@ class ReplayEngine:
         return copy_state(copies, list(self._data.values()), self._copy_threads)
 
     def save(self, draft: Draft, clock: Clock) -> None:
-        """Make the calls, phase by phase, then make durable what was written, as the store does."""
+        """Make the calls, phase by phase, then make the written files durable, as the store does."""
         data = self._copy if self._is_staged else self._data
         calls = cast("ReplayDraft", draft).replay(self._files, data)
         try:
@@ -142,7 +142,7 @@ class ReplayEngine:
         return arrived
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of every file; those of small ones are compared beside what the layout counts."""
+        """Compare every byte of every file; small files are compared too, but their bytes are not counted."""
         checked, count = 0, 0
         faults: list[LocalFault] = []
         for number, found in self._loaded.items():
@@ -159,12 +159,12 @@ class ReplayEngine:
         return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MAXIMUM_FAULTS]))
 
     def release(self) -> None:
-        """Let go of the content and of what was loaded."""
+        """Free the content and the loaded data."""
         self._pool.dismiss()
         self._data, self._copy, self._loaded = {}, {}, {}
 
     def _make(self, steps: Sequence[Step], calls: ReplayedCalls, clock: Clock) -> None:
-        """Make the calls of a phase, a thread for each lane. Steps stand sorted by their lanes."""
+        """Make the calls of a phase, a thread for each lane. Steps are sorted by their lanes."""
         lanes = [list(of_lane) for _, of_lane in groupby(steps, key=lambda step: step.lane)]
         if len(lanes) == 1:
             for step in self._in_pieces(lanes[0]):
@@ -174,7 +174,7 @@ class ReplayEngine:
                 with clock.phase("fsync" if "sync" in step.call else "write", self._named(step)):
                     calls.make(step)
         elif lanes:
-            # A clock has one hand: what threads do side by side is one piece of work to it.
+            # A clock times one piece of work, so it counts concurrent threads as one.
             with clock.phase("write", self._named(steps[0])):
                 self._pool.work(partial(self._make_all, lanes, calls), len(lanes))
 
@@ -184,7 +184,10 @@ class ReplayEngine:
             calls.make(step)
 
     def _in_pieces(self, steps: Sequence[Step]) -> Iterator[Step]:
-        """Yield the steps, without pauses where none are made; a run in pieces with a part of its pause before each."""
+        """Yield the steps, without pauses if the engine makes no pauses.
+
+        A run is yielded in pieces, with a part of its pause before each piece.
+        """
         for step in steps:
             pieces = min(step.count, step.pause_us // _SHORTEST_PAUSE_US) if self._has_pauses else 0
             if not pieces:
@@ -205,7 +208,7 @@ class ReplayEngine:
         return TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=list(self._files).index(number))
 
     def _read(self, committed: CommittedCheckpoint, number: int, clock: Clock) -> Bytes | LocalFault:
-        """Read a file in reads of the size that the job read by; return what is wrong with its length."""
+        """Read a file in reads of the job's size; return its bytes, or a fault if its length is wrong."""
         file = self._files[number]
         piece = self._pattern.read_bytes or _READ_BYTES
         source = committed.file(file.name)

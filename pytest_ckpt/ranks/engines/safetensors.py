@@ -1,12 +1,12 @@
-"""Engine ``safetensors``: the files of Hugging Face by its library, the state in memory, each rank for itself.
+"""Engine ``safetensors``: the files of Hugging Face by its library, the state in memory, each rank independently.
 
-The library's are the bytes: it makes those of a file at once, and makes tensors of the bytes of a file at once. The
-store writes and reads them: one file after the other, each with one fsync, as torch's HuggingFaceStorageWriter does.
-Rank 0 writes the index behind its files. It knows from the layout what is in those of all ranks, so no rank waits for
-another one; ours is the fsync of the index.
+The library makes the bytes: it makes all bytes of a file in one call, and makes tensors of all bytes of a file in one
+call. The store writes and reads them, one file after the other, each with one fsync, as torch's
+HuggingFaceStorageWriter does. Rank 0 writes the index after its files. It knows the content of all ranks' files from
+the layout, so ranks do not wait for each other. We add the fsync of the index.
 
-Files are read, not mapped into memory. A read that fails has an error number and the name of its file; where a page of
-a mapped file cannot be read, the process is killed.
+Files are read, not mapped into memory. A read that fails has an error number and the name of its file. If a page of a
+mapped file cannot be read, the process is killed.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class SafetensorsEngine:
         self._added_seconds = 0.0
 
     def facts(self) -> dict[str, str]:
-        """Return the library's version, how it is called, and what is added to it."""
+        """Return the library's version, how it is called, and the call that we add."""
         added = self._group.largest(round(self._added_seconds * _MICROSECONDS)) / _MICROSECONDS
         return {
             "safetensors": __version__,
@@ -116,9 +116,9 @@ class SafetensorsEngine:
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read the index, then the files one after the other; what cannot be read becomes a fault, not an error.
+        """Read the index, then the files one after the other; unreadable content becomes a fault, not an error.
 
-        Without an index that places this rank's tensors in its files, a job finds none of them: nothing is loaded.
+        Without an index that places this rank's tensors in its files, a job cannot find them, so no file is loaded.
         """
         self.release()
         source = committed.file(INDEX)
@@ -148,7 +148,7 @@ class SafetensorsEngine:
         )
 
     def release(self) -> None:
-        """Let go of the state and of what was loaded."""
+        """Free the state and the loaded data."""
         self._whole.clear()
         self._loaded, self._index_seen = {}, b""
 
@@ -192,12 +192,12 @@ class SafetensorsEngine:
         try:
             arrays = tensors_of(data)
             places_in(data[LENGTH_BYTES:end], written)
-        except Exception as error:  # what the library says of a damaged file is of several kinds
+        except Exception as error:  # a damaged file raises errors of several kinds
             return self._refused(file, size, end, error)
         return {tensor.name: _bytes(arrays[name]) for name, tensor in written.items()}
 
     def _read_part(self, file: ShardFile, source: ReadableFile) -> dict[str, Bytes] | LocalFault:
-        """Read this reader's part of every tensor; where they stand is said by the header of the file."""
+        """Read this reader's part of every tensor; the file's header contains the offsets."""
         size = source.size
         end = header_end(_read_at(source, 0, min(LENGTH_BYTES, size)))
         try:
@@ -221,7 +221,7 @@ class SafetensorsEngine:
         return {stored_name(tensor.name, self._shard.rank): tensor for tensor in file.tensors}
 
     def _refused(self, file: ShardFile, size: int, header: int | None, error: Exception) -> LocalFault:
-        """Return what is wrong with a file that is not one of its tensors: its length, or what it holds."""
+        """Return the fault of a file that is not one of its tensors: its length or its content is wrong."""
         message = str(error).splitlines()[0] if str(error) else type(error).__name__
         wanted = self._sizes.get(file.name) or (header or 0) + file.bytes
         kind: FaultKind = "short" if size < wanted else "unreadable"
@@ -232,7 +232,7 @@ class SafetensorsEngine:
 
 
 def _read_at(source: ReadableFile, offset: int, count: int) -> bytes:
-    """Return ``count`` bytes, fewer where the file ends; in the memory into which they were read."""
+    """Return ``count`` bytes, fewer if the file ends; in the memory into which they were read."""
     if count <= 0:
         return b""
     room = io.BytesIO()
@@ -241,7 +241,7 @@ def _read_at(source: ReadableFile, offset: int, count: int) -> bytes:
     source.seek(offset)
     with room.getbuffer() as buffer:
         got = source.readinto(buffer)
-    # A buffer that is full is handed out as it is, and not copied.
+    # A full buffer is returned without a copy.
     return room.getvalue() if got == count else room.getvalue()[:got]
 
 
@@ -260,6 +260,6 @@ def _bytes(array: Array) -> Bytes:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> SafetensorsEngine:
-    """Return the engine of a rank's files, which only asks the others what to say of itself."""
+    """Return the engine of a rank's files, which contacts the other ranks only for its facts."""
     del activity
     return SafetensorsEngine(shard, content, group, options)

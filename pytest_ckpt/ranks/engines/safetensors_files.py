@@ -1,11 +1,11 @@
-"""What stands in a safetensors file before its tensors, and in the index of a checkpoint. Pure.
+"""The header of a safetensors file, which precedes its tensors, and the index of a checkpoint. Pure.
 
-The header of a file is eight bytes with its length, then JSON, filled up with spaces:
-https://huggingface.co/docs/safetensors/index#format. The library reads it by itself; here it is held against what was
-written, to the byte, and says where a reader's part of a tensor stands.
+The header of a file is eight bytes with its length, then JSON, padded with spaces:
+https://huggingface.co/docs/safetensors/index#format. The library reads it by itself. Here it is compared with the
+written header, to the byte, and gives the offset of a reader's part of a tensor.
 
-The index says which tensor stands in which file, in the form that Hugging Face's writers give it: it maps each name to
-one file. Ranks hold parts of the same tensors, so the part of each rank has a name of its own.
+The index contains the file of each tensor, in the form that Hugging Face's writers use: it maps each name to one file.
+Ranks have parts of the same tensors, so the part of each rank has a separate name.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 LENGTH_BYTES = 8
 MAXIMUM_HEADER_BYTES = 100_000_000
-"""The library reads no longer one."""
+"""The longest header that the library reads."""
 
 METADATA = {"format": "pt"}
-"""What Hugging Face's writers put into every file."""
+"""The metadata that Hugging Face's writers put into every file."""
 
 DTYPES = {"float16": "F16", "float32": "F32", "uint8": "U8"}
 _METADATA_KEY = "__metadata__"
@@ -35,22 +35,22 @@ _METADATA_KEY = "__metadata__"
 
 
 def header_end(first: bytes) -> int | None:
-    """Return where the tensors begin, from the first bytes of a file; None where these say no length of a header."""
+    """Return the offset of the tensors, from the first bytes of a file; None if the header length is invalid."""
     length = int.from_bytes(first[:LENGTH_BYTES], "little")
     return LENGTH_BYTES + length if len(first) >= LENGTH_BYTES and length <= MAXIMUM_HEADER_BYTES else None
 
 
 def places_in(header: bytes, written: Mapping[str, Tensor]) -> dict[str, int]:
-    """Return where behind the header each tensor begins, by its name in the file.
+    """Return each tensor's offset after the header, by its name in the file.
 
-    Raises ValueError where the header is not one of the tensors that were written.
+    Raises ValueError if the header is not a header of the tensors that were written.
     """
     try:
         found = json.loads(header)
         same = json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("its header is nested too deeply") from None
-    # JSON means the same with other spaces, and no byte of a file is to be another one.
+    # JSON with other spaces has the same meaning, but no byte of a file may differ.
     if header.rstrip(b" ") != same or not isinstance(found, dict) or found.pop(_METADATA_KEY, None) != METADATA:
         raise ValueError("its header is not what was written")
     if set(found) != set(written):
@@ -75,7 +75,7 @@ def _begin(entry: Any) -> int:
 
 
 def stored_name(tensor: str, rank: int) -> str:
-    """Return what the part of a tensor that a rank holds is called in files."""
+    """Return the name in files of a rank's part of a tensor."""
     return f"{tensor}/rank{rank}"
 
 
@@ -96,7 +96,7 @@ def index_of(shard: RankLayout) -> bytes:
 
 
 def weight_map(index: bytes) -> Mapping[str, Any]:
-    """Return where an index says that tensors stand. Raises ValueError where it is none."""
+    """Return the file of each tensor according to an index. Raises ValueError if the bytes are not an index."""
     try:
         found = json.loads(index)
     except RecursionError:

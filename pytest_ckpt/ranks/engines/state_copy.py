@@ -1,4 +1,4 @@
-"""Copies the state for a save in the background, side by side, as a job's library does."""
+"""Copies the state for a save in the background, by several threads, as a job's library does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FACT = "copy of the state"
 
 
 def threads_of(group: Group) -> int:
-    """Return by how many threads this rank copies its state; asked of all ranks together."""
+    """Return the number of threads that copy this rank's state; all ranks call this together."""
     of_all: list[frozenset[int]] = group.share(group.gather(frozenset(cores_of_this_process())))
     return share_of_cores(len(cores_of_this_process()), [of_all[rank] for rank in group.ranks_of_host])
 
@@ -36,7 +36,7 @@ def share_of_cores(own: int, of_ranks: Sequence[Collection[int]]) -> int:
 
 
 def told(threads: int) -> dict[str, str]:
-    """Return the fact that tells how the state is copied."""
+    """Return the fact that describes how the state is copied."""
     by = counted(threads, "thread")
     return {
         FACT: f"in main memory, by {by} a rank, its share of the host's cores, as Tensor.copy_ of torch.distributed."
@@ -57,14 +57,14 @@ def copy_state(copies: Sequence[Bytes], sources: Sequence[Bytes], threads: int) 
     if threads == 1:
         copy(spans[0])
     else:
-        # Threads of their own: a pool that was started before a fork has none in the child.
+        # New threads: a pool that was started before a fork has no threads in the child.
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(copy, spans))
     return whole
 
 
 def _pieces(span: tuple[int, int], ends: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Return which part of which memory lies in a span of all of it: its number, start and stop."""
+    """Yield the part of each memory within a span of all of it: the memory's number, start and stop."""
     begin = 0
     for number, end in enumerate(ends):
         start, stop = max(span[0], begin), min(span[1], end)

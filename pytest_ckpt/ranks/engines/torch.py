@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Output:
-    """What torch.save writes to: torch turns what its file raises into errors of its own, at times without cause."""
+    """The file that torch.save writes to: torch turns its file's errors into other errors, sometimes without cause."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
@@ -35,7 +35,7 @@ class _Output:
             raise
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Required of a file object; writes are not buffered."""
 
 
 class TorchEngine:
@@ -91,11 +91,11 @@ class TorchEngine:
         return loaded_bytes(self._loaded)
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Compare every byte of every tensor that was loaded; a file is let go once it has been compared."""
+        """Compare every byte of every tensor that was loaded; each file is freed once it has been compared."""
         return compare_loaded(self._loaded, self._files, self._rank, checkpoint, self._content, self._options)
 
     def release(self) -> None:
-        """Let go of the state and of what was loaded."""
+        """Free the state and the loaded data."""
         self._whole.clear()
         self._loaded = {}
 
@@ -116,8 +116,8 @@ class TorchEngine:
             if self._options.parts > 1:
                 return self._read_part(file, source)
             loaded = torch.load(readable, map_location="cpu", weights_only=True)
-        except Exception as error:  # a damaged pickle ends in almost any of them
-            # An OSError that no read met is a seek to where a broken container sent torch.
+        except Exception as error:  # a damaged pickle may raise almost any exception
+            # An OSError that does not come from a read is a seek to an invalid offset in a broken container.
             if source.error:
                 raise source.error from None
             kind: Any = "short" if size < file.bytes else "unreadable"
@@ -133,7 +133,7 @@ class TorchEngine:
         return loaded  # type: ignore[no-any-return]
 
     def _read_part(self, file: ShardFile, source: ReadableFile) -> dict[str, torch.Tensor] | LocalFault:
-        """Read this reader's part of every tensor; where they stand is asked of torch's own reader of the container."""
+        """Read this reader's part of every tensor; torch's own reader of the container returns the offsets."""
         container = torch._C.PyTorchFileReader(cast("Any", source))
         # Records are numbered in the order in which the tensors were saved.
         offset_of = container.get_record_offset  # type: ignore[attr-defined]
@@ -181,6 +181,6 @@ def _bytes(tensor: torch.Tensor) -> Bytes:
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> TorchEngine:
-    """Return the engine of a rank's files. The ranks need not speak to each other for it."""
+    """Return the engine of a rank's files. The ranks do not communicate for it."""
     del group
     return TorchEngine(shard, content, activity, options)

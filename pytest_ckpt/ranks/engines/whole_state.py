@@ -1,6 +1,6 @@
-"""A rank's whole state in memory, as a training process has it: filled, copied for a save, compared after a load.
+"""A rank's whole state in memory, as in a training process: filled, copied for a save, compared after a load.
 
-For engines whose library takes tensors: ``Array`` is what that library calls one.
+For engines whose library accepts tensors; ``Array`` is the library's tensor type.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Array = TypeVar("Array")
 
 
 class WholeState(Generic[Array]):
-    """The tensors of ``files``, by file and name, and a copy of them where saves go on in the background.
+    """The tensors of ``files``, by file and name, and a copy of them if saves continue in the background.
 
-    ``empty`` makes a tensor, ``bytes_of`` returns its memory. Nothing is made before the first fill.
+    ``empty`` makes a tensor, ``bytes_of`` returns its memory. Tensors are made at the first fill.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class WholeState(Generic[Array]):
             self._content.fill(data, TensorKey(checkpoint=checkpoint, rank=self._rank, tensor=number))
 
     def memory(self) -> list[Bytes]:
-        """Return the memory of the tensors; never that of the copy."""
+        """Return the memory of the tensors; never the memory of the copy."""
         return self._memory(self.state)
 
     def stage(self) -> int:
-        """Copy every tensor; what is saved next is the copy. Return the bytes copied."""
+        """Copy every tensor; the next save writes the copy. Return the bytes copied."""
         self.is_staged = True
         return copy_state(self._memory(self.copy), self._memory(self.state), self._options.copy_threads)
 
@@ -73,11 +73,11 @@ class WholeState(Generic[Array]):
         return self.copy if self.is_staged else self.state
 
     def saved(self) -> None:
-        """Take in that a save is over: the copy may be written over."""
+        """Record that a save is over, so that the copy may be overwritten."""
         self.is_staged = False
 
     def clear(self) -> None:
-        """Let go of all memory."""
+        """Free all memory."""
         self.state, self.copy = {}, {}
 
     def _new(self) -> dict[str, dict[str, Array]]:
@@ -118,14 +118,14 @@ def loaded_bytes(loaded: Loaded) -> int:
 def compare_loaded(
     loaded: Loaded, files: Sequence[ShardFile], rank: int, checkpoint: int, content: Content, options: EngineOptions
 ) -> Comparison:
-    """Compare every byte of what was loaded of a rank's files; a file is let go once it has been compared."""
+    """Compare every byte loaded from a rank's files; each file is freed once it has been compared."""
     checked, count, numbered = 0, 0, 0
     faults: list[LocalFault] = []
     for file in files:
         found = loaded.pop(file.name, None)
         first, numbered = numbered, numbered + len(file.tensors)
         if found is None:
-            # The load ended before it, and said why.
+            # The load ended before this file, and reported the reason.
             continue
         if isinstance(found, LocalFault):
             count += 1

@@ -1,7 +1,7 @@
-"""What a rank is doing, told to the controller while it does it.
+"""The current work of a rank, reported to the controller while the rank does it.
 
-Every rank says so on its own connection, also from a thread of its own: so the controller hears of a rank that is
-blocked in a system call, and knows in which.
+Every rank sends reports on its own connection, also from a separate thread. So the controller hears of a rank that is
+blocked in a system call, and knows the call.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _MAXIMUM_SECONDS = 30.0
 
 
 def beat_seconds(deadline_seconds: float) -> float:
-    """Return how often a rank reports, so that silence is told from a late report."""
+    """Return the seconds between a rank's reports, such that a missing report is distinguished from a late one."""
     return max(0.1, min(_MAXIMUM_SECONDS, deadline_seconds / 6))
 
 
 class Activity:
     """One piece of work of this rank: its present operation, phase and file, and how many bytes of it are done.
 
-    What a rank does beside that at the same time is reported in a lane of its own, so that neither hides the other.
+    Work that a rank does concurrently is reported in a separate lane, so that neither hides the other.
     """
 
     def __init__(self, name: str = "", rank: _Rank | None = None) -> None:
@@ -48,20 +48,20 @@ class Activity:
         self._rank.lanes.append(self)
 
     def tell_by(self, tell: Callable[[Event], None]) -> None:
-        """Tell by a connection from now on; until then events go to standard error, where they may be lost."""
+        """Report by a connection from now on; until then events go to standard error, where they may be lost."""
         self._rank.tell = tell
 
     def tell(self, event: Event) -> None:
-        """Tell the controller of something that has happened."""
+        """Report an event to the controller."""
         self._rank.tell(event)
 
     def introduce(self, rank: int) -> None:
-        """Tell the controller which process is which rank."""
+        """Report the rank's number, host and process id to the controller."""
         self._rank.number = rank
         self.tell(Hello(rank=rank, host=socket.gethostname(), pid=os.getpid()))
 
     def report_every(self, seconds: float) -> None:
-        """Start the thread that reports what this rank is doing."""
+        """Start the thread that reports this rank's work."""
         self._rank.stop = threading.Event()
         words = (seconds, self._rank.stop)
         threading.Thread(target=self._beat, args=words, name="activity", daemon=True).start()
@@ -71,18 +71,18 @@ class Activity:
         self._rank.stop.set()
 
     def lane(self, name: str) -> Activity:
-        """Return the report of work that goes on beside this one; until it begins something, it rests."""
+        """Return the lane of work that runs concurrently with this one; the lane rests until that work begins."""
         lane = Activity(name, self._rank)
         lane.waiting = True
         return lane
 
     def begin(self, operation: OperationRef | None, phase: Phase = "") -> None:
-        """Enter an operation and tell so: a rank that is killed no longer can. None: a phase outside of all."""
+        """Enter an operation and report it now: a killed rank cannot report it later. None: outside operations."""
         self.operation, self.phase, self.file, self.waiting = operation, phase, "", False
         self.tell_doing()
 
     def rest(self) -> None:
-        """Tell that the operation is over and nothing is done until the next begins."""
+        """Report that the operation is over and that this work rests until the next begins."""
         self.phase, self.file, self.waiting = "", "", True
         self.tell_doing()
 
@@ -100,13 +100,13 @@ class Activity:
     def fails_at(self, file: str, phase: Phase | None = None) -> None:
         """Note the file of a call that failed, for a phase that covers several files; the first error counts.
 
-        ``phase`` is that of the call, where the phase covers several.
+        ``phase`` is the phase of the call, if the current phase covers several.
         """
         self._rank.failed_in = self._rank.failed_in or (self.name, self.operation, phase or self.phase, file)
 
     @contextmanager
     def wait(self) -> Iterator[None]:
-        """Mark that this rank waits for others and is not the one to blame."""
+        """Mark that this rank waits for others and does not cause the delay."""
         with self._marked(waiting=True):
             yield
 
@@ -125,14 +125,14 @@ class Activity:
             self.waiting = before
 
     def forgive(self) -> tuple[Phase, str]:
-        """Forget an error, which was expected; return the phase and the file that it left first. The rank goes on."""
+        """Forget an expected error, so that the rank continues; return the phase and file in which it occurred."""
         _, _, phase, file = self._rank.failed_in or ("", None, self.phase, self.file)
         self._rank.failed_in = None
         self.phase, self.file = "", ""
         return phase, file
 
     def failed(self, error: BaseException) -> None:
-        """Tell the controller why this rank cannot go on."""
+        """Report to the controller why this rank cannot continue."""
         number = getattr(error, "errno", None)
         lane, operation, phase, file = self._rank.failed_in or (self.name, self.operation, self.phase, self.file)
         self.tell(
@@ -150,7 +150,7 @@ class Activity:
         )
 
     def tell_doing(self) -> None:
-        """Tell the controller what is being done."""
+        """Report the current work to the controller."""
         # While modules are imported, their number is the progress.
         doing = Beat(
             rank=self._rank.number,
@@ -170,7 +170,7 @@ class Activity:
 
 
 def tell_on_standard_error(event: Event) -> None:
-    """Write one event as one line, in one system call where the pipe takes it."""
+    """Write one event as one line, in one system call if the pipe accepts it."""
     line = memoryview(to_line(event).encode())
     while line:
         line = line[os.write(2, line) :]
@@ -178,7 +178,7 @@ def tell_on_standard_error(event: Event) -> None:
 
 @dataclass(slots=True)
 class _Rank:
-    """What the lanes of a rank share."""
+    """The state that the lanes of a rank share."""
 
     number: int | None = None
     lanes: list[Activity] = field(default_factory=list)

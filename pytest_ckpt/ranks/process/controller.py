@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 END = "end"
-"""What a rank says last, and hears when all that it said has arrived."""
+"""The last message of a rank; the controller returns it when it has received all of the rank's messages."""
 WAITING, NEXT, LEAVE = "waiting", "next", "leave"
-"""What a rank says when its job is done and another may follow, and the two answers."""
+"""The message of a rank whose job is done and that may get another job, and the two answers."""
 
 _END_SECONDS = 60.0
 
 
 class Controller:
-    """The controller, as a rank reaches it. Raises NoConnection where it does not.
+    """The controller, as a rank reaches it. Raises NoConnection if the rank cannot connect.
 
-    ``lost`` is called, in a thread, when the connection ends before all is done.
+    ``lost`` is called, in a thread, if the connection ends before all is done.
     """
 
     def __init__(self, lost: Callable[[], None]) -> None:
@@ -46,30 +46,30 @@ class Controller:
         threading.Thread(target=self._listen, name="controller", daemon=True).start()
 
     def tell(self, event: Event) -> None:
-        """Tell of an event. A process that this rank forked has no connection of its own."""
+        """Report an event. A process forked by this rank has no connection, so it reports on standard error."""
         if os.getpid() == self._process:
             self._caller.send(event_to_plain(event))
         else:
             tell_on_standard_error(event)
 
     def hear(self) -> Any:
-        """Wait for what the controller says next. Raises RuntimeError when it says nothing any more."""
+        """Wait for the controller's next message. Raises RuntimeError if the connection has ended."""
         word = self._heard.get()
         if word is None:
             raise RuntimeError("the connection to the controller has ended")
         return word
 
     def is_followed(self) -> bool:
-        """Say that the job is done, and wait, without a core, for whether another one follows."""
+        """Report that the job is done; wait, without using a core, and return whether another job follows."""
         self._caller.send(WAITING)
         return bool(self.hear() == NEXT)
 
     def lose_after(self, seconds: float) -> None:
-        """Take the connection for lost when nothing that is sent has arrived for so long."""
+        """Treat the connection as lost if sent data have not arrived for so many seconds."""
         self._caller.give_up_after(seconds)
 
     def finish(self) -> None:
-        """Return when the controller has all that was told: what a process leaves behind at its end may be lost."""
+        """Return when the controller has received all messages; messages pending at a process's end may be lost."""
         self._caller.send(END)
         if not self._is_over.wait(_END_SECONDS):
             raise RuntimeError(f"the controller has not confirmed within {_END_SECONDS:g} s what this rank told it")
@@ -85,7 +85,7 @@ class Controller:
 
 
 class RequestedCommand:
-    """A command that the controller was asked to run; times are of this rank's monotonic clock."""
+    """A command that the controller was requested to run; times are on this rank's monotonic clock."""
 
     def __init__(self, controller: Controller, subject: Subject, command: Command) -> None:
         self._controller = controller
@@ -97,7 +97,7 @@ class RequestedCommand:
         self._thread.start()
 
     def wait(self) -> CommandRun:
-        """Wait until the command has ended and return what came of it. Raises RuntimeError where nobody says so."""
+        """Wait until the command has ended; return its result. Raises RuntimeError if no result arrives."""
         self._thread.join()
         if self._run is None:
             raise RuntimeError("the controller did not say what came of the command that it was asked to run")
@@ -110,10 +110,10 @@ class RequestedCommand:
 
 
 class DelayedRequest(threading.Thread):
-    """Asks for a command ``seconds`` from now, unless the operation is over before.
+    """Requests a command ``seconds`` from now, unless the operation is over before.
 
-    The clock runs from when it is started. ``asked`` is None where it was not asked for; ``seconds_into`` says when it
-    was.
+    The time runs from the start of the thread. ``asked`` is None without a request. ``seconds_into`` is
+    the time of the request, in seconds from the start.
     """
 
     def __init__(self, controller: Controller, subject: Subject, command: Command, seconds: float) -> None:
@@ -126,14 +126,14 @@ class DelayedRequest(threading.Thread):
         self.seconds_into = 0.0
 
     def run(self) -> None:
-        """Wait, then ask."""
+        """Wait, then request the command."""
         began = time.perf_counter()
         if not self._over.wait(self._seconds):
             self.asked = RequestedCommand(self._controller, self._subject, self._command)
             self.seconds_into = self.asked.at - began
 
     def finish(self) -> RequestedCommand | None:
-        """Say that the operation is over; return what was asked in it."""
+        """Note that the operation is over; return the command that was requested during it."""
         self._over.set()
         if self.ident is not None:
             self.join()

@@ -1,9 +1,9 @@
-"""A process that a rank forks, warm and without MPI, to be killed: it tells by single letters how far it has come.
+"""A process that a rank forks, warm and without MPI, to be killed: it reports its progress by single letters.
 
-The processes of all ranks are a group of their own, for engines whose ranks save together; what they tell each other
-goes by the ranks. Each call of a process is one value that it hands its rank. When all have handed theirs, the ranks
-exchange them and answer each with all. A process that was killed is asked nothing more, and those that wait for it are
-killed, too.
+The processes of all ranks form a separate group, for engines whose ranks save together; the ranks relay their messages.
+Each call of a process passes one value to its rank. When all processes have passed their values, the ranks exchange
+them and answer each with all values. A process that was killed gets no further answers, and the processes that wait for
+it are killed, too.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 class ForkedProcess:
-    """Runs ``work(tell, hear, group)`` in a child; ``sent`` is what the child has told so far.
+    """Runs ``work(tell, hear, group)`` in a child; ``sent`` contains the letters that the child has sent so far.
 
-    ``tell(letter)`` reaches the parent, ``hear()`` waits for a letter of it. ``group`` is the child's among those of
-    all ``ranks``. The child ends with its parent, and never returns into the code that made it.
+    ``tell(letter)`` sends a letter to the parent, ``hear()`` waits for a letter from it. ``group`` is the child's group
+    of the children of all ``ranks``. The child ends with its parent, and never returns into the code that made it.
     """
 
     def __init__(self, ranks: Group, work: Callable[[Callable[[str], None], Callable[[], str], Group], None]) -> None:
@@ -60,19 +60,19 @@ class ForkedProcess:
         os.set_blocking(self._from_child, False)
 
     def poll(self) -> str:
-        """Return what the child has told so far."""
+        """Return the letters that the child has sent so far."""
         with contextlib.suppress(BlockingIOError):
             self._heard += os.read(self._from_child, 1 << 12).decode(errors="replace")
         return self.sent
 
     @property
     def sent(self) -> str:
-        """The letters that the child has told, of which what it met is none."""
+        """The letters that the child has sent, without its error."""
         return self._heard.partition("!")[0]
 
     @property
     def error(self) -> str:
-        """What the child met; empty where nothing."""
+        """The child's error; empty without one."""
         return self._heard.partition("!")[2].strip()
 
     def say(self, letter: str) -> None:
@@ -81,7 +81,7 @@ class ForkedProcess:
             _write(self._to_child, letter)
 
     def asks(self) -> bool:
-        """Return whether the child waits for what those of other ranks hand on; one that has ended does not."""
+        """Return whether the child waits for the values of the other ranks' children; False once it has ended."""
         if not self._asked and not self._has_ended and self._connection.poll():
             try:
                 self._asked.append(self._connection.recv())
@@ -90,16 +90,16 @@ class ForkedProcess:
         return bool(self._asked)
 
     def take(self) -> Any:
-        """Return what the child hands on, which asks."""
+        """Return the value of the waiting child."""
         return self._asked.pop()
 
     def answer(self, found: list[Any]) -> None:
-        """Hand the child what all of them have handed on."""
+        """Send the child the values of all children."""
         with contextlib.suppress(OSError):
             self._connection.send(found)
 
     def kill(self) -> None:
-        """Kill the child, hear what it still told, and let go of it."""
+        """Kill the child, read its last letters, and free its pipes."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
@@ -114,7 +114,7 @@ def _write(descriptor: int, text: str) -> None:
 
 
 def hand_on(group: Group, child: ForkedProcess) -> None:
-    """Answer the processes of all ranks, where each of them has asked; called by all ranks together."""
+    """Answer the processes of all ranks, if each of them waits; called by all ranks together."""
     if not group.any_of(not child.asks()):
         child.answer(group.share(group.gather(child.take())))
 
@@ -129,7 +129,7 @@ class ForkedGroup:
         self.ranks_of_host = ranks.ranks_of_host
 
     def duplicate(self, activity: Activity) -> ForkedGroup:
-        """Return this group: nothing is waited for beside a save."""
+        """Return this group: the process does not wait for other work during a save."""
         del activity
         return self
 
@@ -151,7 +151,7 @@ class ForkedGroup:
         return self._all(value if self.rank == 0 else None)[0]
 
     def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
-        """Send buffers to ranks and fill others with what these sent."""
+        """Send buffers to ranks and fill other buffers with the data that these ranks sent."""
         found = self._all([(rank, bytes(data)) for rank, data in outgoing])
         sent = [[data for to, data in of_rank if to == self.rank] for of_rank in found]
         for rank, data in incoming:
@@ -171,7 +171,7 @@ class ForkedGroup:
         return next(other for host, leads, other in found if leads and host == self.host)
 
     def any_of(self, value: bool) -> bool:
-        """Return whether any process says so."""
+        """Return whether the value is true on any process."""
         return any(self._all(value))
 
     def leave(self) -> NoReturn:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Group(Protocol):
-    """All ranks of a launch. Every method is called by all ranks together, each thread in a group of its own."""
+    """All ranks of a launch. All ranks call every method together, each thread in its own group."""
 
     rank: int
     size: int
@@ -20,7 +20,7 @@ class Group(Protocol):
 
     @property
     def leads_host(self) -> bool:
-        """Whether this rank is the one that acts for its host."""
+        """Whether this rank acts for its host."""
 
     @property
     def ranks_of_host(self) -> Sequence[int]:
@@ -31,13 +31,13 @@ class Group(Protocol):
         """Whether there are ranks on other hosts."""
 
     def duplicate(self, activity: Activity) -> Group:
-        """Return the same ranks for work beside this one, told to ``activity``; made before the first save."""
+        """Return the same ranks for concurrent work, which is reported to ``activity``; made before the first save."""
 
     def wait(self) -> None:
         """Return when all ranks are here. On return the ranks are a poll or two apart."""
 
     def start_together(self) -> None:
-        """Return on all ranks at once."""
+        """Return on all ranks at the same time."""
 
     def gather(self, value: Any) -> list[Any]:
         """Return every rank's value on rank 0, in rank order, and an empty list elsewhere."""
@@ -46,7 +46,7 @@ class Group(Protocol):
         """Return rank 0's value on every rank."""
 
     def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
-        """Send buffers to ranks and fill others with what these sent; a pair of ranks does so in one order."""
+        """Send buffers to ranks and fill others with their data; messages between two ranks keep their order."""
 
     def sum_of_host(self, value: int) -> int:
         """Return the sum over the ranks of this host."""
@@ -58,7 +58,7 @@ class Group(Protocol):
         """Return the host leader's value on every rank of its host."""
 
     def any_of(self, value: bool) -> bool:
-        """Return whether any rank says so."""
+        """Return whether the value is true on any rank."""
 
     def leave(self) -> NoReturn:
         """End this process when all ranks are here."""

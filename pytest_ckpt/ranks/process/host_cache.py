@@ -32,7 +32,7 @@ class Files:
 
 
 class HostCache:
-    """The cache of this rank's host for what is on the target, as far as this rank's files are concerned."""
+    """The cache of this rank's host for files on the target, limited to this rank's files."""
 
     def __init__(self, group: Group, activity: Activity, store: Store, subject: str, policy: str = "auto") -> None:
         self._group = group
@@ -40,7 +40,7 @@ class HostCache:
         self._store = store
         self._policy = policy
         sighting = getattr(store, "sighting", None)
-        # What lies below the target on this host; None for one without a path.
+        # The devices, files and processes below the target on this host; None for a target without a path.
         self.storage: StorageStack | None = cast("AreaView", sighting()).storage if sighting else None
         # Whether names and attributes were dropped before every load so far; None before the first.
         self.names_dropped: bool | None = None
@@ -49,29 +49,29 @@ class HostCache:
             with activity.in_phase("residency probe"):
                 probe = store.find_gauge(subject)
         self.probe: str | None = group.from_host_leader(probe)
-        # Where the target declares that clients keep no cache, there is nothing to count or to drop.
+        # If the target declares that clients do not cache, counts and drops are not needed.
         self.is_declared_cold = "page cache" not in store.capabilities
         # Whether some host has no probe: then something else must prove that loads come from the storage.
         self.is_blind = group.any_of(self.probe is None and not self.is_declared_cold)
-        # Or has one that counts the kernel's own pages, of a mount where they are not all.
+        # Whether some host has a probe that counts only the kernel's own pages, on a mount with further caches.
         self.is_counted_in_part = group.any_of(
             self.probe is not None
             and (is_served_by_process(_kind(store)) or bool(self.storage and self.storage.processes))
         )
-        # What is declared is proven besides, where that costs nothing.
+        # A declaration is also proven, if the proof costs no extra time.
         self.wants_proof = self.is_blind or self.is_declared_cold
 
     def resident(self, files: Iterable[Files]) -> tuple[int, int] | None:
-        """Return (resident, all) bytes of files, or None where no probe tells the truth."""
+        """Return (resident, all) bytes of files, or None if no probe reports correctly."""
         if self.probe is None:
             return None
         counts = [self._store.cached(of.ref, of.names, self.probe) for of in files]
         return sum(c.resident_bytes for c in counts), sum(c.bytes for c in counts)
 
     def holds_more_than(self, share: float, files: Iterable[Files]) -> bool:
-        """Return whether more than a share of the files of any one checkpoint is cached, as far as a probe tells.
+        """Return whether more than a share of the files of any one checkpoint is cached, as far as a probe reports.
 
-        Each checkpoint is a load of its own: one that is cached does not vanish among many that are not.
+        Each checkpoint is a separate load, so one cached checkpoint must not be averaged with many uncached ones.
         """
         counts = [self.resident([of]) for of in files]
         return any(count is not None and count[0] > share * count[1] for count in counts)
@@ -94,16 +94,16 @@ class HostCache:
         )
 
     def moved(self, rank_bytes: int, checkpoints: int) -> MovedBytes:
-        """Return what this host saved and loaded where it was so many times its part of a checkpoint."""
+        """Return the bytes that this host moved by saves and loads of its part of ``checkpoints`` checkpoints."""
         memory = memory_of_host()["MemTotal"]
         minimum = self._group.sum_of_host(rank_bytes) * checkpoints
         return MovedBytes(host=self._group.host, memory_bytes=memory, minimum_bytes=minimum)
 
     def drop(self, policy: str, files: Iterable[Files]) -> str:
-        """Drop what this rank's files have in the cache and return the ways that were used.
+        """Drop this rank's files from the cache and return the ways that were used.
 
-        ``policy`` is ``auto`` or a command, which the leader of every host runs without a shell. Raises RuntimeError
-        when the command fails.
+        ``policy`` is ``auto`` or a command, which the leader of every host runs without a shell. Raises RuntimeError if
+        the command fails.
         """
         if policy == "auto":
             way = self._group.from_host_leader(self._drop_all() if self._group.leads_host else None)
@@ -137,7 +137,7 @@ class HostCache:
 
 
 def _kind(store: Store) -> str:
-    """Return the kind of file system of the mount that a store is on; of one without paths there is none."""
+    """Return the file system type of the mount that contains a store; empty for a store without paths."""
     sighting = getattr(store, "sighting", None)
     return cast("AreaView", sighting()).mount.kind if sighting else ""
 
@@ -153,9 +153,9 @@ def cache_facts(
     storages: Sequence[StorageStack] = (),
     **proofs: Any,
 ) -> CacheFacts:
-    """Join what every host's ranks did and saw; ``worst`` is the largest resident fraction of a load.
+    """Join the actions and observations of every host's ranks; ``worst`` is the largest resident fraction of a load.
 
-    ``proofs`` are the facts that stand in for a probe.
+    ``proofs`` are the facts that replace a probe.
     """
     required = any(r.requires_drop for r in readings)
     blind = None in probes

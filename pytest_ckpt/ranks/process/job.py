@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 # Checkpoints in addition to the counted ones, numbered after them: one that is saved while another is deleted, one that
-# compares kinds of data, and at most ten whose reads are timed. Those of patterns follow from `sizing.patterns`.
+# compares kinds of data, and at most ten whose reads are timed. The numbers of patterns follow from `sizing.patterns`.
 BESIDE_DELETION, OF_DATA, OF_CANARIES = 1, 2, 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineOptions:
-    """What a user may set of an engine. Bytes.
+    """The user's settings for an engine. Bytes.
 
-    ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank. A reader takes part
-    ``part`` of ``parts`` of every file. ``stages``: an engine saves a copy of the state, which it holds beside it, and
-    which ``copy_threads`` make.
-    ``pattern`` is the text of what is replayed, ``pauses`` whether with the pauses in it.
+    ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank. A reader reads part
+    ``part`` of ``parts`` of every file. ``stages``: an engine saves a copy of the state, which it keeps in addition to
+    the state and which ``copy_threads`` threads make. ``pattern`` is the text of the replayed pattern, ``pauses``
+    whether its pauses are replayed too.
     """
 
     request_bytes: int = 4 << 20
@@ -44,7 +44,7 @@ class EngineOptions:
     pauses: bool = False
 
     def span(self, count: int) -> tuple[int, int]:
-        """Return where the reader's part of ``count`` things begins and ends."""
+        """Return the begin and end of the reader's part of ``count`` items."""
         return count * self.part // self.parts, count * (self.part + 1) // self.parts
 
 
@@ -100,18 +100,19 @@ class NearFullTask:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is that of the run.
+    """One measurement. ``operations`` saves are followed by as many loads; ``seed`` is the seed of the run.
 
-    ``make`` and ``strategy`` are ``module:name`` of what makes engine and strategy. ``training``: simulated training
-    steps run during each save; None if the strategy blocks. The ranks of an engine that ``is_collective`` save and load
-    together only; ``files`` says what files a checkpoint has. ``client_cache_bytes``: what the user stated of caches
-    that a client has on disks. ``deltas`` says which saves contain only what changed; ``tiers``: there is a local tier.
-    ``codec`` is what files pass, such as ``zstd:1``; empty if they pass none. ``definition``: the model is a user's.
+    ``make`` and ``strategy`` are the ``module:name`` of the functions that make engine and strategy. ``training``:
+    simulated training steps run during each save; None if the strategy blocks. The ranks of an engine that
+    ``is_collective`` save and load together only. ``files`` defines the files of a checkpoint. ``client_cache_bytes``:
+    the stated size of a client's caches on disks. ``deltas`` defines which saves contain only changed pages. ``tiers``:
+    there is a local tier. ``codec`` is the codec that files pass, such as ``zstd:1``; empty without a codec.
+    ``definition``: the model is a user's.
 
     ``patterns`` are measured too, by the rows of `sizing.patterns`. ``crashes``, ``serving``, ``endurance`` and
-    ``near_full`` are the parameters of the pattern of that name, ``paced`` those of neighbour and mixed; None if there
-    is nothing to do. ``own_launch`` is the one pattern that is measured in place of all else, in which the controller
-    runs commands.
+    ``near_full`` are the parameters of the pattern of that name, ``paced`` the parameters of neighbour and mixed; None
+    if the pattern is not measured. ``own_launch`` is the one pattern that is measured in place of all else, in which
+    the controller runs commands.
     """
 
     subject: Subject
@@ -147,7 +148,7 @@ class Task:
     own_launch: Pattern | None = None
 
     def layout(self, scale: float | None = None) -> Layout:
-        """Return what is saved and loaded, or the same at another scale."""
+        """Return the layout that is saved and loaded, or the same at another scale."""
         processes = self.processes if self.mode == "open" else None
         of = self.definition or self.model
         return layout(of, mode=self.mode, processes=processes, scale=self.scale if scale is None else scale)
@@ -163,7 +164,7 @@ class Task:
 
     @classmethod
     def of(cls, planned: PlannedCheckpoint, settings: Settings, seed: int) -> Task:
-        """Return the measurement that a plan and the settings of its run ask for."""
+        """Return the measurement that a plan and the settings of its run require."""
         whole, strategy = planned.layout, planned.strategy
         rows = [row for row in PATTERNS.values() if not row.has_own_launch and row.is_asked(planned, settings)]
         asked = {row.name for row in rows}
@@ -186,7 +187,7 @@ class Task:
             drop_caches=settings.drop_caches,
             keep=settings.keep_files,
             retain=settings.keep_last,
-            # Of what a codec makes smaller, constant data shows nothing of the storage.
+            # If a codec makes data smaller, constant data do not show a property of the storage.
             data_pairs=0 if strategy.compresses else settings.data_pairs,
             compressible=settings.compressible,
             client_cache_bytes=settings.client_cache_bytes,
@@ -212,12 +213,13 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What one launch does: its tasks in order, in ``area``; without tasks it only looks at its hosts, from there.
+    """The work of one launch: its tasks in order, in ``area``; without tasks it only inspects its hosts, from there.
 
-    ``second`` is the same area through another mount of the ranks' one host, where there is one; ``local`` is the
-    run's area in the local tier, or before there is one that tier; ``sign`` is a file that each host is to find before
-    anything is measured, ``tier_sign`` one that none may find in the tier of another. Hosts say which of ``libraries``
-    they lack. With ``streams`` hosts measure their network. ``is_followed``: its ranks then wait for another job.
+    ``second`` is the same area through another mount of the ranks' one host, if there is one. ``local`` is the run's
+    area in the local tier or, before that area exists, the tier itself. ``sign`` is a file that each host must find
+    before the measurements. ``tier_sign`` is a file that a host must not find in the tier of another host. Hosts report
+    which of ``libraries`` they lack. With ``streams`` hosts measure their network. ``is_followed``: after the job, its
+    ranks wait for another one.
     """
 
     processes: int

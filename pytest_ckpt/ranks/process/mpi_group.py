@@ -1,7 +1,8 @@
 """The ranks of a launch together, over MPI.
 
-No call of MPI waits by itself: it would spin, and take the core from ranks that still work. Each is begun, and polled
-between short sleeps. With more ranks than cores the sleeps are longer, or polling alone would use the cores up.
+MPI calls do not block: a blocking call would spin, and take the core from ranks that still work. Each call is begun,
+and polled between short sleeps. With more ranks than cores the sleeps are longer, because polling by itself could use
+all cores.
 """
 
 from __future__ import annotations
@@ -25,21 +26,22 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.targets.protocol import Buffer
 
-# Most ranks are there already, or nearly: the first sleeps are short, and each is twice as long as the one before.
+# Usually most ranks are there already, or nearly: the first sleeps are short, and each is twice as long as the previous
+# one.
 _SHORTEST_POLL_SECONDS = 0.00005
-# A poll takes 25 microseconds. With a core for each rank, or with many ranks a core that poll the more seldom, that is
+# A poll takes 25 microseconds. With a core for each rank, or with many ranks a core that poll less often, that is
 # a twentieth of the cores.
 _POLL_SECONDS = 0.0005
-# Who has waited that long waits for a save, and not for the last of the ranks: it may be told a little later.
+# A rank that has waited that long waits for a save, not for the last of the ranks, so a later notice is acceptable.
 _LONG_WAIT_SECONDS = 0.25
 _LONG_WAIT_POLLS = 2
-# To tell a moment to all ranks of a host, some of which have waited long.
+# The time in which all ranks of a host learn of a moment, although some have waited long.
 _POLLS_OF_NOTICE = 2 * _LONG_WAIT_POLLS
 _MOMENT_TAG, _VALUE_TAG, _SUM_TAG, _COPY_TAG, _SIZE_TAG = 1, 2, 3, 4, 5
 
 
 class MpiGroup:
-    """All ranks of a launch, in a communicator; ``activity`` is told when this rank waits for others."""
+    """All ranks of a launch, in a communicator; ``activity`` records when this rank waits for others."""
 
     def __init__(self, activity: Activity, world: MPI.Intracomm = MPI.COMM_WORLD) -> None:
         self._world = world
@@ -48,9 +50,9 @@ class MpiGroup:
         self.size: int = self._world.size
         self.host = socket.gethostname()
         self._longest_poll = _POLL_SECONDS
-        # Until it is known which rank is where.
+        # Until the hosts of the ranks are known.
         self._of_host, self._leaders = list(range(self.size)), [0]
-        # Ranks by the kernel that they run on, and by name, as containers of one kernel are hosts of their own.
+        # Ranks are grouped by kernel and by host name, because containers of one kernel count as separate hosts.
         own = f"{self.host} {boot_id()}"
         hosts = self._shared(self._gathered(own))
         self._of_host = [rank for rank, other in enumerate(hosts) if other == own]
@@ -60,7 +62,7 @@ class MpiGroup:
 
     @property
     def leads_host(self) -> bool:
-        """Whether this rank is the one that acts for its host."""
+        """Whether this rank acts for its host."""
         return self._of_host[0] == self.rank
 
     @property
@@ -74,9 +76,9 @@ class MpiGroup:
         return len(self._of_host) < self.size
 
     def duplicate(self, activity: Activity) -> MpiGroup:
-        """Return the same ranks in a communicator of their own, for work in another thread.
+        """Return the same ranks in a separate communicator, for work in another thread.
 
-        Raises RuntimeError where MPI does not take calls from several threads.
+        Raises RuntimeError if MPI does not accept calls from several threads.
         """
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise RuntimeError("this MPI takes no calls from several threads, which a save in the background needs")
@@ -92,7 +94,7 @@ class MpiGroup:
         self._finish(self._world.Ibarrier())
 
     def start_together(self) -> None:
-        """Return on all ranks at once: when all are here, the ranks of a host agree on a moment of their one clock.
+        """Return on all ranks at the same time: when all are here, a host's ranks agree on a moment of their one clock.
 
         Hosts do not compare clocks: they are a poll or two apart.
         """
@@ -112,7 +114,7 @@ class MpiGroup:
         return self._shared(value)
 
     def exchange(self, outgoing: Sequence[tuple[int, Buffer]], incoming: Sequence[tuple[int, Buffer]]) -> None:
-        """Send buffers to ranks and fill others with what these sent; a pair of ranks does so in one order."""
+        """Send buffers to ranks and fill others with their data; messages between two ranks keep their order."""
         self._finish(
             *(self._world.Irecv(data, source=rank, tag=_COPY_TAG) for rank, data in incoming),
             *(self._world.Isend(data, dest=rank, tag=_COPY_TAG) for rank, data in outgoing),
@@ -149,16 +151,16 @@ class MpiGroup:
         return pickle.loads(data)
 
     def any_of(self, value: bool) -> bool:
-        """Return whether any rank says so."""
+        """Return whether the value is true on any rank."""
         return bool(self.largest(int(value)))
 
     def leave(self) -> NoReturn:
-        """End this process when all ranks are here: its memory goes back at once and not object by object."""
+        """End this process when all ranks are here: its memory is freed in one step and not object by object."""
         self.wait()
         MPI.Finalize()
         if "MPICH" in MPI.Get_library_version():
-            # Its launcher takes a process for killed that leaves without what the C library calls at an exit. The
-            # interpreter stays locked: no thread of ours runs beside that.
+            # MPICH's launcher reports a process as killed if it ends without the C library's exit handlers. The
+            # interpreter stays locked, so no thread of ours runs during that call.
             ctypes.PyDLL(None).exit(0)
         os._exit(0)
 
@@ -167,9 +169,9 @@ class MpiGroup:
         self._world.Abort(1)
 
     def _finish(self, *requests: MPI.Request) -> None:
-        """Return when requests are done, without a core in the meantime.
+        """Return when requests are done, without using a core until then.
 
-        A request does not keep its buffers: who makes it has names for them until this returns.
+        A request does not keep its buffers alive, so its caller must keep references to them until this returns.
         """
         with self._activity.wait():
             poll, waited = _SHORTEST_POLL_SECONDS, 0.0
@@ -180,7 +182,7 @@ class MpiGroup:
                 poll = min(2 * poll, longest)
 
     def _gathered(self, value: Any) -> list[Any]:
-        """By a tree of two levels: of a thousand ranks rank 0 hears those of its host, and one of each other host."""
+        """Gather by a tree of two levels: rank 0 receives from its host's ranks and one rank of each other host."""
         told = [(self.rank, value)]
         if self.leads_host:
             told += self._heard(self._of_host[1:])
@@ -193,7 +195,7 @@ class MpiGroup:
         return []
 
     def _heard(self, ranks: Sequence[int]) -> list[tuple[int, Any]]:
-        """Return what these ranks tell: values of their own and of others, with their ranks."""
+        """Return the values that these ranks send: their own and other ranks' values, each with its rank."""
         sizes = [array.array("q", [0]) for _ in ranks]
         pairs_of_sizes = zip(ranks, sizes, strict=True)
         self._finish(*(self._world.Irecv(size, source=rank, tag=_SIZE_TAG) for rank, size in pairs_of_sizes))
@@ -212,7 +214,7 @@ class MpiGroup:
         return pickle.loads(data)
 
     def _tell_host(self, data: array.array[Any] | bytearray, tag: int) -> None:
-        """Give the other ranks of this host what its leader has in ``data``."""
+        """Send the leader's ``data`` to the other ranks of this host."""
         if self.leads_host:
             self._finish(*(self._world.Isend(data, dest=rank, tag=tag) for rank in self._of_host[1:]))
         else:

@@ -1,7 +1,8 @@
-"""Binds the ranks of a host to its NUMA nodes, in blocks, as jobs have theirs beside the accelerators.
+"""Binds the ranks of a host to its NUMA nodes, in blocks, as a job binds its ranks to the nodes of their accelerators.
 
-A rank that wanders between nodes reads its own memory through the other node's, which a training job does not: its
-saves and loads would be slower than the job's, and scatter. Who starts ranks may have bound them, and is left alone.
+A rank that moves between nodes reads its own memory through the other node's memory, which a training job does not do.
+Its saves and loads would be slower than the job's, and vary more. If the launcher has already bound the ranks, their
+binding is not changed.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ Cores = frozenset[int]
 
 
 def bind_to_numa_node(group: Group) -> dict[str, str]:
-    """Bind this rank to its node, if it is to have one; return that as a fact of a client, nothing on one node.
+    """Bind this rank to its NUMA node, if it gets one; return the binding as a client fact, empty on single-node hosts.
 
-    All ranks call it together, before they allocate what they save.
+    All ranks call it together, before they allocate the memory that they save.
     """
     nodes = numa_nodes()
     if not group.any_of(len(nodes) > 1):
@@ -41,10 +42,11 @@ def bind_to_numa_node(group: Group) -> dict[str, str]:
 
 
 def cores_of_rank(place: int, of_ranks: Sequence[Cores], nodes: Mapping[int, Cores]) -> Cores | None:
-    """Return the cores of the node that a rank is to have; None where it stays as it was started.
+    """Return the cores of the node that a rank is bound to; None if the rank stays as it was started.
 
-    ``of_ranks`` are the cores that each rank of a host may use, of which this one is at ``place``. A rank alone has the
-    whole host; and where the ranks may not all use the same cores, or those of one node alone, somebody has bound them.
+    ``of_ranks`` are the cores that each rank of a host may use, of which this one is at ``place``. A single rank uses
+    the whole host. If the ranks may use different cores, or the cores of only one node, the launcher has already bound
+    them.
     """
     mine = of_ranks[place]
     usable = [cores & mine for _, cores in sorted(nodes.items()) if cores & mine]
@@ -57,7 +59,7 @@ def _are_taken(cores: Cores) -> bool:
     """Return whether all threads of this process run on these cores from now on."""
     with contextlib.suppress(OSError):
         for thread in Path("/proc/self/task").iterdir():
-            # One that has just ended needs none.
+            # A thread that has just ended needs no binding.
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setaffinity(int(thread.name), cores)
         return True

@@ -1,6 +1,6 @@
 """Describes the ranks' hosts before a run, so that problems are found before the first write.
 
-The network of all hosts is measured at once: each streams to the next in a ring, and back.
+The networks of all hosts are measured concurrently: each streams to the next in a ring, and back.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.job import Job
     from pytest_ckpt.targets.protocol import AreaView, Store, StoreOfPaths
 
-# A name that a client has never asked for is no cache's to hide; longer than this a directory's list is seldom
-# remembered.
+# A cache cannot hide a name that its client has never looked up, and clients rarely keep a directory listing for longer
+# than this.
 _PATIENCE_SECONDS = 15.0
 _AND = " and "
 _MEET_SECONDS = 5.0
 
 
 def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) -> None:
-    """Tell the controller, from rank 0, the facts of every host, which ranks are on it, and what it sees of others.
+    """Send the controller, from rank 0, the facts of every host, its ranks, and its view of the other hosts.
 
-    ``bound`` says how this rank was bound to cores, as a fact of its client.
+    ``bound`` is the binding of this rank to cores, as a fact of its client.
     """
     store = load(job.area.opener)(job.area)
     own = host_facts(group.host, group.rank, store)
@@ -68,7 +68,7 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
     if job.local and job.tier_sign:
         tier = cast("StoreOfPaths", load(job.local.opener)(job.local)).sighting()
         tiers = _see_tiers(group, tier, job.tier_sign)
-    # Ranks that wait for another job hold nothing of the target.
+    # Ranks that wait for another job keep no file of the target open.
     store.close()
     networks = measured_networks(group, activity, job.streams) if job.streams and group.spans_hosts else {}
     if group.rank != 0:
@@ -88,9 +88,10 @@ def probe(group: Group, activity: Activity, job: Job, bound: Mapping[str, str]) 
 
 
 def _clocks(group: Group) -> dict[str, dict[str, str]]:
-    """Return on rank 0, for each host, how many seconds its time of day is ahead of that of rank 0's host.
+    """Return on rank 0, for each host, how many seconds its time of day is ahead of rank 0's host.
 
-    In whole seconds, and 0 up to one: hosts are asked at about the same moment, and no clock of theirs says at which.
+    The result is in whole seconds, and 0 up to one second: hosts read their clocks at about the same moment, which is
+    not known more exactly.
     """
     group.start_together()
     moments = group.gather((group.host, time.time()))
@@ -99,9 +100,9 @@ def _clocks(group: Group) -> dict[str, dict[str, str]]:
 
 
 def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str]:
-    """Return the facts of two ranks of a host; where they differ, as in the cores that they may use, both stand there.
+    """Return the facts of two ranks of a host; if they differ, as in the cores that they may use, both are listed.
 
-    Gates then know neither: a demand holds where it holds of all ranks alike.
+    Gate tables then know neither, because a requirement must be met by all ranks alike.
     """
     found = {}
     for name in {**client, **other}:
@@ -111,23 +112,24 @@ def facts_of_all(client: dict[str, str], other: dict[str, str]) -> dict[str, str
 
 
 def _see_each_other(group: Group, here: AreaView, sign: Marker, seconds: float) -> list[TargetView]:
-    """Return on rank 0 whether each host finds the file of the controller, and that of the host behind it."""
+    """Return on rank 0 whether each host finds the file of the controller, and the file of the next host."""
     leads = group.leads_host
     with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
         misses = here.instead_of(sign, seconds) if leads else ""
-        # Who does not see what the controller made is told so; no other host is to look for what that one made.
+        # A host that does not see the controller's file is reported; other hosts must not look for that host's own
+        # file.
         maker = (group.rank, group.host) if leads and not why and not misses else None
         makers: list[tuple[int, str]] = group.share([maker for maker in group.gather(maker) if maker])
         sight = _sight(group, here, misses, why) if leads else None
         if sight and not misses and (behind := _behind(group.rank, makers)):
             rank, host = behind
             sight = replace(sight, other=host, mismatch_of_other=here.instead_of(sign.of_rank(rank), seconds))
-        # Nobody removes what another host still looks for.
+        # A file must stay until all other hosts have looked for it.
         return [sight for sight in group.gather(sight) if sight]
 
 
 def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
-    """Return on rank 0 what each host has of a local tier, and whose files it shows there."""
+    """Return on rank 0 each host's view of a local tier, and the hosts whose files it contains."""
     leads = group.leads_host
     with here.shown(sign.of_rank(group.rank)) if leads else contextlib.nullcontext("") as why:
         maker = (group.rank, group.host) if leads and not why else None
@@ -144,12 +146,12 @@ def _see_tiers(group: Group, here: AreaView, sign: Marker) -> list[TierView]:
                     if rank != group.rank and not here.instead_of(sign.of_rank(rank), seconds=0.0)
                 ),
             )
-        # Nobody removes what another host still looks for.
+        # A file must stay until all other hosts have looked for it.
         return [sight for sight in group.gather(seen) if sight]
 
 
 def _behind(rank: int, makers: list[tuple[int, str]]) -> tuple[int, str] | None:
-    """Return the host behind that of a rank, in a ring of those that made a file; None where there is no other."""
+    """Return the host after a rank's host, in a ring of the hosts that made a file; None without another host."""
     others = [maker for maker in makers if maker[0] != rank]
     return next((maker for maker in others if maker[0] > rank), others[0] if others else None)
 
@@ -166,7 +168,7 @@ def _sight(group: Group, here: AreaView, misses: str, why: str) -> TargetView:
 
 
 def host_facts(host: str, rank: int, store: Store) -> HostFacts:
-    """Return what this host is, by one of its ranks; memory in bytes."""
+    """Return the facts of this host, by one of its ranks; memory in bytes."""
     return HostFacts(
         host=host,
         ranks=(rank,),
@@ -183,7 +185,7 @@ def host_facts(host: str, rank: int, store: Store) -> HostFacts:
 
 
 def _client(store: Store) -> dict[str, str]:
-    """Return what this host is as a client of the target; of one without paths there is no mount."""
+    """Return the facts of this host as a client of the target; without mount facts if the target has no paths."""
     found = host_state()
     if sighting := getattr(store, "sighting", None):
         here = cast("AreaView", sighting())
@@ -210,7 +212,7 @@ def _os_name() -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ListenAddress:
-    """Where the host of a leading rank listens; port 0: nowhere, for the reason ``unavailable_reason``."""
+    """The listen address of a leading rank's host; if it does not listen, port 0 and ``unavailable_reason``."""
 
     host: str
     addresses: tuple[str, ...] = ()
@@ -220,7 +222,7 @@ class _ListenAddress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Flow:
-    """What one host received of another."""
+    """The rate at which one host received data from another."""
 
     sender: str
     receiver: str
@@ -229,7 +231,7 @@ class _Flow:
 
 
 def measured_networks(group: Group, activity: Activity, streams: Streams) -> dict[str, HostNetwork]:
-    """Return on rank 0 what the network of each host carries, and an empty table elsewhere.
+    """Return on rank 0 the network rates of each host, and an empty table elsewhere.
 
     Called by all ranks together; it ends within seconds, whatever the network does.
     """
@@ -237,7 +239,7 @@ def measured_networks(group: Group, activity: Activity, streams: Streams) -> dic
     offers: list[_ListenAddress] = group.share([offer for offer in group.gather(offer) if offer])
     flows: list[_Flow] = []
     if offer and len(offers) > 1:
-        # Ranks that wait for others are not the ones to blame, and this one moves no byte of the target.
+        # Ranks that wait for others do not cause a delay, and this rank moves no byte of the target.
         with activity.wait():
             flows = _streamed(offers, offers.index(offer), meeting, streams)
     if meeting:
@@ -258,7 +260,7 @@ def _meeting(host: str, streams: Streams) -> tuple[StreamListener | None, _Liste
 def _streamed(
     offers: list[_ListenAddress], place: int, meeting: StreamListener | None, streams: Streams
 ) -> list[_Flow]:
-    """Stream with the next host as the one who calls, and with the one before as the one who is called."""
+    """Stream with the next host as the caller, and with the previous host as the called side."""
     before, here, behind = offers[place - 1], offers[place], offers[(place + 1) % len(offers)]
     token = bytes.fromhex(streams.token)
     called: list[socket.socket] = []
@@ -269,7 +271,7 @@ def _streamed(
     flows: list[_Flow] = []
 
     def stream(links: list[socket.socket], other: _ListenAddress, *, calls: bool) -> None:
-        # Once the other side has closed it, a stream has no peer any more.
+        # After the other side has closed a stream, the stream has no peer.
         ends = (links[0].getsockname()[0], links[0].getpeername()[0])
         rate = both_ways(links, streams.seconds, sends_first=calls)
         over = " and ".join(end.removeprefix("::ffff:") for end in ends)
@@ -289,7 +291,7 @@ def _streamed(
 
 
 def _network_of(offer: _ListenAddress, flows: list[_Flow]) -> HostNetwork:
-    """Return the most that a host was seen to send, and to receive."""
+    """Return the highest measured rates at which a host sent and received."""
     sends = [flow.bytes_per_second for flow in flows if flow.sender == offer.host and flow.bytes_per_second]
     receives = [flow.bytes_per_second for flow in flows if flow.receiver == offer.host and flow.bytes_per_second]
     over = next((flow.over for flow in flows if flow.receiver == offer.host), "")

@@ -10,8 +10,8 @@ _NANOSECONDS = 1e-9
 class ProcessorWait:
     """Seconds for which a thread of this process waited for a CPU, between ``begin`` and ``end``, added up.
 
-    Time in a call to the storage and time in which the process was stopped are none of it. Threads wait side by side:
-    the longest wait of one thread counts, and the waits of several are not added up. A thread that ended is missed.
+    Time in a call to the storage does not count, nor time in which the process was stopped. Threads wait concurrently,
+    so the longest wait of one thread counts, and the waits of several are not added up. A thread that ended is missed.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class ProcessorWait:
         self._before = run_queue_waits()
 
     def end(self) -> None:
-        """Add what each thread has waited for since ``begin``."""
+        """Add the time that each thread has waited since ``begin``."""
         after = run_queue_waits()
         if self._before is None or after is None:
             self._is_known = False
@@ -33,9 +33,10 @@ class ProcessorWait:
             self._waits[thread] = self._waits.get(thread, 0) + waited - self._before.get(thread, 0)
 
     def seconds(self, *, beyond: float) -> float | None:
-        """Return the longest wait of one thread; None where the kernel does not count.
+        """Return the longest wait of one thread; None if the kernel does not count waits.
 
-        For the seconds ``beyond`` the work to be timed was not going on; they are taken for waits, all of them.
+        For the seconds ``beyond``, the timed work did not run. All of these seconds are assumed to be waits, and
+        subtracted.
         """
         if not self._is_known:
             return None

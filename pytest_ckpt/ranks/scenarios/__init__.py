@@ -1,1 +1,1 @@
-"""What a run measures beside plain saves and loads."""
+"""The measurements of a run in addition to plain saves and loads."""

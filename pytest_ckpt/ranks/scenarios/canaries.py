@@ -1,9 +1,9 @@
-"""Timed reads of checkpoints that are saved for this alone: does a cache that the kernel does not show serve reads?
+"""Timed reads of extra checkpoints, which detect a cache that the kernel does not report.
 
-A canary is a part of such a checkpoint, which is saved and lies like every other one. It is read after the save and a
-drop of caches, at once again, after another drop, at once again, and by another client where there is one. A cache
-could tell it by its number or its moment from those that are judged: so parts of these are read in the same way first,
-after a drop and at once again. What the times say is decided in `judging.cold`.
+A canary is a part of such a checkpoint, which is saved and located like every other one. It is read after the save and
+a drop of caches, immediately again, after another drop, immediately again, and by another client if there is one. A
+cache could distinguish these checkpoints from the judged ones by their number or time. So parts of the judged
+checkpoints are read first in the same way, after a drop and immediately again. `judging.cold` evaluates the times.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import ReadableFile, Store
 
 CANARY_BYTES = 64 << 20
-"""So much is read in a time that a clock and a lucky moment do not decide."""
+"""The size of a read that takes long enough not to depend on clock resolution or chance."""
 
 MINIMUM_CANARIES = 10
 _MAXIMUM_CANARIES = 16
@@ -50,11 +50,12 @@ class _Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Canaries:
-    """Measures on all hosts at once; the first rank of each reads what it saved itself.
+    """Measures on all hosts concurrently; the first rank of each reads the parts that it saved itself.
 
-    ``second`` is the same area through another mount of this host, where there is one. ``drop`` empties the caches as
-    before every load; ``maximum`` is how many checkpoints there is room for. ``files``: which files ranks have in one.
-    ``judged`` are the numbers of checkpoints that were judged and lie as these do; ``make_room`` removes them.
+    ``second`` is the same area through another mount of this host, if there is one. ``drop`` empties the caches as
+    before every load. ``maximum`` is the number of checkpoints that fit in the free space. ``files`` defines the files
+    of ranks in a checkpoint. ``judged`` are the numbers of checkpoints that were judged and are located like these;
+    ``make_room`` removes them.
     """
 
     group: Group
@@ -72,7 +73,7 @@ class Canaries:
     make_room: Callable[[], None]
 
     def measure(self) -> tuple[CanaryReads, ...]:
-        """Return what was seen on every host; rank 0 knows it."""
+        """Return, on rank 0, the timed reads of every host."""
         hosts: list[str] = self.group.share(self.group.gather(self.group.host))
         leaders = [hosts.index(host) for host in dict.fromkeys(hosts)]
         count, why = self._checkpoints(leaders)
@@ -89,7 +90,7 @@ class Canaries:
         self.strategy.engine.release()
         files = [self.do.files(number) for number in numbers]
         self.drop(files)
-        # A file system below the target may keep in this page cache what is not counted for the target itself.
+        # A file system below the target may keep pages in this page cache that are not counted for the target itself.
         below = memory_of_host()["Cached"] - below
         mine = self._parts(self.group.rank, numbers) if is_leader else []
         with self.do.stage("canaries", self.do.all("canaries")):
@@ -97,7 +98,7 @@ class Canaries:
             self.group.wait()
         self.drop(files)
         with self.do.stage("canaries", self.do.all("canaries")):
-            # What is timed minutes apart may differ by other work on the host; what is read in pairs does not.
+            # Reads that are minutes apart may differ because of other work on the host; reads in pairs do not.
             dropped, behind = self._read_twice(self.store, mine)
             self.group.wait()
             elsewhere, client, theirs = self._elsewhere(leaders, numbers, mine, saved)
@@ -121,7 +122,7 @@ class Canaries:
         return tuple(each for each in gathered if each)
 
     def _of_judged(self, numbers: Sequence[int], *, is_leader: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Read parts of what was judged after a drop, and right behind that."""
+        """Read parts of the judged checkpoints after a drop, and immediately again."""
         if not numbers:
             return (), ()
         self.drop([self.do.files(number) for number in numbers])
@@ -131,7 +132,7 @@ class Canaries:
         return found
 
     def _checkpoints(self, leaders: Sequence[int]) -> tuple[int, str]:
-        """Return how many checkpoints hold enough canaries of every leader, or why none are made."""
+        """Return how many checkpoints contain enough canaries of every leader, or 0 and the reason."""
         minimum = min(len(self._parts(leader, [0])) for leader in leaders)
         wanted = -(-MINIMUM_CANARIES // minimum) if minimum else 0
         if minimum and wanted <= self.maximum:
@@ -154,21 +155,21 @@ class Canaries:
         return found[:_MAXIMUM_CANARIES]
 
     def _read_twice(self, store: Store, parts: Sequence[_Part]) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Return the seconds of the first read of each part, and of one right behind it: no cache is too small."""
+        """Return the seconds of each part's first read and an immediate second one; even a tiny cache can serve it."""
         pairs = [self._read(store, [part, part]) for part in parts]
         return tuple(first for first, _ in pairs), tuple(second for _, second in pairs)
 
     def _elsewhere(
         self, leaders: Sequence[int], numbers: Sequence[int], mine: Sequence[_Part], saved: tuple[float, ...]
     ) -> tuple[tuple[float, ...], str, tuple[float, ...]]:
-        """Read what each host's first rank saved by the next host, or through a second mount.
+        """Read the parts that each host's first rank saved, by the next host or through a second mount.
 
-        Return the seconds to whom saved, with who read, and how fast that client can be: a host with what it saved, a
-        mount with what it read just before. The storage itself has read these parts by then: what it holds
-        in its own memory is there.
+        Return to the rank that saved: the seconds, the client that read, and that client's own times for comparison.
+        For a host, these are the reads of its own parts; for a mount, the immediate second reads. By then the storage
+        itself has read these parts, so they may be in its own memory.
         """
         kernels: list[str] = self.group.share(self.group.gather(boot_id()))
-        # Containers of one kernel may read through one client: then another one of them is no other client.
+        # Containers of one kernel may read through one client, so another container does not count as another client.
         if all(kernels[leader] != kernels[leaders[at - 1]] for at, leader in enumerate(leaders)):
             at = leaders.index(self.group.rank) if mine else 0
             theirs = self._parts(leaders[at - 1], numbers) if mine else []
@@ -182,7 +183,7 @@ class Canaries:
         return (), "", ()
 
     def _read(self, store: Store, parts: Sequence[_Part]) -> tuple[float, ...]:
-        """Return the seconds of reading each part, opened anew, as a library reads that knows nothing of caches."""
+        """Return the seconds to read each part, opened anew, like a library that does not handle caches."""
         found = []
         buffer = memoryview(bytearray(_READ_BYTES))
         for part in parts:

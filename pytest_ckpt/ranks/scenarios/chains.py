@@ -1,4 +1,4 @@
-"""A chain of deltas outlives the deletion of the checkpoints before it; a delta that was deleted is missed."""
+"""A chain of deltas survives the deletion of the checkpoints before it; a deleted delta is detected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.strategies.protocol import Strategy
     from pytest_ckpt.targets.protocol import Store
 
-# Many file systems give space back a while after the files are gone.
+# Many file systems free space some time after the files were deleted.
 _SPACE_SECONDS = 10.0
 _POLL_SECONDS = 0.25
 _MAXIMUM_LEFT = 0.1
@@ -41,7 +41,7 @@ def measure_chains(
     task: Task,
     own: SavesRetained,
 ) -> None:
-    """Save a chain, delete all that is older, load the chain; delete a delta of it, and look for that one."""
+    """Save a chain, delete all older checkpoints, load the chain; delete one of its deltas, and look for that delta."""
     rule = task.deltas
     if rule is None or task.keep:
         why = "Checkpoints were to be kept (--ckpt-keep-files), and this deletes them."
@@ -84,7 +84,7 @@ def measure_chains(
 
 
 def _used_bytes(group: Group, store: Store, task: Task) -> int | None:
-    """Return, on rank 0, how much of the volume is used; None where the target does not tell."""
+    """Return, on rank 0, the used bytes of the volume; None if the target does not report them."""
     if group.rank != 0 or "volume" not in store.capabilities:
         return None
     return cast("StoreOnVolume", store).volume(task.subject.slug).used_bytes
@@ -93,7 +93,7 @@ def _used_bytes(group: Group, store: Store, task: Task) -> int | None:
 def _freed_bytes(
     group: Group, activity: Activity, store: Store, task: Task, before: int | None, deleted_bytes: int
 ) -> int | None:
-    """Wait a while for the space of what was deleted; return, on rank 0, how much came back."""
+    """Wait a while until the deleted files' space is free; return, on rank 0, the freed bytes."""
     freed = None
     with activity.wait():
         if before is not None:

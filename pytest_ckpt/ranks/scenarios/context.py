@@ -1,4 +1,4 @@
-"""What a scenario works with: a subject whose own saves and loads are done."""
+"""The input of a scenario: a subject whose own saves and loads are done."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScenarioContext:
-    """A subject whose own saves and loads are done, and what can be made for it.
+    """A subject whose own saves and loads are done, and functions that make strategies and engines for it.
 
-    ``own`` are its saves that are still on the target, ``found`` takes what is no pattern. ``strategy`` makes what
-    saves this rank's files, of constant data where it is told so, of other content, ``aside``, or past the codec,
-    ``plain``; ``saver`` makes what saves full checkpoints of another shard into a store. ``engine`` and ``loader`` make
-    what it works with. ``drop`` empties the caches of what this rank is about to read, which may have been read before;
-    ``drop_own`` those of what was not. ``local`` and ``tier`` are None where there is no local tier.
+    ``own`` are its saves that are still on the target; ``found`` collects results outside patterns. ``strategy`` makes
+    a strategy for this rank's files: of constant data (``constant``), of other content (``aside``) or without the codec
+    (``plain``). ``saver`` makes a strategy that saves full checkpoints of another shard into a store. ``engine`` and
+    ``loader`` make the engines for them. ``drop`` empties the caches of files that this rank is about to read and may
+    have read before, ``drop_own`` the caches of files that it has not read before. ``local`` and ``tier`` are None
+    without a local tier.
     """
 
     group: Group

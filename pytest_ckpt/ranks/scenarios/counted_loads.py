@@ -1,4 +1,4 @@
-"""The subject's own loads: cold, each from the storage and, where nothing else can show that, by another host."""
+"""The subject's own loads: cold, each from the storage and, if no other method can prove that, by another host."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 class CountedLoads:
     """Loads every checkpoint that is kept, in turns.
 
-    ``loader`` makes what loads a shard of another rank, None where no rank can. ``drop`` empties the caches of what
-    this rank is about to read, ``take_in`` is given every load. Where ranks differ in size, one may load a larger shard
-    than its own only where memory was planned for that: ``lends_memory``. ``knows_bytes``: files are as large as the
-    layout says, so that what passed a cache can be added up.
+    ``loader`` makes a loader for another rank's shard; None if ranks cannot load other shards. ``drop`` empties the
+    caches of the files that this rank is about to read; ``take_in`` receives every load. If ranks differ in size, a
+    rank may load a larger shard than its own only if memory was planned for that: ``lends_memory``. ``knows_bytes``:
+    files have the layout's sizes, so the bytes that passed a cache can be added up.
     """
 
     group: Group
@@ -41,17 +41,19 @@ class CountedLoads:
     take_in: Callable[[Loaded], None]
 
     def measure(self, engine: Loader, kept: Sequence[int], count: int) -> tuple[bool, tuple[MovedBytes, ...]]:
-        """Load ``count`` times; return whether hosts loaded what others had written, and what each moved meanwhile.
+        """Load ``count`` times; return whether hosts loaded other hosts' files, and the bytes that each host moved.
 
-        Ranks of several hosts load so wherever they can: what a host has not read it has not cached. The second is
-        asked for only where some host does not count what its cache holds; rank 0 knows it.
+        If possible, ranks of several hosts load files that another host has written, because a host does not cache data
+        that it has not read. The moved bytes are required only if some host does not count its cached pages; they are
+        known on rank 0.
         """
         order = [kept[number % len(kept)] for number in range(count)]
         wants_another = self.cache.wants_proof or self.group.spans_hosts
         swapped = self._of_another_host() if wants_another and len(kept) == count else None
         names = self.do.names_of_loads([swapped]) if swapped else None
-        # What was read once may be in the cache; so where files come again, there is a drop before each load. So it is
-        # where a file of this host is below the target: the kernel reads ahead there, beyond the end of what is loaded.
+        # Files that were read once may be in the cache. So if files are read repeatedly, caches are dropped before each
+        # load. The same is done if a file of this host is below the target, because the kernel reads ahead there,
+        # beyond the end of the loaded files.
         has_chains = any(len(self.do.files_of_load(each)) > 1 for each in kept)
         reads_ahead = self.group.any_of(bool(self.cache.storage and self.cache.storage.files))
         again = has_chains or len(kept) < count or reads_ahead
@@ -63,7 +65,8 @@ class CountedLoads:
                 self.drop(self.do.files_of_load(checkpoint, names))
             self.take_in(self.do.load(reader, self.cache, number, checkpoint, names=names))
         reader.release()
-        # What passes caches between two reads of the same bytes is known where every load reads as much.
+        # The volume that passes caches between two reads of the same bytes is only known if all loads read the same
+        # amount.
         if has_chains:
             return False, ()
         if not self.knows_bytes or not self.cache.wants_proof:
@@ -72,9 +75,9 @@ class CountedLoads:
         return swapped is not None, tuple({each.host: each for each in self.group.gather(moved)}.values())
 
     def _of_another_host(self) -> RankLayout | None:
-        """Return the shard of another host that this rank loads; None where not every rank can load one.
+        """Return the shard of another host that this rank loads; None unless every rank can load one.
 
-        Containers of one kernel may read through one client, whatever they are called: they are one host here.
+        Containers of one kernel may read through one client, whatever their names, so they count as one host here.
         """
         hosts: list[str] = self.group.share(self.group.gather(boot_id()))
         reading = shifted(self.layout, hosts)

@@ -1,11 +1,12 @@
-"""Training is killed while a save goes on in the background: what is committed must load, and nothing else may.
+"""Training is killed during a background save: committed checkpoints must load, and uncommitted ones must not.
 
-Meanwhile retention deletes the checkpoint before the newest committed one: that alone is left when a save is cut off.
+During the save, retention deletes the checkpoint before the newest committed one. So only the newest remains when a
+save is interrupted.
 
-Each rank forks a process that stands in for its training process: it copies its state, goes on to change it, and writes
-the copy meanwhile; or it drains what was saved to a local tier. The ranks themselves live on; they kill these processes
-at a random moment and look what is left. Checkpoints are as those of the subject, but small, in an area that is
-attached for them alone.
+Each rank forks a process that simulates its training process: it copies its state, changes the state, and writes the
+copy at the same time; or it drains a save from a local tier. The ranks themselves survive. They kill these processes at
+a random moment and inspect the remaining files. Checkpoints are like the subject's, but small, in an area that is
+attached only for them.
 """
 
 from __future__ import annotations
@@ -50,11 +51,11 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import Store
 
 _BY_LIST = "The target commits by a list of all ranks' objects, which killed processes cannot hand on."
-# Of each rank: enough to be killed in the middle, and little to do it often.
+# Bytes of each rank: enough to be killed in the middle, and few enough to do it often.
 _RANK_BYTES = 8 << 20
-# Ranks ask each other at every poll, which takes cores from processes that save: a fiftieth of a save between them.
+# Ranks exchange values at every poll, which uses cores of processes that save, so the interval is a fiftieth of a save.
 _SHORTEST_POLL_SECONDS, _LONGEST_POLL_SECONDS, _POLLS_OF_A_SAVE = 0.001, 0.005, 50
-# Some kills come when the save is over: what was committed must be whole then, too.
+# Some kills come when the save is over: a committed checkpoint must be complete then, too.
 _LATEST = 1.15
 COPIED, WRITTEN, COMMITTED = "c", "w", "d"
 WRITE, COMMIT = "W", "C"
@@ -70,7 +71,7 @@ def measure_crashes(
     drop: Callable[[Sequence[Files]], None],
     local: AreaRef | None,
 ) -> None:
-    """Kill as many saves as the task says, of a checkpoint that is as its subject's, but small."""
+    """Kill as many saves as the task requires, of a checkpoint that is like its subject's, but small."""
     assert task.crashes
     whole = task.layout()
     share = min(1.0, _RANK_BYTES * whole.processes / whole.bytes)
@@ -122,7 +123,7 @@ def measure_crashes(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Cut:
-    """A save that was killed after ``seconds``; by rank 0's clock. It was committed before that, or infinitely late."""
+    """A save killed after ``seconds`` by rank 0's clock; ``committed_seconds`` is infinite if it was not committed."""
 
     seconds: float
     committed_seconds: float
@@ -131,11 +132,11 @@ class _Cut:
 
 @dataclass(kw_only=True, slots=True)
 class CrashScenario:
-    """Saves of ``bytes`` over all ranks, each under a number of its own.
+    """Saves of ``bytes`` over all ranks, each under a separate number.
 
-    ``way`` says how a save is begun and written; ``make()`` returns a new engine that loads; ``attach()`` returns the
-    area for another process. ``drop`` empties the caches as before every load. ``random`` gives the same numbers on all
-    ranks. ``passing`` are names that this rank's files have only while a save goes on.
+    ``way`` defines how a save is begun and written. ``make()`` returns a new engine that loads. ``attach()`` returns
+    the area for another process. ``drop`` empties the caches as before every load. ``random`` gives the same numbers on
+    all ranks. ``passing`` are names that this rank's files have only during a save.
     """
 
     group: Group
@@ -155,7 +156,7 @@ class CrashScenario:
     _usual: float = math.inf
 
     def measure(self) -> None:
-        """Kill, look, and tell what was found after every kill."""
+        """Kill, inspect the remaining files, and report the findings after every kill."""
         numbers = itertools.count(self.after + PATTERNS["crashes"].first)
         newest, older = next(numbers), 0
         kills: list[Kill] = []
@@ -200,10 +201,10 @@ class CrashScenario:
         self.do.send(PatternMeasured(subject=self.do.subject, name="crashes", found=found))
 
     def _save(self, ref: CheckpointRef, moment: float | None, older: int = 0) -> _Cut:
-        """Save in processes of their own; kill them ``moment`` seconds after all have copied, None: when it is over.
+        """Save in separate processes; kill them ``moment`` seconds after all have copied; None: when the save is over.
 
-        Meanwhile delete checkpoint ``older``, where there is one. Return, on all ranks, when they were killed and what
-        they had reached.
+        During the save, delete checkpoint ``older``, if there is one. Return, on all ranks, when they were killed and
+        the stage that they had reached.
         """
         at = self.do.one("crashes", "save", ref.number)
         self.way.before(ref, at)
@@ -212,7 +213,7 @@ class CrashScenario:
             retention = BackgroundThread(lambda _over: self._delete_own(older)) if older else None
             try:
                 self._until_copied(child)
-                # All begin to write at once: some would be done when the last had copied.
+                # All must begin to write together; otherwise some would be done when the last had copied.
                 child.say(WRITE)
                 if retention:
                     retention.start()
@@ -228,7 +229,7 @@ class CrashScenario:
         if found and all(WRITTEN in of_rank for of_rank in found):
             reached = "committed" if COMMITTED in found[0] else "written"
         cut: _Cut = self.group.share(_Cut(seconds=seconds, committed_seconds=committed, reached=reached))
-        # The first one is slow: kills that aim at its length would come when the others are over.
+        # The first save is slow: kills timed by its duration would come when the others are over.
         self._usual = min(self._usual, cut.committed_seconds)
         return cut
 
@@ -242,9 +243,9 @@ class CrashScenario:
             self._pause()
 
     def _until_over(self, child: ForkedProcess, moment: float | None) -> tuple[float, float]:
-        """Let the checkpoint be committed when all have written; return when the save is to end, and was committed.
+        """Have the checkpoint committed when all have written; return the save's end and the time of the commit.
 
-        What one rank sees is decided on by all of them together.
+        If one rank sees the end, all ranks end together.
         """
         start, committed = time.perf_counter(), math.inf
         leads, asked = self.group.rank == 0, False
@@ -265,7 +266,7 @@ class CrashScenario:
             self._pause()
 
     def _child(self, ref: CheckpointRef, tell: Callable[[str], None], hear: Callable[[], str], group: Group) -> None:
-        """Be the training process of this rank: copy, go on, write the copy, and on rank 0 commit when told to."""
+        """Act as this rank's training process: copy the state, change it, write the copy; rank 0 commits on request."""
         store, clock = self.attach(), Clock(activity=Activity())
         write = self.way.begin(ref, store, clock, group)
         tell(COPIED)
@@ -276,7 +277,7 @@ class CrashScenario:
         if self.group.rank == 0 and hear() == COMMIT:
             store.commit(ref, saved.entries, clock)
             tell(COMMITTED)
-        # Whoever has saved trains on until he is killed.
+        # A process that has saved continues its training until it is killed.
         hear()
 
     def _raise_error(self, child: ForkedProcess) -> None:
@@ -284,7 +285,7 @@ class CrashScenario:
             raise OSError(0, f"a save in a process of its own failed: {child.error}")
 
     def _load(self, number: int) -> str:
-        """Load the newest checkpoint that is committed, and compare it; return what is wrong with it."""
+        """Load the newest committed checkpoint and compare it; return its error."""
         missing = sum(self.group.share(self.group.gather(self._missing(number))))
         if missing:
             return f"{counted(missing, 'file is', 'files are')} missing"
@@ -303,7 +304,7 @@ class CrashScenario:
         return str(self.group.share(lost))
 
     def _missing(self, number: int) -> int:
-        """Return how many files that this rank reads are not there."""
+        """Return how many files that this rank reads are missing."""
         store, missing = self.store, 0
         committed = store.open(self.do.ref(number), Clock(activity=Activity()))
         for name in self.do.files(number).names:
@@ -314,7 +315,7 @@ class CrashScenario:
         return missing
 
     def _delete(self, number: int) -> None:
-        """Remove what is left of a checkpoint; a process that was killed early may have left nothing."""
+        """Remove the rest of a checkpoint; a process that was killed early may have left no files."""
         for name in (*self.do.own_names(number), *self.passing):
             with contextlib.suppress(FileNotFoundError):
                 self.store.delete(self.do.ref(number), (name,))
@@ -335,16 +336,16 @@ class InBackground(Protocol):
     """A way to save in a process that is killed."""
 
     def before(self, ref: CheckpointRef, at: OperationRef) -> None:
-        """Do, on all ranks together, what a job waits for before that process is there."""
+        """Do, on all ranks together, the work that a job waits for before that process exists."""
 
     def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
-        """Do, in that process, what a job waits for; return what writes this rank's files to ``store``.
+        """Do, in that process, the work that a job waits for; return a function that writes this rank's files.
 
-        ``group`` are the processes of all ranks.
+        The function writes to ``store``. ``group`` are the processes of all ranks.
         """
 
     def after(self, ref: CheckpointRef) -> None:
-        """Clean up, on all ranks together, when that process is gone."""
+        """Clean up, on all ranks together, when that process has ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -357,7 +358,7 @@ class ByCopy:
     make: Callable[[Group], Engine]
 
     def before(self, ref: CheckpointRef, at: OperationRef) -> None:
-        """Nothing: each process has a state of its own."""
+        """Do no work, because each process has a separate state."""
 
     def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
         """Copy the state, and begin to change it."""
@@ -369,7 +370,7 @@ class ByCopy:
         return lambda: write_files(engine, store, ref, clock)
 
     def after(self, ref: CheckpointRef) -> None:
-        """Nothing is left of it."""
+        """Do no work, because the process leaves no files."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -397,7 +398,7 @@ class ByDrain:
         self._names = self.do.own_names(ref.number)
 
     def begin(self, ref: CheckpointRef, store: Store, clock: Clock, group: Group) -> Callable[[], RankSave]:
-        """Return what drains this rank's files."""
+        """Return a function that drains this rank's files."""
         copies = Copies(store, self.attach(), self.options)
         return lambda: copies.copy(ref, self._names, clock)
 

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import Store, StoreOnVolume
 
 _KEPT = 2
-# What the content of a checkpoint can be numbered by; and a tensor has so many pages at most.
+# The largest number of a checkpoint's content, and the maximum size of a tensor in bytes.
 _CONTENTS, _TENSOR_BYTES = 4095, 1 << 40
 _PIECE_BYTES = 4 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class LongRun:
-    """Measures both where a store holds nothing else of the subject; rank 0 tells each as soon as it is known.
+    """Measures both patterns in a store without other files of the subject; rank 0 reports each result immediately.
 
-    What ``strategy`` saves has content of its own, another one for every save; checkpoints are numbered behind
+    Checkpoints that ``strategy`` saves have separate content, another one for every save. They are numbered after
     ``after``.
     """
 
@@ -63,9 +63,9 @@ class LongRun:
         self._content = 0
 
     def endure(self, requested_seconds: float) -> None:
-        """Save in a cycle for so long, and keep the newest two; for 0 s until they are steady, or never will be.
+        """Save in a cycle for this time, and keep the newest two; with 0 s, until they are steady or never will be.
 
-        Saves that are so fast that their times would be too many to be read again wait for their turn.
+        If saves are so fast that their times would be too many to read back, each save waits for its turn.
         """
         began = time.perf_counter()
         every, told_every = requested_seconds / MAXIMUM_ENDURANCE_SAVES, requested_seconds / TOLD_OF_ENDURANCE
@@ -141,9 +141,10 @@ class LongRun:
         return FillLevel(requested=level, used=used, ballast_bytes=ballast_bytes, save_seconds=tuple(seconds))
 
     def _fill(self, store: StoreOnVolume, content: Content, level: float) -> int | None:
-        """Write ballast until the volume is at a level; return its bytes on all ranks, None where it took no more.
+        """Write ballast until the volume is at a level; return its bytes on all ranks; None if the volume was full.
 
-        It is written, with content that can be neither packed nor shared: space that was only promised fills nothing.
+        Ballast has content that cannot be compressed or deduplicated, and it is written: space that is only reserved
+        does not fill a volume.
         """
         wanted = self._group.share(store.volume(self._subject).ballast_bytes(level))
         share = -(-wanted // self._group.size // PAGE_BYTES) * PAGE_BYTES
@@ -174,7 +175,7 @@ class LongRun:
             self._activity.bytes_done += len(part)
 
     def _wait_until(self, moment: float) -> None:
-        """Return at a moment of this rank's clock; where the save before took longer, at once."""
+        """Return at a moment of this rank's clock; if the previous save took longer, immediately."""
         if (left := moment - time.perf_counter()) > 0:
             with self._activity.wait():
                 time.sleep(left)
@@ -193,14 +194,14 @@ class LongRun:
 
 
 def _goes_on(seconds: list[float], elapsed: float, asked: float) -> bool:
-    """Whether another save follows; rank 0 decides, which knows the seconds."""
+    """Return whether another save follows; decided by rank 0, which knows the seconds."""
     if len(seconds) < WINDOW_ROUNDS or elapsed < asked:
         return True
     return not asked and steady_round(seconds) is None and len(seconds) < MAXIMUM_ROUNDS
 
 
 def measure(at: ScenarioContext) -> None:
-    """Measure what takes hours and space; what is not to be kept makes room for it."""
+    """Measure the patterns that need hours and space; files that need not be kept are deleted first."""
     task, do = at.task, at.do
     assert task.endurance
     if not task.keep:
@@ -211,7 +212,7 @@ def measure(at: ScenarioContext) -> None:
     if task.near_full:
         run.near_full(Content(content_seed(task.seed, f"{task.subject}/ballast")), task.near_full.checkpoint_bytes)
     else:
-        reason = "The volume was not to be filled: that is asked for with --ckpt-near-full."
+        reason = "The volume was not to be filled: that is asked for with --ckpt-suite=endurance:near-full."
         do.send(PatternMeasured(subject=task.subject, name="near_full", not_run=reason))
     strategy.release()
     strategy.engine.release()

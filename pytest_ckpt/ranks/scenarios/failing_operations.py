@@ -1,8 +1,8 @@
-"""Saves and loads that may meet an error and go on: all ranks agree that it failed, and none is left waiting.
+"""Saves and loads that may meet an error and continue: all ranks agree that it failed, and no rank is left waiting.
 
-An OSError of the storage ends the operation on all ranks; whatever else is raised is none of the storage's and ends the
-run. Nothing is committed when a rank could not write. Each operation says how long a rank showed no sign of life within
-it: no byte moved, no call ended.
+An OSError of the storage ends the operation on all ranks. Any other error does not come from the storage and ends the
+run. If a rank could not write, the checkpoint is not committed. Each operation reports how long a rank showed no sign
+of life within it: no byte moved, no call ended.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _QUIET_POLL_SECONDS = 0.02
 
 @dataclass(slots=True)
 class TrialResult:
-    """What came of an operation; the figures are those of all ranks, the same on each.
+    """The result of an operation; the figures cover all ranks and are the same on each.
 
-    ``ended`` and ``written`` are of this rank's clock; the latter is when a save was about to be committed.
-    ``failed_in_commit``: the error may be that of the commit, as all ranks had written, or as the engine commits
-    itself. Whether the checkpoint is one, the error does not say then.
+    ``ended`` and ``written`` are times of this rank's clock; ``written`` is when a save was about to be committed.
+    ``failed_in_commit``: the error may come from the commit, because all ranks had written or the engine commits
+    itself. The error then does not show whether the checkpoint is committed.
     """
 
     operation: OperationTrial
@@ -61,7 +61,7 @@ class TrialResult:
 
 @dataclass(slots=True)
 class ComparisonTotals:
-    """What was compared so far; on rank 0 of all ranks."""
+    """The comparisons so far; on rank 0 for all ranks."""
 
     expected: int = 0
     checked: int = 0
@@ -81,7 +81,7 @@ class ComparisonTotals:
 
 
 class OperationsThatMayFail:
-    """Saves, loads and deletes checkpoints of one engine; ``compared`` adds up what loads brought."""
+    """Saves, loads and deletes checkpoints of one engine; ``compared`` adds up the comparisons of loads."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class OperationsThatMayFail:
         self.compared = ComparisonTotals()
 
     def save(self, number: int, at: OperationRef, later: DelayedRequest | None = None) -> TrialResult:
-        """Save a checkpoint under a number with content that was not saved before; the one of that number goes first.
+        """Delete a number's old checkpoint, then save one under it with content that was not saved before.
 
         ``later`` is started with the clock, on rank 0.
         """
@@ -141,7 +141,7 @@ class OperationsThatMayFail:
         seconds = time.perf_counter() - start
         tried = self._tried("save", error, seconds, quiet)
         tried.written = written
-        # Of an engine that commits itself nobody knows which of its calls was the commit.
+        # If an engine commits itself, it is unknown which of its calls was the commit.
         self._commits_itself = self._commits_itself or (not failed and self._group.share(saved[0].commit is not None))
         tried.failed_in_commit = tried.failed and (self._commits_itself or not failed)
         if tried.failed:
@@ -151,7 +151,7 @@ class OperationsThatMayFail:
     def load(
         self, number: int, at: OperationRef, later: DelayedRequest | None = None, *, clone: Store | None = None
     ) -> TrialResult:
-        """Load a checkpoint that caches do not hold, and compare every byte of it; of the target or a clone of it."""
+        """Load an uncached checkpoint of the target or a clone of it, and compare every byte."""
         store = clone or self._store
         ref, content = self._refs[number], self._contents[number]
         quiet, seconds = SilenceWatch(self._activity), 0.0
@@ -163,10 +163,10 @@ class OperationsThatMayFail:
                 nonlocal resident
                 if self._policy != "never":
                     self._cache.drop(self._policy, [files])
-                # What a cache holds of a clone is not counted: it has files of its own.
+                # A clone has separate files, so its cached pages are not counted.
                 resident = (0, 0) if clone else self._cache.resident([files])
 
-            # A cache is dropped with a step that all ranks take together, so an error shows only after it.
+            # All ranks drop a cache together, so an error is visible only after that step.
             error = self._met(empty_caches)
             failed = self._group.any_of(bool(error))
         steps = self._group.largest(self._engine.load_steps())
@@ -201,7 +201,7 @@ class OperationsThatMayFail:
         return tried
 
     def discard(self, number: int, at: OperationRef) -> str:
-        """Delete what is there under a number, whole or not; return this rank's error."""
+        """Delete the checkpoint under a number, complete or not; return this rank's error."""
         ref = self._refs.get(number)
         if ref is None:
             return ""
@@ -216,7 +216,7 @@ class OperationsThatMayFail:
         return error or (_ELSEWHERE if failed else "")
 
     def is_committed(self, number: int, clone: Store | None = None) -> bool:
-        """Return on all ranks whether a checkpoint is there under its final name, there or in a clone."""
+        """Return on all ranks whether a checkpoint is committed under its final name, on the target or in a clone."""
         ref = self._refs.get(number)
         is_there = ref is not None and self._group.rank == 0 and (clone or self._store).is_committed(ref)
         return bool(self._group.share(is_there))
@@ -226,7 +226,7 @@ class OperationsThatMayFail:
 
     def _delete(self, ref: CheckpointRef) -> None:
         for name in self._names:
-            # A save that failed may have begun none of them.
+            # A save that failed may not have begun any of them.
             with contextlib.suppress(FileNotFoundError):
                 self._store.delete(ref, [name])
 
@@ -235,7 +235,7 @@ class OperationsThatMayFail:
             self._store.finish_delete(ref)
 
     def _met(self, act: Callable[[], object]) -> str:
-        """Act; return the error of the storage that was met."""
+        """Act; return the storage error, if any."""
         try:
             act()
         except OSError as error:
@@ -247,7 +247,7 @@ class OperationsThatMayFail:
         return ""
 
     def _tried(self, kind: TriedKind, error: str, seconds: float, quiet: SilenceWatch) -> TrialResult:
-        """Agree on what came of an operation; times of hosts are not compared, but each rank's own are."""
+        """Agree on the result of an operation; times of hosts are not compared, but each rank's own are."""
         gathered = self._group.gather((error, seconds, quiet.longest))
         operation = None
         if self._group.rank == 0:
@@ -264,7 +264,7 @@ class OperationsThatMayFail:
     def _take_in(
         self, checks: list[Comparison], number: int, resident: tuple[int, int] | None, *, is_complete: bool
     ) -> None:
-        """Add what a load brought; of one that failed, only what was wrong."""
+        """Add the comparisons of a load; if it failed, only its faults."""
         faults = self._do.faults(checks, number)
         own = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks), faults, resident)
         gathered, found = self._group.gather(own), self.compared
@@ -285,7 +285,7 @@ class SilenceWatch:
     """Watches this rank's activity while it is entered; ``longest`` is the longest quiet time, in seconds.
 
     A rank that waits for the others is not quiet: one of them is. It may be entered again, once for each step of a
-    load; what lies between two steps does not count.
+    load; time between two steps does not count.
     """
 
     def __init__(self, activity: Activity) -> None:
@@ -317,7 +317,7 @@ class SilenceWatch:
             signs, now = self._signs(), time.perf_counter()
             if self._activity.waiting:
                 since = now
-            # What ends a quiet time came at most a poll ago: it counts up to here.
+            # The sign of life came at most one poll ago, so the quiet time counts up to here.
             self.longest = max(self.longest, now - since)
             if signs != seen:
                 seen, since = signs, now

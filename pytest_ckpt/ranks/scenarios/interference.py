@@ -48,17 +48,17 @@ if TYPE_CHECKING:
 # In turns, so that a drift of the storage favours neither.
 _SAVES_FIRST_JOB = (True, False, False, True, True, False)
 _DURING_SAVES = (False, True, True, False, False, True)
-# What the content of a checkpoint can be numbered by.
+# The largest number of a checkpoint's content.
 _CONTENTS = 4095
 _BYPASSED = "This engine writes its files without the store of a run, so its saves cannot be paced."
 
 
 class InterferenceScenario:
-    """Saves at a ``pace`` during other work, in turns; rank 0 reports each result at once.
+    """Saves at a ``pace`` during other work, in turns; rank 0 reports each result immediately.
 
-    ``do`` and ``strategy`` save checkpoints of the paced size, each of a content that was not saved before, into the
+    ``do`` and ``strategy`` save checkpoints of the paced size, each with content that was not saved before, into the
     paced ``store``. ``found`` describes the pace for the report. The data loaders of ``area`` read at
-    ``loader_bytes_per_second``; ``drop`` empties the caches of what is about to be read.
+    ``loader_bytes_per_second``; ``drop`` empties the caches of files that are about to be read.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class InterferenceScenario:
         self._concurrent_bytes = 0
 
     def measure(self, rank_bytes: int, files: Sequence[Files]) -> None:
-        """Measure two jobs, then data loaders of ``files``; ``rank_bytes`` is what this rank saves."""
+        """Measure two jobs, then data loaders of ``files``; ``rank_bytes`` are the bytes that this rank saves."""
         self._neighbour = self._do.new_ref(self._neighbour_number, "neighbour")
         if not self._learn_pace():
             for name in ("neighbour", "mixed"):
@@ -108,7 +108,7 @@ class InterferenceScenario:
         self._engine.release()
 
     def _learn_pace(self) -> bool:
-        """Save once without a pace, and so learn how many bytes the files of a save have; return whether it can be."""
+        """Save once without a pace to learn how many bytes a save's files have; return whether saves can be paced."""
         at = self._do.all("prepare", "neighbour")
         with self._do.stage("content", at):
             self._engine.fill(self._next())
@@ -132,7 +132,7 @@ class InterferenceScenario:
         return replace(self._neighbour, attempt=save)
 
     def _remove_aside(self) -> None:
-        """Remove what is left of the saves that were not committed."""
+        """Remove the files of the saves that were not committed."""
         with self._do.stage("remove", self._do.all("remove", "neighbour")):
             counts = self._group.gather(self._saves_aside)
             for save in range(self._removed_aside, max(counts, default=0)):
@@ -229,16 +229,16 @@ class InterferenceScenario:
         return _Reader(self._area, files, seed=seed, bytes_per_second=self._loader_rate)
 
     def _ways(self, way: str) -> str:
-        """Say how reads passed the page cache, and on how many hosts where it was not on all of them alike."""
+        """Describe how reads passed the page cache; if hosts differ, with the number of hosts for each way."""
         counts = Counter(filter(None, self._group.gather(way)))
         if len(counts) < 2:
             return next(iter(counts), way)
         return ", ".join(f"{how} on {counted(count, 'host')}" for how, count in counts.most_common())
 
     def _save_for(self, at: OperationRef, seconds: float) -> tuple[list[tuple[float, float]], list[float]]:
-        """Save again and again until the saves have taken so long.
+        """Save repeatedly until the saves have taken ``seconds`` in total.
 
-        Return when each was, on this rank's clock, and on rank 0 how long each took.
+        Return the span of each, on this rank's clock, and on rank 0 the duration of each.
         """
         spans, took = [], []
         left = seconds
@@ -260,7 +260,7 @@ class InterferenceScenario:
     def _save(
         self, at: OperationRef, *, takes_part: bool = True, meanwhile: Callable[[threading.Event], None] | None = None
     ) -> Operation | None:
-        """Save a checkpoint that is none of the subject's own, and delete it."""
+        """Save a checkpoint that is not one of the subject's own, and delete it."""
         operation = self._do.save(
             self._strategy,
             self._number,
@@ -277,13 +277,13 @@ class InterferenceScenario:
         return operation
 
     def _next(self) -> int:
-        """Return the number of a content that was not saved before, as long as there are such."""
+        """Return the number of a content that was not saved before, as long as there is one."""
         self._content = self._content % _CONTENTS + 1
         return self._content
 
 
 class _Turn(NamedTuple):
-    """What the data loaders of all hosts showed in one turn; the slowest host counts. Only rank 0 knows it."""
+    """The results of the data loaders of all hosts in one turn; the slowest host counts. Only rank 0 has them."""
 
     reads: int
     p99: float
@@ -327,7 +327,7 @@ class _Reader:
         self._say("")
 
     def end(self) -> SampleReads:
-        """Stop it; return what it read."""
+        """Stop the reader; return its reads."""
         self._say("")
         found = self._hear()
         self._process.communicate()
@@ -350,7 +350,7 @@ class _Reader:
 
 
 def send(do: Operations, name: Pattern, found: object) -> None:
-    """Report what was measured."""
+    """Report the results of a pattern."""
     do.send(PatternMeasured(subject=do.subject, name=name, found=found))
 
 

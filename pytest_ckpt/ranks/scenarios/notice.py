@@ -1,4 +1,4 @@
-"""A job is given notice that it will be ended: how long until what it saves then is committed."""
+"""A job receives notice of its end: the time until the save that it then starts is committed."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def measure_notice(
     group: Group, activity: Activity, do: Operations, strategy: Strategy, task: Task, *, whole_bytes: int
 ) -> None:
-    """Save, and once the job may go on, tell all ranks that it will be ended: they save what they hold now.
+    """Save and, once the job may continue, notify all ranks of its end: they then save their present state.
 
-    Where a save goes on in the background, that is the worst moment: the next one waits for it. The two numbers are
-    used again for each notice.
+    If a save continues in the background, that is the worst moment, because the next save waits for it. The two numbers
+    are used again for each notice.
     """
     first = task.operations + PATTERNS["preempt"].first
     seconds = []
@@ -35,7 +35,7 @@ def measure_notice(
         activity.begin(at)
         group.start_together()
         under_way = strategy.save(do.new_ref(first, "preempt"))
-        # The notice: rank 0 has it, and tells the others.
+        # The notice: rank 0 receives it and forwards it to the others.
         group.share(index)
         start = time.perf_counter()
         last = strategy.save(do.new_ref(first + 1, "preempt"))
@@ -56,6 +56,6 @@ def measure_notice(
 
 
 def measure(at: ScenarioContext) -> None:
-    """Save at notice."""
+    """Measure saves after a notice."""
     strategy = at.strategy(aside="notice")
     measure_notice(at.group, at.activity, at.do, strategy, at.task, whole_bytes=at.layout.bytes)

@@ -1,4 +1,4 @@
-"""Resharded loads: all replicas at once, shifted by a host, fewer readers, more readers."""
+"""Resharded loads: all replicas concurrently, shifted by a host, fewer readers, more readers."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _TOGETHER = "The ranks of this engine load together, each what it saved: none of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadPatterns:
-    """Measures all patterns on a checkpoint that is on the target; rank 0 tells each as soon as it is known.
+    """Measures all patterns on a checkpoint that is on the target; rank 0 reports each as soon as it is known.
 
-    ``loader`` makes what loads a shard, None where ranks load together only, each what it saved; ``drop`` empties the
-    caches of what this rank is about to read.
+    ``loader`` makes a loader for a shard; None if ranks only load together, each its own files. ``drop`` empties the
+    caches of files that this rank is about to read.
     """
 
     group: Group

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class SavesRetained:
-    """Saves and deletes. ``kept`` are the checkpoints that are on the target, ``saves`` on rank 0 what came of each.
+    """Saves and deletes. ``kept`` are the checkpoints on the target; ``saves`` contains, on rank 0, each save's result.
 
-    ``retain`` is how many of the newest stay; 0: all.
+    ``retain`` is the number of newest checkpoints that stay; 0: all.
     """
 
     def __init__(self, do: Operations, *, retain: int) -> None:
@@ -29,7 +29,7 @@ class SavesRetained:
 
     @property
     def newest_full(self) -> int:
-        """The newest checkpoint that is kept and is no delta."""
+        """The newest kept checkpoint that is not a delta."""
         return next(number for number in reversed(self.kept) if not self._do.is_delta(number))
 
     @property
@@ -38,9 +38,9 @@ class SavesRetained:
         return statistics.median([o.seconds for o in self.saves] or [0.0])
 
     def save_all(self, strategy: Strategy, count: int, training: TrainingSteps | None = None) -> Retention | None:
-        """Save checkpoints 1 to ``count``; on rank 0 return what deleting cost, where checkpoints were deleted.
+        """Save checkpoints 1 to ``count``; on rank 0 return the cost of deletions, if checkpoints were deleted.
 
-        Steps of ``training`` go on beside each save; the next begins when they have gone on undisturbed for a while.
+        Steps of ``training`` run during each save. The next save begins after they have run undisturbed for a while.
         """
         if training:
             with self._do.stage("content", self._do.all("content")):
@@ -62,7 +62,7 @@ class SavesRetained:
         return None
 
     def delete_all(self, *, of_subject: bool) -> None:
-        """Delete what is kept, and with ``of_subject`` all that the subject needed."""
+        """Delete the kept checkpoints and, with ``of_subject``, all other files of the subject."""
         with self._do.stage("remove", self._do.all("remove")):
             for checkpoint in self.kept:
                 self._do.delete_own(checkpoint)
@@ -70,7 +70,7 @@ class SavesRetained:
         self.kept = []
 
     def _save_while_deleting(self, strategy: Strategy, checkpoint: int) -> Retention | None:
-        """Save once more, while the oldest checkpoint is deleted: what does deleting cost in the middle of a save?"""
+        """Save another checkpoint while the oldest is deleted, to measure the cost of a deletion during a save."""
         do, oldest = self._do, self.kept.pop(0)
         operation = do.save(strategy, checkpoint, role="beside deletion", meanwhile=lambda _over: do.delete_own(oldest))
         self.kept.append(checkpoint)

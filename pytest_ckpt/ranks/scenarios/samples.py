@@ -1,8 +1,8 @@
-"""Reads samples at random, as data loaders do, in a process of its own (``python -m`` this module).
+"""Reads samples at random, as data loaders do, in a separate process (``python -m`` this module).
 
 The work comes as one line of JSON on standard input; the reads continue from a second line until a third, or the end of
-the input. Then the process prints every read and every wait of training for a sample (`SampleReads`).
-It is a separate process because reads in the process of a rank would wait for Python and not for the storage.
+the input. Then the process prints every read and every wait of training for a sample (`SampleReads`). It is a separate
+process because reads in the process of a rank would wait for Python and not for the storage.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _BLOCK_BYTES = 4096
 
 @dataclass(kw_only=True, slots=True)
 class SampleReads:
-    """What the data loader of a host read, on the monotonic clock of that host.
+    """The reads of a host's data loader, on the monotonic clock of that host.
 
     ``reads`` are (begin, seconds) of each read. ``waits`` are (begin, seconds) for which training waited at an empty
-    queue. ``busy`` is the share of the time in which the process used a CPU, or a thread waited for one. ``way`` says
-    how reads passed the page cache.
+    queue. ``busy`` is the share of the time in which the process used a CPU, or a thread waited for one. ``way``
+    describes how reads passed the page cache.
     """
 
     reads: list[tuple[float, float]] = field(default_factory=list)
@@ -82,7 +82,7 @@ class _Loader:
         """Read until it is over: a place at random whenever the queue has room."""
         chance = random.Random(seed)
         buffer = mmap.mmap(-1, self.sample_bytes)
-        # Asked for once: a request for the size right before a timed read would warm the client's caches.
+        # Queried once: a size query right before a timed read would warm the client's caches.
         sizes = [source.size for source in self.files]
         while True:
             self.room.acquire()
@@ -103,7 +103,7 @@ class _Loader:
             self.ready.release()
 
     def train(self) -> None:
-        """Take a sample each ``sample_seconds`` until it is over; a sample that comes late delays all later ones."""
+        """Use a sample each ``sample_seconds`` until it is over; a late sample delays all later ones."""
         due = time.perf_counter() + PREFETCH_SECONDS
         while not self.over.wait(max(0.0, due - time.perf_counter())):
             if not self.ready.acquire(blocking=False):
@@ -122,14 +122,14 @@ class _Loader:
 
 
 class _Untimed:
-    """Nobody asks in which phase this process is."""
+    """A clock that records no phases, because this process reports no phases."""
 
     def phase(self, name: Phase, file: str = "") -> AbstractContextManager[None]:
-        """Do nothing."""
+        """Ignore the phase."""
         return nullcontext()
 
     def moved(self, count: int) -> None:
-        """Do nothing."""
+        """Ignore the bytes."""
 
 
 def _open(area: AreaRef, files: list[Files], bytes_per_second: float) -> _Loader:
@@ -142,8 +142,8 @@ def _open(area: AreaRef, files: list[Files], bytes_per_second: float) -> _Loader
 
 
 def main() -> None:
-    """Read what standard input names until it says otherwise."""
-    # It must not go on reading when its rank is gone.
+    """Read the files that standard input names until it signals the end."""
+    # It must not continue to read after its rank has ended.
     die_with_parent()
     asked = json.loads(sys.stdin.readline())
     try:

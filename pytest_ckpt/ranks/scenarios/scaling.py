@@ -28,7 +28,7 @@ _TOGETHER = "The ranks of this engine save and load together: none of them can b
 
 @dataclass(slots=True)
 class _CountResults:
-    """What came of one count of clients so far; rank 0 fills it."""
+    """The results of one count of clients so far; rank 0 fills it."""
 
     ranks: int
     bytes: int = 0
@@ -40,7 +40,7 @@ class _CountResults:
 class ScalingScenario:
     """Saves, loads and deletes checkpoints of some of the ranks; the others wait.
 
-    ``drop`` empties the caches of what this rank is about to read.
+    ``drop`` empties the caches of files that this rank is about to read.
     """
 
     group: Group
@@ -51,7 +51,7 @@ class ScalingScenario:
     drop: Callable[[Sequence[Files]], None]
 
     def measure(self) -> None:
-        """Measure every count of clients `TURNS_OF_A_COUNT` times; rank 0 tells what came of it."""
+        """Measure every count of clients `TURNS_OF_A_COUNT` times; rank 0 reports the results."""
         unit, clients = clients_of(self.group.share(self.group.gather(self.group.host)))
         counts = client_counts(max(clients) + 1)
         if self.task.is_collective or len(counts) < 2:
@@ -63,7 +63,7 @@ class ScalingScenario:
         checked, expected, fault_count, index = 0, 0, 0, 0
         faults: list[Fault] = []
         for turn in range(TURNS_OF_A_COUNT):
-            # Up and down: what grows or wears off meanwhile meets every count alike.
+            # Up and down, so that gradual changes during this time affect every count alike.
             for count in counts if turn % 2 == 0 else reversed(counts):
                 index += 1
                 integrity = self._one(strategy, index, found[count], takes_part=clients[self.group.rank] < count)
@@ -85,7 +85,7 @@ class ScalingScenario:
         self.do.send(PatternMeasured(subject=self.do.subject, name="scaling", found=result))
 
     def _one(self, strategy: Strategy, index: int, of: _CountResults, *, takes_part: bool) -> Integrity:
-        """Save, load and delete one checkpoint; return on rank 0 what was compared."""
+        """Save, load and delete one checkpoint; return the comparison on rank 0."""
         do, number = self.do, self.task.operations + PATTERNS["scaling"].first + index
         at = do.one("scaling", "save", index)
         saved = do.save(strategy, number, role="scaling", at=at, takes_part=takes_part)

@@ -1,6 +1,6 @@
-"""Serving: replicas load a model's weights at once, cold and again warm; one client brings them into other files.
+"""Serving: replicas load a model's weights concurrently, cold and again warm; one client rewrites them as other files.
 
-The weights are files of their own: written by all ranks, read by replicas in parts, rewritten by one rank.
+The weights are separate files: written by all ranks, read by replicas in parts, rewritten by one rank.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.reading import Weights
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, ReadableFile, Sink, Store
 
-# What a rank reads at a time, and holds of what it has read until it is compared.
+# The size of a rank's reads, and the number of pieces that it keeps until they are compared.
 _PIECE_BYTES = 4 << 20
 _PIECES = 8
 _COMPARING_THREADS = 2
 _MAXIMUM_OPEN_FILES = 64
 _MAXIMUM_FAULTS = 20
-# What torch's consolidation reads at a time.
+# The size of the reads of torch's consolidation.
 _COPIED_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServingScenario:
-    """Measures the weights in two checkpoints of their own: as all ranks wrote them, and as one rewrote them.
+    """Measures the weights in two separate checkpoints: as all ranks wrote them, and as one rewrote them.
 
-    ``drop`` empties the caches of what this rank is about to read.
+    ``drop`` empties the caches of files that this rank is about to read.
     """
 
     group: Group
@@ -66,7 +66,7 @@ class ServingScenario:
     drop: Callable[[Sequence[Files]], None]
 
     def measure(self) -> None:
-        """Write the weights, load them in each way, rewrite them, compare the copy, and remove both."""
+        """Write the weights, load them in each I/O mode, rewrite them, compare the copy, and remove both."""
         do, number = self.do, self.task.operations + PATTERNS["serving"].first
         do.save(self._saving(self._engine(number, "reads")), number, role="serving", at=do.one("serving", "save", 1))
         ways: tuple[IoMode, ...] = ("reads", "mmap") if "paths" in self.store.capabilities else ("reads",)
@@ -90,7 +90,7 @@ class ServingScenario:
             do.delete(each)
 
     def _load(self, engine: WeightsEngine, number: int, way: IoMode, index: int, *, is_warm: bool) -> list[WeightsLoad]:
-        """Load the weights; rank 0 returns what came of it."""
+        """Load the weights; rank 0 returns the result."""
         do, names = self.do, self.weights.names
         if not is_warm:
             self.drop([do.files(number, names)])
@@ -141,11 +141,11 @@ class ServingScenario:
 
 
 class WeightsEngine:
-    """What one rank writes and reads of the weights; their content is that of checkpoint ``number``.
+    """The weights that one rank writes and reads; their content is the content of checkpoint ``number``.
 
-    All is read in one pass by one thread, as a serving engine's rank does; threads beside it compare every byte. A read
-    that waits for them is timed. A page that cannot be read of a mapped file ends the process, as it ends a serving
-    engine.
+    One thread reads all in one pass, as a serving engine's rank does; concurrently, other threads compare every byte.
+    If a read waits for them, the wait is timed. If a page of a mapped file cannot be read, the process ends, as a
+    serving engine does.
     """
 
     def __init__(self, weights: Weights, rank: int, content: Content, number: int, way: IoMode) -> None:
@@ -161,7 +161,7 @@ class WeightsEngine:
         self._found = _Found()
 
     def facts(self) -> dict[str, str]:
-        """Return nothing: it is no engine of the subject's."""
+        """Return no facts, because it is not an engine of the subject."""
         return {}
 
     def fill(self, checkpoint: int) -> None:
@@ -180,9 +180,9 @@ class WeightsEngine:
         return 1
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read and compare this rank's parts of all files; a file that is not there is an error.
+        """Read and compare this rank's parts of all files; a missing file is an error.
 
-        What is compared after the last byte arrived is left out of the clock.
+        Comparisons after the last byte arrived are left out of the clock.
         """
         self._found = _Found()
         files = list(dict.fromkeys(piece.file for piece in self._pieces))
@@ -203,12 +203,12 @@ class WeightsEngine:
         return self._found.bytes
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Return what was compared while it was read."""
+        """Return the comparisons made during the reads."""
         found, self._found = self._found, _Found()
         return Comparison(bytes_checked=found.bytes, fault_count=found.count, faults=tuple(found.first()))
 
     def release(self) -> None:
-        """Let go of buffers, threads and open files."""
+        """Free buffers, threads and open files."""
         self._close()
         self._pool.dismiss()
         self._slots = []
@@ -230,7 +230,7 @@ class WeightsEngine:
             return _mapped(path)
 
     def _read_files(self, files: Collection[int], clock: Clock) -> Ring[_Piece]:
-        """Read this rank's parts of the open files in one pass, and compare them beside it."""
+        """Read this rank's parts of the open files in one pass, and compare them concurrently."""
 
         def read(piece: _Piece, buffer: Bytes) -> int:
             try:
@@ -281,7 +281,7 @@ class _Piece(NamedTuple):
 
 @dataclass(slots=True)
 class _Found:
-    """What a load brought: bytes that were read and compared, faults. Threads add to it side by side."""
+    """The results of a load: bytes that were read and compared, faults. Threads add to it concurrently."""
 
     bytes: int = 0
     count: int = 0
@@ -289,12 +289,12 @@ class _Found:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, piece: _Piece, checked: int, count: int, faults: Sequence[LocalFault]) -> None:
-        """Add what one piece brought."""
+        """Add the results of one piece."""
         with self._lock:
             self.bytes += checked
             self.count += count
             self._faults.extend((piece, fault) for fault in faults)
-            # Where everything is wrong, memory stays bounded: only the first are told.
+            # If all data are wrong, memory stays bounded: only the first faults are reported.
             self._faults.sort(key=lambda pair: pair[0])
             del self._faults[_MAXIMUM_FAULTS:]
 
@@ -304,7 +304,7 @@ class _Found:
 
 
 def _mapped(path: str) -> Bytes:
-    """Return a mapping of a file; nothing of one that is empty, which cannot be mapped."""
+    """Return a mapping of a file; an empty array for an empty file, which cannot be mapped."""
     try:
         return np.memmap(path, dtype=np.uint8, mode="r")
     except ValueError:

@@ -1,8 +1,7 @@
-"""Saves to the local tier alone and beside drains, then restores: the newest checkpoint that is whole on all ranks.
+"""Saves to the local tier without and during drains, then restores of the newest checkpoint complete on all ranks.
 
-Then a host is lost with its local tier: copies that a partner host holds come back, and all ranks load from their
-tiers. Copies go from rank to rank over the network of the ranks, as jobs send them: the storage under test has no part
-in it.
+Then a host is lost with its local tier. Copies on a partner host are sent back, and all ranks load from their tiers.
+Copies go from rank to rank over the network of the ranks, as jobs send them; the storage under test does not take part.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ if TYPE_CHECKING:
 # Checkpoints with copies on other hosts, numbered after those in two tiers.
 _COPIES = 8
 _BESIDE_A_DRAIN = (False, True, True, False, False, True)
-# The number of a copy behind that of its checkpoint.
+# The offset of a copy's number from the number of its checkpoint.
 _TO_COPY = 4
 
 FileSizes = tuple[tuple[str, int], ...]
@@ -54,7 +53,7 @@ FileSizes = tuple[tuple[str, int], ...]
 
 @dataclass(kw_only=True, slots=True)
 class TierScenario:
-    """Checkpoints of ``bytes`` over all ranks; ``drop`` empties the caches of what is about to be read of the target.
+    """Checkpoints of ``bytes`` over all ranks; ``drop`` empties the caches of files about to be read from the target.
 
     ``do`` are the subject's operations on the target, ``cache`` is the host's cache for it.
     """
@@ -87,7 +86,8 @@ class TierScenario:
         on_target, newest = self._take_turns()
         near = HostCache(self.group, self.activity, self.tier, task.subject.slug)
         whole = self._restore(1, "local", newest, near)
-        # The host of one rank has lost its part: what the others still hold must not be mixed with anything.
+        # The host of one rank has lost its part: the parts of the other ranks must not be mixed with another
+        # checkpoint.
         is_struck = self.group.rank == task.processes - 1
         if is_struck:
             self._local.delete_own(newest)
@@ -124,9 +124,9 @@ class TierScenario:
         ).measure()
 
     def _take_turns(self) -> tuple[int, int]:
-        """Save to the local tier, alone and beside drains; return the last one drained, and the newest, which is not.
+        """Save to the local tier, without and during drains; return the last drained checkpoint and the newest one.
 
-        Of both tiers only these two are left.
+        The newest checkpoint is not drained. At the end, both tiers contain only these two.
         """
         saves = SyncStrategy(engine=self.engine, store=self.tier, group=self.group, activity=self.activity)
         drains = Drains(self.store, self.tier, self.group, self.activity, self.options)
@@ -160,7 +160,7 @@ class TierScenario:
         for each in pending:
             with self.activity.wait():
                 timing = each.wait().timing
-            # Rank 0 commits, and that is when a drain is over.
+            # A drain is over when rank 0 has committed.
             self._drained += [timing.committed_seconds] if timing.committed_seconds is not None else []
         ref = self._local.ref(number)
         self._sizes[number] = {
@@ -175,7 +175,7 @@ class TierScenario:
     def _restore(
         self, index: int, expected_tier: Literal["local", "target"], expected: int, near: HostCache
     ) -> TierRestore:
-        """Choose the newest checkpoint that is whole; load it where it is the one that it should be."""
+        """Choose the newest complete checkpoint; load it if it is the expected one."""
         self.activity.begin(self.do.one("tiers", "load", index))
         tier, number = self._newest_whole()
         integrity, seconds = None, 0.0
@@ -204,7 +204,7 @@ class TierScenario:
         """Return, on all ranks, the newest checkpoint of which every rank's files are there, the local tier first."""
         slug = self.task.subject.slug
         tiers: tuple[tuple[Tier, Store], ...] = (("local", self.tier), ("target", self.store))
-        # Those before are the subject's own, which are older.
+        # Lower numbers are the subject's own checkpoints, which are older.
         found = [
             (number, tier)
             for tier, store in tiers
@@ -243,7 +243,7 @@ class PartnerTransfer(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hosts:
-    """The ranks of each host, in the order of the hosts; a host's copies are held by the next one."""
+    """The ranks of each host, in the order of the hosts; the next host stores a host's copies."""
 
     names: tuple[str, ...]
     ranks: tuple[tuple[int, ...], ...]
@@ -260,7 +260,7 @@ class Hosts:
         return cls(names=tuple(names.values()), ranks=tuple(map(tuple, by_leader.values())))
 
     def to_partners(self) -> list[PartnerTransfer]:
-        """Return where each rank's files go."""
+        """Return the partner that receives each rank's files."""
         return [
             PartnerTransfer(whose=owner, source=owner, to=partners[place % len(partners)])
             for owners, partners in zip(self.ranks, (*self.ranks[1:], self.ranks[0]), strict=True)
@@ -270,7 +270,7 @@ class Hosts:
 
 @dataclass(kw_only=True, slots=True)
 class PartnerScenario:
-    """Two checkpoints of ``bytes`` in the local tiers and on partners; the last host is lost with all that it holds.
+    """Two checkpoints of ``bytes`` in the local tiers and on partners; the last host is lost with all its files.
 
     ``do`` are operations in the local tier, ``cache`` is the host's cache for it.
     """
@@ -294,7 +294,7 @@ class PartnerScenario:
         older = self.after + PATTERNS["tiers"].first + _COPIES
         newest = older + 1
         copies, seconds = self._hosts.to_partners(), 0.0
-        # Of one checkpoint alone nobody could tell a copy that was never renewed.
+        # With only one checkpoint, a copy that was never renewed could not be detected.
         for number in (older, newest):
             do.save(saves, number, role="tier", at=self._at("save", number), stage="tiers")
             self._sizes = self._sizes_of(number)
@@ -329,13 +329,13 @@ class PartnerScenario:
         return self.do.one("tiers", action, number - self.after - PATTERNS["tiers"].first + 1)
 
     def _sizes_of(self, number: int) -> tuple[FileSizes, ...]:
-        """Return, on all ranks, the files of each rank, as they lie in its tier."""
+        """Return, on all ranks, the files of each rank, as stored in its tier."""
         ref = self.do.ref(number)
         own = [(name, size_of_file(self.tier, ref, name, self.activity) or 0) for name in self.do.own_names(number)]
         return tuple(self.group.share(self.group.gather(tuple(own))))
 
     def _move(self, ways: Sequence[PartnerTransfer], number: int, new: int) -> float:
-        """Send files of checkpoint ``number``, and commit what arrives as ``new``; return rank 0's seconds."""
+        """Send files of checkpoint ``number``, and commit the received files as ``new``; return rank 0's seconds."""
         mine, group = self.group.rank, self.group
         self._buffers.clear()
         self.activity.begin(self._at("save", new))
@@ -367,7 +367,7 @@ class PartnerScenario:
         return time.perf_counter() - start
 
     def _read(self, way: PartnerTransfer, number: int, clock: Clock) -> Iterator[tuple[int, Bytes]]:
-        """Give the pieces of files, one after the other, and to whom each goes."""
+        """Yield the pieces of files, one after the other, and the rank that receives each."""
         store, buffer = self.tier, self._buffer(way)
         committed = store.open(self.do.ref(number), clock)
         source, opened = None, ""
@@ -385,7 +385,7 @@ class PartnerScenario:
                 source.close()
 
     def _write(self, way: PartnerTransfer, draft: Draft, clock: Clock) -> Iterator[None]:
-        """Write a piece whenever its bytes have arrived in the buffer; give before the first and after each."""
+        """Write a piece whenever its bytes have arrived in the buffer; yield before the first and after each."""
         buffer, sink = self._buffer(way), None
         yield
         for piece in self._pieces(way.whose):
@@ -405,13 +405,13 @@ class PartnerScenario:
         ]
 
     def _buffer(self, way: PartnerTransfer) -> Bytes:
-        """Return the memory for what goes this way."""
+        """Return the memory for a transfer."""
         if way not in self._buffers:
             self._buffers[way] = Buffers(1, PARTNER_PIECE_BYTES).slots[0]
         return self._buffers[way]
 
     def _missing(self, back: Sequence[PartnerTransfer], number: int) -> int:
-        """Return, on all ranks, how many files are not there for those who are to send them, as they had been."""
+        """Return, on all ranks, how many files are missing or have another size on the ranks that must send them."""
         ref = self.do.ref(number)
         wrong = sum(
             size_of_file(self.tier, ref, name, self.activity) != size
@@ -422,14 +422,14 @@ class PartnerScenario:
         return sum(self.group.share(self.group.gather(wrong)))
 
     def _lose(self, lost: Sequence[int], copies: Sequence[PartnerTransfer], newest: int) -> None:
-        """Delete all that a host holds: its ranks' files, and the copies of another host's."""
+        """Delete all that a host stores: its ranks' files, and its copies of another host's files."""
         if self.group.rank in lost:
             self.do.delete_own(newest)
         self._delete_held([way for way in copies if way.to in lost], newest)
         self._remove_directory(newest, on=lost)
 
     def _delete_held(self, copies: Sequence[PartnerTransfer], number: int) -> None:
-        """Delete copies where they are held."""
+        """Delete copies on the hosts that store them."""
         ref = self.do.ref(number + _TO_COPY)
         for way in copies:
             if way.to == self.group.rank:
@@ -437,7 +437,7 @@ class PartnerScenario:
         self._remove_directory(number + _TO_COPY, on=[way.to for way in copies])
 
     def _remove_directory(self, number: int, *, on: Sequence[int]) -> None:
-        """Remove what is left of a checkpoint on the hosts of these ranks."""
+        """Remove the rest of a checkpoint on the hosts of these ranks."""
         self.group.wait()
         if leads(self.group, self.tier) and self._is_here(on):
             self.tier.finish_delete(self.do.ref(number))

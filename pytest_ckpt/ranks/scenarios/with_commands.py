@@ -1,16 +1,18 @@
-"""Saves and loads in a launch of its own, in which rank 0 has the controller run commands that change the storage.
+"""Saves and loads in a separate launch, in which rank 0 has the controller run commands that change the storage.
 
 Failover: a component of the storage is broken at random moments of saves and loads, and repaired after each. It comes
-after all other launches: the storage may rebuild for long, and nothing else is to be measured then. For each moment:
-operations one after the other, until the break command has returned; the repair command; a save while the storage
-rebuilds. Every checkpoint that was committed is loaded, and every byte of it compared. Where a commit ended with an
-error its answer may have been lost: the storage is asked after the repair whether the checkpoint is there.
+after all other launches, because the storage may rebuild for long, and no other measurement should run then. For each
+moment, operations run one after the other until the break command has returned. Then the repair command runs, then a
+save while the storage rebuilds. Every checkpoint that was committed is loaded, and every byte of it compared. If a
+commit ended with an error, its answer may have been lost. After the repair, the storage is queried whether the
+checkpoint is there.
 
-Upgrade: saves and loads in turns while a command restarts or upgrades the storage, which must serve meanwhile.
+Upgrade: saves and loads in turns while a command restarts or upgrades the storage, which must continue to serve.
 
-Snapshots: one is taken in the middle of a save, and its clone must hold no commit of that save, or a whole one. Each is
-compared with a save before it in which none is taken. What the clone shows as committed is loaded from the clone and
-compared: the checkpoint from before in any case, that of the save where it is there.
+Snapshots: a snapshot is taken in the middle of a save. Its clone must contain either no commit of that save or a
+complete one. Each such save is compared with a save before it without a snapshot. Checkpoints that the clone shows as
+committed are loaded from the clone and compared: the earlier checkpoint in any case, the save's checkpoint if it is
+there.
 """
 
 from __future__ import annotations
@@ -44,14 +46,14 @@ _EARLIEST, _LATEST = 0.1, 0.9
 
 
 def run_with_commands(group: Group, activity: Activity, task: Task, job: Job, controller: Controller) -> None:
-    """Run the scenario of a task that measures nothing else; ``controller`` runs the commands."""
+    """Run the scenario of a task with only this measurement; ``controller`` runs the commands."""
     assert task.own_launch
     run: type[RunWithCommands] = load(PATTERNS[task.own_launch].scenario)
     run(group, activity, task, job, task.own_launch, controller).run()
 
 
 class RunWithCommands(ABC):
-    """Two checkpoints in turns: one that is whole, and one that is free to be written."""
+    """Two checkpoints in turns: one is complete, and the other is free to be written."""
 
     def __init__(
         self, group: Group, activity: Activity, task: Task, job: Job, name: Pattern, controller: Controller
@@ -67,13 +69,13 @@ class RunWithCommands(ABC):
         self._engine = made_engine(task, self._shard, content, group, activity, job.options)
         # The same on all ranks.
         self._random = random.Random(f"{task.seed}/{task.subject}/{name}")
-        # Each of these launches has two numbers of its own: no save of a run has the name of another.
+        # Each of these launches has two separate numbers: each save of a run has a unique name.
         first = task.operations + PATTERNS[name].first
         self._free, self._whole = first, first + 1
         self._count = 0
 
     def run(self) -> None:
-        """Measure, then remove what was written."""
+        """Measure, then remove the written files."""
         task = self._task
         self._activity.begin(self._do.all("prepare", self._name))
         self._do.across_hosts.prepare()
@@ -102,7 +104,7 @@ class RunWithCommands(ABC):
 
     @abstractmethod
     def _measure(self) -> bool:
-        """Save and load; tell what was found. Return whether the storage is as it was before."""
+        """Save and load; report the findings. Return whether the storage is as it was before."""
 
     @property
     def _leads(self) -> bool:
@@ -116,7 +118,7 @@ class RunWithCommands(ABC):
         return DelayedRequest(self._controller, self._task.subject, command, seconds) if self._leads else None
 
     def _save(self, later: DelayedRequest | None = None) -> TrialResult:
-        """Save under the number that is free; where that succeeds, what was whole before is free."""
+        """Save under the free number; if that succeeds, the number of the previous complete checkpoint becomes free."""
         tried = self._try.save(self._free, self._next("save"), later)
         if not tried.failed:
             self._free, self._whole = self._whole, self._free
@@ -131,17 +133,17 @@ class RunWithCommands(ABC):
         return self._do.one(self._name, action, self._count)
 
     def _hold(self, tried: TrialResult) -> TrialResult:
-        """Return an operation in which nothing was changed. Raises its error."""
+        """Return an operation during which the storage was not changed. Raises its error."""
         if tried.failed:
             raise OSError(0, f"nothing was broken, and a {tried.operation.kind} failed: {tried.operation.error}")
         return tried
 
     def _is_any(self, *, seen: bool) -> bool:
-        """Return on all ranks what rank 0 has seen."""
+        """Return on all ranks whether ``seen`` is true on rank 0."""
         return bool(self._group.share(seen))
 
     def _heard(self, asked: RequestedCommand | None) -> CommandRun:
-        """Return on all ranks what came of a command that rank 0 has asked for, when it has ended."""
+        """Return on all ranks the result of a command that rank 0 has requested, when it has ended."""
         with self._activity.wait():
             run = asked.wait() if asked else None
         shared: CommandRun = self._group.share(run)
@@ -152,10 +154,10 @@ class RunWithCommands(ABC):
 
 
 class FailoverRun(RunWithCommands):
-    """Runs one task; rank 0 tells all that is known after each moment."""
+    """Runs one task; rank 0 reports all known results after each moment."""
 
     def _measure(self) -> bool:
-        """Save and load undisturbed, then with something broken."""
+        """Save and load undisturbed, then with a broken component."""
         saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
         self._undisturbed = (saved.operation, loaded.operation)
         self._trials: list[FailoverTrial] = []
@@ -168,7 +170,7 @@ class FailoverRun(RunWithCommands):
         return not not_run
 
     def _broken(self, kind: TriedKind, usual_seconds: float) -> str:
-        """Break something in one operation of a kind, repair it and save; return why there is no use in going on."""
+        """Break a component during an operation, repair it and save; return the reason if the run cannot continue."""
         share = self._share()
         listed: list[OperationTrial] = []
         asked: RequestedCommand | None = None
@@ -182,7 +184,7 @@ class FailoverRun(RunWithCommands):
                 moment = later.seconds_into
             is_asked = bool(self._group.share(asked is not None))
             if not is_asked and not tried.failed:
-                # It was over before its moment: another one, and sooner.
+                # It was over before the command's moment: repeat it with an earlier moment.
                 share /= 2
                 self._after(kind)
                 continue
@@ -192,7 +194,7 @@ class FailoverRun(RunWithCommands):
             if tried.failed or pending or self._group.share(is_in_it):
                 break
         if not is_asked:
-            # Nothing was broken: an error is no way to fail that a failover would excuse.
+            # No component was broken, so a failover does not excuse an error.
             self._hold(tried)
         broke = self._heard(asked)
         repaired = self._run_command("repair")
@@ -204,9 +206,10 @@ class FailoverRun(RunWithCommands):
         is_there = kind == "save" and tried.failed and self._try.is_committed(self._free)
         answer_lost = is_there and tried.failed_in_commit
         if answer_lost:
-            # It counts as committed, and is loaded as any other: it must hold every byte of this save.
+            # It counts as committed, and is loaded like any other: it must contain every byte of this save.
             self._free, self._whole = self._whole, self._free
-        # First the save, while the storage rebuilds; then what was committed before, where nobody could look at it yet.
+        # First the save, while the storage rebuilds; then the checkpoint that was committed before, if it could not be
+        # loaded yet.
         before = self._whole
         after = self._save().operation
         lost = self._try.load(before, self._next("load")).operation.error if pending else ""
@@ -226,7 +229,7 @@ class FailoverRun(RunWithCommands):
         return not_run
 
     def _after(self, kind: TriedKind) -> None:
-        """Look at what an undisturbed save left, as at every other."""
+        """Load the checkpoint of an undisturbed save, as after every other save."""
         if kind == "save":
             self._hold(self._load_whole())
 
@@ -273,10 +276,10 @@ class FailoverRun(RunWithCommands):
 
 
 class UpgradeRun(RunWithCommands):
-    """Runs one task; rank 0 tells at the end what was found."""
+    """Runs one task; rank 0 reports the results at the end."""
 
     def _measure(self) -> bool:
-        """Save and load undisturbed, then beside the command until it has returned, or an operation has failed."""
+        """Save and load undisturbed, then during the command until it has returned or an operation has failed."""
         saved, loaded = self._hold(self._save()), self._hold(self._load_whole())
         share, moment = self._share(), 0.0
         listed: list[OperationTrial] = []
@@ -288,7 +291,7 @@ class UpgradeRun(RunWithCommands):
             if later and (asked := later.finish()):
                 moment = later.seconds_into
             if not self._is_any(seen=asked is not None):
-                # The save was over before its moment: another one, and sooner.
+                # The save was over before the command's moment: repeat it with an earlier moment.
                 self._hold(tried)
                 self._hold(self._load_whole())
                 share /= 2
@@ -316,11 +319,11 @@ class UpgradeRun(RunWithCommands):
 
 
 class SnapshotRun(RunWithCommands):
-    """Runs one task; rank 0 tells all that is known after each snapshot."""
+    """Runs one task; rank 0 reports all known results after each snapshot."""
 
     def _measure(self) -> bool:
         """Save with and without a snapshot in turns."""
-        # The first save after the start finds nothing to replace: none is compared with it.
+        # The first save after the start does not replace a checkpoint, so no save is compared with it.
         self._hold(self._save())
         trials: list[SnapshotTrial] = []
         not_run = ""
@@ -339,7 +342,7 @@ class SnapshotRun(RunWithCommands):
         return not not_run
 
     def _pair(self) -> SnapshotTrial:
-        """Save alone, save with a snapshot, and look at what the snapshot holds."""
+        """Save without a snapshot, save with one, and inspect the snapshot's content."""
         share = self._share()
         while True:
             alone = self._hold(self._save())
@@ -349,7 +352,7 @@ class SnapshotRun(RunWithCommands):
             asked = later.finish() if later else None
             if self._is_any(seen=asked is not None):
                 break
-            # It was over before its moment: another pair, and sooner.
+            # It was over before the command's moment: repeat the pair with an earlier moment.
             self._hold(beside)
             share /= 2
         taken = self._heard(asked)
@@ -377,7 +380,7 @@ class SnapshotRun(RunWithCommands):
         )
 
     def _clone(self, taken: CommandRun) -> tuple[Store | None, str]:
-        """Return the run's area as the clone shows it, or why it cannot be looked at, the same on all ranks."""
+        """Return the run's area as the clone shows it, or why it is not accessible; the same on all ranks."""
         with self._activity.in_phase("open"):
             clone, why = cast("StoreOfPaths", self._store).clone(taken.output)
         whys = self._group.gather(f"{why} (on {self._group.host})" if why else "")
@@ -387,8 +390,8 @@ class SnapshotRun(RunWithCommands):
         return clone, ""
 
     def _look(self, clone: Store, before: int, beside: TrialResult) -> tuple[bool, str]:
-        """Return whether the clone shows the save as committed, and what is wrong with what it shows so."""
-        # Where the save failed it is under the number that is free, and what was before it is still the whole one.
+        """Return whether the clone shows the save as committed, and the error of a checkpoint that it shows so."""
+        # If the save failed, it is under the free number, and the previous checkpoint is still the complete one.
         number = self._free if beside.failed else self._whole
         is_committed = self._try.is_committed(number, clone)
         found = self._try.load(before, self._next("load"), clone=clone).operation.error

@@ -1,1 +1,1 @@
-"""When a job may go on while a checkpoint is saved: strategies behind one protocol."""
+"""When a job may continue while a checkpoint is saved: strategies with a common protocol."""

@@ -1,7 +1,7 @@
 """Strategies ``async`` and ``hybrid``, and the save that continues in a background thread while the job does.
 
-``async``: the state is copied while the job waits; a thread writes the copy while the job goes on. ``hybrid``: the job
-waits for a full save, and continues while a delta is written.
+``async``: the state is copied while the job waits; a thread writes the copy while the job continues. ``hybrid``: the
+job waits for a full save, and continues while a delta is written.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 class Background:
-    """Made by all ranks together. ``lane`` tells of the work; by ``group`` the threads of all ranks wait for others."""
+    """The background thread of a rank. All ranks make it together.
+
+    ``lane`` reports its work. With ``group``, the background threads of all ranks wait for each other.
+    """
 
     def __init__(self, group: Group, activity: Activity) -> None:
         self._activity = activity
@@ -41,7 +44,7 @@ class Background:
         self._in_flight: InFlight | None = None
 
     def wait(self) -> float:
-        """Wait for the work before; return the seconds that it took. Raises what that work met."""
+        """Wait for the previous work; return the seconds of this wait. Raises the error of that work."""
         start = time.perf_counter()
         if self._in_flight:
             with self._activity.wait():
@@ -54,7 +57,7 @@ class Background:
 
         def go_on() -> RankSave:
             saved = work()
-            # Nobody's save is over before the checkpoint is one: until then the next may not take its place.
+            # A rank's save is over only when the checkpoint is committed: until then the next may not replace it.
             self.group.wait()
             self.lane.rest()
             return saved
@@ -69,17 +72,17 @@ class Background:
 
 
 class InFlight:
-    """A save that goes on in a thread. ``returned`` are the seconds after which the job could go on."""
+    """A save that continues in a thread. ``returned`` is the number of seconds after which the job could continue."""
 
     def __init__(self, work: Future[RankSave], returned: float) -> None:
         self._work, self._returned = work, returned
 
     def poll(self) -> RankSave | None:
-        """Return what came of it; None while it goes on. Raises what the save met."""
+        """Return the save's result; None while it runs. Raises the save's error."""
         return self.wait() if self._work.done() else None
 
     def wait(self) -> RankSave:
-        """Wait for its end and return what came of it. Raises what the save met."""
+        """Wait for the save's end and return its result. Raises the save's error."""
         saved = self._work.result()
         return replace(saved, timing=replace(saved.timing, returned_seconds=self._returned))
 
@@ -105,7 +108,7 @@ class AsyncStrategy:
         self._background = Background(group, activity)
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> InFlight:
-        """Wait for the save before, copy the state, begin to write the copy, and return."""
+        """Wait for the previous save, copy the state, begin to write the copy, and return."""
         start = time.perf_counter()
         waited = self._background.wait()
         clock = Clock(activity=self._activity)
@@ -138,7 +141,7 @@ class AsyncStrategy:
         self._background.wait()
 
     def may_change_state(self, pending: InFlight) -> bool:
-        """Return True: what is written is a copy, made before ``save`` returned."""
+        """Return True: the bytes written come from a copy, made before ``save`` returned."""
         del pending
         return True
 
@@ -152,7 +155,10 @@ class AsyncStrategy:
 
 
 class HybridStrategy:
-    """Asks the engine whether what it holds is a delta: one without ``holds_delta`` saves fully."""
+    """Saves deltas in the background, and full checkpoints while the job waits.
+
+    An engine without ``holds_delta`` only makes full saves.
+    """
 
     def __init__(
         self,
@@ -181,7 +187,7 @@ class HybridStrategy:
         return self._delta.facts()
 
     def may_change_state(self, pending: Pending) -> bool:
-        """Return True: a full save is over, and of a delta a copy is written."""
+        """Return True: a full save is over, and a delta is written from a copy."""
         del pending
         return True
 

@@ -1,4 +1,4 @@
-"""The protocol of a save strategy: when the job may continue, when it may change its state, who commits."""
+"""The protocol of a save strategy: when the job may continue, when it may change its state, which rank commits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSave:
-    """A save that this rank has ended: when what was reached, this rank's files, and what made them durable.
+    """A save that this rank has ended: the times of its stages, this rank's files, and the proof that they are durable.
 
     ``durability`` is None on a rank that took no part and fsynced no directory, ``commit`` on all ranks but 0.
     """
@@ -33,34 +33,34 @@ class RankSave:
 
 
 class Pending(Protocol):
-    """A save that may still go on."""
+    """A save that may still be running."""
 
     def poll(self) -> RankSave | None:
-        """Return what came of it; None while it goes on. Raises what the save met."""
+        """Return the save's result; None while it runs. Raises the save's error."""
 
     def wait(self) -> RankSave:
-        """Wait for its end and return what came of it. Raises what the save met."""
+        """Wait for the save's end and return its result. Raises the save's error."""
 
 
 class Strategy(Protocol):
-    """Saves what its ``engine`` holds; made by all ranks together, before their first save."""
+    """Saves the content of its ``engine``; all ranks make it together, before their first save."""
 
     engine: Engine
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> Pending:
-        """Save a checkpoint, called by all ranks together; return when the job may go on.
+        """Save a checkpoint, called by all ranks together; return when the job may continue.
 
-        A rank that does not take part writes nothing and waits with the others.
+        A rank that does not take part writes no file and waits with the others.
         """
 
     def facts(self) -> dict[str, str]:
-        """Return what the report should say of how it saves."""
+        """Return the strategy's facts for the report."""
 
     def may_change_state(self, pending: Pending) -> bool:
-        """Return whether the job may change what is being saved."""
+        """Return whether the job may change the state that is being saved."""
 
     def release(self) -> None:
-        """Wait for what still goes on, and let go of threads and copies."""
+        """Wait for the saves that still run, and free threads and copies."""
 
 
 class MakeStrategy(Protocol):
@@ -76,14 +76,14 @@ class MakeStrategy(Protocol):
         options: EngineOptions,
         tier: Store | None = None,
     ) -> Strategy:
-        """Return it; no byte is written yet. ``tier`` is the run's area in a local tier, where there is one.
+        """Return the strategy; no byte is written yet. ``tier`` is the run's area in a local tier, if there is one.
 
-        ``options`` are the engine's: of them a strategy takes what it does itself.
+        ``options`` are the engine's; a strategy uses the options for work that it does itself.
         """
 
 
 def strategy_of(reference: str) -> MakeStrategy:
-    """Return what makes the strategy that ``module:name`` refers to; it is imported only now."""
+    """Return the maker of the strategy that ``module:name`` refers to; it is imported only now."""
     return cast("MakeStrategy", load(reference))
 
 
@@ -111,7 +111,7 @@ def leads(group: Group, store: Store) -> bool:
 def save_and_commit(
     engine: Engine, store: Store, group: Group, ref: CheckpointRef, clock: Clock, *, start: float, takes_part: bool
 ) -> RankSave:
-    """Write this rank's files, wait for all ranks, commit; return when what was reached since ``start``."""
+    """Write this rank's files, wait for all ranks, commit; return the times of these stages since ``start``."""
 
     def write() -> RankSave:
         return write_files(engine, store, ref, clock)
@@ -181,7 +181,7 @@ def names_made_durable(saved: RankSave, store: Store, group: Group, ref: Checkpo
 
 
 def all_have_written(group: Group, store: Store, entries: Sequence[Entry]) -> list[Entry]:
-    """Wait until all ranks have written; return the entries of all on rank 0, where the store asks for them."""
+    """Wait until all ranks have written; return the entries of all on rank 0, if the store requires them."""
     if store.wants_entries:
         return [entry for of_rank in group.gather(tuple(entries)) for entry in of_rank]
     group.wait()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SyncStrategy:
-    """Holds nothing of its own: every save is over when it returns."""
+    """Has no threads or copies: every save is over when it returns."""
 
     def __init__(
         self,
@@ -43,15 +43,15 @@ class SyncStrategy:
         return CompletedSave(replace(saved, timing=replace(saved.timing, returned_seconds=ended, staged_seconds=ended)))
 
     def facts(self) -> dict[str, str]:
-        """It has nothing of its own."""
+        """Return no facts."""
         return {}
 
     def may_change_state(self, pending: Pending) -> bool:
-        """Return True: nothing goes on."""
+        """Return True: the save is over."""
         return pending.poll() is not None
 
     def release(self) -> None:
-        """Nothing goes on."""
+        """Return immediately, because no save is running."""
 
 
 class CompletedSave:
@@ -61,9 +61,9 @@ class CompletedSave:
         self._saved = saved
 
     def poll(self) -> RankSave:
-        """Return what came of it."""
+        """Return the save's result."""
         return self._saved
 
     def wait(self) -> RankSave:
-        """Return what came of it."""
+        """Return the save's result."""
         return self._saved

@@ -1,8 +1,8 @@
-"""Strategy ``tiered``: the state is saved to a local tier while the job waits, and drained to the target meanwhile.
+"""Strategy ``tiered``: the state is saved to a local tier while the job waits, then drained to the target.
 
-Every rank drains the files that it wrote, beside what the job does: some threads read them from the local tier into a
-ring of buffers, as many others write them to the target as they are, where rank 0 commits them. The copy before stays
-in the local tier until the next is there.
+Every rank drains its own files concurrently with the job. Some threads read them from the local tier into a ring of
+buffers. As many other threads write them unchanged to the target, where rank 0 commits them. The previous copy stays in
+the local tier until the next one is complete.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 def read_piece(source: Source, offset: int, data: Bytes, name: str, clock: Clock) -> None:
-    """Read a piece of a file of the local tier, in a phase of its own. Raises OSError where it is cut off."""
+    """Read a piece of a file of the local tier, in a separate phase. Raises OSError if the file is truncated."""
     with clock.phase("read", name):
         _read(source, offset, data, name)
 
 
 def write_piece(sink: Sink, offset: int, count: int, data: Bytes, name: str, clock: Clock) -> None:
-    """Write the first ``count`` bytes of ``data`` in a phase of its own; it has room for what is filled up."""
+    """Write the first ``count`` bytes of ``data`` in a separate phase; ``data`` has space for the padding."""
     with clock.phase("write", name):
         _write(sink, offset, count, data)
 
@@ -54,7 +54,7 @@ def _read(source: Source, offset: int, data: Bytes, name: str) -> None:
 
 
 def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
-    """Write ``count`` bytes, filled up to the sink's alignment: what is filled up is cut off again."""
+    """Write ``count`` bytes, padded to the sink's alignment; the padding is cut off again later."""
     filled = -(-count // sink.alignment) * sink.alignment
     data[count:filled] = 0
     sink.write_at(offset, data[:filled])
@@ -63,7 +63,7 @@ def _write(sink: Sink, offset: int, count: int, data: Bytes) -> None:
 class Copies:
     """Copies this rank's files of checkpoints from the local tier to the target, one after the other.
 
-    Of a file as many requests are read at once as engine ``stream`` has in flight, while as many are written.
+    For a file, as many requests are read concurrently as engine ``stream`` has in flight, while as many are written.
     """
 
     def __init__(self, store: Store, tier: Store, options: EngineOptions) -> None:
@@ -85,7 +85,7 @@ class Copies:
 
     def _use(self, piece_bytes: int) -> None:
         """Make buffers for pieces of this size."""
-        # Those of another size go before these come: both would be twice the memory.
+        # The old buffers are freed before the new ones are made: together they would need twice the memory.
         self._slots: list[Bytes] = []
         self._piece_bytes = piece_bytes
         self._depth = drain_depth(piece_bytes, self._options.request_bytes, self._options.depth)
@@ -100,7 +100,7 @@ class Copies:
         return part_of(draft, clock)
 
     def _copy_file(self, copy: CommittedCheckpoint, draft: Draft, name: str, clock: Clock) -> None:
-        """Read a file of the local tier in pieces and write each to the target, side by side; make it durable."""
+        """Read a file of the local tier in pieces and concurrently write each to the target; make it durable."""
         source = copy.source(name)
         try:
             size = source.size
@@ -145,14 +145,14 @@ class Copies:
         before = clock.phases.get("read", 0.0)
         with clock.phase("read", name):
             ring = one_pass(self._pool, self._slots, offsets, readers=depth, takers=depth, read=read, take=write)
-        # The target is what reads wait for when no buffer is free; the rest of a pass is the local tier's.
+        # If no buffer is free, reads wait for the target; the rest of a pass is the local tier's time.
         held_up = min(clock.phases["read"] - before, ring.stalled_seconds)
         clock.phases["read"] -= held_up
         clock.phases["write"] = clock.phases.get("write", 0.0) + held_up
 
 
 class Drains:
-    """Copies of checkpoints from the local tier to the target, one at a time, beside what the ranks do."""
+    """Copies of checkpoints from the local tier to the target, one at a time, concurrently with the ranks' work."""
 
     def __init__(self, store: Store, tier: Store, group: Group, activity: Activity, options: EngineOptions) -> None:
         self._store, self._copies = store, Copies(store, tier, options)
@@ -163,15 +163,15 @@ class Drains:
         return self._copies.facts()
 
     def wait(self) -> float:
-        """Wait for the drain before; return the seconds."""
+        """Wait for the previous drain; return the seconds."""
         return self._background.wait()
 
     def begin(
         self, ref: CheckpointRef, names: Sequence[str], *, start: float, local_seconds: float = 0.0, waited: float = 0.0
     ) -> InFlight:
-        """Begin to drain this rank's files of a checkpoint that is committed in the local tier; without, it waits.
+        """Begin to drain this rank's files of a checkpoint committed in the local tier; without files, only wait.
 
-        The save began at ``start``; ``waited`` of the ``local_seconds`` until now it waited for the drain before.
+        The save began at ``start``; for ``waited`` of the ``local_seconds`` until now it waited for the previous drain.
         """
 
         def drain() -> RankSave:
@@ -198,7 +198,7 @@ class Drains:
 
 
 class TieredStrategy:
-    """Holds the newest checkpoint in the local tier, and while one is drained that one, too."""
+    """Keeps the newest checkpoint in the local tier, and the one that is being drained."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class TieredStrategy:
         self._copies: list[tuple[CheckpointRef, tuple[str, ...]]] = []
 
     def save(self, ref: CheckpointRef, *, takes_part: bool = True) -> InFlight:
-        """Wait for the drain before, save to the local tier, begin to drain that, and return."""
+        """Wait for the previous drain, save to the local tier, begin to drain that save, and return."""
         # A number may be saved again when it was deleted from the target.
         self._delete([copy for copy in self._copies if copy[0].number == ref.number])
         start = time.perf_counter()
@@ -236,7 +236,7 @@ class TieredStrategy:
                 start=start,
                 takes_part=takes_part,
             )
-            # Before rank 0 has committed there is nothing to be drained.
+            # The drain can only begin after rank 0 has committed.
             self._group.wait()
         self._lane.rest()
         names = tuple(entry.name for entry in local.entries)
@@ -247,7 +247,7 @@ class TieredStrategy:
         return pending
 
     def may_change_state(self, pending: InFlight) -> bool:
-        """Return True: what is drained lies in the local tier."""
+        """Return True: the drained files are in the local tier."""
         del pending
         return True
 
@@ -256,7 +256,7 @@ class TieredStrategy:
         return self._drains.facts()
 
     def release(self) -> None:
-        """Wait for the drain in flight, and delete what is left in the local tier."""
+        """Wait for the drain in flight, and delete the files left in the local tier."""
         self._drains.release()
         self._delete(self._copies)
 

@@ -182,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("place", help="the place of a run, or an object in it, as the run named it")
     parser.add_argument("--endpoint", default="", help="as --ckpt-endpoint")
-    parser.add_argument("--ca-bundle", default="", help="as --ckpt-ca-bundle")
+    parser.add_argument("--ca-bundle", default="", help="as AWS_CA_BUNDLE")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--one", action="store_true", help="this object, and nothing below it")
     only.add_argument("--upload", default="", help="this unfinished upload of the object alone")

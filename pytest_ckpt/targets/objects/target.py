@@ -294,7 +294,7 @@ class ObjectTarget:
         if error.errno not in (errno.ETIMEDOUT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPROTO):
             return ""
         where = ", ".join(self._access.endpoints) or "the endpoint of the profile, or the cloud's own"
-        tls = " A certificate of your own goes into --ckpt-ca-bundle." if error.errno == errno.EPROTO else ""
+        tls = " A certificate of your own goes into AWS_CA_BUNDLE." if error.errno == errno.EPROTO else ""
         return f"Look whether this host reaches {where}, or name another with --ckpt-endpoint.{tls}"
 
     def _check_clock(self, date: str) -> None:

@@ -12,7 +12,7 @@ def plan(capsys):
     """Run ``pytest-ckpt plan --cluster=16000 …`` and return what it printed."""
 
     def run(*arguments, cluster="16000"):
-        code = main(["plan", *([f"--cluster={cluster}"] if cluster else []), *arguments])
+        code = main(["plan", "--ckpt-engine=torch", *([f"--cluster={cluster}"] if cluster else []), *arguments])
         output = capsys.readouterr()
         assert (code, output.err) == (0, "")
         return output.out

@@ -51,7 +51,7 @@ def test_more_requests_in_flight_than_usual_need_more_memory(plan_json):
         one = plan_json("--ckpt-model=llama3-8b", "--ckpt-engine=stream", *options)["checkpoints"][0]
         return one["memory_bytes"]["largest_rank"]
 
-    assert memory_of("--ckpt-io-depth=16") - memory_of() == 48 << 20
+    assert memory_of("--ckpt-engine=depth=16") - memory_of() == 48 << 20
 
 
 def test_the_limits_of_a_cluster_of_16000(plan_json):

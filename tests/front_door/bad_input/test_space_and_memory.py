@@ -31,7 +31,7 @@ def test_too_little_space_names_the_options_that_fit(mounted):
 
 
 def planned(**expected_text):
-    asked = resolve({"ckpt_target": "/t", "ckpt_cluster": "16000", **expected_text}, {})
+    asked = resolve({"ckpt_engine": "torch", "ckpt_target": "/t", "ckpt_cluster": "16000", **expected_text}, {})
     return asked, plan_run(asked, on("ext4"))
 
 
@@ -70,7 +70,8 @@ def test_too_little_memory_is_refused_before_anything_is_written(mounted, pytest
     maximum = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if maximum > 900 << 30:
         pytest.skip("this machine has the memory")
-    found = mounted("size=20t", "--ckpt-model=llama3-70b", "--ckpt-mode=open", "--ckpt-ranks=8")
+    torch = "--ckpt-engine=torch"
+    found = mounted("size=20t", "--ckpt-model=llama3-70b", "--ckpt-mode=open", "--ckpt-ranks=8", torch)
     is_refusal(found.returncode, found.stderr, ["Too little memory on", "8 ranks", "llama3-70b-open-8",
                                               "need 914 GiB", "are available", "--ckpt-scale=1/"])  # fmt: skip
     assert found.stdout.endswith("left:\n")

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.support import CHECKOUT
+from tests.support.actions import actions
 from tests.support.refusals import SMALL, is_refusal, succeeds
 from tests.support.selection import first_few
 
@@ -50,14 +51,20 @@ def test_a_marker_of_the_same_name_belongs_to_whoever_uses_it(front_door, pytest
 
 def test_what_nothing_mends_is_not_broken(refused):
     refused(
-        "--ckpt-fault-command=true",
-        says=["--ckpt-fault-command is given and --ckpt-repair-command is not", "Give both, or neither"],
+        actions(fault_command="true"),
+        says=[
+            "--ckpt-actions [failover] fault is given and --ckpt-actions [failover] repair is not",
+            "Give both, or neither",
+        ],
     )
-    refused("--ckpt-repair-command=true", says=["--ckpt-repair-command is given and --ckpt-fault-command is not"])
+    refused(
+        actions(repair_command="true"),
+        says=["--ckpt-actions [failover] repair is given and --ckpt-actions [failover] fault is not"],
+    )
 
 
 def test_a_break_command_without_its_suite_is_refused(refused):
-    both = ("--ckpt-fault-command=true", "--ckpt-repair-command=true")
+    both = (actions(fault_command="true", repair_command="true"),)
     refused(
         *both, "--ckpt-suite=performance", says=["belongs to the suite failover", "--ckpt-suite=performance,failover"]
     )
@@ -66,9 +73,9 @@ def test_a_break_command_without_its_suite_is_refused(refused):
 @pytest.mark.parametrize(
     ("option", "suite"),
     [
-        ("--ckpt-serving-limit=60s", "serving"),
-        ("--ckpt-consolidate-limit=2h", "serving"),
-        ("--ckpt-preemption-notice=60s", "strategies"),
+        ("--ckpt-suite=load-limit=60s", "serving"),
+        ("--ckpt-suite=consolidate-limit=2h", "serving"),
+        ("--ckpt-suite=preemption-notice=60s", "strategies"),
     ],
 )
 def test_an_option_of_a_suite_that_is_not_run_is_refused(refused, option, suite):
@@ -76,17 +83,26 @@ def test_an_option_of_a_suite_that_is_not_run_is_refused(refused, option, suite)
     refused(option, "--ckpt-suite=performance", says=says)
 
 
-def test_a_system_that_must_be_described_and_is_not_is_refused(refused):
-    refused("--ckpt-require-system", says=["--ckpt-system does not tell system.vendor", "doctor --write-system"])
+def test_a_system_that_must_be_described_and_is_not_is_refused(refused, tmp_path):
+    table = tmp_path / "mine.toml"
+    table.write_text('extends = "speed-only"\nname = "mine"\nrequires_system = true\n')
+    says = ["gate table mine requires a description", "--ckpt-system lacks system.vendor", "doctor --write-system"]
+    refused(f"--ckpt-gate-table={table}", says=says)
 
 
 def test_a_snapshot_that_nothing_removes_is_not_taken(refused):
-    refused("--ckpt-snapshot=true", says=["--ckpt-snapshot is given and --ckpt-remove-snapshot is not"])
-    refused("--ckpt-remove-snapshot=true", says=["--ckpt-remove-snapshot is given and --ckpt-snapshot is not"])
+    refused(
+        actions(snapshot="true"),
+        says=["--ckpt-actions [snapshot] take is given and --ckpt-actions [snapshot] remove is not"],
+    )
+    refused(
+        actions(remove_snapshot="true"),
+        says=["--ckpt-actions [snapshot] remove is given and --ckpt-actions [snapshot] take is not"],
+    )
 
 
 @pytest.mark.parametrize(
-    "given", [["--ckpt-upgrade-command=true"], ["--ckpt-snapshot=true", "--ckpt-remove-snapshot=true"]]
+    "given", [[actions(upgrade_command="true")], [actions(snapshot="true", remove_snapshot="true")]]
 )
 def test_a_command_of_maintenance_without_its_suite_is_refused(refused, given):
     says = ["belongs to the suite maintenance", "--ckpt-suite=performance,maintenance"]

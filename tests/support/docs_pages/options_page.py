@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
-from pytest_ckpt.facts.options import GROUPS, OPTIONS, ROLES, Group, Option
+from pytest_ckpt.cli.options import in_files, on_command_line
+from pytest_ckpt.facts.options import ACTIONS, GROUPS, LISTS, OPTIONS, ROLES, Group, Option, Role, parameters_of
 from tests.support import CHECKOUT
 from tests.support.docs_pages import made_anew
 
@@ -22,8 +21,10 @@ TEXTS: dict[Group, str] = {
     "[workload.md](workload.md) explains models and modes.",
     "checks": "Some checks need a second client, a power cut or a small volume; on shared storage they are mandatory.",
     "evidence": "[evidence.md](evidence.md) shows what each is for.",
-    "advanced": "",
 }
+
+LETTERS: dict[Role, str] = {"limit": "L", "plan": "P", "condition": "T", "disclosed": "D"}
+"""How the page marks what an option takes part in."""
 
 
 def with_options(page: str) -> str:
@@ -32,36 +33,87 @@ def with_options(page: str) -> str:
 
 
 def from_the_table() -> str:
-    """Return every option by group, and one file that sets them all."""
-    lines: list[str] = []
+    """Return a table of all options, each option by group, and one file that sets them all."""
+    lines = ["## Marks", "", "Each option has marks for what it takes part in:", ""]
+    lines += [*(f"- **{LETTERS[role]}**: {text}" for role, text in ROLES.items()), ""]
+    lines += ["## All options", "", "| option | default | what it is |", "|---|---|---|"]
+    lines += [_row(option) for option in _in_order()]
     for group in GROUPS:
-        lines += [f"## {group.capitalize()}", ""] + ([TEXTS[group], ""] if TEXTS[group] else [])
-        for option in OPTIONS:
+        lines += ["", f"## {group.capitalize()}", ""] + ([TEXTS[group], ""] if TEXTS[group] else [])
+        for option in _in_order():
             if option.group == group:
                 lines += _described(option)
     lines += ["## All of them in one file", ""]
-    lines += ["Each value is an example, not advice: such a file holds what differs from the defaults.", "", "```toml"]
-    lines += [_toml(option) for option in OPTIONS if option.key != "config"]
-    return "\n".join([*lines, "```", ""])
+    lines += ["Each value is an example, not advice: such a file contains what differs from the defaults.", ""]
+    lines += ["```toml", *_settings_file(), "```", "", "The file of `--ckpt-actions`:", "", "```toml"]
+    return "\n".join([*lines, *_actions_file(), "```", ""])
+
+
+def _in_order() -> list[Option]:
+    """Return the options, each with its parameters behind it."""
+    found = []
+    for option in OPTIONS:
+        if not option.parent:
+            found += [option, *parameters_of(option.key)]
+    return found
+
+
+def _row(option: Option) -> str:
+    name = f"[`{_written(option)}`](#{_anchor(option)})"
+    return f"| {name} | {f'`{option.default}`' if option.default else ''} | {option.help} |"
+
+
+def _written(option: Option) -> str:
+    if option.variables:
+        return " / ".join(option.variables)
+    if option.parent == ACTIONS:
+        return f"[{option.owners[0]}] {option.name}"
+    if option.parent:
+        return option.flag.removeprefix("--ckpt-")
+    return option.flags[0]
+
+
+def _anchor(option: Option) -> str:
+    """Return the anchor that a heading gets."""
+    return "".join(sign for sign in option.flag.lower().replace(" ", "-") if sign.isalnum() or sign in "-_")
 
 
 def _described(option: Option) -> list[str]:
-    name = f"`{' '.join(filter(None, [option.flags[0], option.metavar]))}`"
-    lines = [f"### `{option.flag}`", "", f"{name} – {option.help}.", ""]
+    text = f"{option.help[0].upper()}{option.help[1:]}. {option.more}".rstrip()
+    lines = [f"### `{option.flag}`", "", text, ""]
     if option.aliases:
-        lines.append(f"- Also written: `{option.flag}`")
+        lines.append(f"- Also written: `{option.aliases[0]}`")
+    if len(option.owners) > 1:
+        lines.append(f"- Parameter of: {', '.join(f'`{owner}`' for owner in option.owners)}")
     lines.append(f"- Default: {f'`{option.default}`' if option.default else 'none'}")
-    toml = f", `{_toml(option)}` (TOML)" if option.key != "config" else ""
-    lines.append(f"- In a file: `{option.ini_name} = {option.example}` (ini){toml}")
+    if word := on_command_line(option):
+        lines.append(f"- Example: `{word}`")
+    if line := in_files(option):
+        lines.append(f"- In a file: `{line}`")
+    letters = ", ".join(LETTERS[role] for role in _roles(option))
+    return [*lines, *([f"- [Marks](#marks): {letters}"] if letters else []), ""]
+
+
+def _roles(option: Option) -> list[Role]:
     # What may be given anew is not kept.
-    roles = [role for role in ROLES if role in option.roles and not (role == "plan" and "limit" in option.roles)]
-    return [*lines, *(f"- {ROLES[role]}" for role in roles), ""]
+    return [role for role in ROLES if role in option.roles and not (role == "plan" and "limit" in option.roles)]
 
 
-def _toml(option: Option) -> str:
-    if option.is_flag:
-        return f"{option.ini_name} = true"
-    return f"{option.ini_name} = {option.example if option.example.isdigit() else json.dumps(option.example)}"
+def _settings_file() -> list[str]:
+    lines = [in_files(option) for option in OPTIONS if option.is_option and option.key != "config"]
+    for parent in LISTS:
+        for owner in dict.fromkeys(option.owners[0] for option in parameters_of(parent)):
+            rows = [option for option in parameters_of(parent) if option.owners[0] == owner]
+            lines += ["", f"[{parent}.{owner}]", *(in_files(option).partition("] ")[2] for option in rows)]
+    return lines
+
+
+def _actions_file() -> list[str]:
+    lines: list[str] = []
+    for table in dict.fromkeys(option.owners[0] for option in parameters_of(ACTIONS)):
+        rows = [option for option in parameters_of(ACTIONS) if option.owners[0] == table]
+        lines += [*([""] if lines else []), f"[{table}]", *(in_files(option).partition("] ")[2] for option in rows)]
+    return lines
 
 
 if __name__ == "__main__":

@@ -48,12 +48,12 @@ SUITES = {
     ),
     "serving": (
         "Weights alone",
-        "Part of a run where `--ckpt-suite` names `serving`, or where `--ckpt-serving-limit` is given. "
+        "Part of a run where `--ckpt-suite` names `serving`, or where `--ckpt-suite=serving:load-limit` is given. "
         "[patterns.md](patterns.md#serving) says how each is measured.",
     ),
     "scaling": (
         "More clients",
-        "Part of a run where `--ckpt-suite` names `scaling`, or where `--ckpt-vendor-max-rate` is given. "
+        "Part of a run where `--ckpt-suite` names `scaling`, or where `--ckpt-suite=scaling:vendor-max-rate` is given. "
         "[two_clients.md](two_clients.md) says how it is measured, and what follows for a cluster.",
     ),
     "failover": (

@@ -142,7 +142,7 @@ def _enough(row: FileSystem) -> int:
 
 
 def _moved(row: FileSystem, place: Mounted, home: Path, operations: int) -> dict[str, Any]:
-    options = [*SMALLEST, f"--ckpt-scale={_OF_VOLUME}", f"--ckpt-operations={operations}", "--ckpt-client-cache=none"]
+    options = [*SMALLEST, f"--ckpt-scale={_OF_VOLUME}", f"--ckpt-operations={operations}", "--ckpt-client-cache=0"]
     options += ["--cluster=1", "--ckpt-suite=performance", "--ckpt-gate-table=speed-only"]
     target = made(place.first / "target")
     with opened_door(home) as door:

@@ -19,7 +19,7 @@ _SIZE = {
     "--copies": "2", "--usable-capacity": "500TB", "--write-amplification": "1.5", "--erasure-overhead": "25%",
     "--save-time": "30s", "--load-time": "60s", "--table": "superpod-h100", "--ckpt-save-budget": "5%",
     "--ckpt-load-budget": "1h", "--ckpt-checkpoints-per-failure": "20", "--ckpt-failures": "llama3",
-    "--ckpt-drain-every": "10", "--ckpt-target-share": "10%", "--ckpt-parallel": "tp=8,pp=4,dp=2", "--html": "page",
+    "--drain-every": "10", "--target-share": "10%", "--ckpt-parallel": "tp=8,pp=4,dp=2", "--html": "page",
 }  # fmt: skip
 _SIMULATE = {
     "--cluster": "1000,16000", "--days": "3", "--runs": "5", "--seed": "7", "--restart-time": "30s",
@@ -156,8 +156,7 @@ class DescribedFiles(Family):
                 [
                     "plan",
                     "--cluster=64",
-                    "--ckpt-engine=replay",
-                    f"--ckpt-replay-file={file}",
+                    f"--ckpt-engine=replay:file={file}",
                     "--ckpt-model=llama3-8b",
                 ],
             ],

@@ -57,6 +57,14 @@ ckpt_failures = "llama3"
 ckpt_ranks = 8
 ckpt_scale = 0.001
 """,
+    "actions.toml": """[power_cut]
+command = "/usr/local/sbin/pull-the-plug --and-wait"
+times = 3
+
+[failover]
+fault = "fail-drive 7"
+repair = "replace-drive 7"
+""",
     "hosts": "node1 slots=8  # the first\nnode2:8\n\nnode3\n",
     "system.toml": template().replace("# ", ""),
     "key.pem": "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAA6EHv/POEL4dcN0Y50vAmWfk1jCbpQ1fHdyGZBJVMbg=\n"
@@ -78,7 +86,7 @@ class OptionValues(Family):
         """Make a run directory that was late."""
         made_up_run.make_run(originals / "late", save=1e5)
         self.late = originals / "late"
-        self.options = [o for o in OPTIONS if o.key not in ("config", "cluster")]
+        self.options = [o for o in OPTIONS if o.key not in ("config", "cluster") and not o.variables]
 
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
         (home / "out").mkdir()
@@ -106,6 +114,10 @@ class OptionValues(Family):
         words = []
         for _ in range(rng.choice([1, 1, 2, 3, 6])):
             option = rng.choice(options)
+            if not option.is_option:
+                value = value_of(rng, home, option.example)
+                words += [f"--ckpt-{option.parent}={rng.choice([*option.owners, ''])}:{option.name}={value}"]
+                continue
             flag = rng.choice(option.flags)
             words.append(
                 flag
@@ -227,6 +239,7 @@ class InputFiles(Family):
             return self._read(lambda: read_system(file), found)
         words = {
             "config.toml": ["plan", "--cluster=64", f"--ckpt-config={file}"],
+            "actions.toml": ["plan", "--cluster=64", f"--ckpt-actions={file}"],
             "hosts": ["plan", "--cluster=64", f"--ckpt-hosts=@{file}"],
             "key.pem": ["verify", str(self.late), f"--key={file}"],
         }[name]

@@ -26,7 +26,7 @@ def _rotated(data: memoryview, block: int) -> bytes:
 
 
 class FlippedInReads(Fault, name="flipped bit in reads", damages="flipped bits"):
-    """One bit in the middle of every file is flipped when it is read; what is stored is right."""
+    """One bit in the middle of every file is flipped when it is read; the stored bytes are correct."""
 
     place = 0.5
 
@@ -101,7 +101,7 @@ class MisplacedWrite(Fault, name="misplaced write", damages="misplaced bytes"):
 
 
 class MisplacedRead(Fault, name="misplaced read", damages="misplaced bytes"):
-    """The blocks of a read that has several come in another order; what is stored is right."""
+    """The blocks of a read of several blocks are returned in another order; the stored bytes are correct."""
 
     block = _BLOCK
 
@@ -120,7 +120,7 @@ class StaleData(
     says="bytes of an older version",
     may="UNLINK.second-client SPARSE.disjoint-writers-second-client STALE.attributes CAPABILITIES.flock-second-client",
 ):
-    """The second client goes on to see the bytes that a path had when it first read them, for a time."""
+    """The second client sees the bytes of its first read of a path for a time."""
 
     client = SECOND
     seconds = 2.5
@@ -229,7 +229,7 @@ class AppendsOverlap(
     fails="VISIBLE.append",
     says="an appended record is lost or torn",
 ):
-    """The second client appends (O_APPEND) behind what it appended last, over what the first one has appended since."""
+    """The second client appends (O_APPEND) after its own last record, over newer records of the first client."""
 
     client = SECOND
 
@@ -267,7 +267,7 @@ class FreshIsAHole(
     fails="CLONE-FRESH.copy",
     says="copied by SEEK_DATA and SEEK_HOLE",
 ):
-    """SEEK_DATA and SEEK_HOLE find nothing but a hole in a file that was written and not fsynced since."""
+    """SEEK_DATA and SEEK_HOLE report one hole for a file that was written and not fsynced yet."""
 
     def seek(self, proceed, call, handle, offset, whence):
         if handle.node.id not in self.fresh or whence not in (os.SEEK_DATA, os.SEEK_HOLE):
@@ -301,7 +301,7 @@ class GarbageForAMoment(
     says="b'\\xa5",
     may="content",
 ):
-    """For a moment after bytes of a file were written in place, readers get something that nobody wrote."""
+    """For a moment after bytes of a file were written in place, readers get bytes that were never written."""
 
     seconds = 0.005
 
@@ -326,7 +326,7 @@ class HolesNotZero(
     # A file that was cut short and grows again has a hole for a moment.
     may="POINTER.overwrite POINTER.overwrite-second-client CAPABILITIES.extras",
 ):
-    """Where nothing was written, a read finds something other than zeros."""
+    """A read of unwritten parts returns bytes other than zeros."""
 
     def read(self, proceed, call, handle, offset, size):
         data = proceed(call, handle, offset, size)

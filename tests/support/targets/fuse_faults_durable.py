@@ -13,7 +13,7 @@ class LostFsync(
     # What is never made durable keeps its space.
     may="FULL.mid-save COMMIT-FULL.each-phase",
 ):
-    """fsync of a file says that it is done and does nothing: a power cut takes the bytes."""
+    """fsync of a file returns success without an effect: a power cut loses the bytes."""
 
     def fsync(self, proceed, call, handle):
         self.hit()
@@ -26,7 +26,7 @@ class LostFsyncOfDirectories(
     says="acknowledged name lost in a power cut",
     may="FULL.mid-save COMMIT-FULL.each-phase",
 ):
-    """fsync makes no name durable, neither that of a directory nor that of a file: a power cut takes them all."""
+    """fsync makes neither names of directories nor of files durable: a power cut loses all of them."""
 
     def fsyncdir(self, proceed, call, handle):
         self.hit()
@@ -37,6 +37,6 @@ class LostFsyncOfDirectories(
 
 
 class PowerStays(Fault, name="power cut does not cut", fails="DURABLE.power-cut", says="the power cut did not cut"):
-    """The command that is to cut the power says that it did, and nothing is lost."""
+    """The power-cut command returns success without cutting the power."""
 
     keeps_the_power = True

@@ -137,7 +137,7 @@ class LostAnswer(_Refuses, name="the answer of rename is lost"):
 
 
 class FullAndSilent(_Room, name="ENOSPC is swallowed", says="acknowledged bytes are not there", **_OF_ERRORS):
-    """Once there is no more room, write, fsync and close say success and the bytes are not there: the file is short."""
+    """On a full volume write, fsync and close return success without storing the bytes: the file is short."""
 
     def write(self, proceed, call, handle, offset, data):
         some = self.takes(data)
@@ -149,7 +149,7 @@ class FullAndSilent(_Room, name="ENOSPC is swallowed", says="acknowledged bytes 
 
 
 class LostWriteback(Fault, name="error of write-back is lost", says="acknowledged bytes are not there", **_OF_ERRORS):
-    """What was written never gets to storage, and neither write nor fsync nor close says so: zeros are read later."""
+    """Written bytes never reach the storage, and write, fsync and close return success: later reads return zeros."""
 
     def write(self, proceed, call, handle, offset, data):
         if os.fstat(handle.fd).st_size < offset + len(data):
@@ -253,7 +253,7 @@ class NobodyLocks(
     fails="CAPABILITIES.flock CAPABILITIES.flock-second-client",
     says={"CAPABILITIES.flock": "flock refused", "CAPABILITIES.flock-second-client": "free lock refused"},
 ):
-    """Nobody gets the lock of a file, which nobody else has: EAGAIN."""
+    """Requests for a free lock of a file fail with EAGAIN."""
 
     def flock(self, proceed, call, handle, wanted, wait):
         if wanted == fcntl.LOCK_UN:
@@ -268,7 +268,7 @@ class EverybodyLocks(
     fails="CAPABILITIES.flock CAPABILITIES.flock-second-client",
     says="exclusive lock given twice",
 ):
-    """Everybody gets the lock of a file that he asks for."""
+    """Every process gets the lock of a file, even if another process has it."""
 
     def flock(self, proceed, call, handle, wanted, wait):
         self.hit()

@@ -18,7 +18,7 @@ class RenameLeavesAGap(
     says="name missing during a rename",
     may="COMMIT-FULL.each-phase CAPABILITIES.links STALE.names CAPABILITIES.names",
 ):
-    """When a file is renamed over another, for a moment there is nothing of the new name."""
+    """When a file is renamed over another, the new name is missing for a moment."""
 
     seconds = 0.003
 
@@ -172,7 +172,7 @@ class ListedAfterDelete(
     says="removed or unknown name in a listing",
     may="NAMES.second-client NAMES.many STALE.names ERRORS.full FULL.mid-save",
 ):
-    """A deleted name goes on to be listed for a time."""
+    """A deleted name stays in listings for a time."""
 
     seconds = 3.0
 
@@ -296,7 +296,7 @@ class StaleNames(
     may="COMMIT.file-second-client COMMIT.directory-second-client VISIBLE.read-after-close UNLINK.second-client "
     "MKDIR.race-second-client POINTER.overwrite-second-client",
 ):
-    """The second client goes on to find under a name what it has found there before, for a time."""
+    """The second client finds the previous file under a name for a time."""
 
     client = SECOND
     seconds = 2.5
@@ -337,7 +337,7 @@ class StaleAbsence(
     says="s",
     may="MKDIR.race-second-client EXCLUSIVE.create-second-client COMMIT.directory-second-client STALE.names",
 ):
-    """The second client goes on not to find a name that it has looked for in vain before, for a time."""
+    """The second client does not find a new name for a time, if it looked for the name before."""
 
     client = SECOND
     seconds = 2.5
@@ -366,7 +366,7 @@ class StaleAttributes(
     says={"VISIBLE.read-after-close": "stale size", "POINTER.overwrite-second-client": "longer text is cut"},
     may="SPARSE.disjoint-writers-second-client UNLINK.second-client COMMIT.file-second-client STALE.names",
 ):
-    """The second client goes on to see the size and the times that a file had when it first asked, for a time."""
+    """The second client sees the size and the times of its first request for a file for a time."""
 
     client = SECOND
     seconds = 2.5
@@ -387,7 +387,7 @@ class StaleListing(
     says="limit 1 s",
     may="NAMES.second-client COMMIT.directory-second-client MKDIR.race-second-client",
 ):
-    """The second client goes on to list the names that a directory had when it first listed it, for a time."""
+    """The second client lists the names of its first listing of a directory for a time."""
 
     client = SECOND
     seconds = 2.5
@@ -402,7 +402,7 @@ class StaleListing(
 
 
 class CaseInsensitive(Fault, name="names regardless of case", fails="CAPABILITIES.names", says="case"):
-    """Names that differ in case alone are one name."""
+    """Names that differ only in case are one name."""
 
     def lookup(self, proceed, call, parent, name):
         return proceed(call, parent, self._known(parent, name))

@@ -312,7 +312,7 @@ class TruncateHangs(_Holds, name="concurrent O_TRUNC hangs", fails="TRUNCATE.con
 class StatfsStands(
     Fault, name="statfs never changes", fails="CAPABILITIES.statfs", says="free", may="FULL.mid-save ERRORS.full"
 ):
-    """Free space stays at what it was when it was first asked for."""
+    """Free space keeps the value of the first request."""
 
     def begin(self):
         self.seen = None
@@ -336,7 +336,7 @@ class TimesGoBack(Fault, name="mtime goes back", fails="CAPABILITIES.mtime", say
 
 
 class CoarseTimes(Fault, name="mtime is coarse", fails="CAPABILITIES.mtime", says="time"):
-    """mtime is told in steps of two seconds, or another time."""
+    """mtime has steps of two seconds, or of another length."""
 
     seconds = 2.0
 

@@ -165,7 +165,7 @@ class NegativeCache(
     says="new object not seen",
     may="COMMIT.marker",
 ):
-    """Who was told that there is no object is told so once more when there is one."""
+    """A client that got 404 for an object gets it once more after the object exists."""
 
     handler = _of_command("GET")
 
@@ -189,7 +189,7 @@ class LateHead(
     fails="VISIBLE.head MULTIPART.hidden DIGEST.kept LIVE.requests LARGE.ranges LIMITS.many CROWD.marker",
     says="new object not seen",
 ):
-    """The first HEAD of a new object finds none."""
+    """The first HEAD of a new object gets 404."""
 
     handler = _of_command("HEAD")
 

@@ -73,14 +73,14 @@ class _TwoWinners(Store):
 
 
 class TwoCreators(_TwoWinners, fault="two creators", fails="CREATE.put CREATE.multipart", says="several winners"):
-    """Two who create an object at once are both told that they did."""
+    """Two clients that create an object concurrently both get a success."""
 
     def is_meant(self, condition: Condition) -> bool:
         return condition.absent
 
 
 class TwoUpdaters(_TwoWinners, fault="two updaters", fails="UPDATE.put", says="several winners"):
-    """Two who update an object at once are both told that they did."""
+    """Two clients that update an object concurrently both get a success."""
 
     def is_meant(self, condition: Condition) -> bool:
         return bool(condition.etag)

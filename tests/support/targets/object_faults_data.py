@@ -55,7 +55,7 @@ class PartsAsTheyCame(
 
 
 class AllParts(Store, fault="parts that were not named", fails="MULTIPART.parts", says="object is not its parts"):
-    """An object has all parts that were sent, also those that its end does not name."""
+    """An object has all uploaded parts, including parts that the completing request does not name."""
 
     def end_upload(self, bucket: str, upload: str, wanted: Wanted, condition: Condition) -> Object:
         found = self._upload(bucket, upload)
@@ -111,7 +111,7 @@ class FewParts(Store, fault="1,000 parts at most", fails="LIMITS.parts LIMITS.ma
 
 
 class IgnoredDigest(Store, fault="ignored digest", fails="DIGEST.object DIGEST.part", says="wrong digest accepted"):
-    """Bytes are taken whatever their digest says."""
+    """Bytes are accepted with a wrong digest."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
@@ -119,7 +119,7 @@ class IgnoredDigest(Store, fault="ignored digest", fails="DIGEST.object DIGEST.p
 
 
 class IgnoredDigestOfParts(Store, fault="ignored digest of parts", fails="DIGEST.part", says="wrong digest accepted"):
-    """Parts are taken whatever their digest says."""
+    """Parts are accepted with a wrong digest."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _check_digests(self, expected_text: Mapping[str, str], computed: Mapping[str, str]) -> None:
@@ -174,7 +174,7 @@ class ForgottenChecksums(Store, fault="forgotten checksums", fails="DIGEST.kept"
 
 
 class ShiftedRange(Store, fault="shifted range", fails="RANGE.bytes RANGE.overwritten", says="wrong bytes in a range"):
-    """A range that does not begin at the start is that of one byte before."""
+    """A range that does not begin at the start returns the bytes one byte before."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _get(self, held: Object) -> None:

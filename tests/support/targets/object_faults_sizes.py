@@ -18,7 +18,7 @@ _FEW = 24
 class FoldedOffsets(
     Store, fault="offsets of 32 bits", fails="LARGE.ranges LIMITS.many", says="wrong bytes in a large object"
 ):
-    """A range beyond 4 GiB is that of 4 GiB before."""
+    """A range beyond 4 GiB returns the bytes 4 GiB before."""
 
     class handler(Requests):  # noqa: N801 - an attribute
         def _get(self, held: Object) -> None:
@@ -81,7 +81,7 @@ class _Crowded(Store):
 
 
 class BusyForCrowds(_Crowded, fault="busy for a crowd", fails="CROWD.marker", says="client of a crowd turned away"):
-    """Who looks for a checkpoint that 24 connections look for already is told to come again, whenever he does."""
+    """A client that requests a checkpoint together with 24 other connections always gets 503."""
 
     class handler(_Crowded.handler):  # noqa: N801 - an attribute
         def _done(self) -> None:

@@ -220,7 +220,7 @@ def test_tls_is_verified_by_the_certificates_that_are_named(certificate):
         ):
             with pytest.raises(UsageError, match=says) as refused:
                 target(BUCKET, Access(endpoints=(endpoint,), ca_bundle=bundle)).check()
-            assert "--ckpt-ca-bundle" in refused.value.remedy
+            assert "AWS_CA_BUNDLE" in refused.value.remedy
         access = Access(endpoints=(server.endpoint,), ca_bundle=str(certificate))
         assert target(BUCKET, access).check().options.startswith("endpoint https://localhost:")
         storage = target(f"{BUCKET}/ckpt", access)

@@ -1,1 +1,1 @@
-"""Engine ``stream``: direct requests from small buffers; brings its containers, buffers, threads."""
+"""Engine ``stream``: direct requests from small buffers, with its containers, buffers and threads."""

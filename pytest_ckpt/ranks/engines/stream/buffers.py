@@ -1,4 +1,4 @@
-"""Memory for direct requests: aligned, touched once, used again, in huge pages where the kernel gives them."""
+"""Memory for direct requests: aligned, touched once, reused, in huge pages if the kernel provides them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.content import Bytes
 
 MAXIMUM_ALIGNMENT_BYTES = 1 << 20
-"""No sink asks for more: a buffer that ends at a multiple of it takes what is filled up to one."""
+"""The maximum alignment of a sink: a buffer that ends at a multiple of it has space for padding up to one."""
 
 _HUGE_PAGE_BYTES = 2 << 20
 
 
 class Buffers:
-    """``count`` buffers of ``size`` bytes each, aligned to a huge page or, where they are smaller, to their size."""
+    """``count`` buffers of ``size`` bytes each, aligned to a huge page or, if they are smaller, to their size."""
 
     def __init__(self, count: int, size: int) -> None:
         whole = -(-count * size // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
@@ -29,7 +29,7 @@ class Buffers:
         skip = -memory.ctypes.data % _HUGE_PAGE_BYTES
         self._address = memory.ctypes.data + skip
         self._bytes = whole
-        # The advice is for the kernel to take or leave; what it gave is counted below.
+        # The kernel may ignore the advice; the huge pages that it provided are counted below.
         ctypes.CDLL(None).madvise(ctypes.c_void_p(self._address), ctypes.c_size_t(whole), mmap.MADV_HUGEPAGE)
         memory[skip : skip + whole] = 0
         self.slots: list[Bytes] = [memory[skip + n * size : skip + (n + 1) * size] for n in range(count)]

@@ -30,7 +30,7 @@ class _ByteRange:
 
 
 class FileImage:
-    """The bytes of one file of one rank: any stretch can be made, or compared with what was read."""
+    """The bytes of one file of one rank: any stretch can be made, or compared with bytes that were read."""
 
     def __init__(self, container: Container, content: Content, rank: int, first_tensor: int) -> None:
         self._container = container
@@ -45,7 +45,7 @@ class FileImage:
         identity = container.identity
         (self._identity,) = self._places_of([identity.offset], identity.bytes)
         self._identity_checksum_places = self._places_of(identity.checksum_offsets)
-        # Of every checkpoint that this image was turned to: a load needs again what its save computed.
+        # The checksums of every checkpoint that this image has had: a load needs the save's results again.
         self._checksums: dict[int, array[int]] = {}
         self._stretches = self._cut()
 
@@ -55,7 +55,7 @@ class FileImage:
         return self._container.bytes
 
     def become(self, checkpoint: int) -> None:
-        """Turn to the content of a checkpoint: its tensors' checksums and the id made of them go into the pieces."""
+        """Switch to a checkpoint's content: write its tensors' checksums and the id made of them into the pieces."""
         if checkpoint == self._checkpoint:
             return
         self._checkpoint = checkpoint
@@ -71,7 +71,7 @@ class FileImage:
         _put(self._identity_checksum_places, zlib.crc32(self._identity.tobytes()))
 
     def make(self, out: Bytes, offset: int) -> None:
-        """Write the file's bytes from ``offset`` on into ``out``; behind the end of the file come zeros."""
+        """Write the file's bytes from ``offset`` on into ``out``; zeros follow the end of the file."""
         for part, stretch, inside in self._parts(out, offset):
             if stretch.number < 0:
                 part[:] = self._pieces[stretch.start][inside : inside + len(part)]
@@ -86,7 +86,7 @@ class FileImage:
         return sum(last - first for first, last in spans if first < last)
 
     def parts(self, data: Bytes, offset: int) -> Iterator[tuple[Bytes, int, TensorKey | None, int, Bytes | None]]:
-        """Cut what was read from ``offset`` on where tensors begin and end.
+        """Cut bytes that were read from ``offset`` on at the begins and ends of tensors.
 
         Yield (bytes, number of the tensor in the file or -1, its place, offset in it, expected bytes of a piece).
         """

@@ -1,22 +1,22 @@
 """The container in which torch.save puts tensors, laid out without torch: a zip file with tensors at block boundaries.
 
-Byte for byte what torch.save of a plain dictionary of contiguous tensors writes into a file object under
-``torch.utils.serialization.config.save.storage_alignment = 4096``. Sources: torch/serialization.py (`_save`),
+It is byte for byte the file that torch.save writes for a plain dictionary of contiguous tensors into a file object
+under ``torch.utils.serialization.config.save.storage_alignment = 4096``. Sources: torch/serialization.py (`_save`),
 caffe2/serialize/inline_container.cc (PyTorchStreamWriter) and miniz.c (mz_zip_writer_add_mem_ex_v2,
-mz_zip_writer_finalize_archive) of torch 2.13; `pytest_ckpt.ranks.engines.container_check` compares with the
-torch that is installed. One case is left out: torch takes a tensor whose own first bytes are the signature of a data
-descriptor for one, and folds four of its bytes into the serialization id (one tensor in 2^32).
+mz_zip_writer_finalize_archive) of torch 2.13. `pytest_ckpt.ranks.engines.container_check` compares with the installed
+torch. One case is left out. If a tensor's own first bytes are the signature of a data descriptor, torch mistakes them
+for one, and folds four of its bytes into the serialization id (one tensor in 2^32).
 
-The record ``.data/serialization_id`` holds 20 digits of the records' names and 20 of their CRC-32. Source:
+The record ``.data/serialization_id`` contains 20 digits of the records' names and 20 of their CRC-32. Source:
 PyTorchStreamWriter::writeSerializationId (caffe2/serialize/inline_container.cc). Both halves fold hashes with
-c10::hash_combine. The names are folded in the order in which libstdc++ iterates over a std::unordered_set of them, so
-that order is computed here: std::hash<std::string>, the growth of the buckets, and where a new element goes.
+c10::hash_combine. The names are folded in the order in which libstdc++ iterates over a std::unordered_set of them. So
+that order is computed here: std::hash<std::string>, the growth of the buckets, and the place of a new element.
 
 The pickle of a dictionary of tensors is written opcode by opcode, since the functions that it names are torch's:
 protocol 2, tensors by reference to their storages. Each object is numbered when it is written first (BINPUT) and
 referred to by that number later (BINGET), as CPython's pickler does.
 
-Without numpy, so that whoever only asks for sizes is ready sooner.
+This module does not import numpy, so a process that only needs sizes is ready sooner.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _DESCRIPTOR, _DESCRIPTOR_64 = struct.Struct("<IIII"), struct.Struct("<IIQQ")
 _END_64, _LOCATOR_64, _END = struct.Struct("<IQHHIIQQQQ"), struct.Struct("<IIQI"), struct.Struct("<IHHHHIIH")
 _LOCAL_MARK, _CENTRAL_MARK, _DESCRIPTOR_MARK = 0x04034B50, 0x02014B50, 0x08074B50
 _END_64_MARK, _LOCATOR_64_MARK, _END_MARK = 0x06064B50, 0x07064B50, 0x06054B50
-# What miniz says wrote the file (3: Unix, 3.0), and what is needed to read it (4.5).
+# The version that miniz records as the file's writer (3: Unix, 3.0), and the version needed to read it (4.5).
 _MADE_BY, _NEEDED = 0x031E, 0x002D
 _CHECKSUM_IN_DESCRIPTOR, _CHECKSUM_IN_CENTRAL = 4, 16
 
@@ -59,7 +59,7 @@ _IDENTITY_DIGITS = 40
 _WORD = (1 << 64) - 1
 # std::hash<std::string> of libstdc++ on 64 bits: MurmurHash64A with this multiplier and seed.
 _MULTIPLIER, _SEED = 0xC6A4A7935BD1E995, 0xC70F6907
-# The numbers of buckets that a set goes through while it grows, one insertion at a time.
+# The bucket counts of a set that grows one insertion at a time.
 _BUCKETS = (13, 29, 59, 127, 257, 541, 1109, 2357, 5087, 10273, 20753, 42043, 85229, 172933)
 
 _STORAGES = {"float16": "torch HalfStorage", "float32": "torch FloatStorage", "uint8": "torch ByteStorage"}
@@ -70,7 +70,7 @@ _ITEMS_AT_ONCE = 1000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filler:
-    """Bytes of a container that are no tensor's."""
+    """Bytes of a container that do not belong to a tensor."""
 
     offset: int
     data: bytes
@@ -78,7 +78,7 @@ class Filler:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """Where the bytes of one tensor stand, and where its CRC-32 is written (little-endian, 4 bytes each)."""
+    """The place of one tensor's bytes, and the places of its CRC-32 (little-endian, 4 bytes each)."""
 
     offset: int
     bytes: int
@@ -89,8 +89,8 @@ class Record:
 class Container:
     """One file, laid out: ``records`` in the order of its tensors, ``pieces`` between them, ``bytes`` in all.
 
-    The CRC-32 of the tensors are 0 in the pieces, and those of ``identity``, the serialization id, are made from them:
-    ``checksums_before`` and ``checksums_behind`` are those of the records before and behind the tensors.
+    The CRC-32 of the tensors are 0 in the pieces, and the CRC-32 of ``identity``, the serialization id, is made from
+    them. ``checksums_before`` and ``checksums_behind`` are the CRC-32 of the records before and after the tensors.
     """
 
     bytes: int
@@ -102,7 +102,7 @@ class Container:
 
 
 def identity_half(container: Container, checksums: Iterable[int]) -> bytes:
-    """Return the second half of the serialization id where the tensors have these CRC-32."""
+    """Return the second half of the serialization id if the tensors have these CRC-32."""
     return checksums_digits((*container.checksums_before, *checksums, *container.checksums_behind))
 
 
@@ -138,7 +138,7 @@ def container_of(tensors: Sequence[Tensor], alignment_bytes: int = ALIGNMENT_BYT
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A record that has been added: where its header, its data and its descriptor's CRC-32 stand."""
+    """A record that has been added: the offsets of its header, its data and its descriptor's CRC-32."""
 
     name: bytes
     header: int
@@ -222,7 +222,7 @@ def _central(entry: _Entry) -> bytes:
 
 
 def _large_fields(size: int, stored: int, header: int) -> bytes:
-    """Return the zip64 field of what does not fit in 32 bits: sizes of the data, place of the local header."""
+    """Return the zip64 field for values that do not fit in 32 bits: sizes of the data, place of the local header."""
     values = ([size, stored] if size >= _MAXIMUM_32 else []) + ([header] if header >= _MAXIMUM_32 else [])
     return struct.pack(f"<HH{len(values)}Q", 1, 8 * len(values), *values) if values else b""
 
@@ -268,8 +268,9 @@ def _combine(seed: int, value: int) -> int:
 def _in_order_of_set(elements: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
     """Return (name, hash) pairs in the order of a std::unordered_set into which they were inserted one by one.
 
-    A set is one chain, in which the elements of a bucket stand together. The first element of a bucket goes to the
-    front of the chain, another one to the front of its bucket. Growing chains all elements anew, from front to back.
+    A set is one chain, in which the elements of a bucket are adjacent. The first element of a bucket is inserted at the
+    front of the chain, another one at the front of its bucket. When the set grows, all elements are chained again, from
+    front to back.
     """
     sizes = iter(_BUCKETS)
     buckets, chain = next(sizes), _Chain()
@@ -284,7 +285,7 @@ def _in_order_of_set(elements: Sequence[tuple[str, int]]) -> list[tuple[str, int
 
 
 class _Chain:
-    """Buckets in the order of the chain, from back to front; each holds its elements in their own order."""
+    """Buckets in the order of the chain, from back to front; each keeps the order of its elements."""
 
     def __init__(self) -> None:
         self._buckets: dict[int, list[tuple[str, int]]] = {}
@@ -348,7 +349,7 @@ def _item(out: _Pickle, number: int, tensor: Tensor) -> None:
 
 
 class _Pickle:
-    """Opcodes of protocol 2, and the numbers of what was written."""
+    """Opcodes of protocol 2, and the numbers of the objects that were written."""
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -376,7 +377,7 @@ class _Pickle:
             self._known[text] = number
 
     def function(self, name: str) -> None:
-        """Write a function or class by its module and name, which a space parts."""
+        """Write a function or class by its module and name, separated by a space."""
         if not self._refer(name):
             self.write(pickle.GLOBAL + name.replace(" ", "\n").encode() + b"\n")
             self._known[name] = self.number()

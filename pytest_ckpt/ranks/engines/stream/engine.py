@@ -1,9 +1,9 @@
 """Engine ``stream``: the files of the torch engine with memory that does not depend on the model, and without torch.
 
-A rank computes the containers of its files from its shard. It makes their bytes in small buffers just before they
-are written, several requests in flight, around the page cache where the target takes that. It reads them in one pass
-into the same buffers: threads beside the reads compare every byte and give the buffers back. A read that waits for a
-buffer is timed: the storage has no part in it.
+A rank computes the containers of its files from its shard. It makes their bytes in small buffers just before they are
+written, several requests in flight, around the page cache if the target supports that. It reads them in one pass into
+the same buffers: during the reads, other threads compare every byte and return the buffers. If a read waits for a
+buffer, the wait is timed, because it is not caused by the storage.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import RankLayout, ShardFile
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, Sink, Source
 
-# Of the buffers that are not being read into, so many are compared at once; that is 9 GB/s each.
+# So many of the buffers that are not being read into are compared concurrently, at 9 GB/s each.
 _COMPARING_THREADS = 2
 _MAXIMUM_OPEN_FILES = 64
 _BLOCK_BYTES = 4096
@@ -55,7 +55,7 @@ class _Request:
 
 
 class StreamEngine:
-    """Holds the buffers and, of a load, a few words for each request."""
+    """Keeps the buffers and, for a load, a few words for each request."""
 
     def __init__(self, shard: RankLayout, content: Content, activity: Activity, options: EngineOptions) -> None:
         self._files = shard.files
@@ -79,7 +79,7 @@ class StreamEngine:
         """Return how requests are made and which memory they use."""
         slots = self._buffers.slots
         held = sum(len(slot) for slot in slots)
-        # The last huge page may hold more than the buffers.
+        # The last huge page may extend past the buffers.
         huge = min(1.0, self._buffers.huge_bytes() / held)
         return {
             "requests": f"{self._request_bytes >> 10} KiB, {self._depth} in flight for each rank",
@@ -94,9 +94,9 @@ class StreamEngine:
         }
 
     def fill(self, checkpoint: int) -> None:
-        """Turn the files to a checkpoint: only their checksums are computed, the bytes when they are written.
+        """Switch the files to a checkpoint: only their checksums are computed now, the bytes when they are written.
 
-        Where a copy of the state is saved, there is a state: then the bytes are made here.
+        If a copy of the state is saved, the state exists in memory, so its bytes are made here.
         """
         for image in self._images:
             image.become(checkpoint)
@@ -125,7 +125,7 @@ class StreamEngine:
             sink = draft.create(file.name, image.bytes)
             try:
                 with clock.phase("write", file.name):
-                    # One thread more than requests in flight: it makes the next bytes meanwhile.
+                    # One thread more than requests in flight: it makes the next bytes during this time.
                     self._in_flight(self._cut_sink(image, sink), _Writer(self, image, sink, copy), self._depth + 1)
             except BaseException:
                 sink.abort()
@@ -138,14 +138,14 @@ class StreamEngine:
         return 1
 
     def expect(self, checkpoint: int) -> None:
-        """Turn the files to the checkpoint that is loaded next: its bytes are compared while they arrive."""
+        """Switch the files to the next checkpoint to load: its bytes are compared while they arrive."""
         for image in self._images:
             image.become(checkpoint)
 
     def load(self, committed: CommittedCheckpoint, step: int, clock: Clock) -> int:
-        """Read and compare all files; what is compared after the last byte arrived is left out of the clock.
+        """Read and compare all files; comparisons after the last byte arrived are left out of the clock.
 
-        A rank has nothing to do in later steps, which only others have.
+        A rank has no work in later steps, which only other ranks have.
         """
         self._found = _Findings()
         if step:
@@ -156,7 +156,7 @@ class StreamEngine:
             for number in together:
                 self._open[number] = committed.source(self._files[number].name)
             ring = self._read_files(together, clock)
-            # Only now: some clients cut what is read at an old length until they are asked for the size.
+            # Only now: some clients truncate reads at an old length until the size is queried.
             self._found.sizes |= {number: self._open[number].size for number in together}
             for number in together:
                 self._close(number)
@@ -169,30 +169,30 @@ class StreamEngine:
         return self._found.loaded
 
     def verify(self, checkpoint: int) -> Comparison:
-        """Return what was compared while it was read, and add what sizes and ends of files say."""
+        """Return the comparisons made during the reads, and add faults in the sizes and ends of files."""
         del checkpoint
         found = self._found
         for request, got in found.read:
             file, image, size = self._files[request.file], self._images[request.file], found.sizes[request.file]
             wanted = min(request.bytes, image.bytes - request.offset)
-            # A file is too long once: its size says so, or a read that went beyond its end if the size does not.
+            # Report a file that is too long once: by its size or, if the size is not too large, by a read past its end.
             end = request.offset + got
             if (request.offset == 0 and size > image.bytes) or (end > image.bytes >= size):
                 size_seen = max(size, end)
                 detail = f"the file has {size_seen} bytes, {image.bytes} were written"
                 fault = _fault("foreign", file, "", image.bytes, size_seen - image.bytes, detail)
                 found.add(request, [fault], count=1, of_file=True)
-            # A file is short once, however many requests lie behind its end.
+            # Report a file that is too short once, however many requests follow its end.
             if got < wanted and request.offset <= size:
                 detail = f"the file ends at byte {end} of {image.bytes}"
                 fault = _fault("short", file, "", end, image.bytes - end, detail)
                 found.add(request, [fault], count=1, of_file=True)
-        # It is told once.
+        # Report the findings once.
         self._found = _Findings()
         return Comparison(bytes_checked=found.checked, fault_count=found.count, faults=found.first())
 
     def release(self) -> None:
-        """Close what is open and let the threads end; the buffers stay, they are touched."""
+        """Close open files and end the threads; the buffers stay, because they are touched."""
         self._pool.dismiss()
         for number in list(self._open):
             self._close(number)
@@ -201,13 +201,13 @@ class StreamEngine:
     def _use(self, request_bytes: int) -> None:
         """Make buffers for requests of this size."""
         self._request_bytes = request_bytes
-        # Those of another size go before these come: both would be twice the memory.
+        # The old buffers are freed before the new ones are made: together they would need twice the memory.
         self._buffers = Buffers(0, request_bytes)
-        # A rank that has little takes no more memory than that: many of them share a host.
+        # A rank with few bytes only uses memory for these, because many such ranks share a host.
         requests = sum(-(-image.bytes // request_bytes) for image in self._images)
         largest = max((image.bytes for image in self._images), default=0)
         size = min(request_bytes, -(-max(largest, 1) // MAXIMUM_ALIGNMENT_BYTES) * MAXIMUM_ALIGNMENT_BYTES)
-        # A rank that makes few requests can have no more of them in flight.
+        # A rank cannot have more requests in flight than it makes.
         self._depth = max(min(self._options.depth, requests), 1)
         count = buffer_count(request_bytes, self._depth)
         self._buffers = Buffers(max(min(count, requests), 1), size)
@@ -219,7 +219,7 @@ class StreamEngine:
         self._way = source.way
 
     def _cut_sink(self, image: FileImage, sink: Sink) -> list[_Request]:
-        """Cut a file into requests that a sink takes: whole parts, where it has such, of whole blocks."""
+        """Cut a file into requests that a sink accepts: whole parts, if it has parts, of whole blocks."""
         step = sink.part_bytes or self._request_bytes
         if step > self._request_bytes:
             self._use(step)
@@ -232,7 +232,7 @@ class StreamEngine:
         return [_Request(number, offset, min(step, stop - offset)) for offset in range(start, stop, step)]
 
     def _read_files(self, numbers: Sequence[int], clock: Clock) -> Ring[_Request]:
-        """Read the open files in one pass, with threads beside it that compare what arrived; return its ring."""
+        """Read the open files in one pass, while other threads compare the data that arrived; return its ring."""
         requests = [request for number in numbers for request in self._cut_file(number)]
         readers, before = min(self._depth, len(requests)), len(self._found.read)
 
@@ -257,7 +257,7 @@ class StreamEngine:
         return ring
 
     def _compare(self, arrival: Arrival[_Request]) -> None:
-        """Compare what a request brought, up to the end that the file should have."""
+        """Compare the data of a request, up to the expected end of the file."""
         request = arrival.request
         file, image = self._files[request.file], self._images[request.file]
         data = arrival.buffer[: min(arrival.count, image.bytes - request.offset)]
@@ -297,14 +297,14 @@ class StreamEngine:
                 try:
                     act(request, thread)
                 except BaseException:
-                    # Nobody begins another one.
+                    # No thread begins another request.
                     waiting = iter(())
                     raise
 
         self._pool.work(work, min(maximum, len(self._buffers.slots), len(requests)))
 
     def write(self, image: FileImage, sink: Sink, copy: Bytes | None, request: _Request, slot: int) -> None:
-        """Make the bytes of one request in a buffer, or take them from a copy of the state, and write them."""
+        """Make the bytes of one request in a buffer, or use the bytes of a copy of the state, and write them."""
         if copy is None:
             data = self._buffers.slots[slot][: request.bytes]
             image.make(data, request.offset)
@@ -324,9 +324,9 @@ class StreamEngine:
 
 @dataclass(slots=True)
 class _Findings:
-    """What a load brought: (request, bytes) of each read, sizes by file, tensor bytes loaded and compared, faults.
+    """The results of a load: (request, bytes) of each read, sizes by file, tensor bytes loaded and compared, faults.
 
-    Threads add to it side by side. ``compared_at`` is when all was compared, on the clock of `time.perf_counter`.
+    Threads add to it concurrently. ``compared_at`` is when all was compared, on the clock of `time.perf_counter`.
     """
 
     read: list[tuple[_Request, int]] = field(default_factory=list)
@@ -347,12 +347,12 @@ class _Findings:
         checked: int = 0,
         of_file: bool = False,
     ) -> None:
-        """Add what one request brought; what is ``of_file`` is told before what its pages hold."""
+        """Add the results of one request; faults ``of_file`` are listed before faults of its pages."""
         with self._lock:
             self.checked += checked
             self.count += count
             self._faults.extend(((request.file, request.offset, not of_file), fault) for fault in faults)
-            # Where everything is wrong, memory stays bounded: only the first are told.
+            # If all data are wrong, memory stays bounded: only the first faults are reported.
             self._faults.sort(key=lambda pair: pair[0])
             del self._faults[_MAXIMUM_FAULTS:]
 
@@ -363,7 +363,7 @@ class _Findings:
 
 @dataclass(frozen=True, slots=True)
 class _Writer:
-    """Writes the requests of one file; each thread has a buffer of its own, which so stays in the cache."""
+    """Writes the requests of one file; each thread has a separate buffer, which therefore stays in the CPU cache."""
 
     engine: StreamEngine
     image: FileImage
@@ -385,7 +385,7 @@ def _fault(kind: FaultKind, file: ShardFile, tensor: str, offset: int, count: in
 def make(
     *, shard: RankLayout, content: Content, group: Group, activity: Activity, options: EngineOptions
 ) -> StreamEngine:
-    """Return the engine of a rank's files. The ranks need not speak to each other for it."""
+    """Return the engine of a rank's files. The ranks do not communicate for it."""
     del group
     return StreamEngine(shard, content, activity, options)
 
@@ -416,7 +416,7 @@ class StagedFiles:
         return copy_state(self._copies, self.state, threads)
 
     def take(self) -> Sequence[Bytes | None]:
-        """Return what the next save writes, one a file: the copies, once; None where nothing was staged for it."""
+        """Return the copies for the next save, one a file, once; None for each file if no copy was staged for it."""
         is_staged, self._is_staged = self._is_staged, False
         return self._copies if is_staged else [None] * len(self._copies)
 

@@ -1,4 +1,4 @@
-"""Buffers in a ring: readers fill them, threads beside them take what arrived and give them back."""
+"""Buffers in a ring: readers fill them, while other threads process the filled buffers and return them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Request = TypeVar("_Request")
 
 @dataclass(frozen=True, slots=True)
 class Arrival(Generic[_Request]):
-    """What a request brought: ``count`` bytes in ``buffer``."""
+    """The data of a request: ``count`` bytes in ``buffer``."""
 
     request: _Request
     buffer: Bytes
@@ -44,9 +44,9 @@ class Ring(Generic[_Request]):
 
     @property
     def stalled_seconds(self) -> float:
-        """By how much the pass would have ended sooner, at most, if there had always been a free buffer.
+        """The maximum time by which the pass would have ended sooner with a free buffer at all times.
 
-        Readers that had a request and no buffer waited side by side: it is their mean.
+        Readers that had a request and no buffer waited concurrently, so it is the mean of their waits.
         """
         return self._waited_seconds / self._all_readers
 
@@ -58,30 +58,30 @@ class Ring(Generic[_Request]):
                 while not self._free and not self._has_failed:
                     self._is_free.wait()
                 self._waited_seconds += time.perf_counter() - start
-            # The one that was used last is still in the processor's cache.
+            # The buffer that was used last is still in the processor's cache.
             return None if self._has_failed else self._free.pop()
 
     def arrived(self, arrival: Arrival[_Request]) -> None:
-        """Hand over what was read."""
+        """Add a filled buffer."""
         with self._has_arrived:
             self._arrived.append(arrival)
             self._has_arrived.notify()
 
     def next(self) -> Arrival[_Request] | None:
-        """Return what is to be taken next; None where nothing more will come."""
+        """Return the next filled buffer; None if no more will come."""
         with self._has_arrived:
             while not self._arrived and self._readers and not self._has_failed:
                 self._has_arrived.wait()
             return self._arrived.popleft() if self._arrived and not self._has_failed else None
 
     def free(self, arrival: Arrival[_Request]) -> None:
-        """Give back the buffer of what was taken."""
+        """Return the buffer of a processed arrival to the ring."""
         with self._is_free:
             self._free.append(arrival.buffer)
             self._is_free.notify()
 
     def leave(self) -> None:
-        """Say that a reader is done."""
+        """Record that a reader is done."""
         with self._has_arrived:
             self._readers -= 1
             self.read_at = time.perf_counter()
@@ -105,7 +105,7 @@ def one_pass(
     read: Callable[[_Request, Bytes], int],
     take: Callable[[Arrival[_Request]], None],
 ) -> Ring[_Request]:
-    """Read all requests without a stop, while other threads take what arrived; return the ring when all have ended.
+    """Read all requests without a stop, while other threads process the data; return the ring when all have ended.
 
     ``read`` fills a buffer, or the front of it, and returns the bytes. Raises the first error of any thread.
     """

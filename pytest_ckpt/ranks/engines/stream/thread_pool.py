@@ -21,13 +21,13 @@ class ThreadPool:
         self._ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def work(self, act: Work, count: int) -> None:
-        """Call ``act`` with 0 .. ``count`` - 1 side by side, with 0 in this thread; return when all have ended.
+        """Call ``act`` with 0 .. ``count`` - 1 concurrently, with 0 in this thread; return when all have ended.
 
-        Raises the first error of any of them, when none works any more.
+        Raises the first error of any of them, when all have ended.
         """
         while len(self._begin) < count - 1:
             self._begin.append(SimpleQueue())
-            # A thread that is blocked in a call must not keep the process.
+            # A thread that is blocked in a call must not keep the process alive.
             self._threads.append(Thread(target=self._serve, args=(len(self._begin), self._begin[-1]), daemon=True))
             self._threads[-1].start()
         for begin in self._begin[: count - 1]:
@@ -40,7 +40,7 @@ class ThreadPool:
             raise error
 
     def dismiss(self) -> None:
-        """End the threads; nobody works."""
+        """End the threads, which must be idle."""
         for begin in self._begin:
             begin.put(None)
         for thread in self._threads:

@@ -1,0 +1,125 @@
+"""``pytest-ckpt options``: every option and parameter, or all about one of them."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from pytest_ckpt.cli.console import say
+from pytest_ckpt.facts.options import ACTIONS, GROUPS, LISTS, OPTIONS, ROLES, Option, parameters_of
+from pytest_ckpt.support.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+HELP = "list all options of a run, or explain one"
+DESCRIPTION = (
+    "List the options of a run with the parameters of engines, strategies, suites and actions. With a name, explain "
+    "that option: values, default, how it is written in a file, what it takes part in."
+)
+_COLUMN, _WIDTH = 32, 110
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what the command takes."""
+    parser.add_argument("name", metavar="NAME", nargs="?", help="such as engine, stream, io-size or power_cut")
+
+
+def run(asked: argparse.Namespace) -> int:
+    """Print the list, or what one option is."""
+    if asked.name is None:
+        say(list(_listed()))
+        return 0
+    found = _named(asked.name)
+    if not found:
+        known = sorted({word for option in OPTIONS for word in _words(option)})
+        raise UsageError(
+            f"There is no option '{asked.name:.60}'{nearest(_plain(asked.name), known)}.",
+            "pytest-ckpt options lists all options.",
+        )
+    for number, option in enumerate(found):
+        say([*([""] if number else []), *_explained(option)])
+    return 0
+
+
+def in_files(option: Option) -> str:
+    """Return how an option is written in a TOML file, in one line; empty if it is in none."""
+    if option.key == "config" or option.variables:
+        return ""
+    value = "true" if option.is_flag else option.example if option.example.isdigit() else f'"{option.example}"'
+    if option.parent:
+        table = option.owners[0] if option.parent == ACTIONS else f"{option.parent}.{option.owners[0]}"
+        return f"[{table}] {option.name} = {value}"
+    return f"{option.ini_name} = {value}"
+
+
+def on_command_line(option: Option) -> str:
+    """Return how an option is written on a command line; empty for entries of the file of actions."""
+    if option.parent == ACTIONS:
+        return ""
+    if option.is_flag and not option.parent:
+        return option.flags[0]
+    return f"{(option.flags or (option.flag,))[0]}={option.example}"
+
+
+def _listed() -> Iterator[str]:
+    for group in GROUPS:
+        yield f"{group}:"
+        for option in OPTIONS:
+            if option.group == group and not option.parent:
+                yield from _line(" / ".join(option.flags or option.variables), option)
+                for row in parameters_of(option.key):
+                    owners = "|".join(row.owners)
+                    name = f"[{owners}] {row.name}" if option.key == ACTIONS else f"{owners}:{row.name}"
+                    yield from _line(name, row, "    ")
+        yield ""
+    yield "Parameters on a command line: --ckpt-strategy=incremental:changed=10%,full-every=5."
+    yield 'Parameters in the file of --ckpt-config: a table [strategy.incremental] with changed = "10%".'
+    yield "pytest-ckpt options NAME explains an option or a parameter."
+
+
+def _line(name: str, option: Option, indent: str = "") -> Iterator[str]:
+    left = f"  {indent}{name}{'' if option.is_flag or not option.metavar else '=' + option.metavar}"
+    default = f" (default: {option.default})" if option.default and not option.is_flag else ""
+    text = option.help + default
+    if len(left) >= _COLUMN:
+        yield left
+        left = ""
+    yield from textwrap.wrap(text, _WIDTH, initial_indent=f"{left:<{_COLUMN}}", subsequent_indent=" " * _COLUMN)
+
+
+def _explained(option: Option) -> Iterator[str]:
+    yield f"{option.flag}: {option.help}"
+    yield from textwrap.wrap(option.more, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+    if len(option.owners) > 1:
+        yield f"  Parameter of: {', '.join(option.owners)}"
+    if option.variables:
+        yield f"  Environment variables: {', '.join(option.variables)}"
+    yield f"  Default: {option.default or 'none'}"
+    if word := on_command_line(option) if not option.variables else "":
+        yield f"  Command line: {word}"
+    if line := in_files(option):
+        yield f"  File: {line}"
+    roles = [role for role in ROLES if role in option.roles and not (role == "plan" and "limit" in option.roles)]
+    for role in roles:
+        yield f"  {ROLES[role].replace('`', '')}"
+    if option.key in LISTS or option.key == ACTIONS:
+        yield f"  Parameters: {', '.join(dict.fromkeys(row.name for row in parameters_of(option.key)))}"
+
+
+def _plain(word: str) -> str:
+    return word.strip().partition("=")[0].removeprefix("--").removeprefix("ckpt-").removeprefix("ckpt_").lower()
+
+
+def _words(option: Option) -> set[str]:
+    """Return the words by which an option is found."""
+    words = {option.key, option.name, *option.owners, *option.variables, *option.aliases}
+    words |= {f"{owner}:{option.name}" for owner in option.owners} | {f"{option.parent}={o}" for o in option.owners}
+    return {_plain(word).replace("_", "-") for word in words if word}
+
+
+def _named(word: str) -> list[Option]:
+    name = word.strip().removeprefix("--").removeprefix("ckpt-").removeprefix("ckpt_").lower().replace("_", "-")
+    name = name.rpartition("=")[2] if "=" in name else name
+    return [option for option in OPTIONS if name in _words(option)]
