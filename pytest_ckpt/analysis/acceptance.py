@@ -1,4 +1,4 @@
-"""What a number of trials shows of all others: bounds of acceptance sampling. Pure; trials are taken as independent.
+"""Conclusions from a number of trials for all others: bounds of acceptance sampling. Pure; assumes independent trials.
 
 Shares are exact (Clopper and Pearson, Biometrika 26, 1934). The tolerance bound assumes that times are log-normal, so
 it is an estimate (k-factor by the non-central t distribution: Owen, Sandia monograph SCR-607, 1963).

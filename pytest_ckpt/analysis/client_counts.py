@@ -44,8 +44,8 @@ def rates_of(found: Scaling, kind: OperationKind) -> dict[int, tuple[float, ...]
 def counted_rates(measurements: Iterable[Measurement], ceilings: Mapping[OperationKind, float]) -> list[CountedRates]:
     """Return rates by clients for each model, engine and strategy.
 
-    Clients are hosts where some measurement has several, else ranks. Only whole saves and loads count. A run that grew
-    its clients one count after the other gives all these counts, taken in turns, in place of the saves and loads by
+    Clients are hosts if some measurement has several, else ranks. Only complete saves and loads count. A run that
+    increased its count of clients step by step provides all these counts, in turns, in place of the saves and loads by
     all of them.
     """
     measurements = list(measurements)

@@ -136,7 +136,7 @@ def _operations(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
 
 
 def _requests(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what was counted of requests to an object store, by checkpoint and kind, over all endpoints."""
+    """Yield the counts of requests to an object store, by checkpoint and kind, over all endpoints."""
     one, other = (
         {
             (_layout(m["subject"]), kind): _joined([r for r in m["requests"] if r["kind"] == kind])
@@ -176,7 +176,7 @@ def _summary(seconds: list[float]) -> dict[str, Any] | None:
 def _verdict_on(
     was: list[float], now: list[float], bytes_before: int | None, bytes_after: int | None
 ) -> dict[str, Any]:
-    """Say what changed of one kind of operation; checkpoints of different sizes are compared by the byte."""
+    """Return the change of one kind of operation; checkpoints of different sizes are compared by the byte."""
     if not was or not now:
         return {"ratio": None, "low": None, "high": None, "change": "unknown", "note": "measured in one run alone"}
     note = ""
@@ -196,7 +196,7 @@ def _verdict_on(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncryptionCost:
-    """What was decided; ``because`` are sentences for a person."""
+    """The decision; ``because`` are sentences for a person."""
 
     outcome: Outcome
     maximum_ratio: Annotated[float, Bounds(gt=1)]
@@ -206,9 +206,9 @@ class EncryptionCost:
 def cost_of_encryption(off: Plain, on: Plain, rows: Sequence[Plain]) -> EncryptionCost:
     """Return the cost of encryption from the reports of two runs.
 
-    ``rows`` are the operations that both runs have, from `comparison.compare_reports`. Met: the whole 95 % interval of
-    the ratio of every save and load is at most the limit. Failed: one interval is above it as a whole. Otherwise it is
-    not decided.
+    ``rows`` are the operations that both runs have, from `comparison.compare_reports`. Met: for every save and load,
+    the upper end of the 95 % interval of the ratio is at most the limit. Failed: the lower end of one interval is above
+    the limit. Otherwise it is not decided.
     """
     outcome: Outcome
     if reasons := [*_not_a_pair(off, on), *_unlike(off, on), *_not_decided(off, on, rows)]:
@@ -255,7 +255,7 @@ def _not_a_pair(off: Plain, on: Plain) -> Iterator[str]:
 
 
 def _unlike(off: Plain, on: Plain) -> Iterator[str]:
-    """Yield in what else the runs differ that a time depends on."""
+    """Yield the other differences between the runs that affect times."""
     options = {
         option.flag
         for option in OPTIONS

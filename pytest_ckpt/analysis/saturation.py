@@ -37,14 +37,14 @@ WIDEST = 2.0
 _LIKELIHOOD_OF_90 = 2.706
 # Standard errors beyond which 5 % of a normal distribution lie.
 _ONE_SIDED = 1.645
-# What no repeat shows: a model is a model.
+# Uncertainty that repeats do not show: a model is an approximation.
 _MINIMUM_SCATTER = 0.03
 
 
 def project(rates: Mapping[int, Sequence[float]], clients: int, bound: float | None = None) -> Projection:
-    """Return what ``clients`` would get, by the rates of each count of clients (bytes a second, one each repeat).
+    """Return the predicted rate of ``clients``, from the rates of each count (bytes a second, one per repeat).
 
-    ``bound`` is what the clients' network or a declared ceiling allow. Raises ValueError for fewer than four counts.
+    ``bound`` is the limit by the clients' network or a declared ceiling. Raises ValueError for fewer than four counts.
     """
     if len(rates) < MINIMUM_COUNTS:
         raise ValueError(f"{len(rates)} counts of clients: {MINIMUM_COUNTS} are needed, such as 1, 2, 4 and 8")
@@ -57,7 +57,7 @@ def project(rates: Mapping[int, Sequence[float]], clients: int, bound: float | N
     outside = {name: _leave_one_out(means, errors, at) for name, (at, _) in shapes.items()}
     model = min(outside, key=outside.__getitem__)
     best = min(float(misfit.min()) for misfit, _ in fits.values())
-    # Where even the best fit leaves more than scatter explains, the scatter is taken to be that large.
+    # If even the best fit leaves more than the scatter explains, the scatter is assumed to be that large.
     excess = max(1.0, best / max(1, len(counts) - 2))
     possible = []
     for name, (_, then) in shapes.items():

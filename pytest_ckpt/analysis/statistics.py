@@ -104,7 +104,7 @@ class Resample:
 
 
 def interval(figure: Callable[[Resample], float], resamples: int = RESAMPLES) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval of a figure, which is computed of values drawn again each time."""
+    """Return the 95 % percentile bootstrap interval of a statistic, recomputed from resampled values each time."""
     again = Resample()
     found = sorted(figure(again) for _ in range(resamples))
     tail = round((1 - CONFIDENCE) / 2 * resamples)
@@ -165,9 +165,9 @@ def rank_test(before: Sequence[float], after: Sequence[float]) -> float:
 
 @functools.lru_cache(maxsize=512)
 def _shares(some: int, others: int) -> tuple[float, ...]:
-    """Return, for each number of pairs, in what share of all orders ``some`` values win at most so many of ``others``.
+    """Return, for each number of pairs, the share of orders in which ``some`` values win at most so many of ``others``.
 
-    The orders that give just so many are the coefficients of the Gaussian binomial of (some + others, some).
+    The numbers of orders with exactly so many are the coefficients of the Gaussian binomial of (some + others, some).
     """
     counts = [1] + [0] * (some * others)
     for factor in range(1, some + 1):
@@ -181,7 +181,7 @@ def _shares(some: int, others: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slowdown:
-    """By what share steps during saves took longer than undisturbed ones, with its 95 % interval; None: too few."""
+    """Relative slowdown of steps during saves against undisturbed ones, with its 95 % interval; None: too few."""
 
     share: float
     low: float | None
@@ -218,7 +218,7 @@ def _share_of_saves(saves: Sequence[tuple[float, Sequence[StepBatch]]]) -> float
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlowestOfMany:
-    """What the slowest of ``ranks`` takes, in units of the median rank: on average, and in the middle 90 %."""
+    """The time of the slowest of ``ranks``, in units of the median rank: on average, and in the middle 90 %."""
 
     ranks: int
     expected: float

@@ -85,7 +85,7 @@ def simulate_runs(
     arrivals: FailureArrivals,
     seed: int,
 ) -> SimulatedRuns:
-    """Return what ``runs`` training runs of ``seconds`` each spend their time on.
+    """Return how ``runs`` training runs of ``seconds`` each spend their time.
 
     Saves are ``interval_seconds`` apart, from begin to begin, and each takes less than that. Each failure draws a load
     and adds ``restart_seconds``. The sum of the saves between two failures is drawn from its normal limit.

@@ -31,9 +31,9 @@ _RACE_SECONDS, _SHORTEST_RACE_SECONDS = 600.0, 60.0
 
 
 def main() -> int:
-    """Make the check; exit 0 if it found no anomaly, 1 if it found one, 8 if it could not be made.
+    """Perform the check; exit 0 if it found no anomaly, 1 if it found one, 8 if it could not be performed.
 
-    A check that breaks raises: `run` makes that exit code 3, so that it is never taken for an answer of the target.
+    A check that breaks raises: `run` makes that exit code 3, so that it is never mistaken for an answer of the target.
     """
     asked = _parser().parse_args()
     check = BY_NAME[asked.check]
@@ -87,7 +87,7 @@ def _witness(asked: argparse.Namespace) -> AbstractContextManager[str | None]:
 
 
 def _refused_to_make(directories: Sequence[Path], bases: Sequence[Path]) -> OSError | None:
-    """Make the check's directories; return the error of a target that refuses them.
+    """Create the check's directories; return the error of a target that refuses them.
 
     ``bases`` are directories that other checks use too. With them, the other directories existed when the run began;
     without them, the user may have named another directory.
@@ -117,7 +117,7 @@ def _name_of(error: OSError) -> str:
 
 
 def make(check: Check, context: CheckContext) -> Observation:
-    """Make a check and return its observation; a call that fails, and does not on a healthy target, is an anomaly."""
+    """Perform a check and return its observation; a call that fails, unlike on a healthy target, is an anomaly."""
     findings = Findings(unit=check.unit)
     last_path = str(context.directory)
 

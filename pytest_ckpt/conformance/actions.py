@@ -28,7 +28,7 @@ def encoded(data: bytes) -> str:
 
 
 def decoded(text: str) -> bytes:
-    """Return what ``encoded`` was given."""
+    """Return the argument of ``encoded``."""
     return base64.b64decode(text)
 
 
@@ -83,7 +83,7 @@ def remove(path: str) -> None:
 
 
 def rename(path: str, *, to: str) -> None:
-    """Rename, over what is there."""
+    """Rename, and replace the existing target."""
     os.replace(path, to)  # noqa: PTH105
 
 
@@ -150,7 +150,7 @@ def hold_lock(path: str) -> dict[str, Any]:
 
 
 def kill(path: str, *, process: int) -> None:
-    """Kill a child of this agent and wait until it is gone."""
+    """Kill a child of this agent and wait until it has ended."""
     os.kill(process, signal.SIGKILL)
     os.waitpid(process, 0)
 

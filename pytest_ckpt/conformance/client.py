@@ -60,16 +60,16 @@ class Client:
         self._answer: dict[str, Any] | None = None
 
     def ask(self, action: str, path: str, *, patience: float | None = None, **details: Any) -> Any:
-        """Have the agent do something and return what it answers.
+        """Have the agent perform an action and return its answer.
 
         ``action`` is a function of ``actions``, or ``module:function`` of the checks. Raises OSError with the agent's
-        errno when a call failed there, TimeoutError when it does not answer in time, NotRun when the agent is gone.
+        errno if a call failed there, TimeoutError if it does not answer in time, NotRun if the agent has ended.
         """
         self.start(action, path, **details)
         return self.finish(patience=patience)
 
     def start(self, action: str, path: str, **details: Any) -> None:
-        """Have the agent begin something, and return at once; ``finish`` or ``stop`` returns what it answers."""
+        """Have the agent begin an action, and return immediately; ``finish`` or ``stop`` returns its answer."""
         if self._tell:
             self._tell(f"{self.name}: {action}", path)
         self._asked = (action, path)
@@ -79,11 +79,11 @@ class Client:
         self._send({"id": self._requests, "action": action, "path": path, "details": details})
 
     def answered(self) -> bool:
-        """Return whether the agent has answered what was begun."""
+        """Return whether the agent has answered the action that was begun."""
         return self._answered_within(0.0)
 
     def finish(self, *, patience: float | None = None) -> Any:
-        """Wait until what was begun has ended, and return its answer."""
+        """Wait until the action that was begun has ended, and return its answer."""
         seconds = self.patience if patience is None else patience
         if not self._answered_within(seconds):
             action, path = self._asked
@@ -99,7 +99,7 @@ class Client:
         return answer["result"]
 
     def stop(self, *, patience: float | None = None) -> Any:
-        """Tell a loop that was begun to end, wait for that, and return its answer."""
+        """Stop a loop that was begun, wait for its end, and return its answer."""
         self._send({"action": "stop"})
         return self.finish(patience=patience)
 
@@ -172,7 +172,7 @@ class Client:
         return self._within(seconds, lambda: self._answer is not None)
 
     def _within(self, seconds: float, is_so: Callable[[], bool]) -> bool:
-        """Take in what comes until something is so; return False when it is not after so long. Raises NotRun."""
+        """Process incoming messages until a condition is true; return False after a timeout. Raises NotRun."""
         assert self._process
         assert self._listener
         until = time.monotonic() + seconds

@@ -56,8 +56,8 @@ def difference(
 ) -> Difference | None:
     """Return the fault of bytes that were read, None if they are right.
 
-    ``older`` is the previous content of the same place. ``offset`` is the begin of both in their file; ``whole`` is the
-    complete content of the file, if more of it is known: misplaced bytes may come from there. The writes were
+    ``older`` is the previous content of the same place. ``offset`` is the offset of both in their file; ``whole`` is
+    the complete content of the file, if more of it is known: misplaced bytes may come from there. The writes were
     ``unit_bytes`` long and aligned in the file (0 if not): a fault inside of one means a torn write.
     """
     if seen == expected:
@@ -127,7 +127,7 @@ def _first_difference(seen: bytes, expected: bytes) -> int:
 
 
 def _kind(seen: bytes, expected: bytes, older: bytes, whole: bytes, at: int, offset: int) -> tuple[str, str]:
-    """Return the kind and the words for what was seen, from the rest of the sector at the first difference."""
+    """Return the kind and the description of the bytes read, from the rest of the sector at the first difference."""
     stop = min(at + _SECTOR_BYTES - (offset + at) % _SECTOR_BYTES, len(seen), len(expected))
     here, there = seen[at:stop], expected[at:stop]
     wrong = sum(a != b for a, b in zip(here, there, strict=True))
@@ -200,7 +200,7 @@ def page_fault(data: bytes, seed: int, versions: Sequence[int]) -> PageFault | N
 
 
 def _told(seen: bytes, expected: bytes, seed: int, version: int, number: int) -> tuple[str, int, str]:
-    """Return the kind, the offset, and the words for a page with the wrong bytes."""
+    """Return the kind, the offset, and the description of a page with wrong bytes."""
     start = number * PAGE
     if not any(seen):
         return "zeros instead of data", start, f"{len(seen):,} zeros"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class NotRun(Exception):  # noqa: N818 - it is no error
-    """What a check needs is not there; the words are the reason that the report gives."""
+    """A need of a check is missing; the text is the reason in the report."""
 
 
 # Anomalies that are kept with all their words; more are only counted.
@@ -81,7 +81,7 @@ class CheckContext(Effort):
 
 @dataclass(slots=True)
 class Findings:
-    """Collects the findings of a check. ``measured`` is its figure, in ``unit``, if a limit is set for it."""
+    """Collects the findings of a check. ``measured`` is its measured value, in ``unit``, if a limit is set for it."""
 
     trials: int = 0
     measured: float | None = None
@@ -92,7 +92,7 @@ class Findings:
     began: float = field(default_factory=time.monotonic)
 
     def wrong(self, kind: str, *, where: str, seen: str, expected: str) -> None:
-        """Note something that a healthy target does not do. All four are words for a storage engineer.
+        """Record an event that does not occur on a healthy target. All four are words for a storage engineer.
 
         ``kind`` names the misbehaviour in a few words that the failure text starts with ("name missing during a
         rename"); ``where`` is the file and offset or the moment.
@@ -103,17 +103,17 @@ class Findings:
             self.anomalies.append(Anomaly(kind=kind, where=where, seen=seen, expected=expected))
 
     def plain(self) -> dict[str, Any]:
-        """Return what was wrong as plain data, for a part of a check that runs on another client."""
+        """Return the anomalies as plain data, for a part of a check that runs on another client."""
         return {"count": self.anomaly_count, "named": [to_plain(anomaly) for anomaly in self.anomalies]}
 
     def take(self, plain: dict[str, Any]) -> None:
-        """Note what was wrong in a part of the check that ran on another client."""
+        """Record the anomalies of a part of the check that ran on another client."""
         for words in plain["named"]:
             self.wrong(words["kind"], where=words["where"], seen=words["seen"], expected=words["expected"])
         self.anomaly_count += plain["count"] - len(plain["named"])
 
     def observation(self, requirement: str, subject: str, *, not_run: str = "", errno: str = "") -> Observation:
-        """Return what was seen."""
+        """Return the observation."""
         return Observation(
             requirement=requirement,
             subject=subject,

@@ -1,4 +1,4 @@
-"""What the process of a check does on any target: it runs one function and prints the observation."""
+"""The process of a check on any target: it runs one function and prints the observation."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class CallReporter:
         self._at = 0.0
 
     def __call__(self, call: str, path: str) -> None:
-        """Say that a call is about to be made on a path."""
+        """Report a call on a path before it begins."""
         now = time.monotonic()
         if (call, path) != self._told or now - self._at > _SAME_CALL_SECONDS:
             self._told, self._at = (call, path), now
@@ -71,7 +71,7 @@ def observe(check: Check, context: Effort, findings: Findings, failed: Callable[
 
 
 def run(main: Callable[[], int]) -> int:
-    """Make a check; one that breaks reports the place and exits with a separate code, never taken for the target's."""
+    """Perform a check; if its code fails, report the place and exit with a code that differs from the target's."""
     try:
         return main()
     except Exception:
@@ -80,7 +80,7 @@ def run(main: Callable[[], int]) -> int:
 
 
 def show(check: Check, seen: Observation, *, as_json: bool) -> None:
-    """Print what a check saw, for a program or for a reader."""
+    """Print a check's result, for a program or for a reader."""
     print(json.dumps(to_plain(seen)) if as_json else "\n".join(_lines(check, seen)), flush=True)
 
 

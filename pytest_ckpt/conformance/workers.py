@@ -29,7 +29,7 @@ _TELL_SECONDS = 1.0
 _KILL_SECONDS = 5.0
 # A kernel without memory or a person ends a process with these; a fault of the storage, such as SIGBUS, does not.
 _OF_THE_HOST = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
-# What a worker is about to do: when it began (monotonic seconds), the call, the context.
+# The next action of a worker: when it began (monotonic seconds), the call, the context.
 _SLOT = struct.Struct("d48p255p")
 
 
@@ -105,7 +105,7 @@ class Worker:
 
     @property
     def doing(self) -> tuple[float, str, str]:
-        """Since when (monotonic seconds) the worker is in which call, on what."""
+        """Begin (monotonic seconds) of the worker's current call, the call, and its object."""
         since, call, where = _SLOT.unpack_from(self._slot, 0)
         return since, call.decode(), where.decode(errors="replace")
 
@@ -137,12 +137,12 @@ class Worker:
         return WorkerEnd(**self._last, signal=signal.Signals(number).name if number else "", call=call, where=where)
 
     def hung(self) -> WorkerEnd:
-        """Return what a worker is in that does not come back."""
+        """Return the call that a hung worker is in."""
         since, call, where = self.doing
         return WorkerEnd(hung=time.monotonic() - since, blocked=blocked_in(self.pid), call=call, where=where)
 
     def kill(self) -> None:
-        """Kill the worker, which may not let go at once."""
+        """Kill the worker, which may end later."""
         if not self._over():
             self._is_killed = True
             os.kill(self.pid, signal.SIGKILL)
@@ -224,7 +224,7 @@ def gather(workers: Sequence[Worker], tell: Tell, *, patience_seconds: float = f
 
 
 class _StallReporter:
-    """Tells about once a second what the worker is in that has not moved for longest, if any has moved."""
+    """Reports, about once a second, the call of the worker without progress for longest, if any has made progress."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell

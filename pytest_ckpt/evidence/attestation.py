@@ -71,7 +71,7 @@ def statement(document: Mapping[str, Any], sha256: Mapping[str, str]) -> bytes:
 
 
 def pre_authentication_encoding(payload_type: str, payload: bytes) -> bytes:
-    """Return what is signed: DSSE's PAE of type and body, whose lengths are those in bytes."""
+    """Return the signed bytes: DSSE's PAE of type and body, with their lengths in bytes."""
     kind = payload_type.encode("utf-8")
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
 

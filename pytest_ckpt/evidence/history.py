@@ -92,7 +92,7 @@ def entry(document: Mapping[str, Any]) -> dict[str, Any]:
     run = document["run"]
     settings = {s["option"]: s.get("value") for s in document["settings"]}
     limits = {c["subject"]: c for c in document["checkpoints"]}
-    # What a plugin does around a launch, or to it, may be seen in times.
+    # The actions of a plugin around a launch, or on it, may affect times.
     plugins = [f"{p['name']} {p['version']}".rstrip() for p in document["environment"].get("plugins") or ()]
     return {
         "schema": SCHEMA,
@@ -138,9 +138,9 @@ def _owner(checkpoint: Mapping[str, Any]) -> str:
 
 
 def append_run(history: Path, document: Mapping[str, Any], directory: Path) -> int:
-    """Copy a run directory into the history and append its line; return how many lines there are now.
+    """Copy a run directory into the history and append its line; return the number of lines.
 
-    The copy is whole before the line appears, and the line is on disk before this returns. Raises OSError.
+    The copy is complete before the line appears, and the line is on disk before this returns. Raises OSError.
     """
     history = user_path(history, OPTION)
     (history / RUNS).mkdir(parents=True, exist_ok=True)
@@ -231,7 +231,7 @@ def hold_against_directories(history: Path, entries: list[dict[str, Any]]) -> tu
 
 
 def _as_old_as(line: Mapping[str, Any], stated: dict[str, Any]) -> dict[str, Any]:
-    """Return a line of today without what lines did not have when that one was written."""
+    """Return a line of today without fields that did not exist when that line was written."""
     had = {subject["subject"] for subject in line["subjects"] if _REQUESTS in subject}
     subjects = [
         subject if subject["subject"] in had else {name: subject[name] for name in subject if name != _REQUESTS}

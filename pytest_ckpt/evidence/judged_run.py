@@ -109,9 +109,9 @@ def judged_run(
     as_recorded: bool,
     decides_all: bool = False,
 ) -> JudgedRun:
-    """Judge the facts of a directory again, whose report was read. Raises UsageError, or what odd facts lead to.
+    """Judge the facts of a directory again, whose report was read. Raises UsageError, or the errors of invalid facts.
 
-    ``decides_all``: also what the report does not decide, wherever there are facts of it.
+    ``decides_all``: also decides requirements that the report does not decide, if there are facts for them.
     """
     extras = recorded(report.get("catalogue") or ())
     settings = recorded_settings(report, command_line)
@@ -234,7 +234,7 @@ def _has_same_limits(report: ReadDocument, plan: Plan) -> bool:
 
 
 def _decide(requirement: Requirement, found: Verdict, facts: _Facts) -> Verdict:
-    """Judge one requirement again, on what it was judged on."""
+    """Judge one requirement again, on its original input."""
     subject, gates = found.subject, facts.gates
     if measurement := facts.measurements.get(subject):
         verdict = decide(requirement, measurement, facts.plan.limits, gates)

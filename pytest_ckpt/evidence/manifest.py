@@ -21,7 +21,7 @@ MANIFEST = "manifest.sha256"
 ATTESTATION = "attestation.dsse.json"
 # The manifest cannot contain its own digest, and the attestation contains the manifest's.
 _NOT_LISTED = frozenset({MANIFEST, ATTESTATION})
-# No run writes such a file, or so much; who puts it there, holes of a terabyte, cannot have them read for hours.
+# No run writes such a file, or so much. The bound prevents hours of reading if someone adds holes of a terabyte.
 _MAXIMUM_BYTES, _MAXIMUM_BYTES_IN_ALL = 256 << 20, 2 << 30
 _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r"}
 

@@ -24,7 +24,7 @@ def ends_of(directory: Path, measurement: Measurement) -> tuple[float, ...]:
             event = event_from_plain(plain)
             if isinstance(event, MeasurementStarted) and event.subject == measurement.subject:
                 if [operation for operation, _ in listed] == wanted:
-                    # What follows was measured to add patterns.
+                    # Later events were measured to add patterns.
                     break
                 listed = []
             elif isinstance(event, OperationDone) and event.subject == measurement.subject:

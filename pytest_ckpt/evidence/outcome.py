@@ -1,4 +1,4 @@
-"""What was found of one thing that a verification looked at."""
+"""The result of one part of a verification."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def without_trust(document: Document, reasons: Sequence[str]) -> Document:
 
 
 def changes_of_facts(directory: Path) -> list[str]:
-    """Return what is not as the manifest lists it of report, measurements and observations."""
+    """Return the differences of report, measurements and observations from the manifest."""
     try:
         found = compare(directory)
     except OSError as error:

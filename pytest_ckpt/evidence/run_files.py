@@ -34,7 +34,7 @@ _RECORDS: Mapping[str, type[Any]] = {
 Document = dict[str, Any]
 """A report as read from a file, checked against its schema."""
 ReadDocument = Mapping[str, Any]
-"""The same, for who only reads it."""
+"""A report for read-only use."""
 
 REPORT, SESSION, PLAN, EVENTS = "report.json", "session.json", "plan.json", "events.jsonl"
 
@@ -70,7 +70,7 @@ def read_measurement(file: Path, planned: PlannedCheckpoint) -> Measurement:
 
 
 def read_observations(directory: Path) -> list[Observation]:
-    """Return what the checks of a run saw. Raises UsageError."""
+    """Return the results of a run's checks. Raises UsageError."""
     found = []
     for file in sorted((directory / "observations").glob("*.json")):
         observation = _read_record(file, Observation, "observation")
@@ -115,7 +115,7 @@ def read_file(file: Path) -> Any:
 
 
 def not_ours(file: Path, what: str, wrong: list[str]) -> UsageError:
-    """Return the error for a file that no run of ours wrote in this way."""
+    """Return the error for a file that no run of pytest-ckpt wrote in this way."""
     more = f"; and {len(wrong) - _MAXIMUM_TOLD} more" if len(wrong) > _MAXIMUM_TOLD else ""
     return UsageError(f"{file} {what}: {'; '.join(wrong[:_MAXIMUM_TOLD])}{more}.", VERIFY_REMEDY)
 
@@ -134,7 +134,7 @@ def odd_records(directory: Path) -> Iterator[str]:
 
 
 def _contradictions(measurement: Measurement, planned: PlannedCheckpoint) -> list[str]:
-    """Return what in a measurement cannot be of the checkpoint that the plan names, or contradicts itself."""
+    """Return the contradictions between a measurement and the planned checkpoint, or within the measurement."""
     shards = planned.layout
     expected = {
         "subject": planned.subject,
@@ -206,7 +206,7 @@ def _of_operation(operation: Operation, measurement: Measurement) -> Iterator[st
 
 
 def _observation_contradictions(observation: Observation) -> list[str]:
-    """Return what in an observation contradicts itself."""
+    """Return the contradictions within an observation."""
     found = []
     if (observation.anomaly_count == 0) != (not observation.anomalies) or (
         observation.anomaly_count < len(observation.anomalies)

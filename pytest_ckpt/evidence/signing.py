@@ -85,7 +85,7 @@ def read_private_key(file: Path, *, option: str) -> Signer:
 
 
 def signer_of(pem: str) -> Signer:
-    """Return what signs with the key of a `Signer.pem`."""
+    """Return the signer with the key of a `Signer.pem`."""
     from cryptography.hazmat.primitives.serialization import load_pem_private_key  # noqa: PLC0415
 
     return Signer(key=cast("Ed25519PrivateKey", load_pem_private_key(pem.encode(), password=None)))

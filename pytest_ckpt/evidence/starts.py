@@ -82,7 +82,7 @@ def _read(directory: Path, kind: str, plan: Plan) -> dict[str, list[OtherMeasure
             file = place / kind / f"{planned.subject.slug}.json"
             if file.exists():
                 measurement = read_measurement(file, planned)
-                # What is interrupted is moved when the next start begins.
+                # Interrupted work is moved when the next start begins.
                 other = OtherMeasurement(start=int(place.name), measurement=measurement)
                 found.setdefault(str(planned.subject), []).append(other)
     return found
@@ -130,7 +130,7 @@ def _names(measurements: Sequence[Measurement], observations: Sequence[Observati
 
 
 def measured_before(starts: Sequence[Start]) -> set[str]:
-    """Return the names of what these starts measured completely and no later start measures again."""
+    """Return the names of complete measurements of these starts that no later start repeats."""
     found: set[str] = set()
     for start in starts:
         found |= set(start.measured)
@@ -139,7 +139,7 @@ def measured_before(starts: Sequence[Start]) -> set[str]:
 
 
 def interrupted_work(directory: Path, measurements: Sequence[Measurement]) -> tuple[InterruptedWork, ...]:
-    """Return what a start did not complete, with the operation that was running when it ended."""
+    """Return the incomplete work of a start, with the operation that was running when it ended."""
     running = running_operations(directory)
     return tuple(
         InterruptedWork(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.evidence.signing import PublicKey
 
 _PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
-# The parts of a report that judging again does not give: where and when it was measured, what plugins wrote.
+# The parts of a report that judging again does not reproduce: place and time of measurement, plugins' sections.
 _STATED = frozenset(
     ("run", "environment", "settings", "stages", "left_behind", "sections", "system", "requirements", "exit_code")
 )  # fmt: skip

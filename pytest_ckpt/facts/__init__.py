@@ -1,1 +1,1 @@
-"""The vocabulary of a run: frozen records that every room shares, and their JSON."""
+"""The vocabulary of a run: frozen records that all packages share, and their JSON."""

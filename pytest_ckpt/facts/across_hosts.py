@@ -51,7 +51,8 @@ class TargetView:
     """The target as one host sees it, and the version of this package there.
 
     ``misses`` is what the host found instead of the controller's file, ``mismatch_of_other`` the same for the file that
-    the host ``other`` made; ``cannot_write`` is why no file can be made there. Each is empty if all is well.
+    the host ``other`` made; ``cannot_write`` is why the host cannot create files there. Each is empty without a
+    problem.
     """
 
     host: str
@@ -73,7 +74,7 @@ SEEN_WITHIN_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DelayedHost:
-    """A host that did not see something at its first look. ``is_seen``: it did in the end, after so many seconds."""
+    """A host whose first look did not see an entry. ``is_seen``: a later look saw it, after so many seconds."""
 
     host: str
     waited_seconds: float
@@ -94,9 +95,9 @@ class HostWait:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HostWaits:
-    """How often the hosts of a measurement looked for what another one had made, and which of them had to wait.
+    """How often the hosts of a measurement looked for another host's entries, and the hosts that had to wait.
 
-    None of it is in the time of a save or load.
+    These waits are not part of the time of a save or load.
     """
 
     looks: Count

@@ -654,10 +654,10 @@ CHECKS_DIRECTORY = "checks"
 """Below a run's directory on the target; the first check makes it, and all that is in it was made by checks."""
 
 FILES_OF_CHECKS = 10_000
-"""The most files that a check of a file system makes at once, at full effort: NAMES.many."""
+"""Maximum number of files that a check of a file system creates concurrently, at full effort: NAMES.many."""
 
 LARGE_OBJECT_BYTES = 5160 << 20
-"""What OBJECT-LARGE makes of parts, whatever the effort."""
+"""Size of the object that OBJECT-LARGE writes in parts, whatever the effort."""
 
 _PARTS_OF_CHECKS, _LEAST_PARTS, _PART_BYTES = 10_000, 1_001, 5 << 20
 

@@ -1,4 +1,4 @@
-"""What shows that the fsync and the clock of a client can be believed, and what could have changed them."""
+"""Evidence that the fsync and the clock of a client can be trusted, and the code that could have changed them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class FsyncCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FsyncEffect(FsyncCounts):
-    """What the kernel of one rank counted of a file of this rank."""
+    """The kernel's counts of one rank's file."""
 
     rank: Count
     host: str
@@ -87,7 +87,7 @@ class ClockSpan:
 
     @property
     def difference_seconds(self) -> float:
-        """How far clock and uptime differ beyond what their resolutions explain; 0 or less is agreement."""
+        """Difference of clock and uptime beyond their resolutions; 0 or less means agreement."""
         return self._beyond(self.uptime_seconds - self.clock_seconds)
 
     @property
@@ -131,7 +131,7 @@ class Interposed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientProofs:
-    """What the ranks of one measurement showed of their fsync, their clocks and the libraries loaded into them.
+    """The evidence from the ranks of one measurement about their fsync, their clocks and their loaded libraries.
 
     ``fsyncs`` and ``clocks`` contain, for each host (and moment), the rank with the worst result. ``disclosed`` are
     start-up hooks of Python, its variables, preloaded and auditing libraries, a C library of LD_LIBRARY_PATH, and

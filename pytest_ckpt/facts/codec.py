@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 Record = TypeVar("Record")
 Reader = Callable[[Any], Any]
 
-# What is plain already, by its very type; a long run has lists of hundreds of thousands of such values.
+# Types whose values are plain already; a long run has lists of hundreds of thousands of such values.
 _PLAIN = frozenset({str, int, float, bool, types.NoneType})
 
 
@@ -41,9 +41,9 @@ def to_plain(record: Any) -> Any:
 
 
 def from_plain(kind: type[Record], data: Any) -> Record:
-    """Build a record from what `to_plain` gave. Unknown keys are ignored, so that older code reads newer files.
+    """Build a record from the output of `to_plain`. Unknown keys are ignored, so that older code reads newer files.
 
-    Raises TypeError when a field without a default is missing, ValueError for a text that its record does not have.
+    Raises TypeError if a field without a default is missing, ValueError for a text that its record does not permit.
     """
     readers = _readers(typing.cast("Hashable", kind))
     return kind(**{name: _read(readers[name], value) for name, value in data.items() if name in readers})

@@ -14,8 +14,8 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.proofs import Integrity
 
 Command = Literal["break", "repair", "upgrade", "snapshot", "remove"]
-"""What a command does: it breaks a component and repairs it, changes the storage while it serves, takes a snapshot and
-removes it."""
+"""The effect of a command: it fails a component and repairs it, changes the storage while it serves, takes a snapshot
+and removes it."""
 
 TriedKind = Literal["save", "load"]
 
@@ -62,7 +62,7 @@ class OperationTrial:
 
 
 BREAKS: tuple[TriedKind, ...] = ("save", "save", "save", "load", "load", "load")
-"""In what something is broken, one after the other."""
+"""The operations during which faults are injected, in order."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,7 +28,7 @@ CODECS = {
 """By the name in ``--ckpt-strategy=compressed:codec``."""
 
 FRAME_BYTES = 4 << 20
-"""What is compressed at a time: large enough for a codec's best ratio, small enough for reads of a part."""
+"""Bytes of a compressed frame: large enough for a codec's best ratio, small enough for reads of a part."""
 
 THREAD_BYTES = 96 << 20
 """The memory of a thread that compresses a frame at the highest level, with the frame before and after compression."""

@@ -1,4 +1,4 @@
-"""What a run was made with: hosts and their networks, target, versions, launcher, plugins."""
+"""The environment of a run: hosts and their networks, target, versions, launcher, plugins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STREAM_SECONDS = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Streams:
-    """What hosts need to stream to each other: a secret in hex, how long, and the ports that may be listened at."""
+    """Parameters of the streams between hosts: a secret in hex, the duration, and the permitted listening ports."""
 
     token: str
     seconds: float = STREAM_SECONDS

@@ -46,7 +46,7 @@ class Hello:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Beat:
-    """What a rank is doing, in one of its lanes. ``waiting``: for other ranks, or for work to do.
+    """The activity of a rank in one of its lanes. ``waiting``: for other ranks, or for work.
 
     ``progress`` counts the bytes that it has moved and the modules that it has imported.
     """
@@ -62,7 +62,7 @@ class Beat:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failed:
-    """A rank cannot continue; ``failure`` is its position and cause."""
+    """A rank cannot continue: its operation, phase and file at that time, and the error."""
 
     rank: int | None
     host: str
@@ -101,7 +101,7 @@ class HostsSeen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeasurementStarted:
-    """What follows is of this subject."""
+    """The following events belong to this subject."""
 
     subject: Subject
 
@@ -153,7 +153,7 @@ class DurabilityCounted:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IntegrityCompared:
-    """What was compared so far of all loads of a subject."""
+    """The comparison of all loads of a subject so far."""
 
     subject: Subject
     integrity: Integrity
@@ -161,7 +161,7 @@ class IntegrityCompared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PatternMeasured:
-    """What came of a pattern, or with ``found`` None why it was not measured."""
+    """The result of a pattern, or with ``found`` None the reason why it was not measured."""
 
     subject: Subject
     name: Pattern

@@ -11,11 +11,11 @@ AS_SOON, AS_RECORDED = PACES = ("asap", "recorded")
 
 
 class JobPattern(NamedTuple):
-    """The pattern that an engine replays: its file's name, the digest of that, and its text (`facts.pattern`).
+    """The pattern that an engine replays: its file's name, its digest, and its text (`facts.pattern`).
 
     As part of a `FileRule` it is contained in plan, task and report.
 
-    ``pace``: whether calls follow each other at once, or after the recorded pauses.
+    ``pace``: whether calls follow each other immediately, or after the recorded pauses.
     """
 
     file: str

@@ -1,4 +1,4 @@
-"""Where each input of a limit is from: published, set by the operator, or a default of this program."""
+"""The origin of each input of a limit: published, set by the operator, or a default of this program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ InputOrigin = Literal["published", "set by the operator", "default of this progr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publication:
-    """A publication that states a figure."""
+    """A publication that states a value."""
 
     title: str
     publisher: str

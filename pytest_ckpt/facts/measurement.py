@@ -69,7 +69,7 @@ class Operation:
 
     @property
     def bytes_per_second(self) -> float:
-        """What the storage took or gave, over all ranks."""
+        """Write or read throughput, over all ranks."""
         return self.bytes / self.seconds
 
 
@@ -157,9 +157,9 @@ class SavePace:
 class NoisyNeighbour:
     """Paced saves of two jobs, each half of the ranks: the jobs save in turns, the other job saves during each save.
 
-    ``bytes`` and ``neighbour_bytes`` are what one save of the first and of the second job writes. ``save_seconds`` and
-    ``neighbour_save_seconds`` are the seconds of their saves. ``concurrent_bytes`` is what the other job wrote during
-    these saves, in total. ``pace`` is None in runs of earlier versions, whose saves were not paced.
+    ``bytes`` and ``neighbour_bytes`` are the bytes of one save of the first and of the second job. ``save_seconds`` and
+    ``neighbour_save_seconds`` are the seconds of their saves. ``concurrent_bytes`` is the total that the other job
+    wrote during these saves. ``pace`` is None in runs of earlier versions, whose saves were not paced.
     """
 
     ranks: Count
@@ -178,8 +178,8 @@ class MixedLoad:
 
     ``undisturbed_p99_seconds`` and ``contended_p99_seconds``: the 99th percentile of a read's seconds, for each turn;
     ``undisturbed_reads`` and ``contended_reads``: the number of reads in it; ``save_seconds``: every save during the
-    reads. ``reads`` describes what is read. Each host reads ``loader_bytes_per_second``. In ``empty_queue_seconds`` of
-    a turn with saves, and ``undisturbed_empty_queue_seconds`` of a turn without, training waited for a sample on the
+    reads. ``reads`` describes the reads. Each host reads ``loader_bytes_per_second``. In ``empty_queue_seconds`` of a
+    turn with saves, and ``undisturbed_empty_queue_seconds`` of a turn without, training waited for a sample on the
     slowest host. ``client_busy`` is the largest share of a turn in which a reading process used or awaited one CPU.
     ``pace`` is None in runs of earlier versions, whose saves were not paced.
     """
@@ -252,7 +252,7 @@ class ScaledOperation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientCount:
-    """What so many ``clients`` saved and loaded at once, several times: ``bytes`` each time, of ``ranks`` ranks."""
+    """Saves and loads by so many ``clients`` concurrently, several times: ``bytes`` each time, of ``ranks`` ranks."""
 
     clients: CountFromOne
     ranks: CountFromOne
@@ -426,7 +426,7 @@ class Measurement:
         return self.bytes / self.full_bytes
 
     def bytes_of(self, operation: Operation) -> int:
-        """Return the bytes of tensors that a whole operation moves."""
+        """Return the bytes of tensors that a complete operation moves."""
         each = self.save_bytes if operation.kind == "save" else self.load_bytes
         return each[operation.checkpoint - 1] if each else self.bytes
 

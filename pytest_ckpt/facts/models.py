@@ -137,7 +137,7 @@ class Model:
 
     @property
     def word(self) -> str:
-        """What an option names it by."""
+        """The model's name in options."""
         return self.own.given_as if self.own else self.name
 
     @property

@@ -1,4 +1,4 @@
-"""What a check of a target's behaviour saw."""
+"""The result of a check of a target's behaviour."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ FORM = 1
 MAXIMUM_FILES, MAXIMUM_FILES_OF_RANK, MAXIMUM_STEPS, MAXIMUM_RANKS, MAXIMUM_LANES = 4096, 1024, 20_000, 1024, 64
 MAXIMUM_FILE_BYTES = 1 << 44
 MAXIMUM_PAUSE_US = 3_600_000_000
-"""What a lane may pause in all, in microseconds."""
+"""Maximum total pause of a lane, in microseconds."""
 
 SMALL_BYTES = 1 << 20
 """A file below this, and below an eighth of its rank's largest, keeps its size at every scale."""
@@ -141,7 +141,7 @@ def is_small(size: int, largest: int) -> bool:
 
 @lru_cache(maxsize=8)
 def read_pattern(text: str) -> Pattern:
-    """Return the pattern of a file's text. Raises ValueError with a sentence on what it is not."""
+    """Return the pattern of a file's text. Raises ValueError with a sentence about the error."""
     plain = parse(text.encode())
     if not isinstance(plain, dict) or "steps" not in plain or "files" not in plain:
         raise ValueError("it is no pattern: a table with files and steps is expected")
@@ -182,7 +182,7 @@ def _row(kind: type[Any], row: Any) -> dict[str, Any]:
 
 
 def _check(pattern: Pattern) -> None:
-    """Raise ValueError for what a replay could not do, or what would write beyond its plan."""
+    """Raise ValueError for a pattern that a replay cannot perform, or that would write beyond its plan."""
     if not 1 <= pattern.ranks <= MAXIMUM_RANKS:
         raise ValueError(f"1 to {MAXIMUM_RANKS} ranks are expected")
     if not 1 <= len(pattern.files) <= MAXIMUM_FILES or not 1 <= len(pattern.steps) <= MAXIMUM_STEPS:

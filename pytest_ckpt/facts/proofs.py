@@ -116,7 +116,7 @@ class CacheFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """A place where what was read is not what was written. ``offset`` is in bytes from the tensor's start."""
+    """A difference between read and written bytes. ``offset`` is in bytes from the tensor's start."""
 
     kind: FaultKind
     rank: Count
@@ -172,10 +172,10 @@ class DurabilityProof:
     """The observed durable calls of one rank in one save.
 
     ``observed`` names the observer: the store that performed the calls, counted calls, a library that declares them, or
-    no observer. ``attempted`` counts the files that must become durable, from their begin; ``returned`` counts the
-    files whose durable call returned without error. ``acknowledged`` describes, in words, an object store's answers
-    about its objects. ``names_pending``: the files are durable but their names are not: one rank of each host fsyncs
-    the directory for all ranks of the host.
+    no observer. ``attempted`` counts the files that must become durable, from the start of their write; ``returned``
+    counts the files whose durable call returned without error. ``acknowledged`` describes, in words, an object store's
+    answers about its objects. ``names_pending``: the files are durable but their names are not: one rank of each host
+    fsyncs the directory for all ranks of the host.
     """
 
     files_attempted: int

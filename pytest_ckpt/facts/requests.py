@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pytest_ckpt.facts.bounds import Count, NotNegative
 
 _STEP = 1.01
-"""Times are kept in classes of this width: a percentile is at most 1 % above what was measured."""
+"""Times are kept in classes of this width: a percentile is at most 1 % above the measured value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,7 +18,7 @@ class Requests:
     """Requests of one kind that all ranks sent to one endpoint for a subject.
 
     ``sent`` counts all requests, ``again`` the requests that were repeated after 503, silence or a broken connection;
-    ``busy`` of the answers were 503 or 429, and before the repetitions the ranks waited ``waited_seconds`` in all.
+    ``busy`` of the answers were 503 or 429, and before the repetitions the ranks waited ``waited_seconds`` in total.
     Seconds of a request last from its first byte to the last of its answer; None: there was no answer. Median and 99th
     percentile are within 1 %.
     """
@@ -37,7 +37,7 @@ class Requests:
 
 @dataclass(kw_only=True, slots=True)
 class Tally:
-    """What one process has counted of requests of one kind to one endpoint; ``times`` by classes of their seconds."""
+    """One process's counts of requests of one kind to one endpoint; ``times`` by classes of their seconds."""
 
     sent: int = 0
     again: int = 0
@@ -54,7 +54,7 @@ class Tally:
         self.bytes += moved
 
     def add(self, other: Tally) -> None:
-        """Take in what another process has counted."""
+        """Add another process's counts."""
         self.sent += other.sent
         self.again += other.again
         self.busy += other.busy
@@ -81,7 +81,7 @@ Tallies = dict[tuple[str, str], Tally]
 
 
 def together(of_processes: Iterable[Tallies]) -> tuple[Requests, ...]:
-    """Return what all processes have counted, in the order of endpoints and kinds."""
+    """Return the sums of all processes' counts, in the order of endpoints and kinds."""
     joined: Tallies = {}
     for tallies in of_processes:
         for key, tally in tallies.items():

@@ -22,7 +22,7 @@ LOCAL_TIER = "local tier"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepBatch:
-    """Steps one after the other: how many, and the seconds of all."""
+    """A sequence of steps: their count, and their total seconds."""
 
     steps: Count
     seconds: NotNegative
@@ -57,7 +57,7 @@ class StepsOfSave:
 
 
 Reached = Literal["copied", "written", "committed"]
-"""What a save had reached when its processes were killed: the state was copied, all bytes were durable, it was one."""
+"""The state of a save when its processes were killed: state copied, all bytes durable, or committed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,7 +137,7 @@ class Chains:
 
 
 Tier = Literal["", "local", "target"]
-"""Where a checkpoint is taken from; empty: no whole one was found."""
+"""The tier from which a checkpoint is restored; empty: no complete checkpoint was found."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -71,25 +71,26 @@ Capability = Literal[
 MOUNTED: frozenset[Capability] = frozenset(
     ("paths", "free offsets", "rename", "locks", "page cache", "volume", "second mount")
 )
-"""What a mounted file system is taken to offer; whether it keeps its promises is what the checks of it find out."""
+"""The assumed capabilities of a mounted file system; its checks find out whether it keeps its promises."""
 
 MEMORY_KINDS = frozenset(("devtmpfs", "hugetlbfs", "ramfs", "rootfs", "tmpfs"))
 """File systems that live in the memory of one host."""
 
 Role = str
-"""What a checkpoint is saved for: ``counted``, or a measurement in addition to the counted saves."""
+"""The purpose of a checkpoint: ``counted``, or a measurement in addition to the counted saves."""
 
 NEEDS: dict[str, frozenset[Capability]] = {"near_full": frozenset({"volume"})}
-"""What scenarios and requirements need of a target beyond saves and loads; without it, they are left out."""
+"""Capabilities of a target that scenarios and requirements need beyond saves and loads; without them, they are omitted.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointRef:
     """One save of one subject. ``subject`` is its slug; ``number`` counts from 1 over all roles of a run.
 
-    ``attempt`` (from 0) is counted up with every save of the same number: a store whose names follow from the whole
-    reference never uses one twice in a run. ``commit`` is the file by which the library of an engine commits it itself;
-    empty: the store does.
+    ``attempt`` (from 0) is incremented with every save of the same number, so that a store that derives names from the
+    complete reference never reuses a name in a run. ``commit`` is the file by which an engine's library commits the
+    checkpoint itself; empty: the store commits it.
     """
 
     subject: str
@@ -196,7 +197,7 @@ class TargetFacts:
 
     @property
     def description(self) -> str:
-        """What it is in a sentence: "a nfs4 file system"."""
+        """The kind in a sentence: "a nfs4 file system"."""
         return f"a {self.kind} file system" if "paths" in self.capabilities else f"a target of the kind {self.kind}"
 
 
@@ -293,7 +294,7 @@ class Leftover:
 
     @property
     def remedy(self) -> str:
-        """What to do about it, as the rest of a sentence."""
+        """The remedy, as the rest of a sentence."""
         remove = f"remove it: {self.command}" if self.command else "remove it by hand"
         if self.elsewhere:
             return (

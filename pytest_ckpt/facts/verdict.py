@@ -1,4 +1,4 @@
-"""What was decided about a requirement, and about a run."""
+"""Verdicts on requirements, and the decision on a run."""
 
 from __future__ import annotations
 

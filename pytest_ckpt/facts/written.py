@@ -39,7 +39,7 @@ def fault(document: Any, kind: Any) -> str:
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
-    """Return the JSON schema (draft 2020-12) of what `fault` accepts."""
+    """Return the JSON schema (draft 2020-12) of the values that `fault` accepts."""
     import msgspec  # noqa: PLC0415
 
     (top,), parts = msgspec.json.schema_components([written(kind)])
@@ -47,7 +47,7 @@ def schema_of(kind: Any) -> dict[str, Any]:
 
 
 def written(hint: Any) -> Any:
-    """Return the type, for msgspec, of what `codec.to_plain` makes of a value of this type."""
+    """Return the type, for msgspec, of the plain value that `codec.to_plain` makes from a value of this type."""
     return _written(cast("Hashable", hint))
 
 

@@ -45,7 +45,7 @@ _SUITES = (
 REQUIREMENTS: Mapping[str, Requirement] = {
     name: row for suite in _SUITES for name, row in requirements_of(suite).items()
 }
-"""Every requirement of ours, in the order in which reports show them."""
+"""Every built-in requirement, in the order of the reports."""
 
 
 def extended(extras: Iterable[Requirement]) -> Mapping[str, Requirement]:
@@ -104,7 +104,7 @@ def recorded(rows: Iterable[Mapping[str, Any]]) -> tuple[Requirement, ...]:
 
 
 def known_names(catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> dict[str, GateDefault]:
-    """Return what a gate table may name: every requirement, and every check as ``id.subject``, with its defaults."""
+    """Return the names for gate tables: every requirement, and every check as ``id.subject``, with its defaults."""
     names = {r.id: GateDefault(gate=r.severity, limit=r.maximum, suite=r.suite) for r in catalogue.values()}
     return names | {
         c.name: GateDefault(gate=REQUIREMENTS[c.requirement].severity, limit=c.limit, needs=c.needs) for c in CHECKS
@@ -112,4 +112,4 @@ def known_names(catalogue: Mapping[str, Requirement] = REQUIREMENTS) -> dict[str
 
 
 CATALOGUE_NAMES = tuple(known_names())
-"""Every requirement and check of this version; a report lists them, so that later versions know what its run knew."""
+"""Every requirement and check of this version; a report lists them, so that later versions know its run's catalogue."""

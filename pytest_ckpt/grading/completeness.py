@@ -1,4 +1,4 @@
-"""What a complete run consists of: its suites, requirements, checks and subjects. Pure."""
+"""Definition of a complete run: its suites, requirements, checks and subjects. Pure."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def asked_checks(requirement: Requirement, settings: Settings, gates: Gates) -> 
 
 
 def is_given(check: Check, settings: Settings) -> bool:
-    """Whether a run has what a check needs."""
+    """Whether a run provides a check's needs."""
     return {
         "": True,
         "second client": bool(settings.second_mount) or settings.has_several_hosts,

@@ -77,7 +77,7 @@ def make_document(
     """Return the report in the form of ``report.json``, in plain types; ``system`` is the vendor's description of it.
 
     ``catalogue_names`` are the requirements and checks of the version that made the run. Without ``foresees`` there is
-    no forecast: figures that others measured are not a basis for one.
+    no forecast: values that others measured are not a basis for one.
     """
     plain_plan = plan.to_plain()
     scope = scope_of(plan, settings, gates, measurements)

@@ -1,4 +1,4 @@
-"""What would be on the whole cluster: more clients, the slowest of more ranks, a month of training. Never a verdict."""
+"""Forecast for the whole cluster: more clients, the slowest of more ranks, a month of training. Never a verdict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProjectedRate(Projection):
-    """What more clients (``unit``) would get of one kind of operation, by the counts that were measured.
+    """Predicted rate of more clients (``unit``) for one kind of operation, from the measured counts of clients.
 
     ``sufficient_up_to_accelerators_low`` and ``_high`` are the largest clusters whose limit they would meet.
     """
@@ -80,7 +80,7 @@ class SimulatedMonth:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Forecast:
-    """What would be of one subject on the whole cluster. ``month`` is None where failures are too many to simulate."""
+    """The forecast of one subject on the whole cluster. ``month`` is None if failures are too many to simulate."""
 
     subject: Text
     projected: tuple[ProjectedRate, ...]
@@ -89,7 +89,7 @@ class Forecast:
 
 
 def forecasts(plan: Plan, measurements: Sequence[Measurement]) -> list[Forecast] | None:
-    """Return a forecast of each measurement that came to its end; None where numpy is not there to make them."""
+    """Return a forecast of each completed measurement; None without numpy."""
     whole = [
         m
         for m in measurements

@@ -62,5 +62,5 @@ def _is_whole(measurement: Measurement) -> bool:
 
 
 def _median(measurement: Measurement, kind: OperationKind) -> float:
-    """Return the median over whole checkpoints: deltas are not made by the library."""
+    """Return the median over full checkpoints, because the library does not create deltas."""
     return statistics.median(operation.seconds for operation in measurement.whole(kind))

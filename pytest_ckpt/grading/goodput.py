@@ -1,4 +1,4 @@
-"""What measured times mean for training: the clusters that they serve, and the time that is left for training. Pure."""
+"""The meaning of measured times for training: sufficient cluster sizes, and the remaining time for training. Pure."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def training_rows(plan: Plan, measurements: Sequence[Measurement], sizes: Sequen
 class _WorstTimes:
     """The costliest save and the slowest load of a subject, in seconds at full size.
 
-    Where full saves and deltas take turns, ``lost_seconds`` is their mean.
+    If full saves and deltas alternate, ``lost_seconds`` is their mean.
 
     ``cost`` is the save that puts most work at risk; ``least_interval_seconds``: no save may begin sooner.
     """
@@ -196,7 +196,7 @@ def _at(accelerators: int, worst: _WorstTimes, largest: int | None, limits: Clus
 
 
 def _full_size_costs(measurement: Measurement) -> list[SaveCost]:
-    """Return what each save costs at full size: as measured, or projected at the same bandwidths."""
+    """Return the cost of each save at full size: as measured, or projected at the same bandwidths."""
     if len(measurement.of_kind("save")) < measurement.operations_planned:
         return []
     return at_full_size(save_costs(measurement), measurement)

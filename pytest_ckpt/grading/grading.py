@@ -40,7 +40,7 @@ ALL_MET = "Every required requirement was met, at full scale, with at least 10 s
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """All verdicts of a complete run, in the order of the plan and the catalogue, and what follows from them."""
+    """All verdicts of a complete run, in the order of the plan and the catalogue, and the conclusions from them."""
 
     verdicts: tuple[Verdict, ...]
     grade: Grade
@@ -83,7 +83,7 @@ def judge_run(
 
 
 def in_order(verdicts: Iterable[Verdict], plan: Plan) -> list[Verdict]:
-    """Return verdicts subject by subject; those on the target as a whole come last."""
+    """Return verdicts subject by subject; the verdicts on the target itself come last."""
     order = {str(c.subject): number for number, c in enumerate(plan.checkpoints)}
     return sorted(verdicts, key=lambda v: order.get(v.subject, len(order)))
 
@@ -155,7 +155,7 @@ def conclude(
 
 
 def _missing_reasons(missing: Sequence[Verdict], catalogue: Mapping[str, Requirement]) -> list[str]:
-    """Name what did not run, one sentence a cause."""
+    """Return the requirements that did not run, one sentence a cause."""
     causes: dict[tuple[str, str], list[str]] = {}
     for verdict in missing:
         if catalogue[verdict.id].suite == "conformance":

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
 
 NEAR = 0.8
-"""From this share of its network's rate on, the host limits the measurement. TCP and a file system's own protocol take
-some percent of a network's rate; figures of one minute vary by as much."""
+"""If a host reaches this share of its network's rate, it limits the measurement. TCP and a file system's own protocol
+take some percent of a network's rate; values of one minute vary by as much."""
 BEYOND = 1.1
 """A host that moves so many times the rate moves it otherwise: over more links, or another network."""
 
@@ -88,10 +88,10 @@ def _rate(operation: Operation, ranks: list[int], rank_bytes: tuple[int, ...]) -
 
 
 def client_limits(measurements: Iterable[Measurement], networks: Mapping[str, HostNetwork]) -> list[str]:
-    """Return a sentence for each subject and kind of operation in which hosts moved what their network carries.
+    """Return a sentence for each subject and kind of operation in which hosts moved as much as their network allows.
 
-    Also one if they moved clearly more: then the measured network is not the storage's. And one about hosts whose
-    network rate is unknown although it was to be measured.
+    Another sentence reports hosts that moved clearly more: then the measured network is not the storage's. Another one
+    reports hosts whose network rate is unknown although it was to be measured.
     """
     unknown: dict[str, list[str]] = {}
     for host, network in networks.items():

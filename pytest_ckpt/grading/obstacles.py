@@ -67,7 +67,7 @@ class Obstacle:
 
     @property
     def line(self) -> str:
-        """What it is and what removes it."""
+        """The obstacle and its remedy."""
         return f"{self.text} Remedy: {self.remedy}."
 
 
@@ -96,14 +96,14 @@ _DECLARED = Obstacle(
 
 
 def sight_untried(target: TargetFacts) -> CacheSight:
-    """Return what is known of cached pages of a target before anything is written to it."""
+    """Return the visibility of a target's cached pages before the first write to it."""
     if target.is_memory:
         return "memory"
     return "not_tested" if {"page cache", "paths"}.issubset(target.capabilities) else "declared"
 
 
 def _larger(scale: float, shortest_seconds: float) -> str:
-    """Say at which scale the shortest limit is a second: limits grow with the bytes."""
+    """Return the scale at which the shortest limit is a second: limits grow with the bytes."""
     wanted = scale * _LATENCY_SECONDS / shortest_seconds
     if wanted >= ACCEPTANCE.scale:
         return "Only checkpoints of full size give it more."
@@ -209,7 +209,7 @@ def obstacles(
 
 
 def _has_other_proof(settings: Settings) -> bool:
-    """Whether a run was given what may prove loads uncached where pages cannot be counted."""
+    """Whether a run has the means for another proof of uncached loads if pages cannot be counted."""
     by_command = settings.drop_caches not in ("auto", "never")
     return (
         settings.has_several_hosts
@@ -258,7 +258,7 @@ def asks_cold(settings: Settings, gates: Gates, catalogue: Mapping[str, Requirem
 
 
 def refusals(problems: Sequence[UsageError]) -> list[Obstacle]:
-    """Return what a run would be refused for as obstacles."""
+    """Return the reasons to refuse a run, as obstacles."""
     return [Obstacle(grade="none", text=p.what, remedy=p.remedy.rstrip(".")) for p in problems]
 
 

@@ -74,9 +74,9 @@ class Cluster(TypedDict):
 
 
 class ReplayedPattern(TypedDict):
-    """The pattern of a recorded job that the engine replays: its file, the SHA-256 of that, and its text.
+    """The pattern of a recorded job that the engine replays: its file, the file's SHA-256, and its text.
 
-    ``pace`` where the pauses of the job are made.
+    ``pace`` is set if the replay makes the pauses of the job.
     """
 
     file: str
@@ -176,7 +176,7 @@ class Section(TypedDict):
 
 
 class Message(TypedDict):
-    """What was wrong with a file of a published result."""
+    """The fault of a file of a published result."""
 
     path: str
     text: str

@@ -1,4 +1,4 @@
-"""What exactly a verdict is of: the headline's sentence and the report's ``scope`` and ``certified_for``. Pure."""
+"""The exact scope of a verdict: the headline's sentence and the report's ``scope`` and ``certified_for``. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ScopedCheckpoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """What was judged: the cluster, the checkpoints that could run, smallest first, and how they were saved.
+    """The judged system: the cluster, the checkpoints that could run, smallest first, and how they were saved.
 
     ``text`` is a sentence.
     """

@@ -1,4 +1,4 @@
-"""What a month of training on this storage would lose: simulated runs over what was measured. Never a verdict. Pure."""
+"""The loss of a month of training on this storage: simulated runs over the measured times. Never a verdict. Pure."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def measured_costs(measurement: Measurement) -> list[SaveCost]:
 
 
 def measured_times(measurement: Measurement, costs: Sequence[SaveCost]) -> MeasuredTimes:
-    """Return what each save and load of a measurement took at full size."""
+    """Return the times of each save and load of a measurement at full size."""
     rule = measurement.drains
     return MeasuredTimes(
         lost_seconds=tuple(cost.lost_seconds for cost in costs),

@@ -1,4 +1,4 @@
-"""What follows if a client's fsync or clock cannot be believed: no certificate, and no blame for the storage. Pure."""
+"""Consequences of an untrusted fsync or clock of a client: no certificate, and no blame for the storage. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def unsafe_effect(proofs: ClientProofs) -> str:
 
 
 def describe_effect(proofs: ClientProofs) -> str:
-    """Say what the kernel counted of fsync's effect; empty if no file was fsynced for that."""
+    """Return the kernel's count of fsync's effect, in words; empty if no file was fsynced for that."""
     if not proofs.fsyncs:
         return ""
     if missing := missing_effect(proofs):
@@ -94,7 +94,7 @@ def unsafe_mounts(clients: Clients) -> list[str]:
 
 
 def disclosures(measurements: Iterable[Measurement]) -> list[str]:
-    """Return what could act in the ranks' processes before their program started, each phrase once."""
+    """Return the code that could act in the ranks' processes before their program started, each phrase once."""
     return list(dict.fromkeys(p for m in measurements if m.client_proofs for p in m.client_proofs.disclosed))
 
 

@@ -1,4 +1,4 @@
-"""What gates demand of the clients, such as ``client.nconnect >= 8``: every host must be known to have it. Pure."""
+"""Demands of gate tables on clients, such as ``client.nconnect >= 8``: every host must verifiably meet them. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAXIMUM_SHOWN = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Demand:
-    """One demand: the name of a fact, how it is compared, and with what."""
+    """One demand: the name of a fact, the comparison, and the required value."""
 
     text: str
     name: str

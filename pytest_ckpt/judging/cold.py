@@ -43,7 +43,7 @@ OTHER_PROOFS = (
     "bytes of every cache between clients and storage (--ckpt-client-cache) and checkpoints of "
     f"{VOLUME_FACTOR} times as much as these and the clients' memory"
 )
-"""What a user can give where cached pages are not counted: all bases of COLD but the kernel's count."""
+"""Evidence that a user can provide if cached pages are not counted: all bases of COLD except the kernel's count."""
 
 Found = Literal["proven", "cached", "unknown"]
 
@@ -75,7 +75,7 @@ def prove_cold(cache: CacheFacts) -> Proof:
 
 
 def uncounted(kind: str, caches: Iterable[CacheFacts | None]) -> list[str]:
-    """Return what the kernel's count of cached pages leaves out on a target of this kind of file system.
+    """Return the caches that the kernel's count of cached pages omits on this kind of file system.
 
     A process serves a mount of FUSE, the target's or one below it, and the kernel drops and counts only its own pages.
     Loads of other hosts need no count.
@@ -126,7 +126,7 @@ def of_canaries(reads: CanaryReads) -> Proof:
 
 
 def _is_told_apart(reads: CanaryReads) -> bool:
-    """Return whether what was judged is read faster than the canaries ever were, and no drop made it slower."""
+    """Return whether the judged parts were read faster than every canary, and no cache drop slowed their reads."""
     judged = reads.judged_seconds
     if not judged or _helps(reads.judged_reread_seconds, judged):
         return False

@@ -1,4 +1,4 @@
-"""What judges of saves and loads during commands of the user's share: bytes, caches, how ranks ended. Pure."""
+"""Shared rules for saves and loads during user commands: bytes, caches, how ranks ended. Pure."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def ended_by(failure: Failure | None, pattern: Pattern, detail: Sequence[str]) -
 
 
 def describe_undisturbed(operations: Sequence[OperationTrial]) -> Iterator[str]:
-    """Yield what was measured before anything was changed."""
+    """Yield the results before the first change."""
     for operation in operations:
         yield (
             f"undisturbed {operation.kind}: {format_seconds(operation.seconds)}, a rank without a sign of life for "

@@ -1,6 +1,6 @@
-"""What is known of kinds of file systems: which checks they fail with their defaults, why, and what cures it. Pure.
+"""Known kinds of file systems: the checks that they fail with their defaults, the reason, and the cure. Pure.
 
-Every row was measured: tests/file_systems mounts the file system, sees the failure, and sees it gone with the cure.
+Every row was measured: tests/file_systems mounts the file system, observes the failure, and its absence with the cure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class KnownFailure:
     """Failures of one kind of file system that have one cause.
 
     ``kinds`` are its names in the kernel's table of mounts, ``checks`` the checks that fail, ``why`` the cause and its
-    cost for a training job, ``cure`` what to change; empty if no option is known to help.
+    cost for a training job, ``cure`` the change that helps; empty if no option is known to help.
     """
 
     name: str
@@ -139,12 +139,12 @@ _NO_CURE = "No option of it is known to help: keep checkpoints on another file s
 
 
 def known_of(kind: str) -> Iterator[KnownFailure]:
-    """Return what is known of a kind of file system."""
+    """Return the known facts about a kind of file system."""
     return (row for row in KNOWN if kind in row.kinds)
 
 
 def remedy_of(row: KnownFailure) -> str:
-    """Return what to do about it, in a sentence."""
+    """Return the remedy, in a sentence."""
     return row.cure or _NO_CURE
 
 

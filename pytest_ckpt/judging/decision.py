@@ -20,7 +20,7 @@ _OF_THE_HOST = frozenset({"EMFILE", "ENFILE"})
 # Units of which all or zero are demanded, so that there is no partial share of a limit.
 _COUNTED = ("faults", "bytes", "files", "directories", "commits")
 
-# What ranks do before the clock of an operation runs, by the kind that it counts for.
+# Steps of ranks before the clock of an operation starts, by the kind of operation that they count for.
 _BEFORE: dict[OperationKind, tuple[Stage, ...]] = {"save": ("prepare",), "load": ("drop caches", "residency")}
 
 
@@ -104,7 +104,7 @@ def ended_before(failure: Failure) -> Decision:
 
 
 def is_decided_by(failure: Failure, kind: OperationKind) -> bool:
-    """Say whether a failure is the storage's, and in one of the subject's own operations of this kind."""
+    """Return whether a failure counts against the storage, and occurred in a subject's own operation of this kind."""
     at = failure.operation
     if at is None or at.scenario:
         return False
@@ -114,7 +114,7 @@ def is_decided_by(failure: Failure, kind: OperationKind) -> bool:
 
 
 def is_decided_in(failure: Failure, pattern: Pattern) -> bool:
-    """Say whether a failure is the storage's, and in this pattern."""
+    """Return whether a failure counts against the storage, and occurred in this pattern."""
     at = failure.operation
     if at is None or at.scenario != pattern:
         return False

@@ -1,4 +1,4 @@
-"""What to do first if the target answered with an error: by the error, the operation, and the kind of target."""
+"""The first action after an error of the target: by the error, the operation, and the kind of target."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ HUNG = (
 
 
 def next_of(errno: str, table: str, *, reads: bool) -> str:
-    """Return what to do first after an error of the target, by its name; empty without a remedy.
+    """Return the first action after an error of the target, by the error's name; empty without a remedy.
 
     ``table`` is the gate table of the run: it names the kind of the target.
     """
@@ -143,5 +143,5 @@ def next_of(errno: str, table: str, *, reads: bool) -> str:
 
 
 def next_of_failure(failure: Failure, table: str) -> str:
-    """Return what to do first after a failure of ranks; empty without a remedy."""
+    """Return the first action after a failure of ranks; empty without a remedy."""
     return HUNG if failure.kind == "hung" else next_of(failure.errno, table, reads=failure.phase in _READS)

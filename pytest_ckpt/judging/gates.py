@@ -20,7 +20,7 @@ from pytest_ckpt.support.errors import nearest
 from pytest_ckpt.support.user_files import parse_toml
 
 GateKind = Literal["required", "where given", "advisory", "advisory where given", "off"]
-"""``where given``: required in a run that was given what it needs (a second client, a power cut), else left out."""
+"""``where given``: required if the run has the means (a second client, a power cut), else omitted."""
 
 _OneKind = Annotated[str, Bounds(pattern=f"^({'|'.join(get_args(GateKind))})$")]
 
@@ -30,9 +30,9 @@ _KEYS = ("gate", "limit")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateDefault:
-    """What a table may name, with its defaults: how it gates and its limit.
+    """The default gate kind and limit of a name that a table may use.
 
-    A requirement has a ``suite``; a check of behaviour may have what it ``needs``.
+    A requirement has a ``suite``; a check of behaviour may have ``needs``.
     """
 
     gate: str
@@ -234,7 +234,7 @@ def _spread(kinds: Mapping[str, str], below: Mapping[str, str]) -> dict[str, str
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Relaxation:
-    """``of_required``: the table that is extended does not certify without what is relaxed."""
+    """One relaxation. ``of_required``: the base table does not certify without the relaxed requirement."""
 
     sentence: str
     of_required: bool
@@ -291,7 +291,7 @@ def _weaker(bases: Sequence[str], below: Gates) -> Iterable[_Relaxation]:
 
 
 def _strongest(name: str, below: Gates, defaults: Mapping[str, GateDefault]) -> str:
-    """Return how what a row names gates in the table that is extended; of several checks, as the strictest does."""
+    """Return the gate kind of a row's name in the base table; for several checks, the strictest one."""
     parts = [name] if "." in name else [n for n in defaults if n == name or n.startswith(name + ".")]
     return max((below.kind(*_split(n), defaults[n].gate) for n in parts), key=_STRENGTH.__getitem__)
 

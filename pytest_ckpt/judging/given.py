@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedFacts:
-    """What one requirement is judged on: a measurement with the cluster's limits, or what a check observed.
+    """The input of one requirement: a measurement with the cluster's limits, or a check's observation.
 
-    ``files_of_host`` is what the plan demands of the creation of files; None without a plan.
+    ``files_of_host`` is the plan's demand on the creation of files; None without a plan.
     """
 
     measurement: Measurement | None = None
@@ -86,7 +86,7 @@ def _loads(facts: JudgedFacts) -> Operations | Decision:
 
 
 def _operations(measurement: Measurement, kind: OperationKind) -> Operations | Decision:
-    """Return all planned operations of a kind; where some lack, a failure of the storage in them decides."""
+    """Return all planned operations of a kind; if some are missing, a failure of the storage in them decides."""
     if measurement.failure and is_decided_by(measurement.failure, kind):
         return failed_by(measurement.failure)
     done = measurement.of_kind(kind)
@@ -134,7 +134,7 @@ def not_saved(measurement: Measurement, *, lanes: tuple[str, ...] = ("", LOCAL_T
     """Decide if not every save was measured with its concurrent steps; a failure counts in ``lanes`` of a rank."""
     failure = measurement.failure
     if failure and is_decided_by(failure, "save"):
-        # What failed in the background is another requirement's affair: the job had gone on.
+        # A failure in the background belongs to another requirement: the job had continued.
         return failed_by(failure) if failure.lane in lanes else ended_before(failure)
     if len(measurement.of_kind("save")) < measurement.operations_planned:
         return undecided(measurement, "save")
@@ -159,11 +159,11 @@ PROVIDERS: dict[str, tuple[Callable[[JudgedFacts], Any], str]] = {
     "durability": (_durability, "Durability"),
     "retention": (_retention, "Retention"),
     "data": (_data, "DataEffect"),
-    # What each save cost training.
+    # The cost of each save for training.
     "costs": (_costs, "tuple[SaveCost, ...]"),
     **{name: (functools.partial(_pattern, name), of) for name, of in _PATTERNS.items()},
 }
-"""By the name of a parameter: what provides the fact, and its type as it is written."""
+"""By the name of a parameter: the provider of the fact, and its type as it is written."""
 
 
 def check_parameters(function: Callable[..., object]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What judges of loads share: wrong bytes, reads from a cache, ranks that are late. Pure."""
+"""Shared rules for loads: wrong bytes, reads from a cache, late ranks. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""How long a mount lets its client answer from memory, which STALE reports next to its figure. Pure.
+"""How long a mount lets its client answer from its cache, which STALE reports next to its measured value. Pure.
 
-A client of a network file system answers from memory for as long as the mount allows. Such a time is not a fault of
+A client of a network file system answers from its cache for as long as the mount allows. Such a time is not a fault of
 the storage: the mount states it, and an option shortens it.
 """
 
@@ -18,10 +18,10 @@ Memory = Literal["attributes", "names", "negative-names"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CachePromise:
-    """How long a client may answer from memory.
+    """How long a client may answer from its cache.
 
     ``seconds`` is None if the mount does not show it. ``basis`` are the options that state it, as the mount shows them,
-    or a documented default; ``shorter`` is what shortens it, empty if there is no need.
+    or a documented default; ``shorter`` is the option that shortens it, empty if there is no need.
     """
 
     seconds: float | None
@@ -47,7 +47,7 @@ class CachePromise:
 
 
 _ANSWER_SECONDS = 1.0
-"""A figure of STALE contains the way to the other client and back, and its last look."""
+"""A time measured by STALE includes the way to the other client and back, and its last look."""
 
 # nfs(5), "Data And Metadata Coherence": seconds, and the options that state them.
 _NFS_DEFAULTS = {"acregmin": 3, "acregmax": 60, "acdirmin": 30, "acdirmax": 60}
@@ -116,7 +116,7 @@ _PROMISES: Mapping[str, Callable[[Memory, Mapping[str, str]], CachePromise]] = {
 
 
 def promise_of(mount: str, what: Memory) -> CachePromise | None:
-    """Return what a mount promises; ``mount`` is its kind and its options, None for a kind without a known promise."""
+    """Return a mount's promise; ``mount`` is its kind and its options, None for a kind without a known promise."""
     kind, _, written = mount.partition(" ")
     options = {name: value for name, _, value in (word.partition("=") for word in written.split(","))}
     of = _PROMISES.get(kind, _of_fuse if kind.startswith("fuse") else None)

@@ -28,7 +28,7 @@ class Derived:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """A body published the rule. ``rule`` is what it demands."""
+    """A body published the rule. ``rule`` is its demand."""
 
     title: str
     publisher: str
@@ -43,7 +43,7 @@ class Published:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReliedOn:
-    """A library relies on the behaviour in its default mode. ``loss`` is what a breach costs."""
+    """A library relies on the behaviour in its default mode. ``loss`` is the cost of a violation."""
 
     library: str
     version: str

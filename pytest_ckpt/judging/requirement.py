@@ -68,7 +68,7 @@ class Requirement:
         return self.function is not None and self.suite != "conformance"
 
     def is_asked(self, settings: Settings) -> bool:
-        """Whether a run with these settings measures what it needs: by its options, and by one of its strategies."""
+        """Whether a run with these settings performs its measurements: by its options, and by one of its strategies."""
         return self.asked_by(settings) and any(map(self.of_strategy, settings.strategies))
 
     def decide(self, facts: JudgedFacts) -> Decision:
@@ -143,7 +143,7 @@ def requirements_of(module: ModuleType) -> dict[str, Requirement]:
     """Return the requirements that a module states, by id, in its order. Raises ValueError for an id stated twice."""
     rows: dict[str, Requirement] = {}
     for function in vars(module).values():
-        # What a module imports from another is stated there.
+        # Definitions that a module imports from another are stated there.
         if (row := requirement_of(function)) and function.__module__ == module.__name__:
             if row.id in rows:
                 raise ValueError(f"{module.__name__} states {row.id} twice")
@@ -152,6 +152,6 @@ def requirements_of(module: ModuleType) -> dict[str, Requirement]:
 
 
 def _suite_of(module: str) -> str:
-    """Return the suite of a module of ours; requirements of plugins apply to saves and loads."""
+    """Return the suite of a built-in module; requirements of plugins apply to saves and loads."""
     package, _, name = module.rpartition(".test_")
     return name.partition("_of_")[0] if package == "pytest_ckpt.suites" else "performance"

@@ -1,4 +1,4 @@
-"""What saves cost training: the time that they take from it, and the work that they put at risk. Pure."""
+"""The cost of saves for training: the time that they take from it, and the work that they put at risk. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SaveCost:
-    """One save, in seconds from its begin, as it was measured.
+    """One save, in seconds from its start, as it was measured.
 
     ``blocked_seconds``: until the job could continue and change its state, on the last rank. ``extra_seconds``: the
     slowdown of the concurrent steps. ``seconds``: until it was committed. ``copying_seconds`` is the part of
@@ -36,12 +36,12 @@ class SaveCost:
 
     @property
     def lost_seconds(self) -> float:
-        """What training loses, however it is saved."""
+        """Training time that the save costs, whatever the strategy."""
         return self.blocked_seconds + max(0.0, self.extra_seconds)
 
     @property
     def added_seconds(self) -> float:
-        """What the storage adds to what training loses: all but the copy, which would take as long into any storage."""
+        """The storage's part of the lost time: all except the copy, which takes the same time with any storage."""
         return self.lost_seconds - self.copying_seconds
 
     @property
@@ -57,13 +57,13 @@ class SaveCost:
 
     @property
     def minimum_interval_seconds(self) -> float:
-        """How soon after a save the next may begin: not before this one, or what is drained of it, is over."""
+        """Minimum time from a save's begin to the next one's: this save, or its share of a drain, must be over."""
         if self.drains:
             return max(self.blocked_seconds, self.background_seconds / self.drains.every)
         return self.seconds if self.background_seconds else 0.0
 
     def with_risk_seconds(self, limits: ClusterLimits) -> float:
-        """What the storage adds, and the work at risk as it is lost on average: once in as many saves as one fails."""
+        """The storage's part of the lost time, plus the average loss of the work at risk per save."""
         return self.added_seconds + self.at_risk_seconds(limits.interval_seconds) / limits.checkpoints_per_failure
 
     def as_blocking_seconds(self, limits: ClusterLimits) -> float:

@@ -127,9 +127,9 @@ def _bound(
 
 
 def _how_sure(done: Operations, bound: AcceptanceBound | None, wanted: Assurance) -> Iterator[str]:
-    """Say what these operations show of all others.
+    """Yield the conclusions from these operations for all others, in words.
 
-    Nothing is estimated of times that are bounds themselves, or of different amounts of data.
+    There is no estimate from times that are bounds themselves, or from different amounts of data.
     """
     kinds, operations = f"{done.kind}s", done.all
     confidence = format_share(wanted.confidence)

@@ -36,7 +36,7 @@ def decide(requirement: Requirement, measurement: Measurement, limits: ClusterLi
         decision = not_decided("unproven", because, decision.detail)
     failure = measurement.failure
     if failure and failure.kind == "hook" and decision.outcome == "met":
-        # Nobody knows what the hook did or left undone; what failed all the same has failed.
+        # The hook's effect is unknown; a requirement that failed nevertheless has failed.
         decision = not_decided("hook failed", f"It was met, but {describe_failure(failure)}")
     if decision.outcome == "failed" and failure and decision.because.endswith(describe_failure(failure)):
         decision = _with_step(decision, next_of_failure(failure, gates.table))

@@ -1,4 +1,4 @@
-"""What went wrong, in a sentence for a storage engineer."""
+"""Descriptions of failures, in a sentence for a storage engineer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VERBS: Mapping[FailureKind, str] = {
 
 
 def describe_failure(failure: Failure) -> str:
-    """Return one sentence: who failed, where, in what, and how."""
+    """Return one sentence: the rank that failed, its host, the operation, and the error."""
     if failure.kind == "hook":
         return f"{failure.message.rstrip('.')}."
     who = "" if failure.rank is None else f"Rank {failure.rank}"

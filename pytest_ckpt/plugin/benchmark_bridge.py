@@ -1,7 +1,7 @@
-"""Bridge to pytest-benchmark: the measured seconds take part in its JSON, its storage and its comparisons.
+"""Bridge to pytest-benchmark: the measured seconds are included in its JSON, its storage and its comparisons.
 
-Its fixture cannot do that: it times a function itself, and it is switched off under xdist. So the controller adds to
-the list from which everything else of it is made; contract tests watch over it.
+Its fixture cannot do that: it times a function itself, and it is switched off under xdist. So the controller appends to
+the list from which pytest-benchmark creates all its output; contract tests watch over it.
 """
 
 from __future__ import annotations

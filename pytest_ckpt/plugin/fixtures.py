@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def ckpt_settings(pytestconfig: pytest.Config) -> Settings:
-    """What the user decided about the run."""
+    """The user's settings of the run."""
     return pytestconfig.stash[RUN].settings
 
 

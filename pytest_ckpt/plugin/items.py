@@ -153,7 +153,7 @@ class RequirementItem(pytest.Item):
 
 
 def carry(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Hang what a test decided on its report."""
+    """Attach a test's decision to its report."""
     if report.when == "call" and _CARRIED in item.stash:
         hang(item.stash[_CARRIED], report)
 
@@ -171,7 +171,7 @@ def measurements(session: pytest.Session) -> Measurements:
 
 
 def _observations(session: pytest.Session) -> Observations:
-    """Return what hands out observations of checks; each check is made once."""
+    """Return the source of observations of checks; each check is performed once."""
     stash = session.config.stash
     if _OBSERVATIONS not in stash:
         stash[_OBSERVATIONS] = Observations(stash[RUN], _observer(session))
@@ -179,7 +179,7 @@ def _observations(session: pytest.Session) -> Observations:
 
 
 def _observer(session: pytest.Session) -> Observer:
-    """Return what shows how far the session has come with all that it will measure and check."""
+    """Return the observer that shows the session's progress through all its measurements and checks."""
     stash = session.config.stash
     if _OBSERVER not in stash:
         run = stash[RUN]

@@ -91,7 +91,7 @@ def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None],
             extras,
             plugins.facts(settings),
             targets,
-            # Workers of xdist start ranks themselves, and so does who calls a hook before.
+            # Workers of xdist start ranks themselves, and so does a plugin with a hook before measurements.
             recorders=recorders(config),
             measures_here=getattr(config.option, "dist", "no") == "no" and not plugins.is_active,
         )
@@ -130,7 +130,7 @@ def _choose_tests(config: pytest.Config, suites: list[str]) -> None:
 
 
 def _end_on_sigterm(config: pytest.Config) -> None:
-    """Let SIGTERM end a run as Ctrl-C does: ranks gone, target clean, report written."""
+    """Make SIGTERM end a run as Ctrl-C does: ranks ended, target clean, report written."""
 
     def interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
@@ -158,7 +158,7 @@ class _LatePlugins:
         self._known = {id(plugin) for plugin in config.pluginmanager.get_plugins()}
 
     def pytest_sessionfinish(self) -> None:
-        """Report to the controller what else ran in this worker of pytest-xdist."""
+        """Report to the controller which other code ran in this worker of pytest-xdist."""
         if hasattr(self._config, "workeroutput"):
             self._config.workeroutput[RECORDERS] = list(recorders(self._config))
 

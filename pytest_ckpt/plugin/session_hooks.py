@@ -21,7 +21,7 @@ _NO_TARGET = "the suites of pytest-ckpt judge a storage target\n  Say --ckpt-tar
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Declare what plugins may implement."""
+    """Declare the hooks for plugins."""
     from pytest_ckpt.plugin import hookspecs  # noqa: PLC0415
 
     pluginmanager.add_hookspecs(hookspecs)
@@ -88,7 +88,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell a worker of xdist which run it belongs to."""
+    """Pass its run to a worker of xdist."""
     if run := node.config.stash.get(RUN, None):
         from pytest_ckpt.plugin.opening import PACKED  # noqa: PLC0415
 
@@ -140,14 +140,14 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
 
 
 def _is_requirement(item: pytest.Item) -> bool:
-    """Whether a test function is a requirement that pytest collected by itself: in a run, the catalogue makes them."""
+    """Whether a test function is a requirement collected by pytest itself: in a run, the catalogue creates them."""
     # A module with a decorated function has imported this already.
     module = sys.modules.get("pytest_ckpt.judging.requirement")
     return module is not None and module.requirement_of(getattr(item, "function", None)) is not None
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Say what is about to be done to which target."""
+    """Return a header that states the run's actions and target."""
     run = config.stash.get(RUN, None)
     if run is None:
         return []

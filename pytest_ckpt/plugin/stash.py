@@ -1,4 +1,4 @@
-"""What the modules of this room hand to each other through pytest's configuration."""
+"""Values that the modules of this package share through pytest's configuration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.run.open import OpenRun
 
 RUN: pytest.StashKey[RunContext] = pytest.StashKey()
-"""The run that this process takes part in; missing without a target."""
+"""The run of this process; missing without a target."""
 
 OPEN_RUN: pytest.StashKey[OpenRun] = pytest.StashKey()
 """Only on the controller. A run whose tests are only listed is not opened."""
@@ -21,7 +21,7 @@ OPEN_RUN: pytest.StashKey[OpenRun] = pytest.StashKey()
 PLUGINS: pytest.StashKey[Plugins] = pytest.StashKey()
 
 REFUSED: pytest.StashKey[list[str]] = pytest.StashKey()
-"""Sentences on what was found to be wrong while tests were collected, or in a worker."""
+"""Sentences about errors that were found while tests were collected, or in a worker."""
 
 OLD_HANDLERS: pytest.StashKey[dict[signal.Signals, Any]] = pytest.StashKey()
 """The handlers of the signals that end a run, before it."""

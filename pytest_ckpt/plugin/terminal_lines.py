@@ -1,4 +1,4 @@
-"""pytest's terminal for what is printed between its own lines, whatever captures output meanwhile."""
+"""pytest's terminal, for lines between its own, even while output is captured."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class Plugins(LaunchHooks):
             raise HookFailed(str(broke[0]), "\n".join(error.trace for error in broke))
 
     def sections(self, document: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return what plugins write into the report, each shown a copy; a plugin that fails is named in its place."""
+        """Return the plugins' sections of the report, from a copy each; a plugin that fails is named instead."""
         found = []
         for plugin in self._found:
             try:

@@ -22,12 +22,12 @@ TWINS = {
     "pytest_ckpt_repair_command": "ckpt_repair_command",
     "pytest_ckpt_launch_command": "ckpt_launcher",
 }
-"""Hooks that decide what an option decides too, with the option's name in ini files."""
+"""Hooks whose decision an option can also make, with the option's name in ini files."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class VendorPlugin:
-    """A plugin by name; ``implements`` goes from hooks to what pluggy knows of its functions."""
+    """A plugin by name; ``implements`` maps hooks to pluggy's records of its functions."""
 
     name: str
     version: str
@@ -53,7 +53,7 @@ def plugin_name(config: pytest.Config, plugin: object, registered: str) -> str:
 
 
 def identify(config: pytest.Config, plugin: object, registered: str) -> VendorPlugin:
-    """Return a plugin with its name, its version and the hooks of ours that it implements."""
+    """Return a plugin with its name, its version and the hooks of pytest-ckpt that it implements."""
     distributions = config.pluginmanager.list_plugin_distinfo()
     versions = [str(d.version) for known, d in distributions if known is plugin]
     version = versions[0] if versions else str(getattr(plugin, "__version__", ""))

@@ -44,7 +44,7 @@ class VerdictCollector:
         self._comparison = hold_comparison(self._config)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Take a verdict out of a test's report, and its seconds into pytest-benchmark."""
+        """Extract a verdict from a test's report, and pass its seconds to pytest-benchmark."""
         carried = carried_by(report)
         if carried and carried.crash:
             self._note(carried.crash)
@@ -54,17 +54,17 @@ class VerdictCollector:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Note what else ran in a worker of pytest-xdist: conftests that the controller does not load."""
+        """Record the other code in a worker of pytest-xdist: conftests that the controller does not load."""
         self._of_workers += getattr(node, "workeroutput", {}).get(RECORDERS, ())
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_keyboard_interrupt(self) -> None:
-        """Let a second signal not end what the first has begun; it ends the cleaning of the target, and no more."""
+        """Limit the effect of a second signal after the first: it ends only the cleaning of the target."""
         end_undisturbed()
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Write the report with what there is and set the exit code of the contract."""
+        """Write the report from the available results and set the exit code of the contract."""
         end_undisturbed()
         self._session = session
         undecided = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)

@@ -1,4 +1,4 @@
-"""What the report of a test carries to the controller, over xdist too: its verdict, and the seconds it judged."""
+"""The data of a test report for the controller, over xdist too: its verdict, and the seconds it judged."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class TestResult:
 
 
 def hang(carried: TestResult, report: pytest.TestReport) -> None:
-    """Hang what a test decided on its report."""
+    """Attach a test's decision to its report."""
     setattr(report, _ATTRIBUTE, json.dumps(to_plain(carried)))
 
 
 def carried_by(report: pytest.TestReport) -> TestResult | None:
-    """Return what a test decided, None for a report of another test or phase."""
+    """Return the decision of a test, None for a report of another test or phase."""
     text = getattr(report, _ATTRIBUTE, None)
     return from_plain(TestResult, json.loads(text)) if text and report.when == "call" else None

@@ -312,7 +312,7 @@ COLORS = 8
 """Up to so many curves, each has a separate color (`.line-0` on, as swatches `.stage-0`)."""
 # A smaller share of time would not be visible.
 _MINIMUM_LOST = 0.0001
-# The height of a letter, with what keeps it apart from the next.
+# The height of a letter and the gap to the next.
 _LETTER = 13.0
 # The width of a digit, by which numbers are kept apart.
 _DIGIT = 7.0
@@ -391,7 +391,7 @@ def _apart(column: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
     places: list[float] = []
     for at, _ in shown:
         places.append(max(at, places[-1] + _LETTER) if places else max(at, _CURVES_TOP))
-    # What was pushed below the axis pushes back what is above it.
+    # Labels that were moved below the axis move the labels above them back up.
     lowest = _CURVES_BOTTOM - 4
     for position in range(len(places) - 1, -1, -1):
         places[position] = min(places[position], lowest)
@@ -443,7 +443,7 @@ def goodput(rows: Sequence[Mapping[str, Any]], asked: int) -> dict[str, Any]:
 
 
 def stages(seconds_of: Mapping[str, float]) -> dict[str, Any]:
-    """Return what the run spent its time on, as a bar and as rows."""
+    """Return the run's time by activity, as a bar and as rows."""
     spent = {name: seconds for name, seconds in seconds_of.items() if seconds > 0}
     whole = sum(spent.values())
     return {

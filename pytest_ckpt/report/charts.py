@@ -1,6 +1,6 @@
 """Charts as SVG: pure functions from plain values to a string, with everything escaped.
 
-Shape carries the meaning and colour only helps: what breaks a limit is a cross and not a dot, loads are diamonds where
+Shape carries the meaning and colour only helps: an operation over a limit is a cross and not a dot, loads are diamonds,
 saves are dots, and every series is named in a legend. Line charts over cluster sizes share a frame, grid and labels.
 """
 
@@ -26,7 +26,7 @@ Operation = Mapping[str, Any]
 _WIDTH, _LEFT, _RIGHT = 520, 46, 474
 _PHASES = ("stage", "open", "write", "read", "fsync", "close", "directory", "coordination", "commit")
 BETWEEN = "between calls"
-"""What passes outside of the storage's calls: a library plans, and its ranks wait for each other within it."""
+"""Time outside of the storage's calls: a library plans, and its ranks wait for each other within it."""
 _LEAST_SEEN = 0.02
 _MAXIMUM_LABELLED = 12
 _FAR_ABOVE = 4.0
@@ -89,7 +89,7 @@ def operations_chart(
 
 
 def phases_chart(key: str, kind: str, operations: Sequence[Operation], planned: int) -> str:
-    """Return what the slowest rank of every operation spent its time on, as stacked columns."""
+    """Return the time of the slowest rank of every operation by phase, as stacked columns."""
     staged = [o for o in operations if o.get("phases")]
     names = phase_names(staged)
     if not names:
@@ -159,7 +159,7 @@ def phase_class(name: str) -> str:
 def mark(
     kind: str, x: float, y: float, size: float, *, late: bool = False, hollow: bool = False, hint: str = ""
 ) -> str:
-    """Return one result: a dot for a save, a diamond for a load, a cross for what broke its limit."""
+    """Return one result: a dot for a save, a diamond for a load, a cross for an operation over its limit."""
     inside = tag("title", escape(hint)) if hint else ""
     style = f"mark {kind}-mark" + (" hollow" if hollow else "")
     if late:
@@ -247,7 +247,7 @@ _TICK_GAP, _NAME_GAP, _LABEL_DEPTH = 6, 8, 18
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame:
-    """Where the lines of a chart lie, in pixels: between ``left`` and ``right``, ``top`` and ``bottom``."""
+    """The frame of a chart's lines, in pixels: between ``left`` and ``right``, ``top`` and ``bottom``."""
 
     left: float
     right: float

@@ -1,4 +1,4 @@
-"""Two runs side by side for people: lines for a terminal, and one HTML page."""
+"""Two runs in comparison, for people: lines for a terminal, and one HTML page."""
 
 from __future__ import annotations
 

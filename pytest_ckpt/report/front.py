@@ -46,7 +46,7 @@ REASONS = frozenset(_OF_REASONS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Help:
-    """A part of docs/faq.md in a certificate: ``anchor`` is its id there, ``text`` what helps, as HTML."""
+    """A part of docs/faq.md in a certificate: ``anchor`` is its id there, ``text`` its help, as HTML."""
 
     heading: str
     anchor: str
@@ -192,7 +192,7 @@ class Matrix:
 
 
 def matrix(document: Document) -> Matrix:
-    """Return what came of each requirement for each checkpoint; advisory ones that ran nowhere are only named."""
+    """Return the outcome of each requirement for each checkpoint; advisory ones that never ran are only named."""
     behaviour = view.behaviour_ids(document)
     verdicts = document.get("requirements") or []
     of_checkpoints = [v for v in verdicts if v["id"] not in behaviour]

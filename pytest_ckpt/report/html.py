@@ -62,12 +62,12 @@ _INPUT_OF = {
 
 
 def write_certificate(document: dict[str, Any], path: Path) -> None:
-    """Write the certificate of a report document. The file appears whole or not at all."""
+    """Write the certificate of a report document. The file appears complete or not at all."""
     _write_whole(path, render(document))
 
 
 def write_results_table(document: dict[str, Any], path: Path) -> None:
-    """Write the page of a tree of published results: one table. The file appears whole or not at all."""
+    """Write the page of a tree of published results: one table. The file appears complete or not at all."""
     _write_whole(path, render_results_table(document))
 
 
@@ -126,7 +126,7 @@ def _storage(document: Mapping[str, Any]) -> str:
 
 
 def _signature(document: Mapping[str, Any]) -> str:
-    """Return who vouches for the report of a run, in words; the signature itself is made after the page."""
+    """Return the signer of a run's report, in words; the signature itself is made after the page."""
     is_signed = any(s["option"] == "--ckpt-sign" and s["value"] for s in document.get("settings") or [])
     if is_signed and (document.get("run") or {}).get("directory"):
         return "attestation.dsse.json, made with the key of whoever ran it: pytest-ckpt verify DIRECTORY --key PUBLIC"
@@ -169,7 +169,7 @@ class PageSection:
 
 
 def write_page(path: Path, title: str, lead: Sequence[str], sections: Sequence[PageSection]) -> None:
-    """Write a page of text, pictures and tables in the certificate's style. It appears whole or not at all."""
+    """Write a page of text, pictures and tables in the certificate's style. It appears complete or not at all."""
     drawn = [dataclasses.replace(s, pictures=tuple(Markup(p) for p in s.pictures)) for s in sections]
     _write_whole(path, _environment().get_template("page.html.j2").render(title=title, lead=lead, sections=drawn))
 
@@ -231,7 +231,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _finalize(value: Any) -> Any:
-    """Take the characters that steer a display out of every text from outside."""
+    """Remove the characters that control a display from every text from outside."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 

@@ -70,7 +70,7 @@ def _suites(document: Mapping[str, Any]) -> ET.Element:
 
 
 def _requests(measured: Mapping[str, Any]) -> Iterator[str]:
-    """Say what was counted of the requests of a measurement, a sentence for each endpoint and kind."""
+    """Return the counts of the requests of a measurement, a sentence for each endpoint and kind."""
     for row in measured.get("requests") or ():
         seconds = [row.get(name) for name in ("median_seconds", "p99_seconds", "slowest_seconds")]
         times = ", ".join("-" if each is None else f"{each:.6f}" for each in seconds)

@@ -300,7 +300,7 @@ def header_lines(
 
 
 def _described(target: TargetFacts) -> Iterator[str]:
-    """Say what a target is, and its free space."""
+    """Return the kind of a target, and its free space, in words."""
     if target.mount_point:
         yield f"{target.kind} on {target.mount_point}"
     else:

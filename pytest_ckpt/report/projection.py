@@ -27,7 +27,7 @@ def document_of(rows: Sequence[tuple[CountedRates, Projection]], notices: Sequen
 
 
 def projection_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the figures as lines of text."""
+    """Return the values as lines of text."""
     lines = [*document["notices"], "Projected from measured rates. It certifies nothing."]
     for row in document["rows"]:
         lines += ["", f"{row['name']}, {row['kind']}s, by {row['unit']}:"]

@@ -1,4 +1,4 @@
-"""The terminal's view of published results: published and judged figures side by side."""
+"""The terminal's view of published results: published and judged values in comparison."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MANY = "{:<30} {:<19}{:>10}{:>10}{:>10}{:>10}{:>16}  {}"
 
 
 def result_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the published figures next to the found ones, and the notices about the files."""
+    """Return the published values next to the judged ones, and the notices about the files."""
     published = document["published"]
     lines = [
         f"published with {published['tool']}: {published['system']}",

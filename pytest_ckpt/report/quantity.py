@@ -1,4 +1,4 @@
-"""Figures as a reader sees them: one place decides how each unit of a verdict is written."""
+"""Values in the form for readers: one place decides how each unit of a verdict is written."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def document_of(
 
 
 def simulation_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the figures as lines of text."""
+    """Return the values as lines of text."""
     table = [_HEAD, *map(_cells, document["rows"])]
     widths = [max(len(row[column]) for row in table) for column in range(len(_HEAD))]
     lines = [*document["notices"], *_rules(document), ""]
@@ -50,7 +50,7 @@ def simulation_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def simulation_sections(document: Mapping[str, Any]) -> list[PageSection]:
-    """Return the figures as the sections of a page."""
+    """Return the values as the sections of a page."""
     from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
 
     rows = tuple(map(_cells, document["rows"]))

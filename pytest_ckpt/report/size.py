@@ -1,4 +1,4 @@
-"""What clusters need from storage, for people: lines for a terminal, and one HTML page with a picture."""
+"""Clusters' demands on storage, for people: lines for a terminal, and one HTML page with a picture."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Cell = tuple[str, "Callable[[Mapping[str, Any]], str]"]
 
 
 def document_of(rows: Sequence[SizeRow], keeping: RetentionDemand, settings: Settings) -> dict[str, Any]:
-    """Return all figures, the rules that they follow from and the formulas, in plain JSON types."""
+    """Return all values, their rules and formulas, in plain JSON types."""
     return {
         "schema": SCHEMA,
         "tool": f"pytest-ckpt {__version__}",
@@ -52,7 +52,7 @@ def table_of(table: StorageTable, rows: Iterable[TableDemand]) -> dict[str, Any]
 
 
 def size_lines(document: Mapping[str, Any]) -> list[str]:
-    """Return the figures as lines of text: tables, then the rules and the formulas."""
+    """Return the values as lines of text: tables, then the rules and the formulas."""
     lines = ["What clusters ask of storage for checkpoints. Nothing was measured."]
     for heading, cells, rows_of in _tables(document):
         head, *rows = _table(rows_of, cells)
@@ -68,7 +68,7 @@ def size_lines(document: Mapping[str, Any]) -> list[str]:
 
 
 def size_sections(document: Mapping[str, Any], curves: Sequence[SizeRow]) -> list[PageSection]:
-    """Return the figures as the sections of a page; ``curves`` are the rows that the picture is drawn from."""
+    """Return the values as the sections of a page; ``curves`` are the rows of the picture."""
     from pytest_ckpt.report.html import PageSection  # noqa: PLC0415 - jinja2 only when it is needed
 
     sections = []
@@ -191,7 +191,7 @@ def _rules(rules: Mapping[str, Any]) -> list[str]:
 
 
 def _name(field: str) -> str:
-    """Return a figure's name for people."""
+    """Return a value's name for people."""
     for unit in ("_bytes_per_second", "_seconds", "_bytes"):
         field = field.removesuffix(unit)
     return field.replace("_", " ")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 def printable(value: object) -> str:
-    """Return the text of a value without what steers a display or can't be encoded: controls, overrides, surrogates."""
+    """Return a value's text without display controls, overrides, and surrogates, which can't be encoded."""
     text = str(value)
     if text.isprintable():
         return text

@@ -43,10 +43,10 @@ def alike_readings(readings: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[
 
 
 def listed_requests(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return what a table lists of requests, in their order: of many, those with the highest 99th percentile."""
+    """Return the rows of requests in a table, in their order; if there are many, the highest 99th percentiles."""
 
     def weight(at: int) -> tuple[bool, float]:
-        # What was never answered is slower than all that was.
+        # A request without an answer counts as slower than all others.
         p99 = rows[at]["p99_seconds"]
         return p99 is None, p99 or 0.0
 
@@ -87,7 +87,7 @@ def _in_ranges(ranks: Sequence[int]) -> str:
 
 
 def table_rows(subject: view.Subject) -> list[dict[str, Any]]:
-    """Return the operations by number, a save and a load side by side."""
+    """Return the operations by number, each save next to its load."""
     chosen: set[int] = set()
     for kind in subject.kinds:
         slowest = sorted(kind.operations, key=lambda o: -o["seconds"])[:MAXIMUM_ROWS]

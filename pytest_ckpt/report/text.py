@@ -76,7 +76,7 @@ def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") 
         lines += [f"  {name:<9} {value}" for name, value in facts]
     if verdict.get("detail"):
         lines += ["", *(f"  {line}" for line in verdict["detail"].splitlines())]
-    # What is known to cure this failure takes the place of what to do first about others.
+    # A known cure for this failure replaces the general first action.
     if next_step and not view.cure(verdict):
         lines += ["", *textwrap.wrap(f"  next: {next_step}", WIDTH, subsequent_indent="    ", break_on_hyphens=False)]
     if explain:
@@ -85,7 +85,7 @@ def failure_text(verdict: Mapping[str, Any], explain: str, next_step: str = "") 
 
 
 def _beyond(measured: float, limit: float) -> str:
-    """Say by how much of the limit it was missed: as a share, and as a multiple from twice the limit on."""
+    """Return by how much of the limit it was missed: as a share, and as a multiple from twice the limit on."""
     if limit <= 0:
         return ""
     if measured >= 2 * limit:

@@ -68,7 +68,7 @@ def trend_lines(document: Plain, *, unicode: bool) -> list[str]:
 
 
 def _lines_of_requests(requests: Sequence[Plain], *, unicode: bool) -> list[str]:
-    """Return a line for each kind of request to an object store, and what changed."""
+    """Return a line for each kind of request to an object store, and its change."""
     if not requests:
         return []
     form = "{:<22} {:<12}{:>5}{:>12}  {}"

@@ -1,4 +1,4 @@
-"""The figures of a report that all writers show, by subject and kind of operation, and the starts of its run."""
+"""The values of a report that all writers show, by subject and kind of operation, and the starts of its run."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def shares_shown(document: Document) -> list[str]:
 
 
 def _bounds(document: Document) -> dict[str, dict[str, Document]]:
-    """Return what saves and loads show of all others, by subject and kind."""
+    """Return the conclusions from saves and loads for all others, by subject and kind."""
     kinds = {"SAVE": "saves", "LOAD": "loads"}
     found: dict[str, dict[str, Document]] = {}
     for verdict in document.get("requirements") or []:
@@ -258,7 +258,7 @@ def alike(verdicts: Sequence[Document], behaviour_of: Collection[str]) -> list[V
 def rehearsal_result(document: Document) -> RehearsalResult:
     """Return how a rehearsal ended; it does not certify in any case."""
     required = counts([v for v in document.get("requirements") or [] if v["severity"] == "required"])
-    # Also without a verdict that failed: by what gates demand of the clients.
+    # A rehearsal also fails without a failed verdict, if the gate table's demands on clients are unmet.
     if required.get("failed") or any(reason.startswith(GATES_DEMAND) for reason in document.get("grade_reasons") or []):
         return "failed"
     is_complete = set(required) == {"met"} and document.get("exit_code") != EXIT_INCOMPLETE

@@ -62,7 +62,7 @@ class NotCertifiedError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CertifyRequest:
-    """The input of the isolated process: the directory, pytest's exit code, whether it is final, and what to write."""
+    """The input of the isolated process: directory, pytest's exit code, whether it is final, and the files to write."""
 
     directory: str
     exit_code: int
@@ -92,8 +92,8 @@ def _environment() -> dict[str, str]:
 def certified(draft: Document, closing: CertifyRequest, signer: Signer | None = None) -> tuple[Document, str]:
     """Write a draft, have the isolated process make the report of it, and return the report and a sentence on a PDF.
 
-    The isolated process is given the key that ``signer`` read before the run: its file may be gone by now. Raises
-    NotCertifiedError, and ReportDirectoryError. Then the draft stays, which is incomplete.
+    The isolated process receives the key that ``signer`` read before the run, because its file may be missing by now.
+    Raises NotCertifiedError, and ReportDirectoryError. Then the draft remains, which is incomplete.
     """
     directory, told = Path(closing.directory), json.dumps(dataclasses.asdict(closing))
     write_draft(draft, directory)
@@ -134,7 +134,7 @@ def write_draft(draft: ReadDocument, directory: Path) -> None:
 
 
 def main(told: str) -> int:
-    """Judge the directory of a run, write what a run leaves, and print the sentence on a PDF; the isolated process."""
+    """Judge the directory of a run, write the run's files, and print the sentence on a PDF; the isolated process."""
     from pytest_ckpt.evidence.signing import signer_of  # noqa: PLC0415 - cryptography only where it is needed
     from pytest_ckpt.run.close import write_report  # noqa: PLC0415
 
@@ -157,14 +157,14 @@ def main(told: str) -> int:
 
 
 def judged(directory: Path, closing: CertifyRequest) -> Document:
-    """Return the report of a run from its draft and its facts. Raises UsageError for what no run leaves."""
+    """Return the report of a run from its draft and its facts. Raises UsageError for files that no run writes."""
     draft = read_report(directory)
     if closing.is_final:
         draft["exit_code"] = closing.exit_code
     with odd_facts_named(directory):
         run = judged_run(directory, draft, {}, as_recorded=True, decides_all=True)
         document = run.document()
-    # What the judgement does not follow from: where and when the run was, and what plugins wrote about it.
+    # Parts that do not follow from the judgement: place and time of the run, and the plugins' sections.
     document |= {"run": draft["run"], "sections": draft["sections"]}
     code = document["exit_code"]
     # A failed test outside the suites still counts.

@@ -96,7 +96,7 @@ def _close(
         measurements, observations = _measurements(whole), _observations(context)
         draft = _draft(whole, verdicts, measurements, observations)
         draft["sections"] = context.redactor.plain(sections(draft))
-        # The report comes first: whatever ends this process from here on, it is there, and names what may be left.
+        # The report comes first: if this process ends from here on, the report exists, and names possible remains.
         write_draft(draft, context.directory)
     except Exception:
         # An error in the directory of the report must not leave files on the target.
@@ -197,7 +197,7 @@ def _stages(
 
 
 def _measurements(context: RunContext) -> list[Measurement]:
-    """Return what has been measured, in the order of the plan."""
+    """Return the measurements so far, in the order of the plan."""
     files = {c.subject: context.directory / "measurements" / f"{c.subject.slug}.json" for c in context.plan.checkpoints}
     return [
         whole_measurement(file, others_of(context.directory, context.start, ADDED, subject))
@@ -207,7 +207,7 @@ def _measurements(context: RunContext) -> list[Measurement]:
 
 
 def _observations(context: RunContext) -> list[Observation]:
-    """Return what the checks of the target saw, in the order of their table."""
+    """Return the results of the checks of the target, in the order of their table."""
     files = [context.directory / "observations" / f"{check.name}.json" for check in CHECKS]
     return [read_observation(file) for file in files if file.exists()]
 
@@ -231,14 +231,14 @@ def _interrupt(_number: int, _frame: object) -> None:
 
 
 def _pending(context: RunContext) -> list[str]:
-    """Return what is left on the target if this process ends before it has cleaned it."""
+    """Return the remains on the target if this process ends before it has cleaned it."""
     area = context.own_area
     command = removal_of(area.scheme, area.location, area.access)
     return [f"{area.location}: it was not cleaned yet{f'; remove it: {command}' if command else ''}"]
 
 
 def _clean(context: RunContext, stays: str) -> list[str]:
-    """Remove the run's directories on the target; return what was left, a sentence each. A signal ends that early."""
+    """Remove the run's directories on the target; return the remains, a sentence each. A signal ends that early."""
     try:
         with handled_so(_interrupt), waits.waiting("clean-up"):
             return _cleaned(context, stays)
@@ -252,7 +252,7 @@ def _cleaned(context: RunContext, stays: str) -> list[str]:
         return [f"{area.location} stays: {stays}"]
     names = dataclasses.replace(made_names(context.plan.runnable), directories=frozenset((CHECKS_DIRECTORY,)))
     if context.settings.keep_files:
-        # What stays on the target is as whole as what would stay in the local tier.
+        # If files are kept on the target, the local tier is cleaned: the target's copy is as complete as the tier's.
         left = context.clean_local(names, seconds)
         return [f"{area.location} stays, as --ckpt-keep-files asked for", *left]
     left = context.clean(names, seconds)

@@ -1,4 +1,4 @@
-"""What every process of a run knows alike, made once when the run is opened and then only handed on."""
+"""The facts that every process of a run shares, created once when the run is opened and then only passed on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RunContext(LaunchContext):
 
     @property
     def redactor(self) -> Redactor:
-        """What hides the secrets of options, command line and environment in everything that is written."""
+        """The redactor that hides the secrets of options, command line and environment in all output."""
         texts = [*(o.value for o in self.settings.origins), *self.command]
         return Redactor.of(os.environ, texts, self.own_words)
 
@@ -63,7 +63,7 @@ class RunContext(LaunchContext):
         return requirement in asked and bool(self.subjects(requirement))
 
     def subjects(self, requirement: str) -> list[str]:
-        """Return what a requirement is judged on: the checkpoints of the plan, or its checks of the target."""
+        """Return the subjects of a requirement: the checkpoints of the plan, or its checks of the target."""
         asked = self.catalogue[requirement]
         if asked.suite == "conformance":
             return [c.subject for c in asked_checks(asked, self.settings, self.gates)]

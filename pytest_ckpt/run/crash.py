@@ -24,7 +24,7 @@ _TRIED_BYTES = 1 << 20
 
 
 class Crash(Exception):  # noqa: N818 - what it wraps is the error
-    """Something of ours broke; the message is a sentence for people, which names the file with the traceback."""
+    """An internal error; the message is a sentence for people, which names the file with the traceback."""
 
 
 class ReportDirectoryError(Exception):

@@ -135,7 +135,7 @@ def _obstacles(
 def _caches(
     settings: Settings, target: TargetFacts | None, scratch: str, seconds: float
 ) -> Generator[Finding, None, CacheSight]:
-    """Check what a client caches of its reads, on the target or, without one, on this host's own disk."""
+    """Check the client's caching of its reads, on the target or, without one, on this host's own disk."""
     known = sight_untried(target) if target else "not_tested"
     if known == "declared":
         return known

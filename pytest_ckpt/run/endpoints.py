@@ -69,7 +69,7 @@ def _check_embedded(settings: Settings, spec: TargetSpec) -> None:
 
 
 def _read_bundle(stated: str) -> str:
-    """Return the whole path of a file of certificates, which hosts must have alike. Raises UsageError."""
+    """Return the absolute path of a file of certificates, which must be the same on all hosts. Raises UsageError."""
     path = user_path(stated, CA_BUNDLE)
     try:
         is_pem = b"-----BEGIN CERTIFICATE-----" in read_user_bytes(path)

@@ -68,14 +68,14 @@ class Finding:
 
 
 def known_failures(kind: str) -> Iterator[Finding]:
-    """Tell what is known of a kind of file system: which checks of behaviour it fails as it is mounted by default."""
+    """Return the known facts about a kind of file system: the checks that it fails with the default mount options."""
     for row in known_of(kind):
         description = f"{row.name} fails {', '.join(row.checks)}: {row.why}"
         yield Finding(name="file system", can=False, needed=False, description=description, remedy=remedy_of(row))
 
 
 def left_over(spec: TargetSpec, text: str, seconds: float, access: Access) -> Iterator[Finding]:
-    """Tell what is on the target of runs whose controller was killed, or is on another host."""
+    """Return the remains on the target of runs whose controller was killed, or is on another host."""
     try:
         for one in leftovers_in_time(spec, text, seconds, access):
             description = f"{one.what}, by {one.why}"
@@ -101,7 +101,7 @@ def unknown(name: str, why: str) -> Finding:
 
 
 def clock() -> Finding:
-    """Look at the steps of the monotonic clock, and at what the kernel reads it from."""
+    """Check the resolution of the monotonic clock, and the kernel's clock source."""
     step = time.get_clock_info("monotonic").resolution
     source = ""
     with contextlib.suppress(OSError):
@@ -138,7 +138,7 @@ def engines(settings: Settings) -> Finding:
     if missing:
         remedy = f"Install {' and '.join(missing_packages(missing[0]))}, or choose another: {OPTION}={runs[0]}."
         return Finding(name="engines", can=False, needed=True, description=description, remedy=remedy)
-    # Two seconds of a core, and of interest to who lets stream write what torch is to read.
+    # This takes two seconds of a core, and matters to users whose torch reads files that stream writes.
     if not is_installed(TORCH) or all(spec.name != "stream" for spec in settings.engines):
         return Finding(name="engines", can=True, needed=True, description=description)
     command = [sys.executable, "-m", "pytest_ckpt.ranks.engines.container_check"]

@@ -53,7 +53,7 @@ def check_space(plan: Plan, settings: Settings, free: int) -> None:
 
 
 def _keep_fewer(tight: Sequence[PlannedCheckpoint], settings: Settings, free: int) -> str:
-    """Say how many checkpoints to keep, if fewer are enough and fit; empty otherwise. A chain is kept as a whole."""
+    """Return how many checkpoints to keep, if fewer are enough and fit; empty otherwise. A chain is kept complete."""
     if settings.keep_last or any(strategy.saves_deltas for strategy in settings.strategies):
         return ""
     fewer = replace(settings, keep_last=_FEWEST_KEPT)
@@ -125,7 +125,7 @@ def _scale_that_fits(scale: float, need: int, scaled: int, there: int) -> float:
 
 
 def _rehearse(scale: float) -> str:
-    """Say how to run at a scale or below it, as a person would write it: rounded down."""
+    """Return how to run at a scale or below it, in the form that a person would write: rounded down."""
     if scale < _SMALLEST_SCALE:
         return ""
     profiles = [name for name, profile in PROFILES.items() if profile.scale <= scale]

@@ -195,13 +195,13 @@ def alike(facts: TargetFacts) -> str:
 
 
 def unreached(hosts: Iterable[HostFacts], facts: TargetFacts) -> list[str]:
-    """Say on which hosts the target cannot be reached; empty when it can on all."""
+    """Return the hosts on which the target cannot be reached, in words; empty if all reach it."""
     problem = "it is no directory there" if "paths" in facts.capabilities else "it cannot be reached from there"
     return [f"{h.host}: {problem}" for h in hosts if not h.target_is_reached]
 
 
 def differences(here: TargetFacts, views: Iterable[TargetView]) -> list[str]:
-    """Return a sentence for each host on which the target, or this package, is not what the controller has."""
+    """Return a sentence for each host whose target, or version of this package, differs from the controller's."""
     return [f"{sight.host}: {', '.join(found)}" for sight in views if (found := _differences(here, sight))]
 
 
@@ -243,7 +243,7 @@ def _other_options(here: str, there: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the version of Python and of every package that takes part and is installed."""
+    """Return the version of Python and of every relevant installed package."""
     from pytest_ckpt import __version__  # noqa: PLC0415 - the checkout's own version, installed or not
 
     found = {"python": platform.python_version(), "pytest-ckpt": __version__}

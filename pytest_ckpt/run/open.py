@@ -225,7 +225,7 @@ def _open(
 
 @contextlib.contextmanager
 def _undone_undisturbed() -> Iterator[None]:
-    """Let no second signal end what the first has begun: all that was made is removed, and pytest ends."""
+    """Ignore a second signal during the clean-up after the first: all created files are removed, and pytest ends."""
     try:
         yield
     except KeyboardInterrupt:
@@ -239,7 +239,7 @@ def preview_run(
     extras: Sequence[Requirement] = (),
     targets: Mapping[str, TargetSpec] = TARGETS,
 ) -> RunContext:
-    """Check what can be checked without a launch and without writing: enough to list the tests of a run."""
+    """Perform the checks that need neither a launch nor writes: enough to list the tests of a run."""
     run_id = _new_id()
     _check_evidence(settings)
     with reached(settings, targets) as access:
@@ -248,7 +248,7 @@ def preview_run(
 
 
 def _create(target: Target, run_id: str, undo: contextlib.ExitStack) -> AreaRef:
-    """Make the run's area on a target; ``undo`` removes it again."""
+    """Create the run's area on a target; ``undo`` removes it again."""
     area = target.create_area(run_id)
     undo.callback(lambda: target.clean(area, Names(), _REMOVE_SECONDS))
     return area

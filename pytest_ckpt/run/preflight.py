@@ -199,7 +199,7 @@ def check(
 
 
 def check_capabilities(settings: Settings, facts: TargetFacts) -> None:
-    """Refuse options, and an engine, for what the target cannot do."""
+    """Refuse options, and an engine, that need a capability which the target lacks."""
     needs: tuple[tuple[str, object, Capability], ...] = (
         ("--ckpt-second-mount", settings.second_mount, "second mount"),
         ("--ckpt-actions [power_cut] command", settings.power_cut, "paths"),
@@ -433,7 +433,7 @@ def check_commands(settings: Settings) -> None:
         ("--ckpt-actions [upgrade] command", settings.upgrade_command, "maintenance"),
         ("--ckpt-actions [snapshot] take", settings.snapshot_command, "maintenance"),
     ):
-        # A plugin offers its commands to every run; who names the option wants them used.
+        # A plugin offers its commands to every run; a user who sets the option wants them used.
         if command and suite not in settings.suites and not fields[option].startswith("hook of "):
             raise UsageError(
                 f"{option} belongs to the suite {suite}, which is not chosen or switched off by the gates.",
@@ -466,5 +466,5 @@ def cache_sight(target: TargetFacts, directory: str, deadline_seconds: float) ->
     try:
         return "seen" if gauge_of(directory, min(ANSWER_SECONDS, deadline_seconds)) else "blind"
     except (NoAnswerError, RefusedError):
-        # The run will meet what is wrong there, and name it.
+        # The run will encounter the error there, and name it.
         return "not_tested"

@@ -214,7 +214,7 @@ def resumed(earlier: EarlierRun, checked: Preflight, catalogue: Mapping[str, Req
             "Add a suite (--ckpt-suite), or begin a new run without --ckpt-resume.",
         )
     archived = earlier_starts(earlier.directory)
-    # A start may have been killed after it had moved what the last one left, and before it began itself.
+    # A start may have been killed after it had moved the last one's files, and before it began itself.
     is_archived = any(start.id == earlier.report["run"]["id"] for start in archived)
     number = len(archived) + (0 if is_archived else 1)
     kept = len(subjects.kept) + len(checks.kept)
@@ -270,9 +270,9 @@ def archive(earlier: EarlierRun, resumption: Resumption) -> None:
 
 
 def clear_area(earlier: EarlierRun, target: Target, seconds: float) -> list[str]:
-    """Remove from the target what a start left that was killed; return what is still there, a sentence each."""
+    """Remove the files of a killed start from the target; return the remains, a sentence each."""
     area = earlier.area
-    # A server that the start ran itself has gone with it.
+    # A server that the start ran itself has ended with it.
     if earlier.is_closed or area is None or area.access.embedded or end_marked(area.run_id):
         return []
     names = dataclasses.replace(made_names(earlier.plan.runnable), directories=frozenset((CHECKS_DIRECTORY,)))
@@ -316,7 +316,7 @@ def _without_broken_patterns(measurement: Measurement) -> Measurement:
 
 
 def _files_of(directory: Path, name: str, kinds: Sequence[str] = (ADDED,)) -> Iterator[Path]:
-    """Yield the files in which the starts so far keep what they measured of a subject or check."""
+    """Yield the files with the measurements of a subject or check by the starts so far."""
     places = [directory / "measurements", directory / "observations"]
     places += [place for kind in kinds for place in sorted(directory.glob(f"starts/*/{kind}"))]
     slug = name.replace("/", "+")

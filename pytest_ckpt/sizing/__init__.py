@@ -1,1 +1,1 @@
-"""What is written, and how long it may take: pure functions of a cluster and a model."""
+"""The amounts that are written, and the permitted times: pure functions of a cluster and a model."""

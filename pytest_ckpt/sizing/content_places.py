@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 RANK_BITS, CHECKPOINT_BITS = 14, 12
 WITHIN_RANK_BITS = 64 - RANK_BITS - CHECKPOINT_BITS
-"""What is left for a tensor of a rank and a page of it."""
+"""The remaining bits, for a tensor of a rank and a page of it."""
 
 USUAL_TENSOR_BITS = 10
 """Enough for every model of the workload; a model with more tensors a rank takes bits from the pages of each."""

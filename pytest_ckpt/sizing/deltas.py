@@ -68,7 +68,7 @@ class DeltaRule:
         return tuple(range(first, first + DELTAS_OF_CHAIN + 1))
 
     def chain(self, number: int) -> tuple[int, ...]:
-        """Return what a restore of a checkpoint reads, the full save first."""
+        """Return the saves that a restore of a checkpoint reads, the full save first."""
         base = number
         if number <= self.operations:
             base = number - (number - 1) % self.full_every
@@ -89,7 +89,7 @@ class DeltaRule:
         return self._total(_sizes(shard), number).bytes
 
     def file_bytes(self, shard: RankLayout, number: int) -> int:
-        """Return the size of the file of a rank's delta: its index, and every page whole."""
+        """Return the size of the file of a rank's delta: its index, and every page in full."""
         return self._total(_sizes(shard), number).file_bytes
 
     def largest_file_bytes(self, shard: RankLayout) -> int:
@@ -134,7 +134,7 @@ def delta_name(rank: int) -> str:
 
 
 def index_bytes(runs: int) -> int:
-    """Return the bytes before the pages of a delta of so many runs: whole pages."""
+    """Return the bytes before the pages of a delta of so many runs: a multiple of the page size."""
     return -(-(_HEAD_BYTES + runs * _RUN_BYTES) // PAGE_BYTES) * PAGE_BYTES
 
 

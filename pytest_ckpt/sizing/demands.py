@@ -1,7 +1,7 @@
-"""What clusters need from storage for models that they train, and published tables of storage performance. Pure.
+"""Demands of clusters on storage for the models that they train, and published tables of storage performance. Pure.
 
-These are the figures of ``pytest-ckpt size``, each with its formula. They are not measured. The limits are those by
-which a run is judged (`pytest_ckpt.sizing.limits`).
+These are the values of ``pytest-ckpt size``, each with its formula. They are not measured. The limits are the same as
+in a run (`pytest_ckpt.sizing.limits`).
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ FORMULAS = {
     "young_seconds": "sqrt(2 T_save MTTF): the interval that costs least, to first order (Young 1974)",
     "daly_seconds": "the same to higher order (Daly 2006, equation 37)",
 }
-"""By the name of a figure: how it follows, in the letters of docs/limits.md."""
+"""By the name of a value: its formula, in the symbols of docs/limits.md."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetentionDemand:
-    """What is kept, and on what: checkpoints, copies of them, and properties of the storage.
+    """The retained data and their storage: checkpoints, copies of them, and properties of the storage.
 
     ``usable_bytes``: usable capacity, None if it equals the kept bytes. ``save_seconds`` and ``load_seconds`` are times
     of a blocking save and of a load, None if they equal the limits.

@@ -65,7 +65,7 @@ def drain_limit_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: fl
 
 
 def at_risk_seconds(rule: DrainRule, interval_seconds: float, drain_seconds: float) -> float:
-    """Return the work that a failure costs on average beyond half an interval: where only the target survives, more."""
+    """Return the average work that a failure costs beyond half an interval: the undrained work if the tier is lost."""
     return rule.target_share * (_undrained_seconds(rule, interval_seconds) + drain_seconds)
 
 
@@ -75,7 +75,7 @@ def as_blocking_seconds(rule: DrainRule, limits: ClusterLimits, lost_seconds: fl
     All conditions relax with the interval, so each is met by the clusters whose b I reaches a certain time.
     """
     failures, save_budget = limits.checkpoints_per_failure, limits.save_budget
-    # What is left of b where each save that is not drained is at risk.
+    # The remaining part of b if each save that is not drained is at risk.
     left = save_budget - rule.target_share * (rule.every - 1) / 2 / failures
     if left <= 0:
         return math.inf

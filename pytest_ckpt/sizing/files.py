@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.sizing.models import Layout, RankLayout
 
 CONTENT = "content"
-"""What the one tensor of a file is called."""
+"""The name of the one tensor of a file."""
 
 _MADE_WHOLE = ("float16", "float32")
 """torch 2.13 calls `torch.finfo` for the size of an element, which knows only floats."""
@@ -52,7 +52,7 @@ def shard_files(shard: RankLayout, rule: FileRule) -> tuple[ShardFile, ...]:
     return tuple(
         ShardFile(name=_name(rule.of_rank, shard.rank, number, len(parts)), tensors=tuple(part))
         for number, part in enumerate(parts, start=1)
-        # Where only the first files of a rank are read, these keep their names.
+        # If only the first files of a rank are read, these keep their names.
         if part
     )
 
@@ -72,7 +72,7 @@ def largest_file_bytes(shard: RankLayout, rule: FileRule) -> int:
 
 
 def names_to_read(shard: RankLayout, rule: FileRule) -> tuple[str, ...]:
-    """Return the names of the files that whoever loads a rank's tensors reads."""
+    """Return the names of the files that a load of a rank's tensors reads, each once."""
     own = read_of_consolidated(shard, rule) if rule.consolidated else files_of(shard, rule)
     return tuple(dict.fromkeys((*(file.name for file in own), *rule.shared)))
 
@@ -128,7 +128,7 @@ def read_of_consolidated(shard: RankLayout, rule: FileRule) -> tuple[WholeFile, 
 
 
 def consolidating_bytes(layout: Layout, rule: FileRule) -> int:
-    """Return the memory that rank 0 needs in addition to its state: a whole tensor, and the part that was read last."""
+    """Return the memory that rank 0 needs in addition to its state: a complete tensor, and the part read last."""
     files = consolidated_files(layout.rank(0), rule)
     return max((part.bytes * (len(of) + 1) for file in files for part, of in file.tensors.values()), default=0)
 
@@ -253,9 +253,9 @@ def _consolidated(layout: Layout, rule: FileRule) -> tuple[WholeFile, ...]:
 
 
 def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule: FileRule) -> tuple[WholeFile, ...]:
-    """Cut the whole tensors of all ranks into files: weights, then the optimizer's, by their sizes at scale 1.0.
+    """Divide the complete tensors of all ranks into files: weights, then the optimizer's, by their sizes at scale 1.0.
 
-    Raises UsageError for a type of tensor that torch's writer cannot make whole.
+    Raises UsageError for a type of tensor that torch's writer cannot assemble.
     """
     sizes: dict[str, int] = {}
     held: dict[str, tuple[Tensor, tuple[int, ...]]] = {}
@@ -283,7 +283,7 @@ def _whole_files(full: Sequence[RankLayout], scaled: Sequence[RankLayout], rule:
 
 
 def _of_consolidated(shard: RankLayout, tensors: Sequence[Tensor], rule: FileRule) -> tuple[ShardFile, ...]:
-    """Give each tensor of a rank to the file with the number of the whole tensor's file."""
+    """Assign each tensor of a rank to the file with the number of the complete tensor's file."""
     whole = consolidated_files(shard, rule)
     files = (
         ShardFile(
@@ -321,7 +321,7 @@ def _by_name(files: Iterable[ShardFile]) -> dict[tuple[str, str], Tensor]:
 
 
 def _cut(sizes: Sequence[int], maximum: int) -> list[tuple[int, int]]:
-    """Cut a sequence before the item that would exceed the maximum; an item above the maximum stays whole."""
+    """Split a sequence before the item that would exceed the maximum; an item above the maximum is not split."""
     cuts, filled = [0], 0
     for number, size in enumerate(sizes):
         if filled and filled + size > maximum:

@@ -73,11 +73,11 @@ class ClusterLimits:
     inputs: tuple[LimitInput, ...] = ()
 
     def save_seconds(self, strategy: StrategySpec) -> float:
-        """Return the maximum time of a save at full size, from its begin until it is committed.
+        """Return the maximum time of a save at full size, from its start until it is committed.
 
         If the job continues during the save, the save must be committed before the next is due. In addition, the work
-        at risk may cost as much as a blocking save: B / k <= b interval (LOST-WORK; its evaluator subtracts other lost
-        time).
+        at risk may cost as much as a blocking save: B / k <= b interval (LOST-WORK; its evaluator also counts other
+        lost time).
         """
         # Full saves between deltas block the job, too.
         if strategy.blocks or strategy.saves_deltas:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoaderWorkload:
-    """What one accelerator of a published workload reads.
+    """The reads of one accelerator of a published workload.
 
     An accelerator computes ``batch`` samples of ``sample_bytes`` in ``compute_seconds``, and must compute for the share
     ``utilization`` of the time.

@@ -69,7 +69,7 @@ class ShardFile:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its tensors, without what a container adds."""
+        """Bytes of its tensors, without the container's overhead."""
         return sum(tensor.bytes for tensor in self.tensors)
 
 
@@ -96,7 +96,7 @@ def reduced(tensors: Sequence[Tensor], scale: float) -> tuple[Tensor, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankLayout:
-    """What one rank writes, in order: model files, then the optimizer's. ``whole`` is what all ranks write, if any."""
+    """The part of one rank, in order: model files, then the optimizer's. ``whole`` is the part of all ranks, if any."""
 
     rank: int
     files: tuple[ShardFile, ...]
@@ -137,7 +137,7 @@ class Layout:
 
     @property
     def name(self) -> str:
-        """What it is called: ``llama3-8b-full``, ``llama3-70b-subset``, ``llama3-8b-open-16``."""
+        """The name: ``llama3-8b-full``, ``llama3-70b-subset``, ``llama3-8b-open-16``."""
         return self.subject().layout
 
     def subject(self, engine: str = DEFAULT_ENGINE, strategy: str = DEFAULT_STRATEGY) -> Subject:
@@ -207,13 +207,13 @@ class Layout:
         return _totals(replace(self, mode=mode, processes=self.cluster_processes, scale=1.0)).bytes
 
     def rank(self, rank: int) -> RankLayout:
-        """Return what rank ``rank`` writes. Raises IndexError outside 0..processes-1."""
+        """Return the part of rank ``rank``. Raises IndexError outside 0..processes-1."""
         if not 0 <= rank < self.processes:
             raise IndexError(f"rank {rank} of {self.name}, which has ranks 0..{self.processes - 1}")
         return _rank_layout(self, rank)
 
     def ranks(self) -> tuple[RankLayout, ...]:
-        """Return what every rank writes, in rank order."""
+        """Return the part of every rank, in rank order."""
         return _ranks(self)
 
 

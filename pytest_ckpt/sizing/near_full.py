@@ -34,7 +34,7 @@ class Volume:
 
 
 def unavailable_reason(volume: Volume, one_checkpoint_bytes: int) -> str:
-    """Say why a volume may not be filled; empty when it may."""
+    """Return why a volume may not be filled; empty if it may."""
     if volume.used_bytes > _MAXIMUM_USED * volume.capacity_bytes + _OWN_BYTES:
         return (
             f"{format_bytes(volume.used_bytes)} ({format_percent(volume.used)}) of the volume are in use: it is filled "

@@ -67,7 +67,7 @@ class PacedSaves:
 
     @property
     def limit_seconds(self) -> float:
-        """The save limit of such a checkpoint, as the save limit of the whole shrinks with the bytes."""
+        """The save limit of such a checkpoint, which shrinks with the bytes."""
         return self.seconds / SHARE_OF_LIMIT
 
     @property

@@ -45,10 +45,10 @@ TURNS_OF_A_COUNT = 3
 
 
 class Amount(NamedTuple):
-    """What the steps of a pattern are: how many, the bytes that each moves, its limit in seconds.
+    """The steps of a pattern: how many, the bytes that each moves, its limit in seconds.
 
-    ``turn_seconds`` is how long a step lasts by the clock; None if the storage decides it.
-    ``parts``: one step has so many saves at most.
+    ``turn_seconds`` is how long a step lasts by the clock; None if the storage decides it. ``parts``: one step has so
+    many saves at most.
     """
 
     number: int
@@ -139,7 +139,7 @@ def _can_share(planned: PlannedCheckpoint) -> bool:
 
 
 def _crashes(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
-    # Of small checkpoints: what counts is what is left of them.
+    # With small checkpoints: the result depends on their remains.
     return Amount(kills_of(planned.strategy, settings), 0, 0.0)
 
 
@@ -226,7 +226,7 @@ def _near_full(planned: PlannedCheckpoint, settings: Settings, target: TargetFac
 
 
 def _snapshots(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Amount:
-    # A save without, a save with; then at most a load of that save, and of both from the clone.
+    # A save without a snapshot and a save with one; then at most a load of the latter save, and of both from the clone.
     return Amount(PAIRS, 5 * planned.layout.bytes, 2 * _save(planned) + 3 * _load(planned))
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 SCHEMA = "pytest-ckpt/plan/1"
 
 _FILE_OVERHEAD_BYTES = 64 << 10
-"""A container's header, directory and pickle, and what file systems round up to."""
+"""A container's header, directory and pickle, and the rounding of file systems."""
 
 _STREAM = "stream"
 # The process of a host that reads samples while ranks save, without the samples.
@@ -81,7 +81,7 @@ class PlannedCheckpoint:
 
     @property
     def subject(self) -> Subject:
-        """What the measurement is of."""
+        """The subject of the measurement."""
         return self.layout.subject(self.engine.name, self.strategy.name)
 
     @property
@@ -240,7 +240,7 @@ def rank_to_plain(rank: RankLayout, rule: FileRule) -> dict[str, Any]:
 
 
 def _misfit(settings: Settings, model: Model) -> str:
-    """Say why the processes fit no layout of a model, on any file system; empty when they do."""
+    """Return why the processes fit no layout of a model, on any file system; empty if they fit."""
     name, processes = model.name, settings.ranks
     full = f"{name} in full has {model.processes} ranks"
     if settings.mode == "open":
@@ -299,7 +299,7 @@ def _plan_checkpoint(
     if engine.name == _STREAM:
         beside += beyond_usual_bytes(settings.io_size_bytes, settings.io_depth)
     if strategy.compresses:
-        # A thread for each request in flight, and one that makes the next bytes.
+        # A thread for each request in flight, and one that generates the next bytes.
         beside += THREAD_BYTES * (settings.io_depth + 1)
     if settings.asks_contention:
         beside += _SAMPLES_BYTES + READERS * sample_bytes(settings.loader_bytes_per_second)

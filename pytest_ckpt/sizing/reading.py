@@ -40,7 +40,7 @@ class Reading:
     copies: int = 0
 
     def of(self, rank: int) -> tuple[ShardPart, ...]:
-        """Return what a rank reads."""
+        """Return the reads of a rank."""
         return self.pieces[rank]
 
 
@@ -68,7 +68,7 @@ def storm(layout: Layout) -> Reading:
 
 
 def restart_reads(shards: Layout, copies: int) -> RestartReads:
-    """Return what a restart of a cluster reads at full size, of a storm that read ``copies`` complete copies.
+    """Return the reads of a cluster restart at full size, from a storm that read ``copies`` complete copies.
 
     With ZeRO-1, each further copy reads the model files again, and its own part of the optimizer, which is in the first
     copy's bytes already. With ZeRO-3, or if the full layout has one copy only, each copy reads all of the checkpoint:
@@ -124,7 +124,7 @@ def shifted(layout: Layout, hosts: Sequence[str]) -> Reading:
 
 
 def joined(layout: Layout) -> Reading:
-    """Half as many ranks read the checkpoint, two ranks' files each, one after the other; the others wait."""
+    """Half as many ranks read the checkpoint, two ranks' files each, in sequence; the others wait."""
     count = layout.processes
     readers = math.ceil(count / 2)
     if count == 1:
@@ -140,8 +140,8 @@ def joined(layout: Layout) -> Reading:
 def split(layout: Layout) -> Reading:
     """Two readers share each rank's files, half of every file each.
 
-    Twice as many ranks would do so at once; these ranks do it for half of the files after the other, so that what they
-    need is more than those would.
+    Twice as many ranks would read concurrently. These ranks read half of the files after the other half, so their time
+    is an upper bound.
     """
     count = layout.processes
     if count == 1:
@@ -184,7 +184,7 @@ class Weights:
 
     @property
     def replicas(self) -> int:
-        """Replicas that read at once."""
+        """Replicas that read concurrently."""
         return self.processes // self.readers
 
     @property

@@ -26,7 +26,7 @@ TOLD_OF_ENDURANCE = 10_000
 MAXIMUM_FAULTS = 100
 """Faulty places that a measurement names; it counts all."""
 
-# Of an operation in addition to its ranks' times, of one rank in all, of a faulty place, and of everything else.
+# Of an operation in addition to its ranks' times, of one rank in total, of a faulty place, and of everything else.
 _OF_OPERATION, _OF_RANK, _OF_FAULT, _OF_RUN = 40, 30, 10, 20_000
 _PATTERNS = 4
 

@@ -1,4 +1,4 @@
-"""What ranks do one after the other in a run, counted before it: progress and `plan` add it up. Pure."""
+"""The sequence of steps of the ranks in a run, counted before it: progress and `plan` add it up. Pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Steps:
 
 
 def planned_steps(planned: PlannedCheckpoint, settings: Settings, target: TargetFacts | None) -> Sequence[Steps]:
-    """Return what is measured of a checkpoint, in the order in which ranks do it."""
+    """Return the measurements of a checkpoint, in the order of their execution."""
     size, demand, count = planned.layout.bytes, planned.demand, planned.operations
     save, load = demand.save_limit_seconds, demand.load_limit_seconds
     found = [("save", Amount(count, planned.saved_bytes // count, save))]
@@ -125,7 +125,7 @@ def scenarios(settings: Settings, pace: PacedSaves | None, *, is_collective: boo
 
 
 def _paced(pace: PacedSaves, settings: Settings) -> str:
-    """Say how long saves during other work take, or why they are not measured."""
+    """Return how long saves during other work take, or why they are not measured."""
     if pace.not_run:
         return f"no saves during other work (NEIGHBOUR, MIXED): {pace.not_run}"
     return (

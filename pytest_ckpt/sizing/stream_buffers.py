@@ -5,7 +5,7 @@ from __future__ import annotations
 USUAL_BUFFERS_BYTES = 32 << 20
 """Buffers of every rank; more are made only where more requests are to be in flight."""
 
-# Beside those in flight: what waits to be compared while a thread is not run.
+# In addition to those in flight: buffers that wait for the comparison while a thread is not scheduled.
 _SPARE_BUFFERS = 4
 
 

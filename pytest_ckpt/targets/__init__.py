@@ -1,1 +1,1 @@
-"""Where checkpoints live: one backend a file."""
+"""Storage of checkpoints: one backend per file."""

@@ -38,7 +38,7 @@ class Phases(Protocol):
         """Add the seconds inside to the phase ``name`` and record the current file."""
 
     def moved(self, count: int) -> None:
-        """Say that ``count`` more bytes went through: a sign of life for the watchdog."""
+        """Report that ``count`` more bytes were moved: a sign of life for the watchdog."""
 
 
 class Target(Protocol):
@@ -57,7 +57,7 @@ class Target(Protocol):
         """Create the area of a run, with its owner's record. Raises UsageError, and then leaves no area."""
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return areas of earlier runs whose controller is gone."""
+        """Return areas of earlier runs whose controller has ended."""
 
     def clean(self, area: AreaRef, names: Names, deadline_seconds: float, *, keep_area: bool = False) -> list[str]:
         """Remove the run's files, in a separate process; return the remains, one sentence each.
@@ -114,7 +114,7 @@ class Draft(Protocol):
         """Return the local directory for a library that writes itself. Raises NotImplementedError without "paths"."""
 
     def adopt(self, names: Collection[str]) -> None:
-        """Take files that a library wrote into `location` as this draft's own, and make them durable."""
+        """Adopt files that a library wrote into `location` as this draft's own, and make them durable."""
 
     def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
         """Return this rank's entries and the durable calls so far; names need not be durable yet."""
@@ -130,7 +130,7 @@ class Draft(Protocol):
         """Commit the checkpoint, as `Store.commit` does: for an engine that commits itself, on one rank."""
 
     def abort(self) -> None:
-        """Remove what this rank wrote of it."""
+        """Remove this rank's files of it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,13 +149,13 @@ class ObjectPlace:
 
 
 class ReplayedCalls(Protocol):
-    """Makes the calls of a recorded job in a draft. Threads call it side by side, no two of them on one file."""
+    """Performs the calls of a recorded job in a draft. Threads use it concurrently, each on different files."""
 
     def make(self, step: Step) -> None:
-        """Make the calls of a step. Raises OSError of the storage."""
+        """Perform the calls of a step. Raises OSError of the storage."""
 
     def close(self) -> None:
-        """Close what the job left open."""
+        """Close the descriptors that the job left open."""
 
 
 class ReplayDraft(Draft, Protocol):
@@ -223,15 +223,15 @@ class ReadableFile(Protocol):
 
 
 class CommittedCheckpoint(Protocol):
-    """A committed checkpoint. Every file that is opened is opened, read and closed in phases of whoever opened it."""
+    """A committed checkpoint. Its files are opened, read and closed in phases of the caller that opened it."""
 
     def entries(self) -> Sequence[Entry]:
         """Return all files of it."""
 
     def source(self, name: str, *, fresh: bool = False) -> Source:
-        """Open a file of it for reads at offsets. Raises OSError (ENOENT: it is not there).
+        """Open one of its files for reads at offsets. Raises OSError (ENOENT: it does not exist).
 
-        ``fresh``: every read comes from the storage, as far as the store can see to it, also one of the same bytes.
+        ``fresh``: every read comes from the storage, as far as the store can ensure it, including repeated reads.
         """
 
     def file(self, name: str) -> ReadableFile:
@@ -248,7 +248,7 @@ class CommittedObjects(CommittedCheckpoint, Protocol):
         """Return the place of its objects."""
 
     def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
-        """Return what a library met, as of a `DraftOfObjects`."""
+        """Return a library's error, as in a `DraftOfObjects`."""
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:
         """Return the bytes of its existing objects."""
@@ -279,19 +279,19 @@ class Store(Protocol):
         """Return whether the area is there for this process."""
 
     def prepare(self, subject: str) -> None:
-        """Make what all checkpoints of a subject need; called by every rank before the first of them."""
+        """Create the common needs of all checkpoints of a subject; called by every rank before the first of them."""
 
     def is_prepared(self, subject: str) -> bool:
-        """Return whether this client sees what `prepare` made."""
+        """Return whether this client sees the result of `prepare`."""
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> Draft:
         """Begin this rank's part of a checkpoint; ranks of the same checkpoint begin in any order."""
 
     def announce(self, ref: CheckpointRef) -> None:
-        """Create the directory, if any, in which ranks begin a checkpoint; called by rank 0, if there are several hosts."""
+        """Create the directory, if any, in which ranks begin a checkpoint; rank 0 calls it, with several hosts only."""
 
     def sees_draft(self, ref: CheckpointRef) -> bool:
-        """Return whether this client sees what was announced."""
+        """Return whether this client sees the announced directory."""
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
         """Return whether this client sees a committed checkpoint, and files of it with all of their bytes."""
@@ -315,10 +315,10 @@ class Store(Protocol):
         """Delete this rank's files of a checkpoint, committed or not."""
 
     def finish_delete(self, ref: CheckpointRef) -> None:
-        """Remove what is left of a checkpoint when all ranks have deleted their files; called by rank 0."""
+        """Remove the remains of a checkpoint after all ranks have deleted their files; called by rank 0."""
 
     def clear(self, subject: str) -> None:
-        """Remove what `prepare` made, when all checkpoints of the subject are deleted; called by rank 0."""
+        """Remove the result of `prepare`, when all checkpoints of the subject are deleted; called by rank 0."""
 
     def find_gauge(self, subject: str) -> str | None:
         """Find a call that correctly counts the cached part of a file in this client's cache; None without one."""
@@ -336,7 +336,7 @@ class Store(Protocol):
         """Drop names and attributes of files that this host remembers; return whether this process may."""
 
     def requests(self) -> Tallies:
-        """Return what was counted of the requests that were sent over the network from here."""
+        """Return the counts of this process's network requests."""
 
     def close(self) -> None:
         """Let go of connections and descriptors."""
@@ -398,7 +398,7 @@ class StoreOfPaths(Store, Protocol):
         """Return the area's directory as this host sees it."""
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
-        """Fsync a file in the subject's directory, and return what the kernel counted. Raises OSError."""
+        """Fsync a file in the subject's directory, and return the kernel's counts. Raises OSError."""
 
     def replaced(self) -> str:
         """Return the replacement of the run's directory, in words; empty if it is still in its place."""

@@ -87,7 +87,7 @@ def check_in_time(spec: TargetSpec, text: str, seconds: float, access: Access = 
 
 
 def leftovers_in_time(spec: TargetSpec, text: str, seconds: float, access: Access = NO_ACCESS) -> list[Leftover]:
-    """Return what earlier runs left on a target, found by another process. Raises NoAnswerError and RefusedError."""
+    """Return the remains of earlier runs on a target, by another process. Raises NoAnswerError and RefusedError."""
     return [from_plain(Leftover, one) for one in _in_time("leftovers", spec, text, seconds, access)]
 
 

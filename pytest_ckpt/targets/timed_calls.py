@@ -57,7 +57,7 @@ class NoAnswerError(Exception):
 
 
 class RefusedError(Exception):
-    """The call failed; ``remedy`` is what to do, if that is known."""
+    """The call failed; ``remedy`` is the action for the user, if known."""
 
     def __init__(self, what: str, remedy: str = "") -> None:
         super().__init__(what)
@@ -138,7 +138,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def answers_within(seconds: float) -> Iterator[None]:
-    """Let calls that are watched meanwhile take so long at most."""
+    """Set the maximum time of watched calls inside the block."""
     before = _seconds.set(min(seconds, DEFAULT_SECONDS))
     try:
         yield
@@ -152,7 +152,7 @@ def watched(name: str, call: Callable[[], Answer], *, more_seconds: float = 0.0)
     ``more_seconds`` is the permitted additional wait of the call itself. Raises UsageError if the storage does not
     answer.
     """
-    # An exception in what Python calls around a fork would be printed and dropped, and Ctrl-C with it.
+    # Python would print and drop an exception in its fork handlers, and Ctrl-C with it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     reading, writing = os.pipe()
     with warnings.catch_warnings():
@@ -193,7 +193,7 @@ def _answer(call: Callable[[], Any], writing: int, mask: set[int | signal.Signal
     """Call, write the result, and end; in the child. ``mask`` is the signal mask during the call."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        # What the call has made for a moment is removed on the way out.
+        # On SIGTERM, the exit removes temporary files of the call.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         _let_go(writing)
@@ -214,7 +214,7 @@ def _answer(call: Callable[[], Any], writing: int, mask: set[int | signal.Signal
 
 
 def _let_go(kept: int) -> None:
-    """Close what this process inherited, but for its standard streams."""
+    """Close all inherited descriptors except the standard streams."""
     for number in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
         if number > 2 and number != kept:
             with contextlib.suppress(OSError):

@@ -74,7 +74,7 @@ class StoreWithoutCache:
         return True
 
     def sees(self, ref: CheckpointRef, entries: Collection[Entry]) -> bool:
-        """Every request is answered by the store, which shows what is committed at once, or is wrong."""
+        """The store answers every request, and immediately shows committed objects, or is faulty."""
         return True
 
     def find_gauge(self, subject: str) -> str | None:

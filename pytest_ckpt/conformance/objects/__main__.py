@@ -24,7 +24,7 @@ _REQUEST_SECONDS = 300.0
 
 
 def main() -> int:
-    """Make the check; exit 0 if it found no anomaly, 1 if it found one, 8 if it could not be made."""
+    """Perform the check; exit 0 if it found no anomaly, 1 if it found one, 8 if it could not be performed."""
     asked = _parser().parse_args()
     check, tell = BY_NAME[asked.check], CallReporter()
     place = read_url(asked.target)
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def make(check: Check, context: ObjectContext) -> Observation:
-    """Make a check and return what it saw; a request that is not answered, or refused without need, is an anomaly."""
+    """Perform a check and return its result; a request that is unanswered, or refused without need, is an anomaly."""
     findings = Findings(unit=check.unit)
 
     def failed(error: OSError) -> str:

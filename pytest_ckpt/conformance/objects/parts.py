@@ -116,7 +116,7 @@ def seen(session: Session, name: str) -> dict[str, int | None]:
 
 
 def parts(context: ObjectContext, findings: Findings) -> None:
-    """Send parts out of order, again, with different sizes and by two clients; name some of them at the end."""
+    """Send parts out of order, repeatedly, with different sizes and by two clients; name some of them at the end."""
     for number in range(context.count(_LARGE_ROUNDS)):
         here, name = context.here, f"object-{number}"
         sizes = {2: MINIMUM_PART_BYTES, 5: MINIMUM_PART_BYTES + 12_345 + number, 9: _SMALL}
@@ -172,7 +172,7 @@ def read(session: Session, name: str, size: int) -> tuple[int, str]:
 
 
 def limits(context: ObjectContext, findings: Findings) -> None:
-    """Try the numbers and sizes that parts may have, and an end that names what is not there."""
+    """Try the permitted numbers and sizes of parts, and a completion that names a missing part."""
     here, name = context.here, "numbers"
     first, last = content(context.seed, name, 1, MINIMUM_PART_BYTES), content(context.seed, name, 2, _SMALL)
     upload = here.begin(name)
@@ -358,7 +358,7 @@ def _expected(parts: Sequence[Part], data: Mapping[str, bytes], offset: int) -> 
 
 
 def _words(parts: Sequence[Part], data: Mapping[str, bytes], seen: bytes) -> str:
-    """Return where bytes are from, in words."""
+    """Return the origin of bytes, in words."""
     for part in {part.of: part for part in reversed(parts)}.values():
         if seen and (at := data[part.of].find(seen)) >= 0:
             return f"those from {part.offset + at:,}"

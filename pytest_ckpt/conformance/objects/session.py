@@ -83,7 +83,7 @@ class Reply:
 
 
 class Session:
-    """A client: names are keys below the check's prefix. Safe from several threads; it remembers what it made."""
+    """A client: names are keys below the check's prefix. Safe from several threads; it remembers its own objects."""
 
     def __init__(self, asked: SessionSpec, tell: Callable[[str, str], None] = lambda _call, _path: None) -> None:
         self.seed = asked.seed
@@ -141,7 +141,7 @@ class Session:
         return self.ask("get", "GET", name, headers=headers)
 
     def head(self, name: str) -> Reply:
-        """Ask what an object is, with its checksums."""
+        """Query an object's properties, with its checksums."""
         return self.ask("head", "HEAD", name, headers={"x-amz-checksum-mode": "ENABLED"})
 
     def delete(self, name: str) -> Reply:
@@ -169,7 +169,7 @@ class Session:
         return [(f["Key"][below:], int(f.get("Size", -1)), f.get("ETag", "").strip('"')) for f in found]
 
     def directories(self, prefix: str, *, size: int = 0) -> list[str]:
-        """Return what all names below a prefix have in common up to their next slash, in the listing's order."""
+        """Return the common prefixes of all names below a prefix up to their next slash, in the listing's order."""
         found = [fields for page in self.pages(prefix, "/", size) for fields in _groups(page, "CommonPrefixes")]
         return [fields["Prefix"][len(self._place.below) :] for fields in found]
 
@@ -223,7 +223,7 @@ class Session:
     # --- several at once, and the end ---------------------------------------------------------------------------------
 
     def at_once(self, act: Callable[[T], S], things: Iterable[T]) -> list[S]:
-        """Do something with each, several at a time; return what came of each."""
+        """Perform an action with each, several concurrently; return the result of each."""
         return list(self._threads.map(act, things))
 
     def together(self, act: Callable[[int], S], *, as_crowd: bool = False) -> list[S]:
@@ -242,11 +242,11 @@ class Session:
         return sum(tally.busy for tally in self._wire.tallies().values())
 
     def remove_all(self) -> None:
-        """Remove what this client made, and what else is listed below the check's prefix, which is its own."""
+        """Remove this client's objects, and all others listed below the check's own prefix."""
         with contextlib.suppress(OSError):
             self._begun |= set(self.uploads())
             self._made |= {name for name, _, _ in self.listed()}
-        # What cannot be removed is left to the end of the run, which names it.
+        # Objects that cannot be removed are left to the end of the run, which names them.
         with contextlib.suppress(OSError):
             self.at_once(lambda pair: self.abort(*pair), sorted(self._begun))
             self.at_once(self.delete, sorted(self._made))

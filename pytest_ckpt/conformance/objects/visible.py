@@ -1,9 +1,9 @@
 """The view of two clients: OBJECT-COMMIT, OBJECT-VISIBLE, OBJECT-LIST and OBJECT-CROWD.
 
-OBJECT-COMMIT: a client that sees the marker of a checkpoint finds all objects that it names, complete. OBJECT-VISIBLE:
-GET, HEAD and LIST immediately show another client every put, overwrite and delete. OBJECT-LIST: a listing names every
-object, once, in order, whatever its key. OBJECT-CROWD: many clients that look for a checkpoint concurrently all find
-it, and every request is served.
+OBJECT-COMMIT: a client that sees the marker of a checkpoint finds all objects that it names, complete.
+OBJECT-VISIBLE: GET, HEAD and LIST immediately show another client every put, overwrite and delete.
+OBJECT-LIST: a listing names every object, once, in order, whatever its key.
+OBJECT-CROWD: many clients that look for a checkpoint concurrently all find it, and every request is served.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MARKER = "_COMMITTED"
 
 
 def commit(context: ObjectContext, findings: Findings) -> None:
-    """Commit checkpoints by a marker, while both clients wait for it and then read what it names."""
+    """Commit checkpoints by a marker, while both clients wait for it and then read the objects that it names."""
     with ThreadPoolExecutor(1) as thread:
         for number in range(context.count(_COMMITS, minimum=10)):
             directory, done = f"checkpoint-{number:04d}", threading.Event()
@@ -52,7 +52,7 @@ def _commit(context: ObjectContext, findings: Findings, directory: str) -> None:
     for name in names:
         context.here.put(name, content(context.seed, name, 1, _BYTES)).needed("an object")
     text = json.dumps(names).encode()
-    # Not raised: its readers report what they see.
+    # Not raised: its readers report the fault.
     answer = context.here.put(f"{directory}/{_MARKER}", text, {"If-None-Match": "*"})
     if not answer:
         findings.wrong(
@@ -61,7 +61,7 @@ def _commit(context: ObjectContext, findings: Findings, directory: str) -> None:
 
 
 def reader(session: Session, directory: str, *, who: str, stopped: Callable[[], bool]) -> dict[str, Any]:
-    """Wait for the marker of a checkpoint, and read what it names."""
+    """Wait for the marker of a checkpoint, and read the objects that it names."""
     findings, name = Findings(), f"{directory}/{_MARKER}"
     while not (answer := session.get(name)):
         if stopped():
@@ -128,7 +128,7 @@ def _look(context: ObjectContext, findings: Findings, how: str) -> None:
             "the second client": partial(context.other.ask, "visible:state", name, how=how),
         }
         writer = list(lookers)[number % 2]
-        # Who has looked for a name in vain may remember that.
+        # A client that has looked for a name without finding it may cache that answer.
         for look in lookers.values():
             look()
         for version, change, kind in _CHANGES:
@@ -157,7 +157,7 @@ def change_to(session: Session, name: str, *, version: int) -> None:
 
 
 def state(session: Session, name: str, *, how: str) -> int:
-    """Return which version of an object is seen: 0 if it does not exist, -1 for bytes of no version."""
+    """Return the visible version of an object: 0 if it does not exist, -1 for bytes of no version."""
     versions = [version for version, _, _ in _CHANGES if version]
     if how == "GET":
         reply = session.get(name)
@@ -218,7 +218,7 @@ def list_pages(context: ObjectContext, findings: Findings) -> None:
 
 
 def put_all(session: Session, _name: str, *, names: list[str]) -> None:
-    """Put small objects, several at once."""
+    """Put small objects, several concurrently."""
     for answer in session.at_once(lambda name: session.put(name, name.encode()), names):
         answer.needed("an object")
 
@@ -233,7 +233,7 @@ def keep_writing(session: Session, name: str, *, stopped: Callable[[], bool]) ->
 
 
 def list_names(context: ObjectContext, findings: Findings) -> None:
-    """Put objects with odd keys, and find and read each on both clients."""
+    """Put objects whose keys have special characters, and find and read each on both clients."""
     here = context.here
     longest = "long/" + "n" * (here.room_for_names - len("odd/long/"))
     wanted = sorted((f"odd/{name}" for name in (*_ODD, longest)), key=lambda name: name.encode())
@@ -292,7 +292,7 @@ _DIRECTORY = "checkpoint"
 
 
 def crowd(context: ObjectContext, findings: Findings) -> None:
-    """Have many clients LIST a checkpoint, and HEAD and GET its marker, at once."""
+    """Have many clients LIST a checkpoint, and HEAD and GET its marker, concurrently."""
     here = context.here
     for number in range(_SHARDS):
         name = f"{_DIRECTORY}/shard-{number}"
@@ -322,7 +322,7 @@ def crowd(context: ObjectContext, findings: Findings) -> None:
 
 
 def look(session: Session, name: str) -> tuple[list[tuple[str, str]], int, float, int]:
-    """Look for a checkpoint with all threads of a client, at once.
+    """Look for a checkpoint with all threads of a client, concurrently.
 
     Return the faults of LIST, HEAD or GET, how many looks there were, the slowest one's seconds, and how often the
     store answered that it is busy.

@@ -1,7 +1,7 @@
 """Several writers of one object: OBJECT-CREATE, OBJECT-UPDATE and OBJECT-OVERWRITE.
 
-OBJECT-CREATE, OBJECT-UPDATE: of several who write an object under the same condition, exactly one wins.
-OBJECT-OVERWRITE: while many overwrite one object, every reader gets one of their objects, whole.
+OBJECT-CREATE, OBJECT-UPDATE: if several clients write an object under the same condition, exactly one wins.
+OBJECT-OVERWRITE: while many overwrite one object, every reader gets one of their objects, complete.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _RACES = 100
 _ABSENT = {"If-None-Match": "*"}
-# A store that cannot decide at once may make the loser try again.
+# A store that cannot decide immediately may make the loser try again.
 _LOST = (409, 412)
 _HERE, _THERE = "this client", "the second client"
 
@@ -36,7 +36,7 @@ def create_of_parts(context: ObjectContext, findings: Findings) -> None:
 
 
 def update(context: ObjectContext, findings: Findings) -> None:
-    """Overwrite objects on the condition that they are what was read."""
+    """Overwrite objects on the condition that they are unchanged since the read."""
     here, name = context.here, "one-after-another"
     first = here.put(name, b"first").needed("an object").etag
     findings.trials += 1
@@ -93,7 +93,7 @@ def _race(context: ObjectContext, findings: Findings, name: str, how: How, condi
 
 
 def racers(session: Session, name: str, *, who: str, how: How, condition: dict[str, str]) -> dict[str, tuple[int, str]]:
-    """Have all threads of a client write the same object at once; return what each was answered."""
+    """Have all threads of a client write the same object concurrently; return the answer to each."""
     names = [f"{who}, thread {number}" for number in range(AT_ONCE)]
 
     def one(number: int) -> Reply:
@@ -121,7 +121,7 @@ def _must_lose(findings: Findings, answer: Reply, where: str, also: tuple[int, .
 
 
 def _must_hold(context: ObjectContext, findings: Findings, name: str, expected: bytes) -> None:
-    """The object has the words of who won, for both clients."""
+    """Check that both clients read the winner's text in the object."""
     seen: dict[str, Any] = {_HERE: words(context.here, name), _THERE: context.other.ask("writers:words", name)}
     for who, text in seen.items():
         if text != expected.decode():
@@ -140,7 +140,7 @@ _VERSIONS = range(1, 2 * AT_ONCE + 1)
 
 
 def overwrite(context: ObjectContext, findings: Findings) -> None:
-    """Overwrite objects by all threads of two clients at once, and read them meanwhile and afterwards."""
+    """Overwrite objects by all threads of two clients concurrently, and read them during and after that."""
     reads = 0
     with ThreadPoolExecutor(1) as thread:
         for number in range(context.count(_OBJECTS, minimum=5)):
@@ -169,7 +169,7 @@ def overwrite(context: ObjectContext, findings: Findings) -> None:
 
 
 def put_versions(session: Session, name: str, *, first: int) -> None:
-    """Put an object with all threads at once, each a different version."""
+    """Put an object with all threads concurrently, each a different version."""
     data = [content(session.seed, name, first + number, _BYTES) for number in range(AT_ONCE)]
     for answer in session.together(lambda number: session.put(name, data[number])):
         answer.needed("an object")

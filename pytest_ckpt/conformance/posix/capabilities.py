@@ -96,7 +96,7 @@ def names(context: CheckContext, findings: Findings) -> None:
 
 
 class _WrongAnswerError(Exception):
-    """Something that a file system may lack, and this one has, does not do what it is for."""
+    """An optional feature that this file system offers does not work."""
 
     def __init__(self, seen: str, expected: str) -> None:
         super().__init__(seen)
@@ -360,10 +360,10 @@ def mtime(context: CheckContext, findings: Findings) -> None:
 
 
 def statfs(context: CheckContext, findings: Findings) -> None:
-    """Write files that compression cannot make smaller and wait until the free space has fallen by at least half of it.
+    """Write incompressible files and wait until the free space has fallen by at least half of their size.
 
-    Others write and remove meanwhile, and some storage reports its free space late: up to three files are written, and
-    the decrease since before any of them counts.
+    Other clients write and remove during this time, and some storage reports its free space late: up to three files are
+    written, and the decrease since before any of them counts.
     """
     patience = min(BY_NAME["CAPABILITIES.statfs"].limit or 0.0, context.space_seconds)
     size = context.count(_SPACE_BYTES, minimum=_MINIMUM_BYTES)
@@ -522,7 +522,7 @@ def _hold(path: Path, mode: int, talk: WorkerChannel) -> None:
 
 
 def _got(path: Path, mode: int) -> bool:
-    """Return whether this process gets a lock at once; it is released again."""
+    """Return whether this process gets a lock immediately; it is released again."""
     with opened(path, os.O_RDWR) as descriptor:
         try:
             fcntl.flock(descriptor, mode | fcntl.LOCK_NB)

@@ -39,7 +39,7 @@ class Calls:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckpointFault:
-    """What is wrong with something that should be there; ``is_name`` when it is the name that is missing."""
+    """The fault of an entry that should exist; ``is_name`` if the name itself is missing."""
 
     where: str
     seen: str
@@ -165,7 +165,7 @@ def sync_directory(directory: Path, doing: Doing) -> None:
 
 
 def wrong_bytes(path: Path, data: bytes, doing: Doing) -> CheckpointFault | None:
-    """Return what is wrong with a file's bytes as the target has them, None when they are right."""
+    """Return the fault of a file's bytes on the target, None if they are right."""
     doing("read", path)
     try:
         seen = read_past_caches(path)

@@ -1,7 +1,7 @@
 """COMMIT and PUBLISH: a reader's view while a checkpoint receives its name, and the time until it sees the checkpoint.
 
-COMMIT: a rename replaces a name atomically for every reader (semantics 1 and 2). PUBLISH: another client that sees a
-checkpoint's marker soon finds all of its files, complete (semantics 1, 2, 6, 15).
+COMMIT: a rename replaces a name atomically for every reader (semantics 1 and 2).
+PUBLISH: another client that sees a checkpoint's marker soon finds all of its files, complete (semantics 1, 2, 6, 15).
 
 In PUBLISH the other client looks for the marker before it is written, like a serving or evaluating job that waits for
 the next checkpoint. That client measures the time: from the message that the commit has returned until it has seen the
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _REPLACEMENTS, _RENAMES, _FILES = 10_000, 1_000, 1_000
 _MINIMUM_REPLACEMENTS, _MINIMUM_RENAMES = 200, 50
-# What is done between two words with the watcher; short enough that a fault of every rename is soon enough.
+# Operations between two messages to the watcher; few enough that a fault of every rename is found early.
 _AT_ONCE = 250
 # The kernel tries twice itself. A reader that meets another replacement in each of so many tries is not by chance.
 _STALE_IN_A_ROW = 5
@@ -249,7 +249,7 @@ def watch_directory(path: str, *, paths: list[str], files: int, stopped: Callabl
 
 
 def _whole(findings: Findings, directory: Path, files: int, where: str, when: str) -> bool:
-    """Return whether a directory lists each of its names once; note what is wrong with it otherwise."""
+    """Return whether a directory lists each of its names once; record its faults otherwise."""
     expected = _names(files)
     listed = os.listdir(directory)  # noqa: PTH208 - doubled names must stay doubled
     if len(listed) == files and expected.issuperset(listed) and len(set(listed)) == files:
@@ -382,7 +382,7 @@ def watch_for_marker(
             committed = time.monotonic() if stopped() else None
         elif time.monotonic() - committed > give_up_seconds:
             return {"seconds": time.monotonic() - committed, "wrong": findings.plain()}
-        # What comes late is looked for less often: 0.5 % of the wait is exact enough, and floods no target.
+        # Late files are looked for less often: 0.5 % of the wait is exact enough, and does not flood a target.
         time.sleep(_POLL_SECONDS if committed is None else max(_POLL_SECONDS, (time.monotonic() - committed) / 200))
     if committed is None:
         committed = time.monotonic()
@@ -458,7 +458,7 @@ def _look_at(findings: Findings, path: str, versions: list[int], seed: int, wher
 
 
 def _compare_file(findings: Findings, path: str, versions: list[int], seed: int, where: str) -> None:
-    """Read a file whole and compare every byte."""
+    """Read a complete file and compare every byte."""
     if fault := page_fault(_small_file(path) or b"", seed, versions):
         _wrong_file(findings, f"{path} at offset {fault.offset:,}", where, fault.seen, len(versions) * PAGE)
 

@@ -55,7 +55,7 @@ _SAVES_UNTIL_KILLED = 2.0
 
 
 def rank_killed(context: CheckContext, findings: Findings) -> None:
-    """Kill a process while it saves, again and again, and look at what it leaves."""
+    """Kill a process while it saves, repeatedly, and check the remaining files."""
     calls = Calls(context.tell)
     chance = random.Random(context.seed)
     kept, seconds = _first_checkpoints(context, calls)
@@ -206,14 +206,14 @@ class UnsyncedNames:
     renamed: int = 0
 
     def prepare(self, directory: Path, calls: Calls) -> None:
-        """Make them: a file that was fsynced itself, and a rename."""
+        """Create them: a file that was fsynced itself, and a rename."""
         write_durably(directory / "renamed-not-yet", b"renamed", calls)
         sync_directory(directory, calls)
         write_durably(directory / "created", b"created", calls)
         (directory / "renamed-not-yet").rename(directory / "renamed")
 
     def look(self, directory: Path, calls: Calls) -> None:
-        """Count what is there after the cut."""
+        """Count the names that exist after the cut."""
         self.trials += 1
         calls("list", directory)
         names = names_in(directory) if directory.is_dir() else []
@@ -246,9 +246,10 @@ class Canary:
         self._directory.mkdir()
 
     def wrong(self, calls: Calls) -> CheckpointFault | None:
-        """Return what is wrong with the file whose bytes were written over: its name and its length are durable.
+        """Return the faults of the file whose bytes were overwritten: its name and its length are durable.
 
-        Each piece of it is as it was before or after; a command that removes what was never fsynced removes it, too.
+        Each piece of it has its old or its new content; a command that removes everything that was never fsynced
+        removes it, too.
         """
         found = wrong_bytes(self._overwritten, self._new, calls)
         if not found or found.is_name:
@@ -262,7 +263,7 @@ class Canary:
         return None if is_mixed else found
 
     def lost(self, calls: Calls) -> tuple[Loss, ...]:
-        """Return what of it is gone."""
+        """Return its lost parts."""
         gone = {
             "bytes written over others": wrong_bytes(self._overwritten, self._new, calls) is not None,
             "bytes of a new file": wrong_bytes(self._created, self._new, calls) is not None,
@@ -279,12 +280,12 @@ class Evidence:
     outage_seconds: list[float] = field(default_factory=list)
 
     def add(self, losses: Sequence[Loss], outage_seconds: float) -> None:
-        """Add one cut: what of its canary is gone, and the seconds from its command to the target's first answer."""
+        """Add one cut: the lost parts of its canary, and the seconds from its command to the target's first answer."""
         self.losses.update(losses)
         self.outage_seconds.append(outage_seconds)
 
     def describe(self) -> str:
-        """Say it in one sentence."""
+        """Return the evidence in one sentence."""
         cuts = len(self.outage_seconds)
         gone = ", ".join(f"{loss} in {self.losses[loss]}" for loss in LOSSES)
         least, most = (format_seconds(seconds) for seconds in (min(self.outage_seconds), max(self.outage_seconds)))
@@ -303,12 +304,12 @@ _POLL_SECONDS = 0.25
 # An array may check its disks before it answers again.
 COMMAND_SECONDS = 1800.0
 BACK_SECONDS = 600.0
-# For what is mounted but not quite there yet.
+# For a target that is mounted but not fully available yet.
 _SETTLE_SECONDS = 5.0
 
 
 def power_cut(context: CheckContext, findings: Findings) -> None:
-    """Save, note what was acknowledged in a place that keeps its power, cut the power, look for all of it."""
+    """Save, record the acknowledged files in a place that keeps its power, cut the power, and check all of them."""
     if not context.power_cut or not context.witness:
         raise NotRun("there is no command that cuts the target's power (--ckpt-actions [power_cut] command)")
     if context.witness.stat().st_dev == context.directory.stat().st_dev:
@@ -320,8 +321,8 @@ def power_cut(context: CheckContext, findings: Findings) -> None:
     witness = WriteWitness(context.witness / f"acknowledged-{os.getpid()}.jsonl")
     reported, evidence = UnsyncedNames(), Evidence()
     root = _sync_up_to_the_mount(context.directory, calls)
-    # What goes wrong without a power cut is not to be blamed on one. Only this one checkpoint is read before a cut:
-    # reading past the caches writes back what an fsync has left out.
+    # Errors without a power cut must not be attributed to one. Only this one checkpoint is read before a cut: reading
+    # past the caches writes back the data that an fsync has left out.
     probe = Checkpoint(number=1, seed=context.seed)
     probe.save(context.directory, calls)
     if not saved_right(findings, probe, context.directory, calls, "before any power cut"):

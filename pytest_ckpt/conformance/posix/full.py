@@ -47,7 +47,7 @@ PIECE_BYTES = 1 << 20
 # More free space than this is not filled: it would take too long, and is hardly meant to be.
 MAXIMUM_FREE = MAXIMUM_TO_FILL_BYTES
 _MINIMUM_FREE = 24 << 20
-# What the last handle of a process that is gone keeps.
+# Time in which the last handle of an ended process may still use space.
 _STILL_OPEN_SECONDS, _POLL_SECONDS = 5.0, 0.1
 _RETRY_SECONDS = 0.25
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -73,13 +73,13 @@ def small_directory(context: CheckContext) -> tuple[Path, int]:
 def free_bytes(directory: Path) -> int:
     """Return the free space that this user may take."""
     found = os.statvfs(directory)
-    # Root may take what is kept back for it.
+    # Root may use the reserved space.
     return found.f_frsize * (found.f_bavail if os.geteuid() else found.f_bfree)
 
 
 def leave_room(directory: Path, room: int, free: int, calls: Calls) -> None:
-    """Fill a volume with ballast but for ``room`` bytes."""
-    # Removed as a whole: to cut a file short may itself take space.
+    """Fill a volume with ballast except for ``room`` bytes."""
+    # Removed completely, because a truncation may itself take space.
     try:
         write_durably(directory / "room", random_bytes(room, room), calls)
     except OSError as error:
@@ -118,7 +118,7 @@ def _take_space(path: Path, free: int, calls: Calls) -> None:
 def _write_until_full(descriptor: int, maximum_bytes: int, calls: Calls, path: Path) -> None:
     block = random_bytes(PIECE_BYTES, path)
     piece = written = 0
-    # What is the same again and again may take no space: each piece begins elsewhere in the block.
+    # Repeated content may take no space: each piece begins elsewhere in the block.
     size = PIECE_BYTES
     while size >= 4096 and written < maximum_bytes:
         if not piece % 64:
@@ -169,9 +169,9 @@ def remove(path: Path, calls: Calls) -> None:
 def when_there_is_space(
     save: Callable[[], object], undo: Callable[[], object], patience_seconds: float
 ) -> float | None:
-    """Save as soon as it is possible; return after how many seconds it was, None when it never was in that time.
+    """Save as soon as it is possible; return the seconds until then, None if it was never possible in that time.
 
-    ``undo`` removes what a save left that was refused for want of space.
+    ``undo`` removes the remains of a save that was refused for lack of space.
     """
     began = time.monotonic()
     while True:
@@ -227,7 +227,7 @@ _SIZES = (1, 4096, 1 << 20, (4 << 20) + 17)
 
 
 def acknowledged(context: CheckContext, findings: Findings) -> None:
-    """Write files in the ways of checkpoint software; what got through without an error must be on the target."""
+    """Write files in the ways of checkpoint software; data written without an error must be on the target."""
     calls = Calls(context.tell)
     ways = {
         "in pieces of 1 MiB": {},
@@ -316,7 +316,7 @@ def mid_save(context: CheckContext, findings: Findings) -> None:
             findings.trials += 1
             errors.add(f"{errno.errorcode[error.errno]} in {calls.call}")
             moment = f"a save into a volume without space ({errno.errorcode[error.errno]} in {calls.call})"
-            # Only what is to be acknowledged after the rename may fail when all is there.
+            # If all files exist, only the acknowledgement after the rename may fail.
             if (directory / broken.name).exists() and broken.wrongs(directory, calls):
                 findings.wrong(
                     "a broken checkpoint has its final name",
@@ -416,7 +416,7 @@ class _Commit:
             do()
 
     def undo(self) -> None:
-        """Remove what is there of it, as the software does that was refused a save."""
+        """Remove its remains, as software does after a refused save."""
         for name in (self.checkpoint.partial, self.checkpoint.name, _NEXT_POINTER):
             remove(self.directory / name, self.calls)
 
@@ -493,7 +493,7 @@ def _look(findings: Findings, kept: _Commit | None, commit: _Commit, when: str, 
     wrongs = commit.checkpoint.wrongs(directory, calls) if not refused or final.exists() else []
     for wrong in wrongs:
         note_missing(findings, wrong.where, when, wrong.seen)
-    # What was refused may have been done or not: the pointer names either checkpoint.
+    # A refused operation may have been performed or not: the pointer names either checkpoint.
     allowed = [kept.checkpoint.name] if kept and refused else []
     allowed.append(commit.checkpoint.name)
     calls("read", directory / _POINTER)

@@ -1,7 +1,7 @@
 """NAMES and UNLINK: names that are listed, and removed while their files are in use.
 
-NAMES: a directory lists its entries, every name once (semantics 20 and 21). UNLINK: files that are removed or replaced
-while a process reads them.
+NAMES: a directory lists its entries, every name once (semantics 20 and 21).
+UNLINK: files that are removed or replaced while a process reads them.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ _HEAD_BYTES = 64 << 10
 
 
 def open_reader(context: CheckContext, findings: Findings) -> None:
-    """Remove, replace and make anew what other processes have open; they read on, through descriptors and mappings."""
+    """Remove, replace and recreate files that other processes have open; they read on, by descriptors and mappings."""
     for number in range(context.count(_UNLINK_ROUNDS, minimum=3)):
         files = _files_to_unlink(context, number)
         context.tell("open", str(context.directory))
@@ -209,7 +209,7 @@ def open_reader(context: CheckContext, findings: Findings) -> None:
 
 
 def unlink_on_second(context: CheckContext, findings: Findings) -> None:
-    """Remove, replace and make anew what the other client has open: its reader gets right bytes or ESTALE."""
+    """Remove, replace and recreate files that the other client has open: its reader gets right bytes or ESTALE."""
     assert context.other
     stale = 0
     for number in range(context.count(_UNLINK_ROUNDS, minimum=3)):
@@ -253,7 +253,7 @@ def _files_to_unlink(context: CheckContext, number: int) -> dict[Path, bytes]:
 
 
 def _fate(path: Path) -> str:
-    """Return what becomes of a file, by the last digit of its name."""
+    """Return the fate of a file, by the last digit of its name."""
     return (
         "removed it",
         "removed it and made another of that name",
@@ -283,7 +283,7 @@ def _clear_directory(context: CheckContext) -> None:
 
 
 def _read_late(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
-    """Open all, read little, and read the rest when the files are gone."""
+    """Open all files, read a little, and read the rest after their removal."""
     wrong = []
     descriptors = {}
     for path in files:
@@ -300,7 +300,7 @@ def _read_late(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[s
 
 
 def _read_mapped(files: Mapping[Path, bytes], talk: WorkerChannel) -> list[tuple[str, str, str, str]]:
-    """Map all, touch the last page, and read the rest when the files are gone."""
+    """Map all files, touch the last page, and read the rest after their removal."""
     wrong = []
     maps = {}
     for path in files:

@@ -1,7 +1,7 @@
-"""POINTER and TRUNCATE: files that are written anew in place, while others read or truncate them.
+"""POINTER and TRUNCATE: files that are rewritten in place, while others read or truncate them.
 
 POINTER: a small file that is overwritten in place, as trackers of the latest checkpoint are (semantics 15).
-TRUNCATE: processes that open one file with O_TRUNC at once.
+TRUNCATE: processes that open one file with O_TRUNC concurrently.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _OVERWRITES, _MINIMUM = 10_000, 200
 _AT_ONCE = 250
 _GROWING_FILES, _READ_LONG_BEFORE = 20, 2
-# Each is longer than the previous ones; the begin of one differs from the end of another, so that a truncated text
+# Each is longer than the previous ones; the start of one differs from the end of another, so that a truncated text
 # matches none.
 _GROWING = (
     b"global_step9",
@@ -227,7 +227,7 @@ _Answer = TypeVar("_Answer")
 
 
 def truncate_at_once(context: CheckContext, findings: Findings) -> None:
-    """Open one file with O_TRUNC and write it from several processes again and again; measure the longest call.
+    """Open one file with O_TRUNC and write it from several processes repeatedly; measure the longest call.
 
     A process in one call for longer than ``patience_seconds`` is reported, with its kernel stack, and killed.
     """

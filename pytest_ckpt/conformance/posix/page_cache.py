@@ -58,7 +58,7 @@ def aligned(context: CheckContext, findings: Findings) -> None:
 def coherent(context: CheckContext, findings: Findings) -> None:
     """Write as DeepSpeed's fast writer does, the bulk direct and the rest buffered, then overwrite either way.
 
-    After each step the file is read direct and buffered: both see what was written last.
+    After each step the file is read direct and buffered: both must return the latest data.
     """
     chance = random.Random(context.seed)
     for number in range(context.count(_ROUNDS, minimum=4)):
@@ -191,7 +191,7 @@ def map_private(context: CheckContext, findings: Findings) -> None:
 
 
 def map_shared(context: CheckContext, findings: Findings) -> None:
-    """Read the same files through shared mappings in many processes at once."""
+    """Read the same files through shared mappings in many processes concurrently."""
     files = _mapped_files(context)
     processes = context.count(_PROCESSES, minimum=4)
     _judge_readers(

@@ -1,6 +1,6 @@
-"""MKDIR and EXCLUSIVE: several race for the same names, processes of this host or two clients of the storage.
+"""MKDIR and EXCLUSIVE: races for the same names, by processes of this host or by two clients of the storage.
 
-MKDIR: many make the same directory at once; one does, and all can work in it right away (semantics 18).
+MKDIR: many create the same directory concurrently; one succeeds, and all can use it immediately (semantics 18).
 EXCLUSIVE: a name that is created with O_EXCL has exactly one creator (semantics 8).
 """
 
@@ -31,7 +31,7 @@ _PAUSE_SECONDS = 0.0005
 
 @contextmanager
 def _processes(context: CheckContext) -> Iterator[_Racers]:
-    """Give processes of this host, each with the directory as it sees it."""
+    """Yield processes of this host, each with the directory as it sees it."""
     with ExitStack() as started:
         yield [
             (
@@ -52,7 +52,7 @@ def _two_clients(context: CheckContext) -> Iterator[_Racers]:
 def _race(
     racers: _Racers, names: list[str], action: str, details: Callable[[str], dict[str, Any]]
 ) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """Let all racers do the same to the same names, some at once; yield those names and the answer of each racer.
+    """Let all racers do the same to the same names, in batches; yield those names and the answer of each racer.
 
     ``details`` returns the details for a racer of that name in addition to the names.
     """
@@ -72,13 +72,13 @@ _PATIENCE_SECONDS = 10.0
 
 
 def make_directory(context: CheckContext, findings: Findings) -> None:
-    """Have processes of this host make the same directories."""
+    """Have processes of this host create the same directories."""
     with _processes(context) as racers:
         _directory_race(context, findings, racers)
 
 
 def make_directory_second(context: CheckContext, findings: Findings) -> None:
-    """Have two clients make the same directories."""
+    """Have two clients create the same directories."""
     with _two_clients(context) as racers:
         _directory_race(context, findings, racers)
 
@@ -134,7 +134,7 @@ def _missing_files(context: CheckContext, files: list[str]) -> list[str]:
 
 
 def make_directories(path: str, *, names: list[str], file: str) -> dict[str, Any]:
-    """Make each directory unless it is there, and at once a file in it."""
+    """Create each directory if it is missing, and immediately a file in it."""
     made, used, errors = [], [], []
     for name in names:
         try:
@@ -213,7 +213,7 @@ def _judge_winners(context: CheckContext, findings: Findings, name: str, winners
 
 
 def _winner_in(path: Path) -> str:
-    """Return the words in a file; empty if this client does not find the name yet, which is STALE's subject."""
+    """Return the text of a file; empty if this client does not find the name yet, which is STALE's subject."""
     try:
         return read_file(path).decode(errors="replace")
     except FileNotFoundError:

@@ -1,10 +1,10 @@
 """SPARSE, CLONE-FRESH and LARGE: files with holes.
 
-SPARSE: files that several writers write, not in order. CLONE-FRESH: a file is copied right after it was written; the
-copy contains every byte (OpenZFS issue 15526). Copy tools query the file system for the data ranges of a file (cp), or
-let it copy or clone the bytes itself. A file system that answers from its stored state, and not from its pending
-writes, makes a copy of zeros and reports no error. LARGE: offsets at which 32 bits, signed or not, of bytes or of
-sectors, overflow.
+SPARSE: files that are written out of order, or by several writers.
+CLONE-FRESH: a file is copied right after it was written; the copy contains every byte (OpenZFS issue 15526). Copy tools
+query the file system for the data ranges of a file (cp), or let it copy or clone the bytes itself. A file system that
+answers from its stored state, and not from its pending writes, makes a copy of zeros and reports no error.
+LARGE: offsets at which 32 bits, signed or not, of bytes or of sectors, overflow.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def tail_first(context: CheckContext, findings: Findings) -> None:
 
 
 def disjoint_writers(context: CheckContext, findings: Findings) -> None:
-    """Write interleaved stripes of one file from several processes at once; stripes of any length share pages."""
+    """Write interleaved stripes of one file from several processes concurrently; stripes of any length share pages."""
     chance = random.Random(context.seed)
     for number in range(context.count(_ROUNDS, minimum=2)):
         path = context.directory / f"striped-{number}"
@@ -86,9 +86,9 @@ def disjoint_writers(context: CheckContext, findings: Findings) -> None:
 
 
 def disjoint_writers_second(context: CheckContext, findings: Findings) -> None:
-    """Write interleaved stripes of one file from two clients at once; both read it when both have closed it.
+    """Write interleaved stripes of one file from two clients concurrently; both read it after both have closed it.
 
-    The stripes are whole pages: two clients that write to the same page need locks on every network file system.
+    The stripes are complete pages: two clients that write to the same page need locks on every network file system.
     """
     assert context.other
     chance = random.Random(context.seed)
@@ -174,7 +174,7 @@ _NOT_OFFERED = frozenset((errno.ENOTSUP, errno.EINVAL, errno.ENOTTY, errno.ENOSY
 
 
 def copy_fresh(context: CheckContext, findings: Findings) -> None:
-    """Write files of several sizes, copy each at once in one way, and compare every byte of the copy.
+    """Write files of several sizes, copy each immediately in one way, and compare every byte of the copy.
 
     The writer calls no fsync. It still has the file open while the copy is made, or has closed it right before.
     """
@@ -248,7 +248,7 @@ def _compare(context: CheckContext, findings: Findings, target: Path, content: b
 
 
 def _by_holes(source: int, target: int) -> None:
-    """Copy only what is data by SEEK_DATA and SEEK_HOLE, and give the copy the file's size."""
+    """Copy only the data ranges by SEEK_DATA and SEEK_HOLE, and give the copy the file's size."""
     size, at = os.fstat(source).st_size, 0
     while at < size:
         try:

@@ -1,8 +1,8 @@
 """VISIBLE and STALE: another client's view after a change, and its delay.
 
 VISIBLE: another client reads a closed file's new bytes at its first open (close-to-open, semantics 6). The same applies
-to appended bytes, and two clients that append in turn lose no data. STALE: how long another client continues to see an
-old state (semantics 7).
+to appended bytes, and two clients that append in turn lose no data.
+STALE: how long another client continues to see an old state (semantics 7).
 
 In STALE the other client looks first, so that its caches contain the old state, as fresh as possible. Then this client
 makes a change. Its clock runs from the end of that call until the other client has answered that it sees the new state.
@@ -97,7 +97,7 @@ def _changed_later(clients: _Clients) -> int:
 
 
 def _changes(number: int) -> list[tuple[str, list[int]]]:
-    """Return what happens to a file, one after the other, each with the versions of its pages afterwards."""
+    """Return the sequence of changes of a file, each with the versions of its pages afterwards."""
     length = _PAGES + number % 3
     new, again = [1] * length, [2] * length
     within = [*again[:5], 3, *again[6:]]
@@ -282,7 +282,7 @@ class Change:
 
 
 def stale_attributes(context: CheckContext, findings: Findings) -> None:
-    """Change what the other client has seen of a file's attributes."""
+    """Change attributes of a file that the other client has seen."""
     measure(context, findings, "STALE.attributes", _ATTRIBUTES)
 
 
@@ -292,12 +292,12 @@ def stale_names(context: CheckContext, findings: Findings) -> None:
 
 
 def negative_names(context: CheckContext, findings: Findings) -> None:
-    """Make names that the other client has looked for in vain."""
+    """Create names that the other client has looked for without finding them."""
     measure(context, findings, "STALE.negative-names", _NEGATIVE_NAMES)
 
 
 def measure(context: CheckContext, findings: Findings, check: str, changes: tuple[Change, ...]) -> None:
-    """Make every change, again and again; the check's figure is the longest time until the other client agreed."""
+    """Make every change, repeatedly; the measured value is the longest time until the other client agreed."""
     other, directory = context.second()
     limit = BY_NAME[check].limit
     assert limit is not None

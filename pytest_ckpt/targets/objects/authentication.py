@@ -33,7 +33,7 @@ class NoCredentialsError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Keys:
-    """What signs a request; it is shown nowhere."""
+    """The key that signs a request; it is never displayed."""
 
     access_key: str
     secret_key: str
@@ -94,7 +94,7 @@ def _of_library(region: str, endpoint: str) -> Identity:
 
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
-"""Bodies carry a checksum of ours; to hash them once more would take longer than to send them."""
+"""Bodies carry our checksum; a second hash would take longer than their transfer."""
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
 
@@ -121,10 +121,10 @@ def signed(
     moment: str,
     body: str = UNSIGNED,
 ) -> dict[str, str]:
-    """Return the headers that a request is sent with: ``headers``, ``host`` among them, and its signature.
+    """Return the headers of a request: ``headers``, including ``host``, and its signature.
 
     ``path`` and ``query`` are encoded. ``moment`` is the time in UTC, as 20260102T030405Z; ``body`` is the SHA-256 of
-    the body in hexadecimal digits, or that it is not signed.
+    the body in hexadecimal digits, or the marker that it is not signed.
     """
     added = {"x-amz-content-sha256": body, "x-amz-date": moment}
     if keys.token:
@@ -152,7 +152,7 @@ _SMALL_BYTES = 1 << 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Endpoint:
-    """Where requests go: its URL, and the path there before all keys."""
+    """The destination of requests: its URL, and the path there before all keys."""
 
     url: str
     host: str
@@ -180,7 +180,7 @@ class Dialect(Protocol):
         """
 
     def hidden(self) -> tuple[str, ...]:
-        """Return what no message may repeat."""
+        """Return the texts that messages must not repeat."""
 
 
 class PathOfKey:
@@ -226,7 +226,7 @@ class DialectOfS3(PathOfKey):
         return keys.access_key, keys.secret_key, keys.token
 
     def _endpoint(self, url: str, bucket: str) -> Endpoint:
-        """Return where requests go; without a URL, to AWS itself."""
+        """Return the destination of requests; without a URL, AWS itself."""
         host, root = f"s3.{self.region}.{_suffix(self.region)}", f"/{bucket}"
         if not url and "." not in bucket:
             # TLS certificates of AWS cover names of one part before theirs.
@@ -235,7 +235,7 @@ class DialectOfS3(PathOfKey):
 
 
 def endpoint_of(url: str, root: str) -> Endpoint:
-    """Return where requests to a URL go."""
+    """Return the destination of requests to a URL."""
     parts = urllib.parse.urlsplit(url)
     return Endpoint(
         url=f"{parts.scheme}://{parts.netloc}",

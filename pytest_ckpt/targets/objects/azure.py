@@ -122,12 +122,12 @@ class DialectOfAzure(PathOfKey):
         return query, sent
 
     def hidden(self) -> tuple[str, ...]:
-        """Return the key and the token, and what of it is a signature."""
+        """Return the key and the token, and the part of it that is a signature."""
         signature = dict(urllib.parse.parse_qsl(self._account.token)).get("sig", "")
         return self._account.key, self._account.token, signature
 
     def _endpoint(self, url: str) -> Endpoint:
-        """Return where requests go: a host without a name has many accounts, and the name of one is in its paths."""
+        """Return the destination of requests: a host without a name has many accounts; its paths name the account."""
         return endpoint_of(url, f"/{self._account.name}" if _is_of_many(url) else "")
 
 

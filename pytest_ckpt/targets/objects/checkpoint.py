@@ -63,7 +63,7 @@ class ObjectSink:
         return self._part_bytes
 
     def write(self, data: Buffer) -> int:
-        """Send whole parts of ``data``, together with the rest of the last call; keep the new rest."""
+        """Send complete parts of ``data``, together with the rest of the last call; keep the new rest."""
         view = memoryview(data).cast("B")
         step, done = self._part_bytes, 0
         while len(self._rest) + len(view) - done >= step:
@@ -81,7 +81,7 @@ class ObjectSink:
         return len(view)
 
     def write_at(self, offset: int, data: Buffer) -> None:
-        """Send one part, or the whole object if it has only one."""
+        """Send one part, or the complete object if it has only one."""
         view = memoryview(data).cast("B")
         number, into = divmod(offset, self._part_bytes)
         is_last = offset + len(view) == self._size
@@ -112,7 +112,7 @@ class ObjectSink:
         return entry
 
     def abort(self) -> None:
-        """Forget what was sent."""
+        """Discard the sent data."""
         if self._upload:
             with contextlib.suppress(FileNotFoundError):
                 self._bucket.abort_upload(self._key, self._upload)
@@ -150,7 +150,7 @@ class ObjectSink:
 
 
 CHECKED, SIZED = "size and CRC-32", "size and ETag alone"
-"""What stores acknowledge of an object."""
+"""The acknowledgements that stores send for an object."""
 
 
 class ObjectsDraft(DraftWithoutPaths):
@@ -178,7 +178,7 @@ class ObjectsDraft(DraftWithoutPaths):
         return library_place(self._bucket, self._key)
 
     def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
-        """Return what a library met at the store, without its words."""
+        """Return a library's error at the store, without its text."""
         return in_our_words(error, library, what, place)
 
     def adopt(self, names: Collection[str]) -> None:
@@ -205,7 +205,7 @@ class ObjectsDraft(DraftWithoutPaths):
         return self._publish(entries)
 
     def abort(self) -> None:
-        """Remove what this rank sent."""
+        """Remove the objects that this rank sent."""
         for name, sink in self._sinks.items():
             with contextlib.suppress(FileNotFoundError):
                 sink.abort()
@@ -269,7 +269,7 @@ class ObjectsCommitted:
         return library_place(self._bucket, self._key)
 
     def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
-        """Return what a library met at the store, without its words."""
+        """Return a library's error at the store, without its text."""
         return in_our_words(error, library, what, place)
 
     def sizes(self, names: Collection[str]) -> Mapping[str, int]:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 
 class RunningChecksum(Protocol):
-    """A checksum that takes in bytes piece by piece."""
+    """A checksum that is updated piece by piece."""
 
     def update(self, data: bytes, /) -> None:
         """Take in more bytes."""
@@ -52,7 +52,7 @@ class _Crc32:
 
 @functools.cache
 def _table(polynomial: int) -> tuple[int, ...]:
-    """Return what each byte does to a checksum whose lowest bit comes first."""
+    """Return the effect of each byte on a checksum whose lowest bit comes first."""
     rows = []
     for value in range(256):
         for _ in range(8):

@@ -59,7 +59,7 @@ class S3Requests(Protocol):
         """Return the answer to a request; arguments as for `Wire.ask`. Raises StoreError."""
 
     def tallies(self) -> Tallies:
-        """Return what was counted so far."""
+        """Return the counts so far."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -100,7 +100,7 @@ class ObjectState:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Version:
-    """What a bucket with versions keeps under a key: an older object, or the marker that it was deleted."""
+    """A version that a bucket keeps under a key: an older object, or the marker of its deletion."""
 
     key: str
     version: str
@@ -137,7 +137,7 @@ class Bucket:
         return self._wire.ask("list", "GET", self.place.url, query=query)
 
     def keeps_versions(self) -> bool:
-        """Return whether the bucket keeps what is deleted or overwritten."""
+        """Return whether the bucket keeps deleted or overwritten objects."""
         answer = self._wire.ask("read versioning", "GET", self.place.url, query=[("versioning", "")])
         return fields_of(answer.data).get("Status") == "Enabled"
 
@@ -153,7 +153,7 @@ class Bucket:
         ]
 
     def make(self) -> None:
-        """Make the bucket."""
+        """Create the bucket."""
         self._wire.ask("make bucket", "PUT", self.place.url)
 
     # --- whole objects ------------------------------------------------------------------------------------------------
@@ -195,7 +195,8 @@ class Bucket:
     def read_into(self, key: str, offset: int, view: memoryview, moved: Callable[[int], None]) -> int:
         """Read a range of an object until ``view`` is full or the object ends; return the bytes.
 
-        If a connection breaks in the middle, it is made again, a few times, and the whole range is requested again.
+        If a connection breaks during the transfer, the client connects again, a few times, and repeats the complete
+        range.
         """
         stop = offset + len(view) - 1
         if not len(view):
@@ -228,7 +229,7 @@ class Bucket:
     # --- objects of parts ---------------------------------------------------------------------------------------------
 
     def begin_upload(self, key: str) -> str:
-        """Begin an object of parts; return its upload's name. Nobody sees it before its end."""
+        """Begin an object of parts; return its upload's name. The object is invisible before its end."""
         headers = {"x-amz-checksum-algorithm": "CRC32"}
         answer = self._wire.ask(
             "begin upload", "POST", self.url(key), key=key, query=[("uploads", "")], headers=headers
@@ -248,7 +249,7 @@ class Bucket:
         return answer.headers.get("etag", ""), checksum
 
     def end_upload(self, key: str, upload: str, sent: Sequence[tuple[int, str, int]]) -> None:
-        """Make an object of its parts, each (number, ETag, CRC-32), sorted."""
+        """Assemble an object from its parts, each (number, ETag, CRC-32), sorted."""
         top = ET.Element("CompleteMultipartUpload", xmlns="http://s3.amazonaws.com/doc/2006-03-01/")
         for number, etag, checksum in sent:
             part = ET.SubElement(top, "Part")
@@ -270,7 +271,7 @@ class Bucket:
         self._wire.ask("abort upload", "DELETE", self.url(key), key=key, query=[("uploadId", upload)])
 
     def uploads(self, prefix: str) -> list[tuple[str, str]]:
-        """Return key and upload's name of all that were begun and neither ended nor aborted."""
+        """Return key and upload's name of all unfinished uploads, which have been neither ended nor aborted."""
         return [
             pair
             for page in self._marked("list uploads", "uploads", prefix, "upload-id-marker", "NextUploadIdMarker")
@@ -282,7 +283,7 @@ class Bucket:
     # --- what became of it --------------------------------------------------------------------------------------------
 
     def tallies(self) -> Tallies:
-        """Return what was counted of its requests."""
+        """Return the counts of its requests."""
         return self._wire.tallies()
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ def serve(location: str, access: Access) -> Iterator[Access]:
 
 
 class Embedded:
-    """The server, as whoever started it has it; ``access`` is how it is reached."""
+    """The parent's handle of the server; ``access`` is how it is reached."""
 
     def __init__(self, access: Access) -> None:
         with tempfile.TemporaryFile("w+") as log:
@@ -69,7 +69,7 @@ class Embedded:
         )
 
     def make_bucket(self, bucket: str) -> None:
-        """Make the bucket."""
+        """Create the bucket."""
         with contextlib.closing(Bucket(read_prefix(bucket), self.access, OF_CONTROLLER)) as made:
             made.make()
 

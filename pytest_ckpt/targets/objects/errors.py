@@ -93,7 +93,7 @@ class StoreError(OSError):
 
     @property
     def remedy(self) -> str:
-        """What to do about it."""
+        """The remedy."""
         if self.code in _REMEDIES:
             return _REMEDIES[self.code]
         return _REMEDIES["AccessDenied"] if self.errno == errno.EACCES else _LOOK
@@ -136,7 +136,7 @@ def of_answer(status: int, data: bytes, what: str, place: str, hidden: Iterable[
 
 
 def of_connection(error: Exception, what: str, place: str) -> StoreError:
-    """Return what became of a connection as an error, which may pass."""
+    """Return the failure of a connection as an error, which may be temporary."""
     if isinstance(error, TimeoutError):
         made = _made(errno.ETIMEDOUT, f"{what}: the endpoint did not answer in time", place)
     elif isinstance(error, ConnectionRefusedError):

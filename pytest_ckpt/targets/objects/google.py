@@ -160,7 +160,7 @@ class ComposedPart:
 
 
 def below_upload(key: str, upload: str) -> str:
-    """Return what the keys of an upload's parts begin with."""
+    """Return the prefix of the keys of an upload's parts."""
     return f"{key}.upload-{upload}/"
 
 
@@ -316,7 +316,7 @@ class GoogleAdapter(S3Adapter):
     def _compose(
         self, what: str, place: str, key: str, sources: Sequence[tuple[str, str]], query: Sequence[tuple[str, str]]
     ) -> str:
-        """Make one object of others, each (key, generation); return its ETag."""
+        """Compose one object from others, each (key, generation); return its ETag."""
         asked = {
             "sourceObjects": [{"name": name, "generation": generation} for name, generation in sources],
             "destination": {"contentType": "application/octet-stream"},

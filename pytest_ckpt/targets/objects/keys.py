@@ -44,7 +44,7 @@ class BucketPrefix:
 
     @property
     def below(self) -> str:
-        """What every key below the place begins with."""
+        """The prefix of every key below the place."""
         return f"{self.prefix}/" if self.prefix else ""
 
     def area(self, run_id: str) -> BucketPrefix:
@@ -143,7 +143,7 @@ def sort_out(
         else:
             strange.append(key)
     kept = {key.rpartition("/")[0] for key in strange}
-    # A checkpoint whose objects go must not look committed meanwhile.
+    # A checkpoint must not look committed while its objects are deleted.
     return PrefixKeys(
         own=(*(key for key in markers if key.rpartition("/")[0] not in kept), *own), strange=tuple(strange)
     )

@@ -47,7 +47,7 @@ def clean_as_asked(asked: Mapping[str, Any]) -> list[str]:
     if (identity,) != area.identity:
         return [f"{place.url} was not removed: it is no longer the area that this run made"]
     names = (asked["files"], asked["beside"], asked["directories"])
-    # An upload that is aborted first cannot become an object meanwhile.
+    # An upload that is aborted first cannot become an object during the removal.
     own_uploads = set(sort_out({key[len(below) :] for key, _ in uploads}, *names).own)
     left = [
         f"an unfinished upload of {bucket.url(key)} was not aborted: this run did not begin it; by hand: "
@@ -136,7 +136,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _check_place(place: BucketPrefix) -> None:
-    """Refuse what no run made. Raises UsageError."""
+    """Refuse a location that no run created. Raises UsageError."""
     if not any(part.startswith(RUN) for part in place.prefix.split("/")):
         raise UsageError(
             f"{place.url}: this is no place of a run: no part of it begins with {RUN}.",
@@ -150,14 +150,14 @@ def _removed_upload(bucket: Bucket, upload: str) -> str:
 
 
 def _removed(bucket: Bucket, *, one: bool) -> str:
-    """Remove an object, or all below a place; return in words what that was."""
+    """Remove an object, or all below a place; return the removed items in words."""
     key = bucket.place.prefix
     prefix = key if one else bucket.place.below
 
     def is_meant(found: str) -> bool:
         return found == key if one else True
 
-    # An upload that is aborted first cannot become an object meanwhile.
+    # An upload that is aborted first cannot become an object during the removal.
     uploads = [pair for pair in bucket.uploads(prefix) if is_meant(pair[0])]
     _each(uploads, lambda pair: bucket.abort_upload(*pair))
     keys = [found for found in bucket.keys(prefix) if is_meant(found)]

@@ -63,7 +63,7 @@ class S3Adapter(ABC):
         return self._wire.endpoint
 
     def tallies(self) -> Tallies:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         return self._wire.tallies()
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class S3Adapter(ABC):
 
     @abstractmethod
     def _end(self, what: str, place: str, key: str, upload: str, stated: Mapping[str, str], body: bytes) -> Answer:
-        """Make an object of the parts that the body lists."""
+        """Assemble an object from the parts that the body lists."""
 
     @abstractmethod
     def _abort(self, what: str, place: str, key: str, upload: str) -> None: ...

@@ -72,7 +72,7 @@ class ObjectStore(StoreWithoutCache):
             try:
                 self._bucket.put(key, text, if_absent=True)
             except FileExistsError:
-                # A request that was sent again finds what it did before.
+                # A repeated request finds its own earlier effect.
                 if self._bucket.get(key) != text:
                     raise
             if (seen := self._bucket.head(key).bytes) != len(text):
@@ -80,7 +80,7 @@ class ObjectStore(StoreWithoutCache):
         return CommitProof(method="marker")
 
     def is_committed(self, ref: CheckpointRef) -> bool:
-        """Return whether it has a marker, or what a library commits it by."""
+        """Return whether it has a marker, or a library's own commit object."""
         return self._bucket.is_there(self._marker(ref))
 
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
@@ -114,7 +114,7 @@ class ObjectStore(StoreWithoutCache):
         """Nothing is left."""
 
     def requests(self) -> Tallies:
-        """Return what was counted of its requests."""
+        """Return the counts of its requests."""
         return self._bucket.tallies()
 
     def close(self) -> None:

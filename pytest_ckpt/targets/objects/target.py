@@ -68,7 +68,7 @@ def lacking(scheme: str, permission: str) -> str:
 def try_all(bucket: Bucket, place: BucketPrefix, name: str) -> None:
     """Put, read, list and delete an object, begin and abort an upload. Raises UsageError; ``name`` begins its text.
 
-    What cannot be removed again is named with the command that removes it.
+    If a test object cannot be removed, the error names it with the command that removes it.
     """
     key = f"{place.below}{TRIAL}"
 
@@ -199,7 +199,7 @@ class ObjectTarget:
             try:
                 try_all(bucket, place, self._name)
             except BaseException:
-                # By their keys: to list them may be just what is forbidden.
+                # By their keys, because listing may be the operation that is forbidden.
                 with undisturbed():
                     for name in (TRIAL, OWNER):
                         with contextlib.suppress(OSError):
@@ -208,7 +208,7 @@ class ObjectTarget:
         return area
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return the prefixes of runs whose controller does not run on this host: it is gone, or elsewhere."""
+        """Return the prefixes of runs whose controller does not run on this host: it has ended, or is elsewhere."""
         with contextlib.closing(self._bucket()) as bucket:
             try:
                 directories = bucket.directories(f"{self._place.below}{RUN}")

@@ -32,7 +32,7 @@ _IDLE_SECONDS = 5.0
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 10.0
 _NOTHING_AROUND = (b"", b"")
 _BUSY_STATUSES = frozenset({429, 503})
-# Errors that mean that an endpoint is gone; a connection that is cut may be made again.
+# Errors that mean that an endpoint is unavailable; after a lost connection the client may connect again.
 _GONE = frozenset({errno.ECONNREFUSED, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
 
 
@@ -86,7 +86,7 @@ class Wire:
         return self._endpoints[self._at].url
 
     def tallies(self) -> Tallies:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         with self._lock:
             return copy.deepcopy(self._tallies)
 
@@ -230,7 +230,7 @@ class Wire:
         now = time.monotonic()
         is_idle = now - getattr(self._of_thread, "used", now) > _IDLE_SECONDS
         if is_idle or getattr(self._of_thread, "endpoint", endpoint) is not endpoint:
-            # The other end may have closed it meanwhile, which would show only when a request is lost.
+            # The other end may have closed it during this time, which only a lost request would show.
             self._forget()
         self._of_thread.endpoint = endpoint
         found: http.client.HTTPConnection | None = getattr(self._of_thread, "connection", None)

@@ -40,10 +40,10 @@ _POLL_SECONDS = 0.001
 
 
 class DirectorySyncs:
-    """What a draft, one rank for its host, or a commit does to make the names in directories durable.
+    """The fsyncs by which a draft, one rank for its host, or a commit makes the names in directories durable.
 
-    A directory is owed from the moment at which a name in it is made or changed. So a call that is left out, or raises,
-    shows as one that was owed and did not return.
+    A directory is owed from the moment at which a name in it is created or changed. So a call that is omitted, or
+    raises, appears as one that was owed and did not return.
     """
 
     def __init__(self) -> None:
@@ -70,13 +70,13 @@ def sync_directory(directory: Path) -> None:
 
 
 def start_writeback(descriptor: int, offset: int, count: int) -> None:
-    """Have the kernel begin to write a range of a file from the page cache; return before it is written."""
+    """Start the writeback of a range of a file from the page cache; return before it is written."""
     # Python has no sync_file_range; before the kernel drops pages, it writes them.
     os.posix_fadvise(descriptor, offset, count, os.POSIX_FADV_DONTNEED)
 
 
 class SinkAtOffsets:
-    """A file of a known size: its space is taken at once, requests go around the page cache."""
+    """A file of a known size: its space is reserved immediately, requests go around the page cache."""
 
     alignment = BLOCK_BYTES
     part_bytes: int | None = None
@@ -186,7 +186,7 @@ class SinkInOrder(io.FileIO):
 
 
 def _allocate(descriptor: int, size: int) -> None:
-    """Take the file's space at once, so that requests side by side need not wait for each other to extend it."""
+    """Reserve the file's space immediately, so that concurrent requests need not wait for each other to extend it."""
     if _libc.fallocate(descriptor, 0, 0, size) != 0:
         number = ctypes.get_errno()
         if number not in NOT_OFFERED:
@@ -233,7 +233,7 @@ class PosixCalls:
         }
 
     def make(self, step: Step) -> None:
-        """Make the calls of a step."""
+        """Perform the calls of a step."""
         if step.call == "fsync directory":
             sync_directory(self._directory)
         elif step.call == "syncfs":
@@ -242,7 +242,7 @@ class PosixCalls:
             self._make[step.call](step, self._files[step.file])
 
     def close(self) -> None:
-        """Close what the job left open."""
+        """Close the descriptors that the job left open."""
         for handles in (*self._open.values(), *self._to_read.values()):
             while handles:
                 os.close(handles.pop())
@@ -324,7 +324,7 @@ class PosixDraft:
             self._finished.append(Entry(name=name, bytes=size))
 
     def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return what was fsynced."""
+        """Return the fsynced files."""
         proof = DurabilityProof(
             files_attempted=len(self._names),
             files_returned=len(self._finished),
@@ -369,7 +369,7 @@ def make_directory(directory: Path) -> None:
 
 
 def until_seen(act: Callable[[], None]) -> None:
-    """Do what finds no file while this client does not know what another host made; again, as long as STALE allows."""
+    """Retry on ENOENT for up to the STALE limit: this client may not yet see another host's file."""
     end = time.monotonic() + SEEN_WITHIN_SECONDS
     while True:
         try:
@@ -405,13 +405,13 @@ _READ_BYTES = 64 << 20
 
 
 class PosixCommitted:
-    """The files in a directory, read in the phases of whoever opened them."""
+    """The files in a directory, read in the phases of the caller that opened them."""
 
     def __init__(self, directory: Path, way: DirectSupport, phases: Phases) -> None:
         self._directory, self._way, self._phases = directory, way, phases
 
     def entries(self) -> Sequence[Entry]:
-        """Return all files of it, without what commits it."""
+        """Return all its files, without the commit file."""
         with os.scandir(self._directory) as found:
             files = [e for e in found if e.name != MARKER]
             return sorted(

@@ -106,7 +106,7 @@ class DirectFile:
 
     The kernel states which alignment the file requires, or refused requests show it. The part of a request that fits no
     block passes through the page cache, and only that part: the rest of the file stays direct. If the target refuses
-    another request, or the open, the whole file is not direct.
+    another request, or the open, the complete file uses buffered I/O.
     """
 
     def __init__(self, path: Path, flags: int, way: DirectSupport, phases: Phases) -> None:
@@ -114,7 +114,7 @@ class DirectFile:
         self._way = way
         self._phases = phases
         self._lock = threading.Lock()
-        # Where single requests go that are too small for the target.
+        # The descriptor for requests that are too small for direct I/O on the target.
         self._beside: int | None = None
         self._is_direct = True
         # Set before the descriptor changes: a request of another thread may then already pass through the cache.
@@ -149,7 +149,7 @@ class DirectFile:
             os.fsync(self._beside)
 
     def close(self) -> None:
-        """Close it. Raises what either close reports."""
+        """Close it. Raises the error of either close."""
         try:
             os.close(self.descriptor)
         finally:

@@ -29,7 +29,7 @@ _NO_CACHESTAT = (errno.ENOSYS, errno.EPERM, errno.ENOTSUP)
 
 
 def fsync_counts(directory: Path, devices: Path = _DEVICES) -> FsyncCounts:
-    """Write a file in ``directory``, fsync it, remove it, and return what the kernel counted. Raises OSError."""
+    """Write a file in ``directory``, fsync it, remove it, and return the kernel's counts. Raises OSError."""
     file = directory / f"canary-{own_name()}"
     mount = mount_of(directory.resolve())
     unsafe = next(iter(unsafe_options(_options(mount))), "")

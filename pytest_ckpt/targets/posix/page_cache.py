@@ -232,7 +232,7 @@ def find_gauge_to_the_end(directory: Path) -> Probe | None:
 
 
 def try_gauge(directory: str) -> Probe | None:
-    """Return what `find_gauge_to_the_end` finds; a controller calls it in a child."""
+    """Return the result of `find_gauge_to_the_end`; a controller calls it in a child."""
     return find_gauge_to_the_end(Path(directory))
 
 
@@ -304,7 +304,7 @@ class FileBelow:
         return 0 if cached <= own else min(size, cached)
 
     def _placed(self, file: Path, size: int) -> int:
-        """What the file system does not place counts as cached."""
+        """Return the cached bytes of a file; parts for which the file system reports no place count as cached."""
         descriptor, below = os.open(file, os.O_RDONLY), os.open(self._paths[0], os.O_RDONLY)
         try:
             cached = sum(
@@ -327,7 +327,7 @@ def _cached_pages(path: Path) -> int:
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
 class _LoopDevice:
-    """Where a loop device begins in its file, in bytes; ``is_direct``: it reads and writes around the page cache."""
+    """The offset of a loop device in its file, in bytes; ``is_direct``: it reads and writes around the page cache."""
 
     offset: int
     is_direct: bool

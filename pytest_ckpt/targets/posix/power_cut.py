@@ -120,7 +120,7 @@ def _is_shut_down(point: Path) -> bool:
 def _unmount(point: Path, patience_seconds: float) -> None:
     end = time.monotonic() + patience_seconds
     while (done := _run("umount", str(point))).returncode:
-        # What was killed just now lets go of its files a little later.
+        # A process that was killed just now closes its files a little later.
         if time.monotonic() > end:
             raise UsageError(
                 f"{point} is shut down, but cannot be unmounted: {done.stderr.strip()}. "

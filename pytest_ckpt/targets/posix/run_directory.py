@@ -66,7 +66,7 @@ class DirectoryIdentity:
     covered: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        """Say it in words."""
+        """Return it in words."""
         where = f"{self.directory} on {self.mount_point} ({self.file_system} of {self.source})"
         where += f", number {self.number}" if self.number else ""
         return where + "".join(f", with {mount} mounted in it" for mount in self.covered)
@@ -138,7 +138,7 @@ def describe_change(before: DirectoryIdentity, now: DirectoryIdentity) -> str:
 
 
 def sign_of(run_id: str, what: str) -> Marker:
-    """Return a file with a unique name, for hosts to find; its content identifies the run if its controller is killed."""
+    """Return a file with a unique name, for hosts to find; its content identifies the run if a kill leaves it there."""
     owner = owner_of(run_id) | {"word": secrets.token_hex(16)}
     return Marker(name=f"{SIGN_PREFIX}{run_id}.{what}", word=json.dumps(owner))
 
@@ -293,7 +293,7 @@ def refuses_to_rename(directory: Path) -> bool:
 
 
 def find_leftovers(target: Path) -> list[EarlierRunEntry]:
-    """Return what is on the target of runs whose controller does not run on this host: it is gone, or elsewhere."""
+    """Return the remains on the target of runs whose controller is not on this host: it has ended, or is elsewhere."""
     words = [(entry, entry / OWNER) for entry in sorted(target.glob(f"{PREFIX}*"))]
     words += [(entry, entry) for entry in sorted(target.glob(f"{SIGN_PREFIX}*"))]
     found = []
@@ -371,8 +371,9 @@ def remove(path: Path, identity: Sequence[int], names: Collection[str], *, keep_
         return [f"{path} was not removed: {error.strerror}"]
     try:
         seen = os.fstat(top)
-        # File systems by FUSE number a directory anew once the kernel has forgotten it; device and the word in it stay.
-        # A file system that was mounted again, after a power cut, may have another device; number and word stay.
+        # FUSE file systems renumber a directory once the kernel has forgotten it; device and owner's record remain. A
+        # file system that was mounted again, after a power cut, may have another device; number and owner's record
+        # remain.
         device, inode = identity
         alike = (seen.st_dev == device) + (seen.st_ino == inode)
         if not alike or (alike == 1 and not _says_it_is_of(top, path.name.removeprefix(PREFIX))):
@@ -408,12 +409,12 @@ def _says_it_is_of(directory: int, run_id: str) -> bool:
 
 
 def _clear(directory: int, prefix: str, names: frozenset[str]) -> list[tuple[str, str]]:
-    """Remove known files and empty directories below an open directory; return (path, reason) of what stays."""
+    """Remove known files and empty directories below an open directory; return (path, reason) of the remains."""
     left: list[tuple[str, str]] = []
     for name in sorted(os.listdir(directory), key=MARKER.__eq__):
         path = prefix + name
         if name == MARKER and left:
-            # Files of the checkpoint stay, and with them what commits it.
+            # Files of the checkpoint remain, and with them its commit file.
             continue
         try:
             mode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode

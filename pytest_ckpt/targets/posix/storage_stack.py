@@ -69,12 +69,12 @@ _NETWORK = frozenset(
     ["9p", "afs", "beegfs", "ceph", "cifs", "fhgfs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "orangefs",
      "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs"]
 )  # fmt: skip
-# FS-Cache of NFS and CephFS keeps what was read on a disk of the client.
+# FS-Cache of NFS and CephFS caches reads on a disk of the client.
 _KEPT_ON_A_DISK = "fsc"
 # Datasets of Lustre's persistent client cache, one file for each mount; empty without datasets.
 _CACHES_OF_LUSTRE = "sys/kernel/debug/lustre/llite/*/pcc"
 _MEMORY_DEVICES = re.compile(r"(zram|ram|nullb)\d+")
-# How the kernel marks a file whose name is gone.
+# The kernel's mark of a file without a name.
 _GONE = " (deleted)"
 _NETWORK_DEVICES = re.compile(r"(nbd|rbd|drbd)\d+(p\d+)?")
 _VIRTUAL_DISKS = re.compile(r"(vd|xvd)[a-z]+\d*")
@@ -244,7 +244,7 @@ class _Walk:
             self._add("unknown", "an upper directory that is not visible here", depth + 1)
 
     def _process(self, mount: Mount, depth: int) -> None:
-        """A process answers; a source that is a directory of this host may be what it keeps its files in."""
+        """A process answers; if a source is a directory of this host, that process may store its files in it."""
         self._add("process", f"{mount.file_system} of {mount.source}" if mount.source else mount.file_system, depth)
         below = Path(mount.source)
         if below.is_absolute() and below.is_dir() and mount_of(below.resolve(), self.mounts) != mount:

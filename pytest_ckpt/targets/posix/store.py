@@ -165,7 +165,7 @@ class PosixStore:
         return PosixAreaView(self._directory)
 
     def prepare(self, subject: str) -> None:
-        """Make the subject's directory, which another rank may have made."""
+        """Create the subject's directory, which another rank may have created."""
         make_directory(self._directory / subject)
 
     def is_prepared(self, subject: str) -> bool:
@@ -173,7 +173,7 @@ class PosixStore:
         return _size(self._directory / subject) is not None
 
     def begin(self, ref: CheckpointRef, phases: Phases) -> PosixDraft:
-        """Make the checkpoint's directory under its first name, which another rank may have made."""
+        """Create the checkpoint's directory under its first name, which another rank may have created."""
 
         def publish(entries: Sequence[Entry]) -> CommitProof:
             return self.commit(ref, entries, phases)
@@ -200,7 +200,7 @@ class PosixStore:
         )
 
     def announce(self, ref: CheckpointRef) -> None:
-        """Make the directory of the checkpoint."""
+        """Create the directory of the checkpoint."""
         make_directory(self._partial(ref))
 
     def sees_draft(self, ref: CheckpointRef) -> bool:
@@ -274,7 +274,7 @@ class PosixStore:
         (self._directory / subject).rmdir()
 
     def fsync_counts(self, subject: str) -> FsyncCounts:
-        """Fsync a file in the subject's directory, and return what the kernel counted."""
+        """Fsync a file in the subject's directory, and return the kernel's counts."""
         return fsync_counts(self._directory / subject)
 
     def find_gauge(self, subject: str) -> str | None:
@@ -425,7 +425,7 @@ def open_tier(area: AreaRef) -> PosixTier:
 
 
 class PosixTier(PosixStore):
-    """The directory of a run on this host. That of the controller's host is the controller's to make and remove."""
+    """The directory of a run on this host. On the controller's host, the controller creates and removes it."""
 
     of_each_host = True
 

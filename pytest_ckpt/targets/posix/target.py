@@ -50,7 +50,7 @@ def capacity_of(space: os.statvfs_result) -> Capacity | None:
 
 
 class PosixTarget:
-    """A directory on a mounted file system. ``option`` is what named it, ``opener`` attaches to an area of it."""
+    """A directory on a mounted file system. ``option`` is the option of its path, ``opener`` attaches to its areas."""
 
     def __init__(self, location: str, option: str = "--ckpt-target", opener: str = OPENER) -> None:
         self._path = user_path(location, option)
@@ -147,7 +147,7 @@ class PosixTarget:
         return OPENER_BY_MARKER if by_marker else self._opener
 
     def leftovers(self) -> Sequence[Leftover]:
-        """Return what is there of runs whose controller does not run on this host: it is gone, or elsewhere."""
+        """Return the remains of runs whose controller does not run on this host: it has ended, or is elsewhere."""
         with answering(self._name):
             found = watched(self._name, lambda: find_leftovers(self._path))
         return [

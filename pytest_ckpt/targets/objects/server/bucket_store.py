@@ -77,7 +77,7 @@ class RequestRefused(Exception):  # noqa: N818 - it is an answer
 
 
 class StoredPart:
-    """Bytes that were received, with their CRC-32 once all are there, and what else was sent to guard them."""
+    """Received bytes, with their CRC-32 once all have arrived, and the other checksums that were sent."""
 
     def __init__(self, space: Space, size: int, etag: str) -> None:
         self.bytes, self.etag, self.crc32 = size, etag, 0
@@ -150,7 +150,7 @@ class BucketStore:
     # --- buckets ------------------------------------------------------------------------------------------------------
 
     def make_bucket(self, bucket: str) -> None:
-        """Make a bucket; one that is there stays as it is."""
+        """Create a bucket; an existing one is unchanged."""
         with self._lock:
             self._buckets.setdefault(bucket, {})
 
@@ -178,11 +178,11 @@ class BucketStore:
         return found
 
     def put(self, bucket: str, key: str, piece: StoredPart, condition: Condition) -> Object:
-        """Make an object of one piece, in place of one that is there."""
+        """Create an object of one piece; it replaces an existing object."""
         return self._publish(bucket, key, (piece,), parts.encoded(piece.crc32), piece.etag, condition)
 
     def copy(self, source: Object, bucket: str, key: str, condition: Condition) -> Object:
-        """Make an object of another one's pieces, in place of one that is there."""
+        """Create an object from another one's pieces; it replaces an existing object."""
         count = f"-{len(source.pieces)}" if len(source.pieces) > 1 else ""
         return self._publish(bucket, key, source.pieces, source.crc32, f"{self._new_etag()}{count}", condition)
 
@@ -209,7 +209,7 @@ class BucketStore:
     def end_upload(
         self, bucket: str, upload: str, wanted: Sequence[tuple[int, str, str]], condition: Condition
     ) -> Object:
-        """Make an object of the listed pieces (number, ETag, CRC-32 or empty), and forget the others."""
+        """Assemble an object from the listed pieces (number, ETag, CRC-32 or empty), and discard the others."""
         with self._lock:
             found = self._upload(bucket, upload)
             pieces = tuple(_chosen(found.pieces, wanted))

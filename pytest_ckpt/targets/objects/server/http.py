@@ -92,7 +92,7 @@ class Server(ThreadingHTTPServer):
     """Listens on the loopback interface."""
 
     daemon_threads = True
-    # All ranks may call at once.
+    # All ranks may call concurrently.
     request_queue_size = 1024
 
 
@@ -172,7 +172,7 @@ class Handler(BaseHTTPRequestHandler):
         self._say(200, etag=piece.etag, crc32=parts.encoded(piece.crc32))
 
     def _copy(self, upload: str, number: str) -> None:
-        """Make an object, or a part of an upload, from another object's bytes: both share the same pieces."""
+        """Create an object, or a part of an upload, from another object's bytes: both share the same pieces."""
         bucket, _, key = urllib.parse.unquote(self.headers["x-amz-copy-source"]).lstrip("/").partition("/")
         if any(name.lower().startswith("x-amz-copy-source-") for name in self.headers):
             raise RequestRefused(
@@ -320,7 +320,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _say(self, status: int, body: ET.Element | None = None, *, etag: str = "", crc32: str = "") -> None:
         while self._unread and not self.close_connection:
-            # What was not looked at would be taken for the next request.
+            # Unread bytes would be mistaken for the next request.
             with contextlib.suppress(RequestRefused):
                 self._read(_READ_BYTES)
         data = b"" if body is None else ET.tostring(body, encoding="utf-8", xml_declaration=True)
