@@ -38,7 +38,7 @@ _NOT_PROJECTED = (
     "sufficient for up to: not projected from an operation of less than 1 s, or from less than 1 GB a host and "
     "checkpoint"
 )
-_COLUMNS = "{:<5}{:>10}{:>10} {:>11}{:>11}{:>11}{:>16}"
+_COLUMNS = "{:<5}{:>10}{:>10} {:>11}{:>11}{:>11}{:>15}"
 
 
 def summary_lines(document: Mapping[str, Any]) -> list[Line]:

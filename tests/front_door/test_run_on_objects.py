@@ -116,7 +116,7 @@ def test_how_the_store_behaves_is_judged_by_every_check(run: Run) -> None:
     assert {(o["requirement"], o["subject"]) for o in observations} == checks
     assert all("pytest_ckpt.conformance.objects" in o["reproduce"] for o in observations)
     page = (run.report / "certificate.html").read_text()
-    assert "exactly one succeeds; the others are told so" in page
+    assert "exactly one succeeds; the others get an error" in page
 
 
 @THOROUGH
