@@ -121,6 +121,10 @@ class _PacedDraft:
         """Begin a file."""
         return cast("Sink", _PacedSink(self._draft.create(name, size), self._pace))
 
+    def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Return this rank's entries and the durable calls on its files."""
+        return self._draft.written()
+
     def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
         """Make names durable."""
         return self._draft.seal()
