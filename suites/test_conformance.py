@@ -38,7 +38,7 @@ def test_a_rename_replaces_at_once(observation: Observation, maximum: float | No
 
 @requirement(
     "VISIBLE",
-    title="What was closed is read elsewhere",
+    title="A closed file is read correctly on another client",
     source="close-to-open consistency (NFS); IO500 rule 2; storage acceptance list of NVIDIA, N-011",
     needs=("paths",),
     next_step=_CLIENTS,
@@ -56,7 +56,7 @@ def test_what_was_closed_is_read_elsewhere(observation: Observation, maximum: fl
 
 @requirement(
     "PUBLISH",
-    title="Who sees a checkpoint finds all of it",
+    title="A visible checkpoint is complete",
     severity="advisory",
     source="our limit: 10 s from the commit; close-to-open consistency (NFS)",
     needs=("paths",),
@@ -116,7 +116,7 @@ def test_one_creator_wins(observation: Observation, maximum: float | None) -> De
     severity="advisory",
     source="open(2): O_DIRECT; relied on by the fast writer of DeepSpeed",
     needs=("paths",),
-    next_step="Keep buffered and direct access to one file apart, or ask for a client on which both agree.",
+    next_step="Keep buffered and direct access to one file apart, or use a client on which both agree.",
     help="A check of the target's behaviour failed",
 )
 def test_direct_and_buffered_access_agree(observation: Observation, maximum: float | None) -> Decision:
@@ -282,9 +282,9 @@ def test_deleting_does_not_disturb_a_reader(observation: Observation, maximum: f
 @requirement(
     "DURABLE",
     title="Acknowledged saves survive",
-    source="POSIX fsync(): none lost; IO500 rule 6",
+    source="POSIX fsync(): no loss; IO500 rule 6",
     needs=("paths",),
-    next_step="Ask where an acknowledged byte lies: a volatile write cache must be off or backed by power.",
+    next_step="Find out where an acknowledged byte is stored: a volatile write cache must be off or backed by power.",
     help="DURABLE, DURABLE-CALLS: acknowledged bytes may be lost",
 )
 def test_acknowledged_saves_survive(observation: Observation, maximum: float | None) -> Decision:
@@ -331,10 +331,10 @@ def test_a_full_volume_costs_no_checkpoint(observation: Observation, maximum: fl
 
 @requirement(
     "COMMIT-FULL",
-    title="A commit without space loses nothing",
+    title="A commit without space loses no data",
     source="our acceptance case: the checkpoint before and a pointer stay, the next save works",
     needs=("paths",),
-    next_step="Keep the volume from filling (quota, retention), and ask which calls need space to change a name.",
+    next_step="Keep the volume from filling (quota, retention), and find out which calls need space to change a name.",
     help="FULL, COMMIT-FULL: a full volume damages checkpoints",
 )
 def test_a_commit_without_space_loses_nothing(observation: Observation, maximum: float | None) -> Decision:
@@ -366,7 +366,7 @@ def test_no_call_blocks_for_long(observation: Observation, maximum: float | None
     "CAPABILITIES",
     title="What else the file system offers",
     severity="advisory",
-    source="what frameworks and operators use besides; storage acceptance list of NVIDIA, HSS14 (locks)",
+    source="features that frameworks and operators use as well; storage acceptance list of NVIDIA, HSS14 (locks)",
     needs=("paths",),
     next_step=_REPRODUCE,
     help="A check of the target's behaviour failed",

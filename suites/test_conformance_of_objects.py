@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 _CACHES = (
     "Look for a cache between client and store (proxy, gateway, content network), and at replicas that answer late."
 )
-_OF_STORE = 'Run the command after "to reproduce", and show its log to who made the store.'
+_OF_STORE = 'Run the command after "to reproduce", and send its log to the vendor of the store.'
 
 
 @requirement(
     "OBJECT-COMMIT",
-    title="Who sees the marker finds the checkpoint",
-    source="S3: strong read-after-write consistency; our limit: none missing, none cut",
+    title="A visible marker means a complete checkpoint",
+    source="S3: strong read-after-write consistency; our limit: no missing and no cut object",
     needs=("objects",),
     next_step=_CACHES,
     help="A check of the object store failed",
@@ -57,7 +57,7 @@ def test_a_change_is_seen_at_once_everywhere(observation: Observation, maximum: 
     severity="advisory",
     source="S3: conditional writes (If-None-Match: *)",
     needs=("objects",),
-    next_step="Keep locks and pointers elsewhere, or ask for a version of the store that heeds If-None-Match.",
+    next_step="Keep locks and pointers elsewhere, or use a version of the store that supports If-None-Match.",
     help="A check of the object store failed",
 )
 def test_one_creator_of_an_object_wins(observation: Observation, maximum: float | None) -> Decision:
@@ -75,7 +75,7 @@ def test_one_creator_of_an_object_wins(observation: Observation, maximum: float 
     severity="advisory",
     source="S3: conditional writes (If-Match)",
     needs=("objects",),
-    next_step="Keep locks and pointers elsewhere, or ask for a version of the store that heeds If-Match.",
+    next_step="Keep locks and pointers elsewhere, or use a version of the store that supports If-Match.",
     help="A check of the object store failed",
 )
 def test_one_update_of_an_object_wins(observation: Observation, maximum: float | None) -> Decision:
@@ -88,7 +88,7 @@ def test_one_update_of_an_object_wins(observation: Observation, maximum: float |
 
 @requirement(
     "OBJECT-MULTIPART",
-    title="An upload in parts is whole, or nothing",
+    title="An upload in parts is complete or invisible",
     source="S3: multipart upload",
     needs=("objects",),
     next_step=_OF_STORE,
@@ -109,7 +109,7 @@ def test_an_upload_in_parts_is_whole_or_nothing(observation: Observation, maximu
     title="Parts have the limits of S3",
     source="S3: multipart upload limits: parts 1 to 10,000, 5 MiB at least but for the last",
     needs=("objects", "parts of S3"),
-    next_step="Set the part size and number of parts of your transfer manager to what this store takes.",
+    next_step="Set the part size and number of parts of your transfer manager to the limits of this store.",
     help="A check of the object store failed",
 )
 def test_parts_have_the_limits_of_s3(observation: Observation, maximum: float | None) -> Decision:
@@ -173,7 +173,7 @@ def test_an_overwritten_object_is_one_writer_s_whole(observation: Observation, m
 @requirement(
     "OBJECT-LIST",
     title="A listing names every object, once",
-    source="S3: ListObjectsV2, in the order of the keys' bytes (directory buckets list in none)",
+    source="S3: ListObjectsV2, in the order of the keys' bytes (directory buckets list without order)",
     needs=("objects",),
     next_step="Ask for a version of the store that lists rightly; until then find checkpoints by their marker.",
     help="A check of the object store failed",
@@ -192,7 +192,7 @@ def test_a_listing_names_every_object_once(observation: Observation, maximum: fl
     title="Large objects are whole and read anywhere",
     source="S3: multipart upload limits: objects up to 5 TiB and beyond",
     needs=("objects",),
-    next_step="Keep objects below what this store takes, or ask for a version of it that takes larger ones.",
+    next_step="Keep objects below the limit of this store, or use a version of it with a larger limit.",
     help="A check of the object store failed",
 )
 def test_large_objects_are_whole_and_read_anywhere(observation: Observation, maximum: float | None) -> Decision:
@@ -207,7 +207,7 @@ def test_large_objects_are_whole_and_read_anywhere(observation: Observation, max
 @requirement(
     "OBJECT-CROWD",
     title="Many clients find a checkpoint at once",
-    source="our limit: 60 s for the slowest of 64; S3: 503 asks a client to come again",
+    source="our limit: 60 s for the slowest of 64; S3: after 503 a client tries again",
     needs=("objects",),
     next_step="Raise the connections and requests that gateways serve at once, or add gateways.",
     help="A check of the object store failed",

@@ -44,7 +44,7 @@ _MAXIMUM_BUSY = 0.8
     title="All replicas restore at once",
     maximum=1.5,
     units=("s", "slowest / median"),
-    figure="the slowest load; the ranks' times for a byte, where these were uneven",
+    figure="the slowest load; the ranks' times per byte, if these were uneven",
     limit=f"{{maximum:g}} x the load limit; {MAXIMUM_STORM_SKEW:g} for the slowest rank",
     source="our proposal: 1.5 x the load limit, slowest / median at most 2",
     next_step="Look at the named rank, and at how the storage spreads one file over its servers.",
@@ -86,7 +86,7 @@ def test_all_replicas_restore_at_once(
     units=("s",),
     figure="the time of a restart of all copies, read or projected at the rate of STORM's slowest load",
     limit="the load limit of the cluster ({load} for 16,000 accelerators)",
-    source="as LOAD: load budget x mean time to failure; copies: accelerators / those that hold one copy",
+    source="as LOAD: load budget x mean time to failure; copies: accelerators / accelerators of one copy",
     next_step="Look at the rate and at the host that was last: the storage or the network gives all replicas together "
     "too little.",
     help="Another kind of load is too slow",
@@ -109,7 +109,7 @@ def test_the_whole_cluster_restarts_within_the_load_limit(
     needed, limit = restart.copies_of(limits.accelerators), limits.load_limit_seconds
     cluster = counted(limits.accelerators, "accelerator")
     if needed == 1:
-        because = f"A cluster of {cluster} holds one copy of the model: LOAD measures its restart."
+        because = f"A cluster of {cluster} has one copy of the model: LOAD measures its restart."
         return not_decided("not possible", because)
     slowest = max(storm.operations, key=lambda o: o.seconds)
     rate, total = slowest.bytes_per_second, restart.bytes_of(needed)
@@ -220,7 +220,7 @@ def test_two_jobs_save_at_the_same_time(
         f"the other job wrote {format_decimal_bytes(neighbour.concurrent_bytes)} during these saves",
     )
     if not neighbour.concurrent_bytes:
-        because = "The other job wrote nothing, so no save was made during other work."
+        because = "The other job wrote no bytes, so no save was made during other work."
         return not_decided("too few", because, detail)
     slowest, job = max((max(first), "first"), (max(second), "second"))
     took, allowed = compared(slowest, limit)

@@ -34,7 +34,7 @@ _MINIMUM_SAVES_OF_A_QUARTER = 2
     units=("fraction",),
     figure="how much of the first quarter's rate the last quarter lost",
     limit="{maximum:g}",
-    source="our proposal: the rate of the last quarter at least 90 % of that of the first",
+    source="our proposal: the rate of the last quarter is at least 90 % of the first quarter's",
     asked_by=lambda settings: settings.asks_endurance,
     next_step="Look when the saves became slow: a write cache that ran full, garbage collection, a rebuild.",
     help="Saves become slower with time, fill level or content",
@@ -83,7 +83,7 @@ def test_hours_later_saves_are_as_fast(endurance: Endurance, maximum: float) -> 
     limit=f"{MAXIMUM_ROUNDS}",
     source="SNIA Performance Test Specification: of five rounds, range at most 20 %, slope at most 10 %",
     asked_by=lambda settings: settings.asks_endurance,
-    next_step="Run for longer (--ckpt-suite=endurance:duration), alone, and look what else used the storage.",
+    next_step="Run for longer (--ckpt-suite=endurance:duration), and find out what else used the storage.",
     help="Saves become slower with time, fill level or content",
 )
 def test_saves_reach_a_steady_state(measurement: Measurement) -> Decision:

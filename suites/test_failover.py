@@ -27,13 +27,13 @@ MAXIMUM_NEXT_SAVE = 1.5
     title="A broken component costs no byte and little time",
     maximum=60.0,
     units=("s", "faults", "bytes"),
-    figure="the longest stall of a rank; the save after it, where that was late; faults, where there are",
+    figure="the longest stall of a rank; the save after it, if it was late; faults, if there are any",
     limit=f"{{maximum:g}}; {MAXIMUM_NEXT_SAVE:g} x the save limit for the save after it; no fault",
     source="our proposal: a stall of at most 60 s, the next save within 1.5 x the save limit; NVIDIA HSS16",
     own_launch="failover",
     asked_by=lambda settings: settings.asks_failover,
     not_given="No command was given that breaks a component (--ckpt-actions [failover]).",
-    next_step="Look at the break that the sentence names, and at what the storage's log says of that moment.",
+    next_step="Compare the fault in the message with the storage's log at that moment.",
     help="A component broke, or the storage was maintained",
     also_known_as=("NVIDIA HSS16",),
 )
@@ -72,7 +72,7 @@ def test_a_broken_component_costs_no_byte_and_little_time(
         filter(
             None,
             (
-                f"{errors} ended with an error and left nothing behind" if errors else "",
+                f"{errors} ended with an error and left no files" if errors else "",
                 f"{counted(answers, 'commit')} ended with an error and had succeeded" if answers else "",
             ),
         )

@@ -25,9 +25,9 @@ MAXIMUM_UPGRADE_SAVE = 1.5
 
 @requirement(
     "UPGRADE",
-    title="Storage that is restarted or upgraded goes on serving",
+    title="Storage keeps serving during a restart or upgrade",
     units=("s", "faults", "bytes"),
-    figure="the slowest save beside the command; faults, where there are",
+    figure="the slowest save during the command; faults, if there are any",
     limit=f"{MAXIMUM_UPGRADE_SAVE:g} x the save limit; no failed operation, no fault",
     source="our proposal: no failed operation, every save within 1.5 x the save limit",
     own_launch="upgrade",
@@ -54,11 +54,11 @@ def test_storage_that_is_changed_goes_on_serving(
     saves = [operation.seconds for operation in upgrade.operations if operation.kind == "save"]
     slowest = max(saves, default=0.0)
     took, allowed = compared(slowest, limit)
-    figures = f"The slowest save beside the command took {took}; limit {allowed}"
+    figures = f"The slowest save during the command took {took}; limit {allowed}"
     if decided := ended_by(upgrade.failure, "upgrade", detail):
         return decided
     if upgrade.run is None or not upgrade.integrity:
-        return not_decided("not measured", "Nothing was measured beside the command.", detail)
+        return not_decided("not measured", "No save was measured during the command.", detail)
     if not upgrade.run.is_good:
         return not_decided("command failed", upgrade.run.sentence, detail)
     if decided := missing_bytes(upgrade.integrity, detail):
@@ -78,17 +78,17 @@ def test_storage_that_is_changed_goes_on_serving(
 
 @requirement(
     "SNAPSHOT",
-    title="A snapshot in the middle of a save holds no commit or a whole one",
+    title="A snapshot in the middle of a save contains no commit of it, or a complete one",
     maximum=0.10,
     units=("fraction", "faults", "bytes"),
-    figure="how much longer saves with a snapshot took; faults, where there are",
+    figure="how much longer saves with a snapshot took; faults, if there are any",
     limit="{maximum:g}; no committed checkpoint that is not whole",
-    source="our proposal: a clone holds no commit or a whole one, a snapshot costs a save at most 10 %",
+    source="our proposal: a clone shows no commit of the save or a complete one, a snapshot costs at most 10 %",
     own_launch="snapshots",
     asked_by=lambda settings: settings.asks_snapshots,
     not_given="No commands were given that take and remove a snapshot (--ckpt-actions [snapshot]).",
     needs=("paths",),
-    next_step="Ask whether a snapshot takes all files at one moment, and what it makes the writer wait for.",
+    next_step="Find out whether a snapshot takes all files at one moment, and why it delays the writer.",
     help="A component broke, or the storage was maintained",
 )
 def test_a_snapshot_holds_no_commit_or_a_whole_one(snapshots: Snapshots, maximum: float) -> Decision:
@@ -177,7 +177,7 @@ def _cost(found: Snapshots, compared: int, maximum: float, detail: Sequence[str]
     shown = sum(trial.is_committed for trial in found.trials)
     clones = (
         f"{PAIRS} clones: {PAIRS - shown} show no commit of the save that they were taken in, {shown} a whole one; "
-        f"{counted(compared, 'byte')} compared, none wrong."
+        f"{counted(compared, 'byte')} compared, no fault."
     )
     because = f"{clones} In the median {figures}."
     return measured_as("over limit" if cost > maximum else "met", cost, maximum, "fraction", because, detail)

@@ -62,8 +62,8 @@ _KINDS: tuple[OperationKind, ...] = ("save", "load")
     limit="the save limit of the cluster ({save} for 16,000 accelerators)",
     source="derived from the cluster: overhead x interval; MLPerf Storage rules: the slowest process",
     of_strategy=lambda strategy: strategy.blocks,
-    next_step="Look at the phase and rank that took longest. fsync on all ranks: storage or network is too slow. One "
-    "host alone: look there first. pytest-ckpt plan derives the limit.",
+    next_step="Look at the phase and rank that took longest. fsync on all ranks: storage or network is too slow. Only "
+    "one host: check it first. pytest-ckpt plan derives the limit.",
     help="SAVE or LOAD: a limit was missed",
     also_known_as=("NVIDIA HSS02",),
 )
@@ -85,8 +85,8 @@ def test_every_save_meets_the_budget(saves: Operations, limits: ClusterLimits) -
     figure="the slowest load",
     limit="the load limit of the cluster ({load} for 16,000 accelerators)",
     source="derived from the cluster: load budget x mean time to failure",
-    next_step="Look at the phase and rank that took longest. read on all ranks: storage or network is too slow. One "
-    "host alone: look there first. pytest-ckpt plan derives the limit.",
+    next_step="Look at the phase and rank that took longest. read on all ranks: storage or network is too slow. Only "
+    "one host: check it first. pytest-ckpt plan derives the limit.",
     help="SAVE or LOAD: a limit was missed",
     also_known_as=("NVIDIA HSS02",),
 )
@@ -147,9 +147,9 @@ def test_every_byte_comes_back(measurement: Measurement) -> Decision:
     units=("fraction",),
     figure="the largest share that was resident before a load",
     limit=f"{MAXIMUM_RESIDENT:g}",
-    source="MLPerf Storage rules ask for dropped caches; at most 1 % resident is our bound",
+    source="MLPerf Storage rules require dropped caches; at most 1 % resident is our limit",
     next_step="Make the drop work: run as root, or name the command that empties the client's cache "
-    f"(--ckpt-drop-caches). Where the kernel counts no cached pages, one of these proves it, too: {OTHER_PROOFS}. A "
+    f"(--ckpt-drop-caches). If the kernel counts no cached pages, one of these proves it, too: {OTHER_PROOFS}. A "
     "target in memory (tmpfs, zram, a file in memory) cannot meet it.",
     help="COLD: the page cache was warm",
 )
@@ -212,7 +212,7 @@ def test_loads_come_from_the_storage(measurement: Measurement) -> Decision:
     "DURABLE-CALLS",
     title="Saves are durable before they count",
     units=("files", "directories", "commits"),
-    figure="fsynced files; what was left out, where something was",
+    figure="fsynced files; the missing calls, if any",
     limit="all",
     source="fsync on every file and directory, then commit; IO500 rule 6",
     next_step="Look which fsync returned an error, and in the kernel's log (dmesg) of that host; on an object store, "
@@ -297,7 +297,7 @@ def test_saves_are_made_durable(durability: Durability, measurement: Measurement
     figure="the ranks' times for a byte, in the most uneven operation",
     limit=f"{{maximum:g}}; the 99th percentile of 100 ranks and more {MAXIMUM_TAIL:g}",
     source="our proposal: slowest / median at most 1.5; from 100 ranks on p99 / p50 at most 1.3",
-    next_step="Look at the named rank's host, its link, and the server that holds its files.",
+    next_step="Check the named rank's host, its link, and the server that stores its files.",
     help="STRAGGLER: one rank is late",
 )
 def test_no_rank_holds_up_the_others(measurement: Measurement, maximum: float) -> Decision:
@@ -349,7 +349,7 @@ def test_no_rank_holds_up_the_others(measurement: Measurement, maximum: float) -
     figure="the larger coefficient of variation",
     limit="{maximum:g}",
     source="our proposal: coefficient of variation at most 10 %",
-    next_step="Repeat at full size while nothing else uses hosts and storage; choose a size that exceeds caches.",
+    next_step="Repeat at full size without other load on hosts and storage; choose a size that exceeds caches.",
     help="REPEAT: times scatter",
 )
 def test_the_same_again_takes_the_same_time(measurement: Measurement, maximum: float) -> Decision:
@@ -387,7 +387,7 @@ def test_the_same_again_takes_the_same_time(measurement: Measurement, maximum: f
     severity="advisory",
     maximum=1.10,
     units=("with / without deletion",),
-    figure="the time of a save with a deletion beside it",
+    figure="the time of a save during a deletion",
     limit="{maximum:g}",
     source="our proposal: at most 10 % longer",
     asked_by=lambda settings: settings.keep_last > 0,
@@ -408,7 +408,7 @@ def test_deleting_does_not_slow_a_save(retention: Retention, maximum: float) -> 
         f"{format_seconds(retention.save_seconds)} ({format_ratio(ratio, maximum)} x; limit {maximum} x)."
     )
     detail = (
-        f"deletions between saves, each alone: {deletes}",
+        f"deletions between saves, one at a time: {deletes}",
         f"the newest {counted(retention.kept, 'checkpoint was', 'checkpoints were')} kept",
     )
     reason: Reason = "over limit" if ratio > maximum else "met"
@@ -445,7 +445,7 @@ def test_nothing_is_gained_by_content(data: DataEffect, maximum: float) -> Decis
     times = {kind: format_ratio(ratio, maximum) for kind, ratio in ratios.items()}
     because = (
         f"Unique data took {times['save']} x the time of constant data to save and {times['load']} x to load "
-        f"(at most {maximum}). The result is that of unique data in any case."
+        f"(at most {maximum}). The result counts for unique data in any case."
     )
     detail = tuple(
         f"{kind}s: unique {', '.join(map(format_seconds, u))}; constant {', '.join(map(format_seconds, c))}"
@@ -462,7 +462,7 @@ def _cold_as_declared(measurement: Measurement, cache: CacheFacts) -> Decision:
     """The target's declaration replaces an impossible count, without a better proof: its clients have no cache."""
     if len(measurement.of_kind("load")) < measurement.operations_planned:
         return undecided(measurement, "load")
-    because, proof = "The target declares that its clients keep no cache of what they read", prove_cold(cache)
+    because, proof = "The target declares that its clients do not cache their reads", prove_cold(cache)
     if proof.basis:
         because = f"{because}, and {proof.because}"
     met = measured_as("met", 0.0, MAXIMUM_RESIDENT, "fraction", f"{because}; nothing was counted.", ())

@@ -56,7 +56,7 @@ class Growth:
     source="our proposal: at least 1.8 times as much, until the ceiling that the vendor states",
     asked_by=lambda settings: settings.asks_scaling,
     of_strategy=saves_whole,
-    next_step="Look where the growth ends: links of clients, of servers, or what all clients share (a directory, a "
+    next_step="Find out where the growth ends: links of clients, of servers, or what all clients share (a directory, a "
     "metadata server). If that is the rate the storage is sold for, state it with "
     "--ckpt-suite=scaling:vendor-max-rate.",
     help="SCALING: twice the clients do not get twice as much",

@@ -21,12 +21,12 @@ _WAYS = {"reads": "by reads", "mmap": "from mappings"}
     title="Serving replicas load a model in time",
     severity="advisory",
     units=("s",),
-    figure="the slowest cold load of the weights alone by all replicas at once",
-    limit="--ckpt-suite=serving:load-limit; the load limit of the cluster where it is not given",
+    figure="the slowest cold load of the weights by all replicas at once",
+    limit="--ckpt-suite=serving:load-limit; by default the load limit of the cluster",
     source="given by the user, or as LOAD",
     asked_by=lambda settings: settings.asks_serving,
     of_strategy=lambda strategy: not strategy.saves_deltas,
-    next_step="Compare cold and warm, reads and mappings: the slow one says where the limit is.",
+    next_step="Compare cold and warm, reads and mappings: the slow one shows the cause of the limit.",
     help="Another kind of load is too slow",
 )
 def test_serving_replicas_load_a_model_in_time(
@@ -53,9 +53,7 @@ def test_serving_replicas_load_a_model_in_time(
     blamed = [load for load in cold if load.seconds - load.stalled_seconds > limit]
     slowest = max(blamed or cold, key=lambda load: load.seconds)
     is_stated = bool(limits.stated.serving_seconds)
-    origin = (
-        "The limit is that of --ckpt-suite=serving:load-limit." if is_stated else limits.reason("load_limit_seconds")
-    )
+    origin = "The limit is --ckpt-suite=serving:load-limit." if is_stated else limits.reason("load_limit_seconds")
     detail = (*detail, origin, *_part(share))
     rate = format_rate(serving.bytes * serving.replicas / slowest.seconds) if slowest.seconds else "no time"
     took, allowed = compared(slowest.seconds, limit)
@@ -75,7 +73,7 @@ def test_serving_replicas_load_a_model_in_time(
 
 @requirement(
     "CONSOLIDATE",
-    title="One client brings the weights into files of their own in time",
+    title="One client rewrites the weights as separate files in time",
     severity="advisory",
     units=("s",),
     figure="the time in which one client reads all weights and writes them again",
@@ -95,9 +93,7 @@ def test_one_client_consolidates_the_weights_in_time(consolidation: Consolidatio
     share = consolidation.bytes / consolidation.full_bytes
     limit = limits.stated.consolidate_seconds * share
     rate = format_rate(consolidation.bytes / consolidation.seconds) if consolidation.seconds else "no time"
-    read = (
-        f"{format_bytes(consolidation.bytes)} read and written by rank 0 alone, 2 MiB at a time, caches dropped before"
-    )
+    read = f"{format_bytes(consolidation.bytes)} read and written by rank 0, 2 MiB at a time, caches dropped before"
     detail = (read, *_part(share))
     if wrong := wrong_bytes(consolidation.integrity, detail) or missing_bytes(consolidation.integrity, detail):
         return wrong

@@ -146,7 +146,7 @@ def test_saves_risk_little_work(
     source="zero tolerance; 60 kills, 6 with --ckpt-profile=smoke, are our proposal",
     of_strategy=lambda strategy: not strategy.blocks,
     needs=("paths",),
-    next_step="Look at what the sentence says was left: which files, and whether they were committed too early.",
+    next_step="Check the remaining files that the message names, and whether they were committed too early.",
     help="A committed checkpoint did not survive",
 )
 def test_training_that_dies_in_a_save_loses_no_checkpoint(crashes: Crashes, measurement: Measurement) -> Decision:
@@ -179,7 +179,7 @@ def test_training_that_dies_in_a_save_loses_no_checkpoint(crashes: Crashes, meas
     compared = crashes.integrity.bytes_checked
     because = (
         f"{counted(len(crashes.kills), 'kill')}, {early} before the commit: nothing was left that is taken for a "
-        f"checkpoint. Each time the newest one loaded whole; {counted(compared, 'byte')} compared, none wrong."
+        f"checkpoint. Each time the newest one loaded whole; {counted(compared, 'byte')} compared, no fault."
     )
     return measured_as("met", 0.0, 0.0, "faults", because, detail)
 
@@ -193,7 +193,7 @@ def test_training_that_dies_in_a_save_loses_no_checkpoint(crashes: Crashes, meas
     source="zero tolerance",
     of_strategy=lambda strategy: not strategy.blocks,
     needs=("paths",),
-    next_step="Look which files of the newest checkpoint went with the one that was deleted.",
+    next_step="Find out which files of the newest checkpoint disappeared with the deleted one.",
     help="A committed checkpoint did not survive",
 )
 def test_retention_leaves_the_newest_committed_checkpoint(crashes: Crashes, measurement: Measurement) -> Decision:
@@ -232,7 +232,7 @@ def test_retention_leaves_the_newest_committed_checkpoint(crashes: Crashes, meas
     units=("compressed / plain",),
     figure="the ratio of the median times of saves, compressed and plain",
     limit="{maximum:g}",
-    source="our proposal: a codec that slows saves gains nothing for training",
+    source="our proposal: a codec that slows saves has no benefit for training",
     of_strategy=lambda strategy: strategy.compresses,
     next_step=(
         "Compress at a lower level (--ckpt-strategy=compressed:codec), with more cores for each rank, or not at all."
@@ -286,7 +286,7 @@ def test_compressed_saves_are_not_slower_than_plain_ones(compression: Compressio
     title="A job that is given notice saves in time",
     severity="advisory",
     units=("s",),
-    figure="the slowest save at notice, from when the ranks were told until it was committed",
+    figure="the slowest save after a notice, from the notice to the ranks until the commit",
     limit="the notice, --ckpt-suite=strategies:preemption-notice",
     source="given by the user",
     asked_by=lambda settings: bool(settings.preemption_notice_seconds),
@@ -323,7 +323,7 @@ def test_a_job_that_is_given_notice_saves_in_time(
     severity="advisory",
     maximum=0.05,
     units=("fraction",),
-    figure="by how much longer the steps beside saves took",
+    figure="by how much longer the steps during saves took",
     limit="{maximum:g}",
     source="our proposal: at most 5 % longer, with a 95 % interval",
     of_strategy=lambda strategy: not strategy.blocks,
@@ -342,7 +342,7 @@ def test_saves_in_the_background_hardly_slow_training(measurement: Measurement, 
     training = measurement.patterns.training if measurement.patterns else None
     found = slowdown(training) if training else None
     if training is None or found is None:
-        return not_decided("too few", "No step of training went on beside a save: every save was over at once.")
+        return not_decided("too few", "No step of training ran during a save: every save was too short.")
     detail = tuple(_describe_steps(training))
     steps = sum(save.steps for save in training.saves)
     if found.low is None or found.high is None:

@@ -40,7 +40,7 @@ _MINIMUM_FREED = 0.5
     "CHAIN",
     title="The longest chain of deltas is restored in time",
     units=("s",),
-    figure="the restore of the longest chain: a full save and all deltas behind it",
+    figure="the restore of the longest chain: a full save and all its deltas",
     limit="the load limit of the cluster ({load} for 16,000 accelerators)",
     source="as LOAD: load budget x mean time to failure",
     of_strategy=lambda strategy: strategy.saves_deltas,
@@ -147,7 +147,7 @@ def _describe_sizes(measurement: Measurement) -> Iterator[str]:
 
 def _describe_space(found: Chains) -> Iterator[str]:
     if found.freed_bytes is None:
-        yield "the target does not tell how much space came back"
+        yield "the target does not report the freed space"
     elif found.deleted_bytes < _MINIMUM_TOLD_BYTES:
         yield (f"{format_bytes(found.deleted_bytes)} were deleted: too little to tell it from what others write")
     else:

@@ -51,7 +51,7 @@ def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: Clu
     rule = measurement.drains
     if decided := not_saved(measurement, lanes=(BACKGROUND,)):
         return decided
-    assert rule, "asked of tiers alone"
+    assert rule, "only for tiers"
     costs, share = save_costs(measurement), measurement.share
     each_limit = [drain_limit_seconds(rule, limits, full.lost_seconds) for full in at_full_size(costs, measurement)]
     over = [(cost, limit * share) for cost, limit in zip(costs, each_limit, strict=True)]
@@ -98,7 +98,7 @@ def test_the_local_tier_is_drained_in_time(measurement: Measurement, limits: Clu
 
 @requirement(
     "TIER-ORDER",
-    title="A restore takes the newest whole checkpoint of both tiers",
+    title="A restore takes the newest complete checkpoint of both tiers",
     units=("faults", "bytes"),
     figure="faults in what was restored; bytes compared, where some were not",
     limit="no fault, every byte",
@@ -130,7 +130,7 @@ def test_a_restore_takes_the_newest_whole_checkpoint(tiers: Tiers) -> Decision:
     compared = sum(r.integrity.bytes_checked for r in (tiers.complete, tiers.incomplete) if r.integrity)
     because = (
         "The newest checkpoint came from the local tier; when the files of one rank were gone there, the newest whole "
-        f"one came from the target. {counted(compared, 'byte')} compared, none wrong."
+        f"one came from the target. {counted(compared, 'byte')} compared, no fault."
     )
     return measured_as("met", 0.0, 0.0, "faults", because, detail)
 
@@ -185,7 +185,7 @@ def test_a_checkpoint_outlives_the_loss_of_a_host(measurement: Measurement, limi
     if seconds > limit:
         return measured_as("over limit", seconds, limit, "s", f"{figures}.", detail)
     compared = counted(loss.integrity.bytes_checked, "byte") if loss.integrity else "nothing"
-    return measured_as("met", seconds, limit, "s", f"{figures}. {compared} compared, none wrong.", detail)
+    return measured_as("met", seconds, limit, "s", f"{figures}. {compared} compared, no fault.", detail)
 
 
 def _describe_loss_of_host(loss: NodeLoss, measurement: Measurement, limits: ClusterLimits) -> Iterator[str]:

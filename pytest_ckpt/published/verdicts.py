@@ -25,7 +25,7 @@ NOT_TESTED = "DLIO does not test this."
 NOT_EXPORTED = "These files have no place for it: judge the directory of the run of {} that was exported."
 
 _KIND_OF: dict[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
-_MAY_BE_CACHED = "Part of what they read may have come from a cache."
+_MAY_BE_CACHED = "A part of their reads may have come from a cache."
 
 
 def judge_result(result: Result, requirement: Requirement, limits: ClusterLimits, gates: Gates) -> Verdict:
@@ -40,7 +40,7 @@ def judge_result(result: Result, requirement: Requirement, limits: ClusterLimits
         because = NOT_EXPORTED.format(exported_by)
         return not_run(requirement, str(result.measurement.subject), "not recorded", because, gates)
     because = {
-        "INTEGRITY": "DLIO compares nothing that it loads with what it saved.",
+        "INTEGRITY": "DLIO does not compare loaded bytes with saved bytes.",
         "COLD": _cold(result),
         "DURABLE-CALLS": _durable(result),
     }.get(requirement.id, NOT_TESTED)
@@ -166,7 +166,7 @@ def _repeat(result: Result, requirement: Requirement, limits: ClusterLimits, gat
 
 def _cold(result: Result) -> str:
     """Return a sentence on the clients' caches: the text of the rule, and what may have been done."""
-    listed = ["DLIO neither drops caches nor looks what they hold."]
+    listed = ["DLIO neither drops caches nor checks their content."]
     readings = readings_of(result)
     asking = sorted({r.rule for r in readings if r.requires_drop})
     if not readings:

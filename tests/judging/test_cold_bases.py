@@ -291,12 +291,12 @@ def test_timed_reads_show_that_the_drop_works_beside_commands_too(name, made):
 
 
 @pytest.mark.parametrize(("more", "basis", "words"), [
-    ({}, "declared", "keep no cache of what they read; nothing was counted"),
+    ({}, "declared", "do not cache their reads; nothing was counted"),
     ({"by_other_hosts": True}, "other client", "neither written nor read it before; nothing was counted"),
     ({"moved": (MovedBytes(host="n1", memory_bytes=GIB, minimum_bytes=4 * GIB),), "client_cache_bytes": 0}, "volume",
      "between the save of a checkpoint and its load"),
     ({"moved": (MovedBytes(host="n1", memory_bytes=GIB, minimum_bytes=2 * GIB),), "client_cache_bytes": 0}, "declared",
-     "keep no cache of what they read; nothing was counted"),
+     "do not cache their reads; nothing was counted"),
 ])  # fmt: skip
 def test_what_a_target_declares_rests_on_more_where_more_shows_it(more, basis, words):
     decision = judged("COLD", of(is_declared_cold=True, **more))

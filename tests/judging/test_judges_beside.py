@@ -76,7 +76,7 @@ def test_retention_tells_each_deletion_and_how_many_were_kept():
 
 
 def test_where_nothing_was_deleted_between_saves_it_says_none():
-    assert "each alone: none" in judged("RETENTION", with_retention(delete_seconds=())).detail
+    assert "one at a time: none" in judged("RETENTION", with_retention(delete_seconds=())).detail
 
 
 # --- DATA ------------------------------------------------------------------------------------------------------------
