@@ -10,8 +10,8 @@ from pytest_ckpt.config.pattern_files import load_pattern
 if TYPE_CHECKING:
     import argparse
 
-HELP = "say what a pattern file does: files of each rank, sizes, order, fsyncs, commit"
-DESCRIPTION = "Say what a recorded job does to its files, and what it leaves out."
+HELP = "describe a pattern file: files of each rank, sizes, order, fsyncs, commit"
+DESCRIPTION = "Describe the calls of a recorded job on its files, and the calls that a replay omits."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from pytest_ckpt.support.units import parse_duration, parse_fraction, parse_size
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-HELP = "show what clusters ask of storage for each model: rates, capacity, daily volume, goodput"
+HELP = "show what clusters need from storage for each model: rates, capacity, daily volume, goodput"
 DESCRIPTION = (
     "Show what storage must deliver for checkpoints: limits, rates by strategy, capacity, daily volume, goodput. "
     "Nothing is measured."
@@ -108,7 +108,9 @@ def run(asked: argparse.Namespace) -> int:
 
         curves = size_rows(models, [resolve(given | {"ckpt_cluster": str(n)}, {}) for n in _CURVE], keeping)
         lead = ["Nothing was measured: every figure follows from the rules below."]
-        write_page(Path(asked.html), "What clusters ask of checkpoint storage", lead, size_sections(document, curves))
+        write_page(
+            Path(asked.html), "What clusters need from checkpoint storage", lead, size_sections(document, curves)
+        )
     if asked.json:
         print(json.dumps(document, indent=1))
     else:

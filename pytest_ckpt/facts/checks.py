@@ -61,7 +61,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="directory",
         code="commit:rename_directory",
         relies="Orbax, Hugging Face",
-        how="A directory of 1,000 files is renamed again and again; a watcher lists none of them or all.",
+        how="A directory of 1,000 files is renamed again and again; a watcher lists all of them or an empty directory.",
     ),
     Check(
         requirement="COMMIT",
@@ -382,7 +382,7 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=300.0,
         unit="s",
         relies="every training job",
-        how="Every kind of call that a checkpoint makes is timed one by one; none blocks longer than the limit.",
+        how="Every kind of call that a checkpoint makes is timed one by one; each returns within the limit.",
     ),
     Check(
         requirement="CAPABILITIES",
@@ -420,22 +420,22 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         limit=60.0,
         unit="s",
         relies="operators",
-        how="After writing, free space falls by what was written within 60 s.",
+        how="After writing, free space falls by the written bytes within 60 s.",
     ),
     Check(
         requirement="CAPABILITIES",
         subject="names",
         code="capabilities:names",
         relies="torch DCP, Hugging Face",
-        how="Case is kept and tells names apart; names of 255 bytes and of other alphabets work.",
+        how="Case is kept and distinguishes names; names of 255 bytes and of other alphabets work.",
     ),
     Check(
         requirement="CAPABILITIES",
         subject="extras",
         code="capabilities:extras",
-        relies="reported: what is missing; judged: what is there",
+        relies="reported: missing features; judged: available ones",
         how="Extended attributes, fallocate, punched holes, clones and files without a name are tried. "
-        "What is missing is reported; what is there must be right.",
+        "A missing feature is reported; an available one must work.",
     ),
 )
 
@@ -472,7 +472,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         subject="list",
         room="objects",
         code="visible:listing",
-        relies="whoever looks for the newest checkpoint: Lightning, Orbax, Hugging Face",
+        relies="readers of the newest checkpoint: Lightning, Orbax, Hugging Face",
         how="As OBJECT-VISIBLE get, by LIST.",
     ),
     Check(
@@ -635,7 +635,7 @@ CHECKS_OF_OBJECTS: tuple[Check, ...] = (
         limit=300.0,
         unit="s",
         relies="every training job",
-        how="Every kind of request that a checkpoint makes is timed one by one; none takes longer than the limit.",
+        how="Every kind of request that a checkpoint makes is timed one by one; each ends within the limit.",
     ),
 )
 

@@ -340,7 +340,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(key="small_volume", group="checks", metavar="PATH", parse="read_path", example="/mnt/array-small",
            roles=("plan", "disclosed"),
            help="directory on a small volume that may be filled",
-           more="A volume or quota of its own on the same storage. Checks fill it for a moment."),
+           more="A separate volume or quota on the same storage. Checks fill it for a moment."),
     Option(key=ACTIONS, group="checks", metavar="FILE", parse="read_path", example="actions.toml", field="-",
            roles=(),
            help="commands (TOML) for power cut, failover, snapshot",

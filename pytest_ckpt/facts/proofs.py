@@ -28,10 +28,10 @@ class CacheReading:
 
 COLD_BASES: Mapping[ColdBasis, str] = {
     "declared": "the target declares that its clients keep no cache of what they read",
-    "seen": "the kernel counted how much of the files its page cache held",
+    "seen": "the kernel counted the cached pages of the files",
     "other client": "a host that neither wrote nor read the files before loaded them",
     "timed canary": "timed reads of checkpoints saved for this show that no cache of the client serves them",
-    "volume": "more was moved between a file's save and its load than the client's caches hold",
+    "volume": "more bytes were moved between a file's save and its load than the client's caches can store",
 }
 """The possible evidence that loads came from the storage, strongest first, and the meaning of each kind."""
 

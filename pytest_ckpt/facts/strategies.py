@@ -42,12 +42,12 @@ class StrategySpec(NamedTuple):
 STRATEGIES = (
     StrategySpec(
         name="sync",
-        help="the job stands still until the checkpoint is committed",
+        help="training waits until the checkpoint is committed",
         make="pytest_ckpt.ranks.strategies.sync:SyncStrategy",
     ),
     StrategySpec(
         name="async",
-        help="the state is copied and the job goes on while the copy is written and committed",
+        help="the state is copied, and training continues while the copy is written and committed",
         make="pytest_ckpt.ranks.strategies.asynchronous:AsyncStrategy",
         blocks=False,
         stages=True,
@@ -75,7 +75,7 @@ STRATEGIES = (
     ),
     StrategySpec(
         name="compressed",
-        help="the job stands still as for sync, and every file is compressed on its way to the storage",
+        help="training waits as for sync, and every file is compressed on its way to the storage",
         make="pytest_ckpt.ranks.strategies.sync:SyncStrategy",
         compresses=True,
     ),

@@ -37,7 +37,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact(name="product", example='"Array 9000"', description="its name, as it can be ordered", needed=True),
         Fact(name="firmware", example='"7.2.1"', description="version of the software on the storage", needed=True),
         Fact(name="serial", example='"A9K-0042"', description="which one of them"),
-        Fact(name="notes", example='"snapshots every hour"', description="what a reader should know besides"),
+        Fact(name="notes", example='"snapshots every hour"', description="other information for a reader"),
     ),
     "topology": (
         Fact(name="nodes", kind=int, example="8", description="storage servers or controllers", needed=True),
@@ -52,7 +52,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact(
             name="acknowledged",
             example='"in the mirrored NVRAM of two controllers"',
-            description="where a byte lies when its write is acknowledged",
+            description="where a byte is stored when its write is acknowledged",
             needed=True,
         ),
         Fact(
@@ -65,8 +65,12 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact(name="single_points_of_failure", example='"none"', description="what stops the system by itself"),
     ),
     "encryption": (
-        Fact(name="at_rest", example='"AES-256 by the drives"', description="what is encrypted where it lies, or none"),
-        Fact(name="in_flight", example='"TLS 1.3, by the client"', description="between client and storage, or none"),
+        Fact(name="at_rest", example='"AES-256 by the drives"', description="encryption at rest, or none"),
+        Fact(
+            name="in_flight",
+            example='"TLS 1.3, by the client"',
+            description="encryption in transit, or none",
+        ),
         Fact(name="keys", example='"a KMIP server"', description="where keys are"),
     ),
     "clients": (
@@ -83,7 +87,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
     ),
     "power": (
         Fact(name="nameplate_watts", kind=int, example="9600", description="the sum of all nameplates of the storage"),
-        Fact(name="typical_watts", kind=int, example="6100", description="what it draws under such a load"),
+        Fact(name="typical_watts", kind=int, example="6100", description="power draw under such a load"),
         Fact(name="rack_units", kind=int, example="16", description="height of all of it"),
     ),
     "availability": (
@@ -91,7 +95,7 @@ FACTS: dict[str, tuple[Fact, ...]] = {
         Fact(name="software", example='"2026-09"', description="since or from when this version can be had"),
     ),
     "history": (
-        Fact(name="before", example='"purged, then filled twice"', description="what was done to it before the run"),
+        Fact(name="before", example='"purged, then filled twice"', description="preparation before the run"),
         Fact(name="written", example='"4.2 PB"', description="bytes that it had taken by then"),
     ),
     "tester": (
@@ -117,7 +121,7 @@ REPEATED: dict[str, tuple[Fact, ...]] = {
         Fact(name="description", example='"2 x 64 cores, 512 GiB"', description="enough to buy the same"),
     ),
     "tuning": (
-        Fact(name="setting", example='"vm.dirty_ratio"', description="what was set, on clients or storage"),
+        Fact(name="setting", example='"vm.dirty_ratio"', description="changed settings, on clients or storage"),
         Fact(name="value", example='"5"', description="to what"),
         Fact(name="reason", example='"short stalls at fsync"', description="why"),
     ),

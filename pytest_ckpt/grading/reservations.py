@@ -189,7 +189,7 @@ def _not_given(settings: Settings, suites: Sequence[str], *, has_files: bool) ->
             "No power was cut (--ckpt-actions [power_cut] command): a volatile write cache would not have been noticed."
         )
     if has_files and not (settings.second_mount or settings.has_several_hosts):
-        yield "No second client took part (--ckpt-second-mount): what other hosts see was not checked."
+        yield "No second client took part (--ckpt-second-mount): the view of other hosts was not checked."
     if has_files and not settings.small_volume:
         yield "No volume was filled (--ckpt-small-volume): behaviour without space was not checked."
     if "conformance" not in suites:

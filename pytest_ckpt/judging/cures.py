@@ -26,7 +26,7 @@ class KnownFailure:
 
 _BY_PATH = (
     "it finds a file by its path, which a rename has just taken away: open says ENOENT although the name was never "
-    "gone, so a reader of the latest pointer dies, or starts from nothing"
+    "gone, so a reader of the latest pointer fails, or starts without a checkpoint"
 )
 
 KNOWN: tuple[KnownFailure, ...] = (

@@ -141,7 +141,7 @@ def not_saved(measurement: Measurement, *, lanes: tuple[str, ...] = ("", LOCAL_T
     if not save_costs(measurement):
         if failure:
             return ended_before(failure)
-        return not_decided("not measured", "What went on beside the saves was not measured.")
+        return not_decided("not measured", "The work during the saves was not measured.")
     return None
 
 

@@ -52,7 +52,7 @@ def not_cold(
     if cache and (cache.is_declared_cold or (not cache.probe and is_drop_proven(cache))):
         return None
     if resident is None or not mapped:
-        because = "That these loads were cold cannot be proven here, so their times say nothing of the storage."
+        because = "These loads cannot be proven to be cold, so their times do not measure the storage."
         return not_decided("unproven", because, detail)
     if resident / mapped > MAXIMUM_RESIDENT:
         because = (

@@ -141,7 +141,7 @@ _DIGEST = _s3fs(
     "damaged bytes are stored without an error",
 )
 _FRESH = _torch(
-    "FileSystemReader.read_metadata, on other hosts than the writer's", "a restore loads old bytes or finds none"
+    "FileSystemReader.read_metadata, on other hosts than the writer's", "a restore loads old bytes or finds no file"
 )
 _STEPS = _orbax("path.step, which lists steps with iterdir", "the newest checkpoint is not found")
 
@@ -233,7 +233,7 @@ REASONS: tuple[Reason, ...] = (
     ),
     Reason(
         name="OBJECT-VISIBLE.get",
-        because=_connector("S3StorageReader.read_metadata (GET)", "a restore loads old bytes or finds none"),
+        because=_connector("S3StorageReader.read_metadata (GET)", "a restore loads old bytes or finds no file"),
     ),
     Reason(
         name="OBJECT-VISIBLE.head",

@@ -185,7 +185,7 @@ def stages_bar(key: str, stages: Mapping[str, float]) -> str:
             parts.append(label(x + share / 2, 23, name, f"t on-stage on-{position % 8}", "middle"))
         x += share
     described = f"Of {seconds_text(whole)}: " + ", ".join(f"{n} {spent / whole:.0%}" for n, spent in stages.items())
-    return picture(key, 1072, 36, "Where the time of the run went", described, parts)
+    return picture(key, 1072, 36, "How the time of the run was spent", described, parts)
 
 
 def _heat_level(ratio: float) -> int:

@@ -53,7 +53,7 @@ def table_of(table: StorageTable, rows: Iterable[TableDemand]) -> dict[str, Any]
 
 def size_lines(document: Mapping[str, Any]) -> list[str]:
     """Return the values as lines of text: tables, then the rules and the formulas."""
-    lines = ["What clusters ask of storage for checkpoints. Nothing was measured."]
+    lines = ["What clusters need from storage for checkpoints. No run was made."]
     for heading, cells, rows_of in _tables(document):
         head, *rows = _table(rows_of, cells)
         widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
@@ -125,7 +125,7 @@ _TABLES: tuple[tuple[str, tuple[Cell, ...]], ...] = (
         ),
     ),
     (
-        "while loading, and what it costs training",
+        "while loading, and the cost for training",
         (
             *_MODEL,
             ("one copy", _of("load_bytes_per_second", units.format_rate)),

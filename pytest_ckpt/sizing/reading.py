@@ -54,7 +54,7 @@ def storm(layout: Layout) -> Reading:
     """
     replicas = _replicas(layout)
     if layout.processes == 1:
-        return Reading(name="storm", not_run="One rank is no storm; two are needed.")
+        return Reading(name="storm", not_run="One rank cannot be a storm; two are needed.")
     if replicas > 1:
         description = (
             f"{replicas} replicas read the model files of the first at once, each rank its own optimizer file too"

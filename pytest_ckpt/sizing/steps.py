@@ -89,7 +89,7 @@ def scenarios(settings: Settings, pace: PacedSaves | None, *, is_collective: boo
     """
     listed = []
     if pace and not is_collective:
-        listed.append("12 loads by other ranks than those that wrote")
+        listed.append("12 loads by other ranks than the writers")
     if pace:
         listed.append(_paced(pace, settings))
     if settings.asks_serving:
