@@ -69,7 +69,7 @@ def _cell(requirement: str, found: Row) -> str:
         listed.append("met")
     if not_given:
         listed.append(f"not tried: {_subjects(not_given)}")
-    return "; ".join(listed) or "not asked"
+    return "; ".join(listed) or "not required"
 
 
 def _subjects(names: Iterable[str]) -> str:

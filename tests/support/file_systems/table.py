@@ -10,16 +10,16 @@ from tests.support.file_systems.stacked import bindfs, gocryptfs, mergerfs, over
 
 _E2FS = ("e2fsprogs",)
 _BY_PATH = (
-    "It finds a file by its path, which the rename has just taken away: open says ENOENT although the name was never "
-    "gone. A reader of the `latest` pointer dies, or starts from nothing."
+    "It finds a file by its path, which the rename has just removed: open fails with ENOENT although the name always "
+    "exists. A reader of the `latest` pointer fails, or starts without a checkpoint."
 )
 _BY_PATH_AND_LENGTH = (
-    "It finds a file by its path and keeps its length for 20 s: while it is replaced, open says ENOENT, or a reader "
+    "It finds a file by its path and keeps its length for 20 s: while it is replaced, open returns ENOENT, or a reader "
     "gets new bytes cut off at the old length: bytes of no version."
 )
 _REPLACED = {"COMMIT.file": _BY_PATH}
 _SHOWS_REPLACED = {"COMMIT.file": "replaced"}
-_FULL = "A full server says EIO, not ENOSPC, which sftp has no word for: a job takes it for a broken disk."
+_FULL = "A full server returns EIO, because sftp lacks ENOSPC: a job takes it for a broken disk."
 _EMPTY = "A directory that is being renamed is listed empty: it is opened by one path and listed by another."
 _FOUND = (
     "It looks a name up and opens what it found: a file that a rename has just replaced is gone, and is refused with "
@@ -28,9 +28,9 @@ _FOUND = (
 _OLD_LENGTH = (
     "For 1 s, a client that sees the marker may read an older version of a file, or one cut off at its old length."
 )
-_NOBODY = "Of hundreds of races for a name one has no winner: both clients are told EEXIST, and it is there."
+_NOBODY = "Of hundreds of races for a name one has no winner: both clients get EEXIST, and it exists."
 _UNSEEN = {
-    "COLD": "The kernel keeps no pages of its files, so it cannot count them; what the client keeps nobody sees."
+    "COLD": "The kernel caches no pages of its files, so it cannot count them; the client's cache is not observable."
 }
 
 FILE_SYSTEMS = (
@@ -57,7 +57,7 @@ FILE_SYSTEMS = (
         packages=(),
         programs=(),
         start=tmpfs,
-        fails={"COLD": "It is memory: nothing is read from storage."},
+        fails={"COLD": "It is memory: reads do not come from storage."},
     ),
     FileSystem(
         name="exFAT",
@@ -161,7 +161,7 @@ FILE_SYSTEMS = (
         may_fail={
             "STALE.attributes": "A client keeps sizes and times for 20 s.",
             "STALE.names": "A client keeps names for 20 s.",
-            "EXCLUSIVE.create-second-client": "The loser is told EPERM, not EEXIST: sftp has one error for both.",
+            "EXCLUSIVE.create-second-client": "The loser gets EPERM, not EEXIST: sftp has one error for both.",
             "COMMIT.directory": _EMPTY,
             "COMMIT.directory-second-client": _EMPTY,
             "VISIBLE.append": "Bytes appended 1.2 s after the other client read the file are not seen there.",
@@ -196,7 +196,7 @@ FILE_SYSTEMS = (
             "COMMIT.file-second-client": _BY_PATH,
             "COMMIT.directory": _EMPTY,
             "COMMIT.directory-second-client": _EMPTY,
-            "EXCLUSIVE.create-second-client": "The loser is told EPERM, not EEXIST: sftp has one error for both.",
+            "EXCLUSIVE.create-second-client": "The loser gets EPERM, not EEXIST: sftp has one error for both.",
         },
         shows={
             "ERRORS.full": "filled",
@@ -219,8 +219,8 @@ FILE_SYSTEMS = (
         fails={
             "LOAD": "No whole load: see INTEGRITY.",
             "INTEGRITY": "After a directory was renamed, files that were written and synced in it are empty.",
-            "COMMIT.file": "It uploads a file some time after it was closed, by its name of that moment: what is "
-            "renamed meanwhile is empty or cut short, bytes of no version.",
+            "COMMIT.file": "It uploads a file some time after it was closed, by its name of that moment: a "
+            "file that is renamed meanwhile is empty or cut short, bytes of no version.",
             "DURABLE.rank-killed": "Files that were written, synced and renamed with their directory are cut short.",
         },
         may_fail={"UNLINK.open-reader": "A mapping of a file that was removed ends in SIGBUS."},
