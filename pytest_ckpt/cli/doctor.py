@@ -64,7 +64,7 @@ def run(asked: argparse.Namespace) -> int:
 
 
 def _printer(settings: Settings) -> Iterator[Finding]:
-    """Look whether a PDF can be printed, where one is asked for."""
+    """Check whether a PDF can be printed, if one is requested."""
     if not settings.pdf:
         return
     from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415

@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(asked: argparse.Namespace) -> int:
-    """Print the judgement; the exit code is that of a run."""
+    """Print the judgement; the exit code is as for a run."""
     if asked.rules is not None:
         return _hold_against_rules(asked)
     if asked.pdf:

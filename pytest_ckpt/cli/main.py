@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         return _refused(str(error))
     except BrokenPipeError:
-        # The reader of the pipe has seen enough; nothing more can be said on it.
+        # The reader has closed the pipe; further output is impossible.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
@@ -123,7 +123,7 @@ class _Parser(argparse.ArgumentParser):
         self.exit(EXIT_USAGE, printable(f"{self.prog}: error: {message}\n"))
 
     def refuse(self, unknown: Sequence[str]) -> NoReturn:
-        """End with what is not known, and the option that is nearest to it."""
+        """End with the unknown words, and the nearest option."""
         known = [flag for flag in self._option_string_actions if flag.startswith("--")]
         typo = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
         parameter = option_of(typo) if typo.startswith("--ckpt-") else None
@@ -132,7 +132,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parsers(arguments: Sequence[str]) -> tuple[_Parser, dict[str, _Parser]]:
-    """Return the parser of the command, and that of each word; those that are not said need no options."""
+    """Return the parser of the command, and the parser of each word; unused words need no options."""
     parser = _Parser(prog="pytest-ckpt", description="Acceptance of storage for AI checkpoints.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=f"pytest-ckpt {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)

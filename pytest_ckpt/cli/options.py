@@ -44,7 +44,7 @@ def run(asked: argparse.Namespace) -> int:
 
 
 def in_files(option: Option) -> str:
-    """Return how an option is written in a TOML file, in one line; empty if it is in none."""
+    """Return how an option is written in a TOML file, in one line; empty if a file cannot contain it."""
     if option.key == "config" or option.variables:
         return ""
     value = "true" if option.is_flag else option.example if option.example.isdigit() else f'"{option.example}"'

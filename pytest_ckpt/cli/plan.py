@@ -1,4 +1,4 @@
-"""``pytest-ckpt plan``: what a run would write, read and need, the limits it would judge by, and what is in its way."""
+"""``pytest-ckpt plan``: the writes, reads and needs of a run, its limits, and its obstacles."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(asked: argparse.Namespace) -> int:
-    """Print the plan; then raise UsageError where a run of the same command would not start on this host."""
+    """Print the plan; then raise UsageError if a run of the same command would not start on this host."""
     from pytest_ckpt.config.gate_files import load_gates, settle  # noqa: PLC0415
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""``pytest-ckpt simulate``: what a month of training would lose on the storage that was measured."""
+"""``pytest-ckpt simulate``: the losses of a month of training on the measured storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pytest-ckpt size``: what clusters ask of storage, before there is a target."""
+"""``pytest-ckpt size``: what clusters need from storage, before there is a target."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RULES = (
     "failures",
     "parallel",
 )
-# Parameters of strategy tiered, of which this command shows the rates beside those of the others.
+# Parameters of strategy tiered, whose rates this command shows with those of the other strategies.
 _TIERS = tuple(option for option in OPTIONS if option.key in ("drain_every", "target_share"))
 _OPTIONS = tuple(option for option in OPTIONS if option.key in _RULES)
 _MAXIMUM_CLUSTERS = 100
@@ -125,7 +125,7 @@ def _count(text: str) -> int:
 
 
 def _read(asked: argparse.Namespace, name: str, parse: Callable[[str], Number], minimum: float) -> Number:
-    """Return what was said of an option. Raises UsageError that names it."""
+    """Return the value of an option. Raises UsageError that names it."""
     flag, text = f"--{name.replace('_', '-')}", getattr(asked, name)
     try:
         value = parse(text)

@@ -1,6 +1,6 @@
-"""Which engines there are: built-in ones, those of plugins and installed packages, and those that a run has kept.
+"""The available engines: built-in ones, those of plugins and installed packages, and those that a run has kept.
 
-Read once, when a run or a command begins. An entry point is loaded only when its engine is chosen.
+Read once, when a run or a command begins. An entry point is loaded only if its engine is chosen.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NOT_OURS = {
     "gds": "there is no engine for GPUDirect Storage. It needs a GPU and kvikio, and none was seen to run on such a "
     "machine; without them kvikio goes through the page cache, which must never be certified as GPUDirect."
 }
-"""Engines that a user may look for, and why there is none."""
+"""Engines that a user may look for, and why they do not exist."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _REFERENCE = re.compile(r"[\w.]+:[\w.]+")
@@ -45,7 +45,7 @@ class Engines:
     known: Mapping[str, Callable[[], EngineSpec]]
 
     def choose(self, name: str) -> EngineSpec:
-        """Return an engine. Raises ValueError for a name that none has, UsageError for one that cannot be read."""
+        """Return an engine. Raises ValueError for an unknown name, UsageError for an engine that cannot be read."""
         if name not in self.known:
             if why := _NOT_OURS.get(name):
                 raise UsageError(f"{OPTION} {name}: {why}", f"Choose one that there is: {OPTION}={DEFAULT.name}.")
@@ -54,9 +54,10 @@ class Engines:
 
 
 def known_engines(specs: Iterable[EngineSpec] = ()) -> Engines:
-    """Return the built-in engines and ``specs``; nothing of the machine is looked at.
+    """Return the built-in engines and ``specs``, without access to the machine.
 
-    Built-in ones go first, but for one that has a pattern already: a run keeps it, and its file is not read again.
+    Built-in ones have priority, except over one that has a pattern already: a run keeps it, and its file is not read
+    again.
     """
     specs = list(specs)
     with_pattern = [spec for spec in specs if spec.files.pattern]
@@ -90,7 +91,7 @@ def missing_packages(spec: EngineSpec) -> list[str]:
 
 
 def check_installed(spec: EngineSpec) -> None:
-    """Raise UsageError where the library of an engine is not installed."""
+    """Raise UsageError if the library of an engine is not installed."""
     if missing := missing_packages(spec):
         wanted = f"pytest-ckpt[{spec.extra}]" if spec.extra else " ".join(spec.packages)
         others = " or ".join(f"{OPTION}={other.name}" for other in BUILT_IN if is_installed(other))
@@ -118,9 +119,9 @@ def read_spec(given: object, owner: str) -> EngineSpec:
 
 
 def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
-    """Return an engine as a plan or report keeps it; it cannot be run.
+    """Return an engine in the form of a plan or report; it cannot be run.
 
-    Raises KeyError, TypeError for another form, and ValueError for a pattern that is none or has another digest.
+    Raises KeyError, TypeError for another form, and ValueError for an invalid pattern or another digest.
     """
     named = plain.get("files") or {}
     return EngineSpec(
@@ -151,7 +152,7 @@ def recorded_engine(plain: Mapping[str, Any]) -> EngineSpec:
 
 
 def check_codec(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec], *, compressible: float) -> None:
-    """Raise UsageError where an engine's files pass no codec, or its content would not be what is said of it."""
+    """Raise UsageError if an engine's files pass through no codec, or its content would differ from its description."""
     named = [strategy.name for strategy in strategies if strategy.compresses]
     if not named:
         return
@@ -170,7 +171,7 @@ def check_codec(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec
 
 
 def check_codec_installed(settings: Settings) -> None:
-    """Raise UsageError where the library of the codec is needed and not installed; it is not imported."""
+    """Raise UsageError if the library of the codec is needed and not installed; it is not imported."""
     package, module = (getattr(CODECS[settings.compress.partition(":")[0]], name) for name in ("package", "module"))
     if settings.compresses and importlib.util.find_spec(module.partition(".")[0]) is None:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Gate tables and waivers as TOML files: those that ship and a vendor's own."""
+"""Gate tables and waivers as TOML files: built-in ones and a vendor's own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
 
 
-# A table for object stores leaves out the requirements on file systems, so by it nothing of a file system is missing.
+# A table for object stores leaves out the requirements on file systems, so it would never find one missing.
 _OF_OBJECTS, _OF_ANY = ("object", "object-local"), "speed-only"
 # A store on this host is judged, and certified by no table.
 _NEAR = "object-local"

@@ -182,7 +182,7 @@ def read_model(word: str, option: str, parallelism: Parallelism | None) -> Model
 
 
 def checked_model(model: Model) -> Model:
-    """Return a model with its name. Raises ValueError if its numbers are not those of a model with this parallelism."""
+    """Return a model with its name. Raises ValueError if its numbers do not fit a model with this parallelism."""
     own, cut = model.own, model.tensor_parallel * model.pipeline_parallel
     if own is None:
         raise ValueError("it is no model of a user's")

@@ -58,7 +58,7 @@ def add_options(
 
 
 def said_of(asked: argparse.Namespace, options: Iterable[Option] = OPTIONS) -> dict[str, str | None]:
-    """Return what a command line said of the options: ini names and texts, None where nothing was said."""
+    """Return the options of a command line: ini names and texts, None for an option that is not given."""
     return {option.ini_name: written(getattr(asked, option.ini_name)) for option in options if option.is_option}
 
 
@@ -72,14 +72,14 @@ def resolve(
     kept: Mapping[str, Model] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """Make the settings of a run. The command line wins over the TOML file, that over the ini file, that over defaults.
+    """Make the settings of a run. Priority: the command line, then the TOML file, then the ini file, then defaults.
 
-    Both mappings go from ini names (``ckpt_target``) to text, None where nothing was said; ``ini_source`` says what the
-    second one is. ``hooked`` goes from ini names to (source, text) of what plugins said; it wins over defaults alone.
-    ``engines`` are those that can be chosen, and which is the default; without it the built-in ones. ``kept`` are the
-    models that a run has kept, by what was said of them: their files are not read. ``environment`` are the environment
-    variables that options may come from.
-    Raises UsageError that names the option, the value, what is accepted and the nearest correct word.
+    Both mappings go from ini names (``ckpt_target``) to text, None for an option that is not given; ``ini_source``
+    names the second one. ``hooked`` goes from ini names to (source, text) of plugins; it has priority only over
+    defaults. ``engines`` are the available ones, and the default; without it the built-in ones. ``kept`` are the models
+    that a run has kept, by the user's word for them: their files are not read. ``environment`` are the environment
+    variables that options may come from. Raises UsageError that names the option, the value, the accepted values and
+    the nearest correct word.
     """
     layers = [_layer(command_line, "command line")]
     config = command_line.get("ckpt_config") or ini.get("ckpt_config")
@@ -136,7 +136,7 @@ def resolve(
 
 
 def _planned_operations(said: int | None, wanted: Assurance | None, profile: Profile) -> int:
-    """Return the number of saves, and of loads. Raises UsageError if fewer are asked for than the confidence needs."""
+    """Return the number of saves, and of loads. Raises UsageError if it is smaller than the confidence needs."""
     if wanted is None:
         return said or profile.operations
     needed = trials_for(wanted.share, wanted.confidence)
@@ -149,7 +149,7 @@ def _planned_operations(said: int | None, wanted: Assurance | None, profile: Pro
 
 
 def _layer(given: Mapping[str, str | None], source: str) -> dict[str, _Given]:
-    """Return what one source says, by ini names; parameters in the value of an option are entries of their own."""
+    """Return the values of one source, by ini names; parameters in the value of an option are separate entries."""
     found: dict[str, _Given] = {}
     for name, text in given.items():
         if text is not None and name in _BY_NAME:
@@ -161,7 +161,7 @@ def _layer(given: Mapping[str, str | None], source: str) -> dict[str, _Given]:
 def _split(option: Option, text: str, source: str) -> dict[str, _Given]:
     """Return the names of a list, and its parameters: ``name``, ``name:parameter=value`` or ``parameter=value``.
 
-    A parameter without a name belongs to the name in front of it. In front of the first name it chooses nothing. Each
+    A parameter without a name belongs to the name in front of it. In front of the first name it chooses no name. Each
     line is one occurrence of the option: the names of the last one count, and the parameters of all.
     """
     found: dict[str, _Given] = {}
@@ -223,7 +223,7 @@ def _remedy(option: Option) -> str:
 
 
 def _check_staging(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec]) -> None:
-    """Raise UsageError where an engine cannot save in the way that a strategy needs."""
+    """Raise UsageError if an engine cannot save in the way that a strategy needs."""
     for strategy in strategies:
         for engine in engines:
             if strategy.stages and not engine.stages:
@@ -236,7 +236,7 @@ def _check_staging(engines: Iterable[EngineSpec], strategies: Iterable[StrategyS
 
 
 def _check_commits(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec]) -> None:
-    """Raise UsageError where a checkpoint that an engine's library commits itself were to be made in another way."""
+    """Raise UsageError if a checkpoint that an engine's library commits itself would need another kind of commit."""
     for strategy in strategies:
         for engine in engines:
             if engine.files.commit and (strategy.saves_deltas or strategy.tiers):
@@ -263,7 +263,7 @@ def _check_certificates(engines: Iterable[EngineSpec], ca_bundle: str | None) ->
 
 
 def _check_together(values: Mapping[str, Any]) -> None:
-    """Raise UsageError where single ranks are to fail and go on, and an engine's ranks save and load together only."""
+    """Raise UsageError if single ranks must fail and continue, but an engine's ranks save and load only together."""
     for key in _CHANGES:
         for engine in values["engine"]:
             if values[key] and engine.is_collective:
@@ -276,7 +276,7 @@ def _check_together(values: Mapping[str, Any]) -> None:
 
 
 def _check_deltas(values: Mapping[str, Any]) -> None:
-    """Raise UsageError where deltas lack what they need, or something else cannot be had beside them."""
+    """Raise UsageError if deltas lack a prerequisite, or another option excludes them."""
     named = [strategy.name for strategy in values["strategy"] if strategy.saves_deltas]
     if not named:
         return
@@ -296,7 +296,7 @@ def _check_deltas(values: Mapping[str, Any]) -> None:
 
 
 def _check_tiers(values: Mapping[str, Any]) -> None:
-    """Raise UsageError where saves in tiers lack what they need, or something else cannot be had beside them."""
+    """Raise UsageError if saves in tiers lack a prerequisite, or another option excludes them."""
     named = [strategy.name for strategy in values["strategy"] if strategy.tiers]
     if not named:
         return
@@ -377,7 +377,7 @@ def _hint(word: str) -> str:
 
 
 def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:
-    """Return the options that were said, as words for another command with the same settings."""
+    """Return the given options, as words for another command with the same settings."""
     texts = {o.option: o for o in settings.origins if o.source != "default" and o.option not in without}
     words = []
     for option in OPTIONS:
@@ -392,7 +392,7 @@ def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:
 
 
 def _joined(option: Option, names: str, given: Mapping[Option, str]) -> str:
-    """Return the names of a list with their parameters; those of names that were not chosen are in front of them."""
+    """Return the names of a list with their parameters; parameters of other names come first."""
     chosen = [name for name in names.split(",") if name]
     items: dict[str, list[str]] = {name: [] for name in ["", *chosen]}
     for row, value in given.items():

@@ -1,4 +1,4 @@
-"""How the text of an option becomes its value; each raises ValueError that says what is accepted.
+"""How the text of an option becomes its value; each function raises ValueError with the accepted values.
 
 The rows of `facts.options` name these functions.
 """
@@ -28,7 +28,7 @@ from pytest_ckpt.support.user_files import read_user_text
 
 _FIRST_PORT, _LAST_PORT = 1024, 65_535
 _REQUEST_STEP_BYTES, _MAXIMUM_REQUEST_BYTES = 64 << 10, 16 << 20
-# Shorter ones are lost in the ranks' waiting for each other; of longer ones too few go on beside a save.
+# Shorter steps are lost in the ranks' waiting for each other; of longer ones too few run during a save.
 _MINIMUM_STEP_SECONDS, _MAXIMUM_STEP_SECONDS = 0.01, 60.0
 _MINIMUM_CHANGED = 0.01
 _MINIMUM_ASSURANCE = 0.5
@@ -36,7 +36,7 @@ _PERCENT = re.compile(r"\d{1,3}(?:\.\d{1,6})?", re.ASCII)
 _MAXIMUM_SECONDS = 30 * 86_400.0
 _MAXIMUM_NAME, _MAXIMUM_PATH = 255, 4095
 _RAREST = 1e-9  # failures a day
-# What the content of a checkpoint can tell apart (ranks.content), and beyond any cluster.
+# The resolution of a checkpoint's content (ranks.content), and more than any cluster has.
 _MAXIMUM_PROCESSES, _MAXIMUM_OPERATIONS, _MAXIMUM, _MAXIMUM_DEPTH, _MAXIMUM_CUTS = (
     16_384,
     4_093,
@@ -57,7 +57,7 @@ def read_path(value: str) -> str:
 
 
 def read_endpoints(value: str) -> tuple[str, ...]:
-    """Return the URLs of endpoints, each once; the word embedded stands alone."""
+    """Return the URLs of endpoints, each once; the word embedded excludes others."""
     words = tuple(dict.fromkeys(word.strip().rstrip("/") for word in value.split(",")))
     if EMBEDDED in words:
         if len(words) > 1:
@@ -151,7 +151,7 @@ def read_strategies(value: str) -> tuple[StrategySpec, ...]:
 
 
 def read_step(value: str) -> float:
-    """Return the seconds of a step of the stand-in for training."""
+    """Return the seconds of a simulated training step."""
     seconds = parse_duration(value)
     if not _MINIMUM_STEP_SECONDS <= seconds <= _MAXIMUM_STEP_SECONDS:
         raise ValueError(f"{_MINIMUM_STEP_SECONDS * 1000:g}ms to {_MAXIMUM_STEP_SECONDS:g}s are expected, such as 50ms")
@@ -188,7 +188,7 @@ def read_codec(value: str) -> str:
 
 
 def read_suites(value: str) -> tuple[str, ...]:
-    """Return the names of suites in the order in which they run; ``auto`` stands alone and is returned as it is."""
+    """Return the names of suites in the order in which they run; ``auto`` excludes others and is returned unchanged."""
     names = [name.strip() for name in value.split(",")]
     for name in names:
         if name not in (*SUITES, "all", "auto"):
@@ -242,7 +242,7 @@ def read_request(value: str) -> int:
 
 
 def read_ceilings(value: str) -> tuple[float, float]:
-    """Return rates in bytes a second: of saves and of loads; one stands for both."""
+    """Return rates in bytes a second: of saves and of loads; a single rate counts for both."""
     rates = [read_rate(word) for word in value.split(":")]
     if len(rates) > 2:
         raise ValueError("expected one rate, or two with a colon between them, such as 60GB/s:120GB/s")
@@ -324,7 +324,7 @@ def _check_model(word: str, known: Iterable[str]) -> None:
 
 
 def read_hosts(value: str) -> tuple[HostSlots, ...]:
-    """Return hosts and slots; none for localhost."""
+    """Return hosts and slots; empty for localhost."""
     if value == "localhost":
         return ()
     if "\0" in value:

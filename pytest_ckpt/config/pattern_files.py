@@ -1,4 +1,4 @@
-"""Patterns of recorded jobs: those that ship, by name, or a user's file."""
+"""Patterns of recorded jobs: built-in ones, by name, or a user's file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHIPPED = (
 )
 """Names of the patterns that ship, recorded from the libraries themselves."""
 
-# By these a save has all bytes of a checkpoint, as they are: in another place, or while the job goes on.
+# With these a save contains all bytes of a checkpoint unchanged: in another place, or in the background.
 _REPLAYED = {s.name for s in STRATEGIES if not (s.saves_deltas or s.compresses)}
 _MICROSECONDS = 1_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -88,7 +88,7 @@ def load_pattern(word: str, option: str = OPTION) -> FoundPattern:
 def with_pattern(
     engines: Sequence[EngineSpec], word: str, strategies: Iterable[str], pace: str, deadline_seconds: float
 ) -> tuple[EngineSpec, ...]:
-    """Return the engines, those that replay a job with the pattern that was named. Raises UsageError."""
+    """Return the engines, those that replay a job with the named pattern. Raises UsageError."""
     replaying = [engine for engine in engines if engine.replays]
     if not replaying:
         return tuple(engines)
@@ -117,7 +117,7 @@ def _given(engine: EngineSpec, word: str, pace: str, deadline_seconds: float) ->
 
 
 def _check_pauses(found: FoundPattern, word: str, deadline_seconds: float) -> None:
-    """Raise UsageError where there are no pauses to be made, or one in which a rank would seem to hang."""
+    """Raise UsageError if the pattern has no pauses, or one in which a rank would seem to hang."""
     longest = max(step.pause_us for step in found.pattern.steps) / _MICROSECONDS
     if not longest:
         raise UsageError(
@@ -134,7 +134,7 @@ def _check_pauses(found: FoundPattern, word: str, deadline_seconds: float) -> No
 
 
 def shipped_path(name: str) -> Path:
-    """Return where a pattern lies that ships."""
+    """Return the path of a built-in pattern."""
     return resources.directory("templates") / "job_patterns" / f"{name}.json"
 
 

@@ -25,7 +25,7 @@ _KNOWN = FACTS | REPEATED
 
 
 def template() -> str:
-    """Return a file to fill in: every fact that is known, with what it means and an example, all commented out."""
+    """Return a file to fill in: every known fact, with its meaning and an example, all commented out."""
     lines = [
         f"# The system under test, for {OPTION}. Nothing of it is measured; the certificate prints it as told.",
         "# Take away the # of what you fill in; leave out what you do not know.",
@@ -41,7 +41,7 @@ def template() -> str:
 
 
 def read_system(file: Path) -> dict[str, Any]:
-    """Return what a file tells. Raises UsageError that names the line to fix and the nearest known name."""
+    """Return the facts of a file. Raises UsageError that names the line to fix and the nearest known name."""
     where = f"{OPTION} {file}"
     try:
         described = parse_toml(read_user_text(user_path(file, OPTION)))

@@ -29,9 +29,9 @@ NOT_DIRECT = "not direct"
 
 
 class MemoryRule(NamedTuple):
-    """What a rank needs: ``process_bytes`` whatever the model, ``state_share`` of the bytes of tensors that it saves.
+    """The memory of a rank: ``process_bytes`` for any model, plus ``state_share`` of its saved tensors' bytes.
 
-    ``file_share``: so much of the bytes of its largest file beside them.
+    ``file_share``: plus this share of the bytes of its largest file.
     """
 
     process_bytes: int
@@ -44,19 +44,18 @@ class MemoryRule(NamedTuple):
 
 
 class EngineSpec(NamedTuple):
-    """One engine. ``help`` says in a few words what it does.
+    """One engine. ``help`` describes it in a few words.
 
-    ``make`` is "module:function"; the module is imported in the ranks alone, and the function is called there with
+    ``make`` is "module:function"; the module is imported only in the ranks, and the function is called there with
     ``shard``, ``content``, ``group``, ``activity`` and ``options`` by name and returns an
-    `pytest_ckpt.ranks.engines.protocol.Engine`. ``commits`` says who makes a save a checkpoint, ``needs`` what a target
-    must be capable of, ``is_collective`` whether ranks save and load together only. ``package`` is the library that
-    must be installed (several are separated by commas), with the ``extra`` of pytest-ckpt that brings it. ``stages``
-    says whether it can save a copy of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`), which strategies
-    need that let the job go on.
-    ``replays``: it makes the calls of a recorded job, which the user names. ``system_certificates``: its library
-    verifies TLS by those of the system alone.
-    ``files`` says which files a checkpoint has: the plan counts them, and clean-up removes no others. ``owner`` is the
-    plugin that brings the engine, with its version; empty for a built-in one.
+    `pytest_ckpt.ranks.engines.protocol.Engine`. ``commits`` names the part that makes a save a checkpoint, ``needs``
+    the required capabilities of a target, ``is_collective`` whether ranks save and load only together. ``package`` is
+    the library that must be installed (several are separated by commas), with the ``extra`` of pytest-ckpt that
+    installs it. ``stages``: it can save a copy of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`), as
+    strategies with background saves need it. ``replays``: it makes the calls of a recorded job, which the user names.
+    ``system_certificates``: its library verifies TLS only by the system's certificates. ``files`` are the files of a
+    checkpoint: the plan counts them, and clean-up removes no others. ``owner`` is the plugin that supplies the engine,
+    with its version; empty for a built-in one.
     """
 
     name: str
@@ -116,7 +115,7 @@ BUILT_IN = (
         name="dcp",
         help="torch.distributed.checkpoint with its own files, all ranks together, the state in memory",
         make="pytest_ckpt.ranks.engines.dcp:make",
-        # A load holds one tensor more than the state: the largest is 4 of a rank's 14 bytes a parameter.
+        # A load needs memory for one more tensor than the state: the largest is 4 of a rank's 14 bytes a parameter.
         memory=MemoryRule(process_bytes=450_000_000, state_share=1.3),
         needs=frozenset({"paths"}),
         is_collective=True,
@@ -129,7 +128,7 @@ BUILT_IN = (
         name="dcp-s3torchconnector",
         help="torch.distributed.checkpoint into a bucket by Amazon's s3torchconnector, which commits itself",
         make="pytest_ckpt.ranks.engines.dcp_s3torchconnector:make",
-        # Measured in docs/performance.md: a load holds what the client has asked for ahead, up to half a GB.
+        # Measured in docs/performance.md: a load keeps the data that the client has requested ahead, up to half a GB.
         memory=MemoryRule(process_bytes=1_100_000_000, state_share=1.7),
         commits="engine",
         needs=frozenset({"parts of S3"}),
@@ -157,7 +156,7 @@ BUILT_IN = (
         name="safetensors",
         help="Hugging Face's files of at most 5 GB with an index, by its library, the state in memory",
         make="pytest_ckpt.ranks.engines.safetensors:make",
-        # A save holds a file twice beside the state, and with a library before 0.8 three times.
+        # A save needs memory for a file twice in addition to the state, and with a library before 0.8 three times.
         memory=MemoryRule(process_bytes=120_000_000, state_share=1.0, file_share=3.0),
         package="safetensors",
         extra="safetensors",

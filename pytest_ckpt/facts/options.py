@@ -1,7 +1,7 @@
 """The options, one row each: pytest, the command, Settings, judging, the trend and the documentation derive from them.
 
-Every pytest run of an environment imports this module, whatever it tests: it holds literals, and imports nothing that
-pytest has not imported already. Parsers are named, not imported.
+Every pytest run of an environment imports this module, whatever it tests: it contains literals, and imports no module
+that pytest has not imported already. Parsers are named, not imported.
 """
 
 from __future__ import annotations
@@ -84,17 +84,17 @@ class Option(NamedTuple):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """All names on a command line; none of a parameter."""
+        """All names on a command line; empty for a parameter."""
         return (*self.aliases, self.flag) if self.is_option else ()
 
     @property
     def is_option(self) -> bool:
-        """Whether it has a name of its own on a command line and in ini files."""
+        """Whether it has a separate name on a command line and in ini files."""
         return not self.parent and not self.variables
 
     @property
     def suite(self) -> str:
-        """The suite without which the option means nothing, if there is one."""
+        """The suite without which the option has no effect, if there is one."""
         return self.owners[0] if self.parent == "suite" else ""
 
     def flag_of(self, owner: str) -> str:
@@ -428,7 +428,7 @@ def parameters_of(parent: str, owner: str = "") -> tuple[Option, ...]:
 
 
 def option_of(word: str) -> Option | None:
-    """Return the row that a word of a command line names, by the option's own name or by that of its row."""
+    """Return the row that a word of a command line names, by the option's own name or by its row's name."""
     name = word.partition("=")[0].removeprefix("--").replace("-", "_").removeprefix("ckpt_")
     return next((option for option in OPTIONS if option.key == name), None)
 

@@ -10,7 +10,7 @@ from pytest_ckpt.facts.models import Model
 from pytest_ckpt.facts.strategies import StrategySpec
 
 EMBEDDED = "embedded"
-"""In place of an endpoint: the run starts a server of its own."""
+"""In place of an endpoint: the run starts its own server."""
 
 SUITES = ("performance", "strategies", "contention", "conformance", "endurance", "failover", "maintenance", "serving",
           "scaling")  # fmt: skip
@@ -140,22 +140,22 @@ class Settings:
     origins: tuple[Origin, ...]
 
     def where(self, option: str) -> str:
-        """Return where the value of an option was said, in brackets; nothing for the command line and defaults."""
+        """Return the source of an option's value, in brackets; empty for the command line and defaults."""
         source = next((o.source for o in self.origins if o.option == option), "default")
         return "" if source in ("default", "command line") else f" (in {source})"
 
     def is_said(self, option: str) -> bool:
-        """Whether somebody gave an option another value than its default."""
+        """Whether an option has another value than its default."""
         return any(origin.option == option and origin.value != origin.default for origin in self.origins)
 
     @property
     def has_several_hosts(self) -> bool:
-        """Whether ranks run on more than one host, so that each has another client beside it."""
+        """Whether ranks run on more than one host, so that each host has another client."""
         return len({host.name for host in self.hosts}) > 1
 
     @property
     def measures(self) -> bool:
-        """Whether checkpoints are saved and loaded at all; a run of behaviour alone needs no space and no ranks."""
+        """Whether checkpoints are saved and loaded at all; a run of only behaviour checks needs no ranks."""
         return self.suites != ("conformance",)
 
     @property
@@ -170,7 +170,7 @@ class Settings:
 
     @property
     def asks_strategies(self) -> bool:
-        """Whether saves that let the job go on are judged as such, and killed."""
+        """Whether background saves are judged as such, and killed."""
         return "strategies" in self.suites
 
     @property
@@ -180,12 +180,12 @@ class Settings:
 
     @property
     def asks_serving(self) -> bool:
-        """Whether weights alone are loaded by replicas and rewritten by one client; only where the suite is named."""
+        """Whether replicas load only the weights and one client rewrites them; only if the suite is named."""
         return "serving" in self.suites
 
     @property
     def asks_scaling(self) -> bool:
-        """Whether growing counts of clients save and load; only where the suite is named, or a ceiling is stated."""
+        """Whether growing counts of clients save and load; only if the suite is named, or a ceiling is stated."""
         return "scaling" in self.suites
 
     @property
@@ -195,7 +195,7 @@ class Settings:
 
     @property
     def asks_endurance(self) -> bool:
-        """Whether saves for long, and on a full volume, are measured too; they are where their suite is named."""
+        """Whether long series of saves, and saves on a full volume, are measured too; only if their suite is named."""
         return "endurance" in self.suites
 
     @property

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pytest_ckpt.facts.bounds import Count, Share
 
-# The engine and the strategy of a subject whose text names none: stored runs have such texts.
+# The engine and the strategy of a subject whose text names neither: stored runs have such texts.
 DEFAULT_ENGINE, DEFAULT_STRATEGY = "torch", "sync"
 
 Pattern = str
@@ -20,7 +20,7 @@ StepKind = str
 """What ranks do one after the other: ``save``, ``load``, ``retention``, ``data``, or a pattern."""
 
 Action = Literal["", "save", "load", "delete", "read"]
-"""What ranks do; ``read``: samples are read and nothing is saved. Empty for what is no operation."""
+"""The operation of ranks; ``read``: samples are read without a save. Empty outside of operations."""
 
 Stage = Literal[
     "operation",
@@ -39,10 +39,10 @@ Stage = Literal[
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """The identity of a measurement. ``processes`` are told of an open layout only: the others have their own.
+    """The identity of a measurement. ``processes`` is set only for an open layout: the others define their own.
 
     Its text leaves out defaults: ``llama3-8b-full``, ``llama3-8b-open-16/stream``, ``llama3-8b-full/dcp/async``. Two
-    measurements with the same text are of the same thing and may be compared. Files carry it as its text.
+    measurements with the same text have the same subject and may be compared. Files carry it as its text.
     """
 
     model: str
@@ -72,7 +72,7 @@ class Subject:
 
     @classmethod
     def from_text(cls, text: str) -> Subject:
-        """Return the subject of a text. Raises ValueError for a text that is none of a subject."""
+        """Return the subject of a text. Raises ValueError for an invalid text."""
         layout, *written = text.split("/")
         name, _, last = layout.rpartition("-")
         processes = None
@@ -90,8 +90,8 @@ class Subject:
 class OperationRef:
     """An operation of a subject, or a stage of it: which of how many, in which scenario.
 
-    ``index`` counts from 1; None where a stage is of all. ``level`` is the share of the volume that ballast has filled,
-    0 for none.
+    ``index`` counts from 1; None for a stage of all. ``level`` is the share of the volume that ballast has filled, 0
+    without ballast.
     """
 
     subject: Subject
