@@ -73,6 +73,11 @@ if TYPE_CHECKING:
 OPTION = "--ckpt-resume"
 _CONFORMANCE = "conformance"
 _MEASURING_NOTHING = frozenset(("seed", "keep", "own_launch", "patterns"))
+# Fields of a task that are parameters of patterns: a condition only of a measurement that has one of these patterns.
+_PARAMETERS_OF: Mapping[str, tuple[Pattern, ...]] = {
+    **{name: (name,) for name in PATTERNS},
+    "paced": ("neighbour", "mixed"),
+}
 # Conditions of checks in addition to the target, by the need of a check.
 _OF_CHECKS: Mapping[str, tuple[str, ...]] = {
     "": ("effort", "endpoints"),
@@ -374,7 +379,9 @@ class _Subjects:
         """Return the conditions that differ from the measurement's conditions."""
         before, now = self._tasks(planned)
         ignored = _MEASURING_NOTHING | {
-            name for name in PATTERNS if name in now and not (before[name] and now[name] and _has(measurement, name))
+            name
+            for name, patterns in _PARAMETERS_OF.items()
+            if name in now and not (before[name] and now[name] and any(_has(measurement, p) for p in patterns))
         }
         found = [_difference(name, before[name], now[name]) for name in now if name not in ignored]
         earlier, settings = self._earlier.settings, self._checked.settings
