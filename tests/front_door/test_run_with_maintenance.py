@@ -227,13 +227,13 @@ def test_a_clone_that_is_wrong_fails(door: FrontDoor, subvolume: Path, name: str
 def test_a_snapshot_that_costs_too_much_fails(door: FrontDoor, target: Target) -> None:
     """Until the snapshot is removed the storage is slower than before, and slow enough before to be caught at it."""
     clone = door.home / "clone"
-    usual, slower = (shlex.join(target.fault_command("slow file", seconds=s)) for s in (0.01, 0.05))
+    usual, slower = (shlex.join(target.fault_command("slow file", seconds=s)) for s in (0.02, 0.08))
     clear = shlex.join(target.clear_command)
     # A save goes on meanwhile: what it renames is gone when the copy comes to it.
     take = script(door.home, "take", f"{slower}\ncp -a {target.backing} {clone} || true\necho {clone}")
     remove = script(door.home, "remove", f'{clear}\n{usual}\nrm -r "$1"')
-    target.fault("slow file", seconds=0.01)
-    # Many writes a save, so that some of them come after the moment.
+    target.fault("slow file", seconds=0.02)
+    # Many writes a save, so that some of them come after the moment, also on a busy machine.
     run = door.run(*snapshots(door, take, remove, "0.10"), "--ckpt-engine=io-size=64KiB", target=target.path)
     verdict = run.verdict("SNAPSHOT")
     assert (verdict["outcome"], verdict["reason"], verdict["limit"]) == ("failed", "over limit", 0.10), verdict
