@@ -20,8 +20,10 @@ from tests.support.machine import need_fuse
 from tests.support.new_rows import THINGS, add
 from tests.support.vendor_directory import QUICK
 
-# A count on a page is changed by hand, as ARCHITECTURE.md says of models and engines; of two copies none is added to.
-OF_THE_WHOLE_TREE = ("tests/docs/test_counts_on_pages.py", "tests/test_one_row_a_thing.py")
+# A count on a page is changed by hand, as ARCHITECTURE.md says of models and engines; the help has no room for one more
+# option of daily use; of two copies none is added to.
+LENGTH_OF_THE_HELP = "tests/config/test_options_in_help.py::test_our_part_of_pytest_s_help_is_one_page"
+OF_THE_WHOLE_TREE = ("tests/docs/test_counts_on_pages.py", "tests/test_one_row_a_thing.py", LENGTH_OF_THE_HELP)
 # What knows requirements, checks, models, engines or options: judges, sizes, settings, pages, the plan, a run's tests.
 RELEVANT = (
     "tests/judging", "tests/sizing", "tests/config", "tests/cli/plan/test_cli_plan.py",
@@ -156,7 +158,7 @@ def test_the_new_engine_saves_and_loads(tree, tmp_path):
                   "-c", os.devnull)  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     (measurement,) = (json.loads(file.read_text()) for file in (report / "measurements").iterdir())
-    assert measurement["engine_facts"] == {"form": "plain bytes"}
+    assert measurement["engine_facts"].keys() == {"form", "directory"}
     assert measurement["integrity"]["bytes_checked"] == 2 * measurement["bytes"]
     assert measurement["integrity"]["fault_count"] == 0
 
@@ -172,5 +174,6 @@ def test_every_fast_test_passes_with_one_more_of_each(tree):
 
 @pytest.mark.thorough
 def test_the_tests_that_know_them_pass_with_one_more_of_each(tree):
-    found = python(tree, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", *RELEVANT)
+    left_out = f"--deselect={LENGTH_OF_THE_HELP}"
+    found = python(tree, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", left_out, *RELEVANT)
     assert found.returncode == 0, found.stdout[-6000:] + found.stderr[-2000:]

@@ -89,7 +89,7 @@ def test_a_restart_of_a_larger_cluster_is_projected_from_the_storm(run: Run) -> 
     assert recorded["first_copy_bytes"] == recorded["copy_bytes"] == run.measurement(SUBJECT)["full_bytes"]
     verdict = run.verdict("RESTART", SUBJECT)
     assert (verdict["outcome"], verdict["severity"], verdict["reason"]) == ("not run", "advisory", "not possible")
-    assert verdict["because"].startswith("A cluster of 1 accelerator holds one copy of the model")
+    assert verdict["because"].startswith("A cluster of 1 accelerator has one copy of the model")
     again = judge_directory(run.report, {"ckpt_cluster": "64"}, foresees=False)
     (projected,) = (v for v in again["requirements"] if v["id"] == "RESTART")
     assert "Projection at this rate: a restart of 64 accelerators, 8 copies, takes" in projected["because"]
