@@ -64,7 +64,7 @@ def test_whatever_was_not_met_is_told_once_with_its_reason() -> None:
     text = " ".join(_text(document).split())
     failure = next(v for v in document["requirements"] if v["outcome"] == "failed")
     assert f"failed: SAVE of llama3-8b-full/stream: {failure['because']}" in text
-    names = [v["requirement"] for v in document["requirements"] if "llama3-70b in full has 64 ranks" in v["because"]]
+    names = [v["id"] for v in document["requirements"] if "llama3-70b in full has 64 ranks" in v["because"]]
     assert names[:2] == ["SAVE", "LOAD"]
     assert f"not run: {', '.join(names)}" in text
     assert text.count("llama3-70b in full has 64 ranks") == 1
