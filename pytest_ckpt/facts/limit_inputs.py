@@ -15,15 +15,15 @@ InputOrigin = Literal["published", "set by the operator", "default of this progr
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Publication:
-    """A publication that states a value."""
+    """A publication that states a value or a rule."""
 
     title: str
     publisher: str
     year: int
 
     @property
-    def text(self) -> str:
-        """The citation: publisher, title, year."""
+    def citation(self) -> str:
+        """The publisher, the title and the year."""
         return f"{self.publisher}, {self.title}, {self.year}"
 
 
@@ -91,7 +91,7 @@ def limit_inputs(settings: Settings) -> tuple[LimitInput, ...]:
                 option=option.flags[0] if option.flags else option.flag,
                 value=value,
                 origin="set by the operator" if is_said else "published" if is_published else "default of this program",
-                source=publication.text if publication and is_published else "",
+                source=publication.citation if publication and is_published else "",
             )
         )
     return tuple(found)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pytest_ckpt.facts.limit_inputs import Publication
 from pytest_ckpt.judging.gates import Gates
 
 
@@ -27,18 +28,15 @@ class Derived:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Published:
+class Published(Publication):
     """A body published the rule. ``rule`` is its demand."""
 
-    title: str
-    publisher: str
-    year: int
     rule: str
 
     @property
     def text(self) -> str:
         """One sentence for the certificate."""
-        return f"Published: {self.publisher}, {self.title}, {self.year}: {self.rule}."
+        return f"Published: {self.citation}: {self.rule}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,10 +11,11 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from pytest_ckpt.ranks.wrapped_draft import WrappedDraft
 
-    from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pytest_ckpt.facts.targets import CheckpointRef
     from pytest_ckpt.targets.protocol import Buffer, CachedSink, Draft, Phases, Sink, Store
 
@@ -111,31 +112,16 @@ class _PacedSink:
         return getattr(self._sink, name)
 
 
-class _PacedDraft:
+class _PacedDraft(WrappedDraft):
     """A draft whose files accept bytes at a pace."""
 
     def __init__(self, draft: Draft, pace: Pace) -> None:
-        self._draft, self._pace = draft, pace
+        super().__init__(draft)
+        self._pace = pace
 
     def create(self, name: str, size: int | None) -> Sink:
         """Begin a file."""
         return cast("Sink", _PacedSink(self._draft.create(name, size), self._pace))
-
-    def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return this rank's entries and the durable calls on its files."""
-        return self._draft.written()
-
-    def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Make names durable."""
-        return self._draft.seal()
-
-    def commit(self, entries: Sequence[Entry]) -> CommitProof:
-        """Commit the checkpoint."""
-        return self._draft.commit(entries)
-
-    def abort(self) -> None:
-        """Remove this rank's files of the checkpoint."""
-        self._draft.abort()
 
     def __getattr__(self, name: str) -> Any:
         """Return another write method of the draft itself: an engine that uses one is not paced."""

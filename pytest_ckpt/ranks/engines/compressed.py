@@ -23,12 +23,13 @@ import numpy as np
 from pytest_ckpt.facts.compression import CODECS, FRAME_BYTES
 from pytest_ckpt.ranks.content import AS_NUMBERS
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, expect, state_of
+from pytest_ckpt.ranks.wrapped_draft import WrappedDraft
 from pytest_ckpt.targets.without_paths import SourceFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
+    from pytest_ckpt.facts.proofs import CommitProof, Entry
     from pytest_ckpt.ranks.content import Bytes
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.targets.protocol import Buffer, CommittedCheckpoint, Draft, ReadableFile, Sink
@@ -120,11 +121,15 @@ class Frame(NamedTuple):
 _ROW_BYTES = 8 * len(Frame._fields)
 
 
-class CompressingDraft:
-    """A draft whose files are compressed; ``stored`` is called with each file's compressed size."""
+class CompressingDraft(WrappedDraft):
+    """A draft whose files are compressed; entries contain the stored sizes.
+
+    ``stored`` is called with each file's compressed size.
+    """
 
     def __init__(self, draft: Draft, codec: CodecInUse, stored: Callable[[int], None]) -> None:
-        self._draft, self._codec, self._tells = draft, codec, stored
+        super().__init__(draft)
+        self._codec, self._tells = codec, stored
 
     def create(self, name: str, size: int | None) -> Sink:
         """Begin a file, which will be written in order: its stored size is unknown in advance."""
@@ -138,22 +143,6 @@ class CompressingDraft:
     def adopt(self, names: Collection[str]) -> None:
         """Raise NotImplementedError, as `location`."""
         self.location()
-
-    def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Return this rank's entries, which contain the stored sizes."""
-        return self._draft.written()
-
-    def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
-        """Make names durable; entries contain the stored sizes."""
-        return self._draft.seal()
-
-    def commit(self, entries: Sequence[Entry]) -> CommitProof:
-        """Commit the checkpoint."""
-        return self._draft.commit(entries)
-
-    def abort(self) -> None:
-        """Remove this rank's files of the checkpoint."""
-        self._draft.abort()
 
 
 class CompressingSink:
