@@ -25,7 +25,7 @@ from pytest_ckpt.cli import (
     trend,
     verify,
 )
-from pytest_ckpt.facts.options import option_of
+from pytest_ckpt.facts.options import parameter_hint
 from pytest_ckpt.support.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -126,8 +126,7 @@ class _Parser(argparse.ArgumentParser):
         """End with the unknown words, and the nearest option."""
         known = [flag for flag in self._option_string_actions if flag.startswith("--")]
         typo = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
-        parameter = option_of(typo) if typo.startswith("--ckpt-") else None
-        hint = f" (write {parameter.flag})" if parameter and not parameter.is_option else nearest(typo, known)
+        hint = (parameter_hint(typo) if typo.startswith("--ckpt-") else "") or nearest(typo, known)
         self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from pytest_ckpt.facts.options import Role
+
 HELP = "list all options of a run, or explain one"
 DESCRIPTION = (
     "List the options of a run with the parameters of engines, strategies, suites and actions. With a name, explain "
@@ -35,7 +37,7 @@ def run(asked: argparse.Namespace) -> int:
     if not found:
         known = sorted({word for option in OPTIONS for word in _words(option)})
         raise UsageError(
-            f"There is no option '{asked.name:.60}'{nearest(_plain(asked.name), known)}.",
+            f"There is no option '{asked.name:.60}'{nearest(_plain(asked.name.partition('=')[0]), known)}.",
             "pytest-ckpt options lists all options.",
         )
     for number, option in enumerate(found):
@@ -59,8 +61,13 @@ def on_command_line(option: Option) -> str:
     if option.parent == ACTIONS:
         return ""
     if option.is_flag and not option.parent:
-        return option.flags[0]
-    return f"{(option.flags or (option.flag,))[0]}={option.example}"
+        return option.usual_flag
+    return f"{option.usual_flag}={option.example}"
+
+
+def roles_of(option: Option) -> list[Role]:
+    """Return the roles of an option for a reader: a limit may be given anew, so it is no part of the plan."""
+    return [role for role in ROLES if role in option.roles and not (role == "plan" and "limit" in option.roles)]
 
 
 def _listed() -> Iterator[str]:
@@ -81,12 +88,11 @@ def _listed() -> Iterator[str]:
 
 def _line(name: str, option: Option, indent: str = "") -> Iterator[str]:
     left = f"  {indent}{name}{'' if option.is_flag or not option.metavar else '=' + option.metavar}"
-    default = f" (default: {option.default})" if option.default and not option.is_flag else ""
-    text = option.help + default
     if len(left) >= _COLUMN:
         yield left
         left = ""
-    yield from textwrap.wrap(text, _WIDTH, initial_indent=f"{left:<{_COLUMN}}", subsequent_indent=" " * _COLUMN)
+    first, rest = f"{left:<{_COLUMN}}", " " * _COLUMN
+    yield from textwrap.wrap(option.help_line, _WIDTH, initial_indent=first, subsequent_indent=rest)
 
 
 def _explained(option: Option) -> Iterator[str]:
@@ -101,25 +107,23 @@ def _explained(option: Option) -> Iterator[str]:
         yield f"  Command line: {word}"
     if line := in_files(option):
         yield f"  File: {line}"
-    roles = [role for role in ROLES if role in option.roles and not (role == "plan" and "limit" in option.roles)]
-    for role in roles:
+    for role in roles_of(option):
         yield f"  {ROLES[role].replace('`', '')}"
     if option.key in LISTS or option.key == ACTIONS:
         yield f"  Parameters: {', '.join(dict.fromkeys(row.name for row in parameters_of(option.key)))}"
 
 
 def _plain(word: str) -> str:
-    return word.strip().partition("=")[0].removeprefix("--").removeprefix("ckpt-").removeprefix("ckpt_").lower()
+    return word.strip().removeprefix("--").removeprefix("ckpt-").removeprefix("ckpt_").lower()
 
 
 def _words(option: Option) -> set[str]:
     """Return the words by which an option is found."""
-    words = {option.key, option.name, *option.owners, *option.variables, *option.aliases}
-    words |= {f"{owner}:{option.name}" for owner in option.owners} | {f"{option.parent}={o}" for o in option.owners}
+    words = {option.key, option.name, option.parent, *option.owners, *option.variables, *option.aliases}
+    words |= {f"{owner}:{option.name}" for owner in option.owners}
     return {_plain(word).replace("_", "-") for word in words if word}
 
 
 def _named(word: str) -> list[Option]:
-    name = word.strip().removeprefix("--").removeprefix("ckpt-").removeprefix("ckpt_").lower().replace("_", "-")
-    name = name.rpartition("=")[2] if "=" in name else name
+    name = _plain(word).replace("_", "-").rpartition("=")[2]
     return [option for option in OPTIONS if name in _words(option)]

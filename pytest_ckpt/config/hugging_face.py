@@ -150,12 +150,19 @@ def _deepseek(given: Said) -> Numbers:
         "rope_size": given["qk_rope_head_dim"],
         "head_size": given["qk_nope_head_dim"],
         "value_size": given["v_head_dim"],
+        **_routed(given),
+        "router_bias": given.get("topk_method") == "noaux_tc",
+    }
+
+
+def _routed(given: Said) -> Numbers:
+    """Return the experts of a family whose first layers are dense."""
+    return {
         "experts": given["n_routed_experts"],
         "active_experts": given["num_experts_per_tok"],
         "shared_experts": given.get("n_shared_experts") or 0,
         "expert_feed_forward": given["moe_intermediate_size"],
         "dense_layers": given["first_k_dense_replace"],
-        "router_bias": given.get("topk_method") == "noaux_tc",
     }
 
 
@@ -163,11 +170,7 @@ def _glm4_experts(given: Said) -> Numbers:
     return {
         "biases": ["qkv"] if given.get("attention_bias") else [],
         "query_key_norm": 2 * _head(given) if given.get("use_qk_norm") else 0,
-        "experts": given["n_routed_experts"],
-        "active_experts": given["num_experts_per_tok"],
-        "shared_experts": given.get("n_shared_experts") or 0,
-        "expert_feed_forward": given["moe_intermediate_size"],
-        "dense_layers": given["first_k_dense_replace"],
+        **_routed(given),
         "router_bias": True,
     }
 

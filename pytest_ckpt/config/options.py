@@ -14,7 +14,16 @@ from pytest_ckpt.config.engines import Engines, check_codec, known_engines
 from pytest_ckpt.config.models import Models
 from pytest_ckpt.config.pattern_files import with_pattern
 from pytest_ckpt.facts.engines import BUILT_IN
-from pytest_ckpt.facts.options import GROUPS, LISTS, OPTIONS, Option, declarations, option_of, parameters_of, written
+from pytest_ckpt.facts.options import (
+    GROUPS,
+    LISTS,
+    OPTIONS,
+    Option,
+    declarations,
+    parameter_hint,
+    parameters_of,
+    written,
+)
 from pytest_ckpt.facts.settings import PROFILES, Assurance, Origin, Profile, Settings
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.support.errors import UsageError, nearest
@@ -345,7 +354,7 @@ def _read_toml(path: Path) -> dict[str, str | None]:
             given[name] = _text(value)
         else:
             raise UsageError(
-                f"--ckpt-config {path}: '{name}' is no option{_hint(name) or nearest(name, known)}.",
+                f"--ckpt-config {path}: '{name}' is no option{parameter_hint(name) or nearest(name, known)}.",
                 f"Known are {', '.join(known)}.",
             )
     return given
@@ -369,11 +378,6 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         value = ",".join(map(str, value))  # lists are another way to write commas
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
-
-
-def _hint(word: str) -> str:
-    option = option_of(word)
-    return f" (write {option.flag})" if option and not option.is_option else ""
 
 
 def command_words(settings: Settings, without: tuple[str, ...] = ()) -> str:

@@ -88,7 +88,7 @@ def limit_inputs(settings: Settings) -> tuple[LimitInput, ...]:
         is_published = publication is not None and not is_said
         found.append(
             LimitInput(
-                option=option.flags[0] if option.flags else option.flag,
+                option=option.usual_flag,
                 value=value,
                 origin="set by the operator" if is_said else "published" if is_published else "default of this program",
                 source=publication.citation if publication and is_published else "",

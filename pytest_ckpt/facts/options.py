@@ -88,6 +88,16 @@ class Option(NamedTuple):
         return (*self.aliases, self.flag) if self.is_option else ()
 
     @property
+    def usual_flag(self) -> str:
+        """The name that people write: the alias, if there is one."""
+        return (*self.aliases, self.flag)[0]
+
+    @property
+    def help_line(self) -> str:
+        """The help and the default."""
+        return self.help + (f" (default: {self.default})" if self.default and not self.is_flag else "")
+
+    @property
     def is_option(self) -> bool:
         """Whether it has a separate name on a command line and in ini files."""
         return not self.parent and not self.variables
@@ -433,10 +443,15 @@ def option_of(word: str) -> Option | None:
     return next((option for option in OPTIONS if option.key == name), None)
 
 
+def parameter_hint(word: str) -> str:
+    """Return the spelling of a parameter or an action that was written as an option; empty for all other words."""
+    option = option_of(word)
+    return f" (write {option.flag})" if option and not option.is_option else ""
+
+
 def declarations(option: Option, *, is_listed: bool) -> tuple[tuple[str, dict[str, Any]], ...]:
     """Return how argparse declares an option: names, and the keywords of ``add_argument``. ``--help`` has one line."""
-    default = f" (default: {option.default})" if option.default and not option.is_flag else ""
-    words: dict[str, Any] = {"dest": option.ini_name, "help": (option.help + default).replace("%", "%%")}
+    words: dict[str, Any] = {"dest": option.ini_name, "help": option.help_line.replace("%", "%%")}
     if option.is_flag:
         words |= {"action": "store_const", "const": "on"}
     else:

@@ -90,9 +90,8 @@ def paced_saves(whole: Layout, save_limit_seconds: float, engine: EngineSpec) ->
         )
         return PacedSaves(seconds=seconds, scale=scale, not_run=why)
     if seconds > maximum:
-        processes = whole.processes if whole.mode == "open" else None
         scale *= maximum / seconds
-        small = layout(whole.model, mode=whole.mode, processes=processes, scale=scale)
+        small = layout(whole.model, mode=whole.mode, processes=whole.processes, scale=scale)
         seconds *= small.bytes / whole.bytes
     return PacedSaves(seconds=seconds, scale=scale)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_ckpt.cli.options import in_files, on_command_line
+from pytest_ckpt.cli.options import in_files, on_command_line, roles_of
 from pytest_ckpt.facts.options import ACTIONS, GROUPS, LISTS, OPTIONS, ROLES, Group, Option, Role, parameters_of
 from tests.support import CHECKOUT
 from tests.support.docs_pages import made_anew
@@ -90,13 +90,8 @@ def _described(option: Option) -> list[str]:
         lines.append(f"- Example: `{word}`")
     if line := in_files(option):
         lines.append(f"- In a file: `{line}`")
-    letters = ", ".join(LETTERS[role] for role in _roles(option))
+    letters = ", ".join(LETTERS[role] for role in roles_of(option))
     return [*lines, *([f"- [Marks](#marks): {letters}"] if letters else []), ""]
-
-
-def _roles(option: Option) -> list[Role]:
-    # What may be given anew is not kept.
-    return [role for role in ROLES if role in option.roles and not (role == "plan" and "limit" in option.roles)]
 
 
 def _settings_file() -> list[str]:
