@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pytest_ckpt.support.units import counted
-from tests.support.acceptance_charts import curves_picture, file_of
+from tests.support.acceptance_charts import curves_picture, file_of, passed_share
 from tests.support.missed_faults import SHARES, TRIALS, miss_probability
 from tests.support.simulated_arrays import GOOD_LATE_SHARE, Drawn, Truth
 from tests.support.simulated_runs import OPTIONS, Row, Timed, planned_by, rows
@@ -156,12 +156,11 @@ def lines_of(document: dict[str, Any]) -> Iterator[str]:
         yield "  margin     late  truth  passed  wrong"
         for point in each["points"]:
             late = "-" if point["late_share"] is None else f"{point['late_share']:.1%}"
-            of = point["passed"] + point["failed"]
-            wrong = point["failed"] if point["is_good"] else point["passed"]
-            risk = "vendor" if point["is_good"] else "buyer"
+            share = passed_share(point)
+            wrong, risk = (1 - share, "vendor") if point["is_good"] else (share, "buyer")
             yield (
                 f"  {point['margin']:+6.0%}  {late:>7}  {'good' if point['is_good'] else 'bad':<5}  "
-                f"{point['passed'] / of:6.1%}  {wrong / of:6.1%} {risk}'s risk"
+                f"{share:6.1%}  {wrong:6.1%} {risk}'s risk"
             )
     yield "\nBehaviour: probability that a fault is missed which a share p of all trials has, (1 - p)^n"
     yield "  n of a run " + "".join(f"{share:>9.1%}" for share in SHARES)

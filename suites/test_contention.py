@@ -23,6 +23,7 @@ from pytest_ckpt.support.units import (
     format_rate,
     format_ratio,
     format_seconds,
+    format_times,
 )
 
 if TYPE_CHECKING:
@@ -209,12 +210,13 @@ def test_two_jobs_save_at_the_same_time(
     three times while the other one keeps saving. A storage that serves both jobs passes; a storage that starves one of
     them fails. The pace follows from the cluster, so faster clients do not change the verdict.
     """
-    limit = _paced_limit(neighbour.pace, measurement, limits)
-    if isinstance(limit, Decision):
-        return limit
+    paced = _paced(neighbour.pace, measurement, limits)
+    if isinstance(paced, Decision):
+        return paced
+    limit, pace = paced
     first, second = neighbour.save_seconds, neighbour.neighbour_save_seconds
     detail = (
-        *_pace_of(neighbour.pace),
+        pace,
         _job("first", neighbour.ranks, neighbour.bytes, first),
         _job("second", neighbour.neighbour_ranks, neighbour.neighbour_bytes, second),
         f"the other job wrote {format_decimal_bytes(neighbour.concurrent_bytes)} during these saves",
@@ -255,20 +257,21 @@ def test_saves_and_data_loading_bear_each_other(
     at random from uncached files at --ckpt-suite=contention:loader-rate, into a queue that training empties: the queue
     must never be empty. The 99th percentile of a read is reported and does not decide.
     """
-    limit = _paced_limit(mixed.pace, measurement, limits)
-    if isinstance(limit, Decision):
-        return limit
+    paced = _paced(mixed.pace, measurement, limits)
+    if isinstance(paced, Decision):
+        return paced
+    limit, pace = paced
     slowest, waited = max(mixed.save_seconds), max(mixed.empty_queue_seconds)
     rate = format_rate(mixed.loader_bytes_per_second)
     detail = (
-        *_pace_of(mixed.pace),
+        pace,
         mixed.reads,
-        f"99th percentile without saves: {_times(mixed.undisturbed_p99_seconds)}, "
+        f"99th percentile without saves: {format_times(mixed.undisturbed_p99_seconds)}, "
         f"of {_counts(mixed.undisturbed_reads)} reads",
-        f"during saves: {_times(mixed.contended_p99_seconds)}, of {_counts(mixed.contended_reads)} reads",
-        f"training waited for samples: without saves {_times(mixed.undisturbed_empty_queue_seconds)}, during saves "
-        f"{_times(mixed.empty_queue_seconds)}",
-        f"{counted(len(mixed.save_seconds), 'save')} during the reads: {_times(mixed.save_seconds)}",
+        f"during saves: {format_times(mixed.contended_p99_seconds)}, of {_counts(mixed.contended_reads)} reads",
+        f"training waited for samples: without saves {format_times(mixed.undisturbed_empty_queue_seconds)}, "
+        f"during saves {format_times(mixed.empty_queue_seconds)}",
+        f"{counted(len(mixed.save_seconds), 'save')} during the reads: {format_times(mixed.save_seconds)}",
     )
     if not all(mixed.contended_reads):
         return not_decided("too few", "In one turn no sample was read during a save.", detail)
@@ -295,10 +298,11 @@ def test_saves_and_data_loading_bear_each_other(
     return measured_as("met", slowest, limit, "s", because, detail)
 
 
-def _paced_limit(pace: SavePace | None, measurement: Measurement, limits: ClusterLimits) -> float | Decision:
-    """Return the save limit of paced saves; or the decision if their pace is too slow for the cluster."""
+def _paced(pace: SavePace | None, measurement: Measurement, limits: ClusterLimits) -> tuple[float, str] | Decision:
+    """Return the save limit of paced saves, and their pace in words; or the decision if the pace is too slow."""
     if pace is None:
         return not_decided("not measured", "An earlier version measured these saves, without a pace.")
+    described = _describe_pace(pace)
     whole, share = save_limit_seconds(measurement, limits), pace.share / measurement.share
     accelerators = paced_accelerators(limits.accelerators, whole * share, pace.seconds)
     if accelerators < limits.accelerators:
@@ -306,21 +310,19 @@ def _paced_limit(pace: SavePace | None, measurement: Measurement, limits: Cluste
             f"The saves were paced for {counted(accelerators, 'accelerator')}, and a cluster of "
             f"{format_count(limits.accelerators)} needs a faster pace: run again for it."
         )
-        return not_decided("not measured", because, _pace_of(pace))
-    return paced_limit_seconds(whole, share)
+        return not_decided("not measured", because, (described,))
+    return paced_limit_seconds(whole, share), described
 
 
 def _job(name: str, ranks: int, count: int, seconds: Sequence[float]) -> str:
-    return f"{name} job: {counted(ranks, 'rank')}, {format_decimal_bytes(count)} a save; {_times(seconds)}"
+    return f"{name} job: {counted(ranks, 'rank')}, {format_decimal_bytes(count)} a save; {format_times(seconds)}"
 
 
-def _pace_of(pace: SavePace | None) -> tuple[str, ...]:
-    if pace is None:
-        return ()
+def _describe_pace(pace: SavePace) -> str:
     part = "" if pace.share == 1 else f", {format_percent(pace.share)} of the full size"
     return (
         f"pace: {format_decimal_bytes(pace.bytes)} of all ranks in {format_seconds(pace.seconds)}, "
-        f"{format_rate(pace.bytes / pace.seconds)}{part}",
+        f"{format_rate(pace.bytes / pace.seconds)}{part}"
     )
 
 
@@ -338,7 +340,7 @@ def _no_time(found: LoadPattern, cache: CacheFacts | None) -> Decision | None:
 def _within(
     measurement: Measurement, patterns: dict[str, LoadPattern], limits: ClusterLimits, maximum: float
 ) -> Decision:
-    """Hold the slowest load of the patterns against ``most`` load limits at the size that was run."""
+    """Hold the slowest load of the patterns against ``maximum`` load limits at the size that was run."""
     share = measurement.share
     limit = limits.load_limit_seconds * maximum * share
     name, slowest = max(
@@ -362,17 +364,13 @@ def _within(
 
 
 def _describe(name: str, found: LoadPattern) -> str:
-    seconds = ", ".join(format_seconds(o.seconds) for o in found.operations)
+    seconds = format_times(o.seconds for o in found.operations)
     worst = max(skew_of(o, found.rank_bytes)[0] for o in found.operations)
     slowest_rate = min(o.bytes_per_second for o in found.operations)
     return (
         f"{name}: {found.reads}; {seconds}; slowest rank / median {worst:.2f} at most; "
         f"{counted(sum(found.rank_bytes), 'byte')} in each, at least {format_rate(slowest_rate)}"
     )
-
-
-def _times(seconds: Sequence[float]) -> str:
-    return ", ".join(format_seconds(s) for s in seconds)
 
 
 def _counts(counts: Sequence[int]) -> str:

@@ -16,7 +16,7 @@ from pytest_ckpt.analysis.steadiness import (
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.given import without_pattern
 from pytest_ckpt.judging.requirement import requirement
-from pytest_ckpt.support.units import compared, counted, format_bytes, format_percent, format_seconds
+from pytest_ckpt.support.units import compared, counted, format_bytes, format_percent, format_seconds, format_times
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Endurance, Measurement, NearFull
@@ -145,7 +145,7 @@ def test_a_volume_that_is_nearly_full_is_nearly_as_fast(near_full: NearFull) -> 
         return not_decided("not measured", "Not every level was measured.")
     detail = tuple(
         f"{format_percent(level.used)} in use, {format_bytes(level.ballast_bytes)} of it written for this: "
-        + ", ".join(format_seconds(s) for s in level.save_seconds)
+        + format_times(level.save_seconds)
         for level in near_full.levels
     )
     short = next((level for level in filled if level.used < level.requested - 0.01), None)

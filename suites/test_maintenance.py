@@ -11,7 +11,7 @@ from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import save_limit_seconds
-from pytest_ckpt.support.units import compared, counted, format_percent, format_seconds
+from pytest_ckpt.support.units import compared, counted, format_percent, format_seconds, format_times
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -140,7 +140,7 @@ def _detail_of_upgrade(found: Upgrade, limit: float) -> Iterator[str]:
     for kind in ("save", "load"):
         seconds = [operation.seconds for operation in found.operations if operation.kind == kind]
         if seconds:
-            yield f"{kind}s from then on: {', '.join(format_seconds(s) for s in seconds)}"
+            yield f"{kind}s from then on: {format_times(seconds)}"
     yield f"limit of a save: {MAXIMUM_UPGRADE_SAVE:g} x the save limit, {format_seconds(limit)}"
     yield from describe_end(found.failure)
     if found.ran_after:

@@ -32,6 +32,7 @@ from pytest_ckpt.support.units import (
     format_rate,
     format_ratio,
     format_seconds,
+    format_times,
 )
 
 if TYPE_CHECKING:
@@ -373,7 +374,7 @@ def test_the_same_again_takes_the_same_time(measurement: Measurement, maximum: f
         f"Coefficient of variation: {format_percent(variations['save'] or 0)} for saves and "
         f"{format_percent(variations['load'] or 0)} for loads (limit {format_percent(maximum)})."
     )
-    detail = tuple(f"{k}s: " + ", ".join(format_seconds(o.seconds) for o in alike[k]) for k in _KINDS)
+    detail = tuple(f"{k}s: " + format_times(o.seconds for o in alike[k]) for k in _KINDS)
     warm = _much_faster(alike["load"])
     if warm:
         because = f"{warm} {because}"
@@ -402,7 +403,7 @@ def test_deleting_does_not_slow_a_save(retention: Retention, maximum: float) -> 
     exists.
     """
     ratio = retention.save_while_deleting_seconds / retention.save_seconds
-    deletes = ", ".join(format_seconds(s) for s in retention.delete_seconds) or "none"
+    deletes = format_times(retention.delete_seconds) or "none"
     because = (
         f"Save during a deletion: {format_seconds(retention.save_while_deleting_seconds)}; median save without: "
         f"{format_seconds(retention.save_seconds)} ({format_ratio(ratio, maximum)} x; limit {maximum} x)."
@@ -447,10 +448,7 @@ def test_nothing_is_gained_by_content(data: DataEffect, maximum: float) -> Decis
         f"Unique data took {times['save']} x the time of constant data to save and {times['load']} x to load "
         f"(at most {maximum}). The result counts for unique data in any case."
     )
-    detail = tuple(
-        f"{kind}s: unique {', '.join(map(format_seconds, u))}; constant {', '.join(map(format_seconds, c))}"
-        for kind, (u, c) in pairs.items()
-    )
+    detail = tuple(f"{kind}s: unique {format_times(u)}; constant {format_times(c)}" for kind, (u, c) in pairs.items())
     if data.fault_count:
         faults = counted(data.fault_count, "fault")
         because = f"{faults} in what was loaded for this comparison, so its times are not valid. {because}"

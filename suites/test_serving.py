@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.loads import missing_bytes, not_cold, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
+from pytest_ckpt.judging.speed import compared_too_slowly
 from pytest_ckpt.support.units import compared, counted, format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
@@ -58,11 +59,7 @@ def test_serving_replicas_load_a_model_in_time(
     rate = format_rate(serving.bytes * serving.replicas / slowest.seconds) if slowest.seconds else "no time"
     took, allowed = compared(slowest.seconds, limit)
     if slowest.seconds > limit and not blamed:
-        because = (
-            f"The client compared too slowly: the load {_WAYS[slowest.io_mode]} took {took}, the limit is {allowed}, "
-            f"and for {format_seconds(slowest.stalled_seconds)} of it reads waited until bytes that had arrived were "
-            "compared."
-        )
+        because = compared_too_slowly(f"the load {_WAYS[slowest.io_mode]}", took, allowed, slowest.stalled_seconds)
         return not_decided("client too slow", because, detail)
     because = (
         f"Slowest cold load of the weights ({_WAYS[slowest.io_mode]}): {took}, {rate} for "

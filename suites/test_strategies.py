@@ -21,7 +21,15 @@ from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import SaveCost, describe_loss
 from pytest_ckpt.judging.speed import within
-from pytest_ckpt.support.units import compared, counted, format_bytes, format_percent, format_ratio, format_seconds
+from pytest_ckpt.support.units import (
+    compared,
+    counted,
+    format_bytes,
+    format_percent,
+    format_ratio,
+    format_seconds,
+    format_times,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -306,7 +314,7 @@ def test_a_job_that_is_given_notice_saves_in_time(
     limit, slowest = limits.stated.notice_seconds * measurement.share, max(preempt.committed_seconds)
     detail = [
         f"{format_bytes(preempt.bytes)} each; from the notice until the commit: "
-        f"{', '.join(map(format_seconds, preempt.committed_seconds))}"
+        f"{format_times(preempt.committed_seconds)}"
     ]
     if not strategy_of(measurement.subject).blocks:
         detail.append("a save had just begun when the notice came: the last one waits for it")
@@ -424,7 +432,7 @@ def _describe(found: Compression) -> Iterator[str]:
         ("loads", found.plain_load_seconds, found.compressed_load_seconds, found.load_codec_seconds),
     ):
         yield (
-            f"{kind}: plain {', '.join(map(format_seconds, plain))}; compressed "
-            f"{', '.join(map(format_seconds, compressed))}; in the codec, of the rank that took most, "
-            f"{', '.join(map(format_seconds, codec))} of its processor"
+            f"{kind}: plain {format_times(plain)}; compressed "
+            f"{format_times(compressed)}; in the codec, of the rank that took most, "
+            f"{format_times(codec)} of its processor"
         )

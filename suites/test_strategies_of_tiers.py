@@ -13,7 +13,15 @@ from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import at_full_size, describe_loss, save_costs
 from pytest_ckpt.sizing.drains import drain_limit_seconds
-from pytest_ckpt.support.units import compared, counted, format_bytes, format_percent, format_rate, format_seconds
+from pytest_ckpt.support.units import (
+    compared,
+    counted,
+    format_bytes,
+    format_percent,
+    format_rate,
+    format_seconds,
+    format_times,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -233,15 +241,11 @@ def _describe_limit(rule: DrainRule, limits: ClusterLimits, share: float) -> Ite
 
 
 def _describe_beside(found: Tiers) -> Iterator[str]:
-    yield f"saves of {format_bytes(found.bytes)} to the local tier, alone: {_times(found.undisturbed_seconds)}"
-    yield f"beside a drain: {_times(found.during_drain_seconds)}; the drains: {_times(found.drain_seconds)}"
+    yield f"saves of {format_bytes(found.bytes)} to the local tier, alone: {format_times(found.undisturbed_seconds)}"
+    yield f"beside a drain: {format_times(found.during_drain_seconds)}; the drains: {format_times(found.drain_seconds)}"
 
 
 def _describe_restores(found: Tiers) -> Iterator[str]:
     for when, restore in (("complete", found.complete), ("incomplete", found.incomplete)):
         took = f" in {format_seconds(restore.seconds)}" if restore.integrity else ""
         yield f"newest one of the local tier {when}: {_taken(restore)}{took}"
-
-
-def _times(seconds: Sequence[float]) -> str:
-    return ", ".join(map(format_seconds, seconds))

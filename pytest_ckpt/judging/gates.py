@@ -119,37 +119,39 @@ def read_gates(
     if not isinstance(requires_system := table.get("requires_system", False), bool):
         raise ValueError(f"requires_system is {requires_system!r}; expected true or false")
     extends = str(table.get("extends", ""))
-    if ships:
-        below = base(extends) if extends else Gates(name=name, text=words)
-        return replace(below, name=name, text=words, kinds=below.kinds | _spread(kinds, below.kinds),
-                       limits=below.limits | limits, certifies=bool(table.get("certifies", below.certifies)),
-                       up_to=up_to, lacks=str(table.get("lacks", below.lacks)),
-                       remedy=str(table.get("remedy", below.remedy)), cold_bases=bases or below.cold_bases,
-                       clients=tuple(dict.fromkeys((*below.clients, *clients))),
-                       requires_system=requires_system or below.requires_system)  # fmt: skip
-    if extends not in GATE_TABLES:
-        raise ValueError(f'it must extend one of {", ".join(GATE_TABLES)}, such as extends = "posix-shared"')
-    if shipped := next((word for word in GATE_TABLES if _begins_like(name, word)), None):
-        raise ValueError(
-            f"its name, {name}, begins with that of a table that ships ({shipped}), and a reader would take it for "
-            "that one: give it a name of its own"
-        )
-    below = base(extends)
-    relaxations = (*_relaxations(kinds, limits, below, defaults), *_weaker(bases, below))
-    return Gates(
+    if not ships:
+        if extends not in GATE_TABLES:
+            raise ValueError(f'it must extend one of {", ".join(GATE_TABLES)}, such as extends = "posix-shared"')
+        if shipped := next((word for word in GATE_TABLES if _begins_like(name, word)), None):
+            raise ValueError(
+                f"its name, {name}, begins with that of a table that ships ({shipped}), and a reader would take it for "
+                "that one: give it a name of its own"
+            )
+    below = base(extends) if extends else Gates(name=name, text=words)
+    found = replace(
+        below,
         name=name,
         text=words,
-        certifies=below.certifies and not any(r.of_required for r in relaxations),
-        lacks=below.lacks,
-        remedy=below.remedy,
         up_to=up_to,
         kinds=below.kinds | _spread(kinds, below.kinds),
         limits=below.limits | limits,
-        relaxed=tuple(r.sentence for r in relaxations),
         cold_bases=bases or below.cold_bases,
-        extends=extends,
         clients=tuple(dict.fromkeys((*below.clients, *clients))),
-        requires_system=below.requires_system or requires_system,
+        requires_system=requires_system or below.requires_system,
+    )
+    if ships:
+        return replace(
+            found,
+            certifies=bool(table.get("certifies", below.certifies)),
+            lacks=str(table.get("lacks", below.lacks)),
+            remedy=str(table.get("remedy", below.remedy)),
+        )
+    relaxations = (*_relaxations(kinds, limits, below, defaults), *_weaker(bases, below))
+    return replace(
+        found,
+        certifies=below.certifies and not any(r.of_required for r in relaxations),
+        relaxed=tuple(r.sentence for r in relaxations),
+        extends=extends,
     )
 
 

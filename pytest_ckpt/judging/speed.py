@@ -79,13 +79,13 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
     # reported and do not excuse a failure: while one thread waits for a CPU, the storage may be busy for another.
     blamed = [o for o in over if o.seconds - _stalled(o) - _copying(o) > limit]
     if over and not blamed:
-        late = f"{kind} {slowest.index} took {took}, the limit is {allowed}, and for"
+        late = f"{kind} {slowest.index}"
         because = (
-            f"The client compared too slowly: {late} {format_seconds(_stalled(slowest))} of it reads waited until "
-            "bytes that had arrived were compared."
+            compared_too_slowly(late, took, allowed, _stalled(slowest))
             if kind == "load"
-            else f"The client copied too slowly: {late} {format_seconds(_copying(slowest))} of it the state was "
-            "copied in memory, before the storage had anything to do."
+            else f"The client copied too slowly: {late} took {took}, the limit is {allowed}, and for "
+            f"{format_seconds(_copying(slowest))} of it the state was copied in memory, before the storage had "
+            "anything to do."
         )
         return not_decided("client too slow", because, detail)
     # Without a required confidence, the bound uses the usual share.
@@ -110,6 +110,19 @@ def within(done: Operations, full_limit: float, reason: str, assurance: Assuranc
     return replace(measured_as("met", worst, limit, "s", because, detail), bound=bound)
 
 
+def compared_too_slowly(load: str, took: str, allowed: str, stalled_seconds: float) -> str:
+    """Return the reason why a late load does not count against the storage."""
+    return (
+        f"The client compared too slowly: {load} took {took}, the limit is {allowed}, and for "
+        f"{format_seconds(stalled_seconds)} of it reads waited until bytes that had arrived were compared."
+    )
+
+
+def _is_exact(operations: Sequence[Operation]) -> bool:
+    """Return whether no time of these operations is a lower bound."""
+    return all(o.at_least_seconds is None for o in operations)
+
+
 def _bound(
     operations: Sequence[Operation], limit: float, confidence: float, *, is_held_up: bool
 ) -> AcceptanceBound | None:
@@ -119,8 +132,7 @@ def _bound(
     conclusion.
     """
     met, trials = sum(o.seconds <= limit for o in operations), len(operations)
-    is_exact = all(o.at_least_seconds is None for o in operations)
-    if not met or is_held_up or not (is_exact or met == trials):
+    if not met or is_held_up or not (_is_exact(operations) or met == trials):
         return None
     share = shown_share(trials, met, confidence)
     return AcceptanceBound(trials=trials, met=met, share=share, confidence=confidence)
@@ -138,10 +150,9 @@ def _how_sure(done: Operations, bound: AcceptanceBound | None, wanted: Assurance
             f"{bound.met} of {counted(bound.trials, done.kind)} within the limit: {confidence} confident that at least "
             f"{format_percent(bound.share)} of {kinds} are, if {kinds} are independent."
         )
-    is_exact = all(o.at_least_seconds is None for o in operations)
     is_alike = len({o.bytes for o in operations}) == 1
     times = [o.seconds for o in operations]
-    found = tolerance(times, wanted.share, wanted.confidence) if is_exact and is_alike else None
+    found = tolerance(times, wanted.share, wanted.confidence) if _is_exact(operations) and is_alike else None
     if found:
         yield (
             f"Estimate: {confidence} confident that {format_share(wanted.share)} of {kinds} take at most "

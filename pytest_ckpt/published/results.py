@@ -16,7 +16,7 @@ from pytest_ckpt.published.directory import Message
 from pytest_ckpt.published.runs import KINDS, Run
 from pytest_ckpt.published.times import ALL_RANKS, INFERRED, RANK_0, Slowest
 from pytest_ckpt.sizing.models import Layout
-from pytest_ckpt.support.units import format_seconds
+from pytest_ckpt.support.units import format_seconds, format_times
 
 TWO_SPEEDS = 1.5
 """Ratio between two groups of loads from which on they count as two speeds: our own bound."""
@@ -294,7 +294,7 @@ def _engine_facts(runs: Sequence[Run]) -> dict[str, str]:
     found = {
         "runs": ", ".join(run.directory.name for run in runs),
         "checkpoint directory": next((f.checkpoint_folder for f in every if f.checkpoint_folder), ""),
-        "between checkpoints": ", ".join(map(format_seconds, pauses)) + ("" if is_recorded else " (not recorded)"),
+        "between checkpoints": format_times(pauses) + ("" if is_recorded else " (not recorded)"),
     }
     if errors:
         found["inference from rank 0, held against all ranks"] = f"at most {format_seconds(max(errors))} off"

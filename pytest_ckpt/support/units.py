@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _NUMBER = r"\d+(?:\.\d*)?(?:[eE][+-]?\d{1,3})?|\.\d+(?:[eE][+-]?\d{1,3})?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([^\s\d](?:.*\S)?)?\s*", re.ASCII)
@@ -99,6 +99,11 @@ def format_seconds(seconds: float, *, digits: int = 3) -> str:
     Seconds up to two minutes, minutes up to two hours, hours beyond.
     """
     return _in_steps(seconds, _TIME_STEPS, digits)
+
+
+def format_times(seconds: Iterable[float]) -> str:
+    """Return durations for people, separated by commas: ``1.2 s, 950 ms``."""
+    return ", ".join(map(format_seconds, seconds))
 
 
 def format_bytes(count: float, *, digits: int = 3) -> str:
