@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -20,7 +19,8 @@ from pytest_ckpt.facts.targets import Role
 from pytest_ckpt.ranks.across_hosts import AcrossHosts
 from pytest_ckpt.ranks.checkpoints import Checkpoints
 from pytest_ckpt.ranks.client_proof import ClockWatch
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, Loader, expect
+from pytest_ckpt.ranks.engines.protocol import MAXIMUM_FAULTS_OF_RANK, Clock, Comparison, Loader, expect
+from pytest_ckpt.ranks.process.group import longest_seconds
 from pytest_ckpt.ranks.process.processor_wait import ProcessorWait
 from pytest_ckpt.ranks.strategies.protocol import leads
 from pytest_ckpt.support.errors import ReplacedError
@@ -152,10 +152,6 @@ def summed(
         commit_methods=tuple(dict.fromkeys(c.method for c in of_commits)),
         acknowledged=tuple(sorted({word for d in own for word in d.acknowledged})),
     )
-
-
-_MAXIMUM_FAULTS_OF_RANK = 20
-_MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -335,7 +331,7 @@ class Operations(Checkpoints):
         )
         operation = self._finish("load", number, checkpoint, own, counted=counted)
         counts = (sum(c.bytes_checked for c in checks), sum(c.fault_count for c in checks))
-        local = self.faults(checks, checkpoint)[:_MAXIMUM_FAULTS_OF_RANK]
+        local = self.faults(checks, checkpoint)[:MAXIMUM_FAULTS_OF_RANK]
         gathered = self._group.gather((*counts, local, loaded_bytes))
         return Loaded(
             operation=operation,
@@ -395,7 +391,7 @@ class Operations(Checkpoints):
     def added_facts(self) -> dict[str, str]:
         """Return the calls that are added to the engine's own in every counted save; all ranks call this together."""
         own = max((saved.timing.names_seconds for saved in self._saved), default=0.0)
-        longest = self._group.largest(math.ceil(own * _MICROSECONDS)) / _MICROSECONDS
+        longest = longest_seconds(self._group, own)
         if not longest:
             return {}
         return {

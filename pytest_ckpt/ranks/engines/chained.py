@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from pytest_ckpt.ranks.content import TensorKey, compare
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, expect, staging, state_of
+from pytest_ckpt.ranks.engines.protocol import (
+    MAXIMUM_FAULTS_OF_RANK,
+    Clock,
+    Comparison,
+    LocalFault,
+    expect,
+    staging,
+    state_of,
+)
 from pytest_ckpt.ranks.engines.state_copy import copy_state
 from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
 from pytest_ckpt.sizing.deltas import PAGE_BYTES, delta_name, index_bytes
@@ -33,7 +41,6 @@ if TYPE_CHECKING:
 
 _HEAD = struct.Struct("<8sQQQ")
 _MAGIC = b"CKPTDLTA"
-_MAXIMUM_FAULTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +231,7 @@ class ChainedEngine:
             faults.extend(LocalFault.of(found, self._name, self._tensors[run.tensor][1]) for found in findings)
         # Count file-level faults once, page faults per page.
         count += sum(not fault.tensor for fault in faults)
-        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MAXIMUM_FAULTS]))
+        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS_OF_RANK]))
 
     def _index(self, number: int, runs: Sequence[Run]) -> Bytes:
         """Return the bytes before the pages: the delta's number, its runs, and a checksum."""

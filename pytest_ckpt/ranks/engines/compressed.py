@@ -22,7 +22,7 @@ import numpy as np
 
 from pytest_ckpt.facts.compression import CODECS, FRAME_BYTES
 from pytest_ckpt.ranks.content import AS_NUMBERS
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, expect, state_of
+from pytest_ckpt.ranks.engines.protocol import MAXIMUM_FAULTS_OF_RANK, Clock, Comparison, LocalFault, expect, state_of
 from pytest_ckpt.ranks.wrapped_draft import WrappedDraft
 from pytest_ckpt.targets.without_paths import SourceFile
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.engines.protocol import Engine
     from pytest_ckpt.targets.protocol import Buffer, CommittedCheckpoint, Draft, ReadableFile, Sink
 
-_MAXIMUM_FAULTS = 20
 _TAIL = struct.Struct("<8sQQQL4x")
 _MAGIC = b"CKPTFRMS"
 
@@ -92,7 +91,7 @@ class CompressedEngine:
         """Compare the data of the last step; data that could not be decompressed are listed first."""
         found, damage = self._engine.verify(checkpoint), self._damage
         self._damage = []
-        faults = (*damage, *found.faults)[:_MAXIMUM_FAULTS]
+        faults = (*damage, *found.faults)[:MAXIMUM_FAULTS_OF_RANK]
         return replace(found, fault_count=found.fault_count + len(damage), faults=faults)
 
     def release(self) -> None:

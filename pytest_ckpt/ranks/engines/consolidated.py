@@ -28,6 +28,7 @@ from pytest_ckpt.ranks.engines.dcp import DcpEngine, of_other_size, of_places
 from pytest_ckpt.ranks.engines.dcp_watch import WatchedFiles
 from pytest_ckpt.ranks.engines.protocol import LocalFault
 from pytest_ckpt.ranks.engines.safetensors_files import DTYPES, LENGTH_BYTES, header_end
+from pytest_ckpt.ranks.process.group import longest_seconds
 from pytest_ckpt.sizing.files import consolidated_files, read_of_consolidated
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import CommittedCheckpoint
 
 (INDEX,) = CONSOLIDATED_FILES.shared
-_MICROSECONDS = 1_000_000
 
 
 class ConsolidatedEngine(DcpEngine):
@@ -73,7 +73,7 @@ class ConsolidatedEngine(DcpEngine):
     def facts(self) -> dict[str, str]:
         """Return how the library is called, and how long rank 0's consolidation made the other ranks wait."""
         self._know_longest()
-        seconds = self._group.largest(round(self._longest_seconds * _MICROSECONDS)) / _MICROSECONDS
+        seconds = longest_seconds(self._group, self._longest_seconds)
         return super().facts() | {
             "save": "torch.distributed.checkpoint.save, HuggingFaceStorageWriter with save_distributed and "
             "enable_consolidation, all files in one directory",

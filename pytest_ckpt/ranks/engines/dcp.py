@@ -47,8 +47,9 @@ from torch.distributed.tensor import DTensor, Shard
 from pytest_ckpt.facts.file_rules import DCP_FILES
 from pytest_ckpt.ranks.content import TensorKey, compare
 from pytest_ckpt.ranks.engines.dcp_watch import WatchedFiles
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
+from pytest_ckpt.ranks.engines.protocol import MAXIMUM_FAULTS_OF_RANK, Clock, Comparison, LocalFault
 from pytest_ckpt.ranks.engines.state_copy import copy_state
+from pytest_ckpt.ranks.process.group import longest_seconds
 from pytest_ckpt.sizing.files import files_of, shard_files
 
 if TYPE_CHECKING:
@@ -70,8 +71,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft
 
 METADATA = ".metadata"
-_MAXIMUM_FAULTS = 20
-_MICROSECONDS = 1_000_000
 
 Holders = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
 """Ranks, and the names of the tensors that they share; the same on all ranks, in the same order."""
@@ -135,7 +134,7 @@ class DcpEngine:
 
     def added_text(self) -> str:
         """Return the longest duration of the added calls over all ranks; all ranks call this together."""
-        added = self._group.largest(round(self._added_seconds * _MICROSECONDS)) / _MICROSECONDS
+        added = longest_seconds(self._group, self._added_seconds)
         return f"{added * 1000:.1f} ms at most"
 
     def fill(self, checkpoint: int) -> None:
@@ -229,7 +228,7 @@ class DcpEngine:
             pages, findings = compare(self._content, state.bytes_of(tensor.name), place)
             checked, count = checked + tensor.bytes, count + pages
             faults.extend(LocalFault.of(found, self._file_of[tensor.name], tensor.name) for found in findings)
-        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MAXIMUM_FAULTS]))
+        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS_OF_RANK]))
 
     def release(self) -> None:
         """Free the state and leave the process group; both are made again when they are needed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, Sink
 
 _STAND_IN_BYTES = 1 << 20
+
+MAXIMUM_FAULTS_OF_RANK = 20
+"""Faults of a checkpoint that a rank describes, at most; all are counted."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -49,6 +53,17 @@ class Clock:
         """Subtract seconds that do not belong to the operation from the phase ``name``."""
         self.phases[name] -= seconds
         self.left_out_seconds += seconds
+
+    def end_pass(self, *, late_seconds: float, stalled_seconds: float, is_last: bool) -> None:
+        """Count a pass of reads whose comparisons ended ``late_seconds`` after its last byte had arrived.
+
+        Nothing waits for the comparisons of the last pass; the reads of a next one wait for those before it.
+        """
+        if is_last:
+            self.leave_out("read", late_seconds)
+        else:
+            self.stalled_seconds += late_seconds
+        self.stalled_seconds += stalled_seconds
 
     def moved(self, count: int) -> None:
         """Count ``count`` more transferred bytes."""
@@ -93,6 +108,34 @@ class Comparison:
     bytes_checked: int
     fault_count: int
     faults: tuple[LocalFault, ...]
+
+
+@dataclass(slots=True)
+class FirstFaults:
+    """Counts of tensor bytes compared and of faults, and the first faults in the order of their places.
+
+    Threads add to it concurrently.
+    """
+
+    checked: int = 0
+    count: int = 0
+    _faults: list[tuple[tuple[int, ...], LocalFault]] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, place: tuple[int, ...], faults: Iterable[LocalFault], *, count: int, checked: int = 0) -> None:
+        """Add the results of one request, at a place that compares with those of the others."""
+        with self._lock:
+            self.checked += checked
+            self.count += count
+            self._faults.extend((place, fault) for fault in faults)
+            # If all data are wrong, memory stays bounded: only the first faults are reported.
+            self._faults.sort(key=lambda pair: pair[0])
+            del self._faults[MAXIMUM_FAULTS_OF_RANK:]
+
+    def comparison(self) -> Comparison:
+        """Return the results so far."""
+        faults = tuple(fault for _, fault in self._faults)
+        return Comparison(bytes_checked=self.checked, fault_count=self.count, faults=faults)
 
 
 class Loader(Protocol):

@@ -21,9 +21,10 @@ import numpy as np
 
 from pytest_ckpt.facts.pattern import Step, read_pattern
 from pytest_ckpt.ranks.content import TensorKey, compare
-from pytest_ckpt.ranks.engines.protocol import Comparison, LocalFault
+from pytest_ckpt.ranks.engines.protocol import MAXIMUM_FAULTS_OF_RANK, Comparison, LocalFault
 from pytest_ckpt.ranks.engines.state_copy import copy_state
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
+from pytest_ckpt.ranks.process.group import longest_seconds
 from pytest_ckpt.sizing.files import CONTENT, replayed_files
 
 if TYPE_CHECKING:
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, ReplayDraft, ReplayedCalls
 
 _READ_BYTES = 4 << 20
-_MAXIMUM_FAULTS = 20
 _MICROSECONDS = 1_000_000
 # A sleep is not much more exact.
 _SHORTEST_PAUSE_US = 1_000
@@ -68,7 +68,7 @@ class ReplayEngine:
 
     def facts(self) -> dict[str, str]:
         """Return the replayed pattern, and the calls that we add."""
-        added = self._group.largest(round(self._added_seconds * _MICROSECONDS)) / _MICROSECONDS
+        added = longest_seconds(self._group, self._added_seconds)
         ranks = self._pattern.ranks
         several = ranks > 1 and self._group.size > ranks
         others = f", ranks from {ranks} on as ranks 1 to {ranks - 1}" if several else ""
@@ -156,7 +156,7 @@ class ReplayEngine:
             count += pages
             faults.extend(LocalFault.of(one, file.name, CONTENT) for one in findings)
         self._loaded = {}
-        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:_MAXIMUM_FAULTS]))
+        return Comparison(bytes_checked=checked, fault_count=count, faults=tuple(faults[:MAXIMUM_FAULTS_OF_RANK]))
 
     def release(self) -> None:
         """Free the content and the loaded data."""

@@ -43,6 +43,7 @@ from pytest_ckpt.ranks.engines.whole_state import (
     load_files,
     loaded_bytes,
 )
+from pytest_ckpt.ranks.process.group import longest_seconds
 from pytest_ckpt.sizing.files import shard_files
 
 if TYPE_CHECKING:
@@ -59,8 +60,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.targets.protocol import CommittedCheckpoint, Draft, ReadableFile, Sink
 
     Array = NDArray[Any]
-
-_MICROSECONDS = 1_000_000
 
 
 class SafetensorsEngine:
@@ -79,7 +78,7 @@ class SafetensorsEngine:
 
     def facts(self) -> dict[str, str]:
         """Return the library's version, how it is called, and the call that we add."""
-        added = self._group.largest(round(self._added_seconds * _MICROSECONDS)) / _MICROSECONDS
+        added = longest_seconds(self._group, self._added_seconds)
         return {
             "safetensors": __version__,
             "save": "safetensors.numpy.save, each file one write and one fsync",

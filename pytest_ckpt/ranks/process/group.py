@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
@@ -9,6 +10,9 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.targets.protocol import Buffer
+
+
+_MICROSECONDS = 1_000_000
 
 
 class Group(Protocol):
@@ -65,3 +69,8 @@ class Group(Protocol):
 
     def abort(self) -> None:
         """End all ranks."""
+
+
+def longest_seconds(group: Group, seconds: float) -> float:
+    """Return the longest time of all ranks, in whole microseconds, rounded up."""
+    return group.largest(math.ceil(seconds * _MICROSECONDS)) / _MICROSECONDS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.across_hosts import Marker
@@ -13,6 +13,7 @@ from pytest_ckpt.facts.subject import Pattern, Subject
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.models import Layout, layout
+from pytest_ckpt.sizing.pacing import PacedSaves
 from pytest_ckpt.sizing.patterns import PATTERNS, kills_of
 
 if TYPE_CHECKING:
@@ -57,16 +58,9 @@ class TrainingTask:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PacedTask:
-    """Saves that share the storage with other work: each rank spreads its bytes over ``seconds``.
+class PacedTask(PacedSaves):
+    """Saves that share the storage with other work, in which each host reads at ``loader_bytes_per_second``."""
 
-    The checkpoint is at ``scale``. ``not_run``: why saves cannot be paced; empty if they can. Each host reads samples
-    at ``loader_bytes_per_second``.
-    """
-
-    seconds: float
-    scale: float
-    not_run: str
     loader_bytes_per_second: float
 
 
@@ -196,12 +190,7 @@ class Task:
             codec=settings.compress if strategy.compresses else "",
             training=None if strategy.blocks else training,
             patterns=tuple(row.name for row in rows),
-            paced=PacedTask(
-                seconds=pace.seconds,
-                scale=pace.scale,
-                not_run=pace.not_run,
-                loader_bytes_per_second=settings.loader_bytes_per_second,
-            )
+            paced=PacedTask(**asdict(pace), loader_bytes_per_second=settings.loader_bytes_per_second)
             if (pace := planned.pace)
             else None,
             crashes=CrashesTask(kills=kills_of(strategy, settings)) if "crashes" in asked else None,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pytest_ckpt.facts.commands import OperationTrial, TriedKind
 from pytest_ckpt.facts.proofs import Fault, Integrity
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, expect
+from pytest_ckpt.ranks.engines.protocol import MAXIMUM_FAULTS_OF_RANK, Clock, Comparison, expect
 from pytest_ckpt.ranks.process.controller import DelayedRequest
 from pytest_ckpt.ranks.strategies.protocol import all_have_written, names_made_durable, write_files
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from pytest_ckpt.ranks.process.host_cache import HostCache
     from pytest_ckpt.targets.protocol import Store
 
-_MAXIMUM_FAULTS = 20
 _ELSEWHERE = "another rank met it"
 _QUIET_POLL_SECONDS = 0.02
 
@@ -76,7 +75,7 @@ class ComparisonTotals:
             bytes_expected=self.expected,
             bytes_checked=self.checked,
             fault_count=self.fault_count,
-            faults=tuple(self.faults[:_MAXIMUM_FAULTS]),
+            faults=tuple(self.faults[:MAXIMUM_FAULTS_OF_RANK]),
         )
 
 
@@ -271,7 +270,7 @@ class OperationsThatMayFail:
         for checked, count, of_rank, _ in gathered:
             found.checked += checked if is_complete else 0
             found.fault_count += count
-            found.faults += of_rank[:_MAXIMUM_FAULTS]
+            found.faults += of_rank[:MAXIMUM_FAULTS_OF_RANK]
         if gathered and is_complete:
             found.expected += self._layout_bytes
             counts = [of_rank[3] for of_rank in gathered]

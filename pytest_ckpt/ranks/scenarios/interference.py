@@ -23,7 +23,6 @@ from pytest_ckpt.ranks.process.host_cache import Files
 from pytest_ckpt.ranks.scenarios.samples import SampleReads
 from pytest_ckpt.sizing.pacing import (
     CONCURRENT_SAVES,
-    MINIMUM_TURN_SECONDS,
     PREFETCH_SECONDS,
     READERS,
     sample_bytes,
@@ -57,8 +56,8 @@ class InterferenceScenario:
     """Saves at a ``pace`` during other work, in turns; rank 0 reports each result immediately.
 
     ``do`` and ``strategy`` save checkpoints of the paced size, each with content that was not saved before, into the
-    paced ``store``. ``found`` describes the pace for the report. The data loaders of ``area`` read at
-    ``loader_bytes_per_second``; ``drop`` empties the caches of files that are about to be read.
+    paced ``store``. ``found`` describes the pace for the report. In turns of ``turn_seconds`` the data loaders of
+    ``area`` read at ``loader_bytes_per_second``; ``drop`` empties the caches of files that are about to be read.
     """
 
     def __init__(
@@ -71,6 +70,7 @@ class InterferenceScenario:
         store: Store,
         pace: Pace,
         found: SavePace,
+        turn_seconds: float,
         loader_bytes_per_second: float,
         area: AreaRef,
         after: int,
@@ -84,6 +84,7 @@ class InterferenceScenario:
         self._store = store
         self._pace = pace
         self._found = found
+        self._turn_seconds = turn_seconds
         self._loader_rate = loader_bytes_per_second
         self._area = area
         self._number, self._neighbour_number = after + PATTERNS["mixed"].first, after + PATTERNS["neighbour"].first
@@ -171,12 +172,14 @@ class InterferenceScenario:
     def _save_concurrently(self, over: threading.Event) -> None:
         """Save this rank's files while the other job saves, as often as a save within its limit may last."""
         self._pace.until(over)
-        for _ in range(CONCURRENT_SAVES):
+        for save in range(CONCURRENT_SAVES):
+            # The first save has the content that was made before this turn.
+            if save:
+                self._engine.fill(self._next())
             self._save_aside()
             self._concurrent_bytes += self._pace.bytes
             if over.is_set():
                 break
-            self._engine.fill(self._next())
         self._pace.until(threading.Event())
 
     def _data_loaders(self, files: Sequence[Files]) -> None:
@@ -193,10 +196,10 @@ class InterferenceScenario:
             if reader:
                 reader.begin()
             if during_saves:
-                spans, took = self._save_for(at, max(self._found.seconds, MINIMUM_TURN_SECONDS))
+                spans, took = self._save_for(at, self._turn_seconds)
                 saves += took
             else:
-                spans = [self._wait_for(at, max(self._found.seconds, MINIMUM_TURN_SECONDS))]
+                spans = [self._wait_for(at, self._turn_seconds)]
             reads = SampleReads()
             if reader:
                 with self._activity.in_phase("read of samples"):
@@ -387,6 +390,7 @@ def _scenario(at: ScenarioContext, task: PacedTask, layout: Layout, shard: RankL
         store=store,
         pace=pace,
         found=SavePace(seconds=task.seconds, bytes=layout.bytes, full_bytes=layout.full_bytes),
+        turn_seconds=task.turn_seconds,
         loader_bytes_per_second=task.loader_bytes_per_second,
         area=at.area,
         after=at.task.operations,

@@ -5,9 +5,8 @@ The weights are separate files: written by all ranks, read by replicas in parts,
 
 from __future__ import annotations
 
-import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +15,7 @@ import numpy as np
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.measurement import Consolidation, Serving, WeightsLoad
 from pytest_ckpt.ranks.content import Content, TensorKey, compare, content_seed
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault, write_in_order
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, FirstFaults, LocalFault, write_in_order
 from pytest_ckpt.ranks.engines.stream.buffers import Buffers
 from pytest_ckpt.ranks.engines.stream.ring import Arrival, Ring, one_pass
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
@@ -43,7 +42,6 @@ _PIECE_BYTES = 4 << 20
 _PIECES = 8
 _COMPARING_THREADS = 2
 _MAXIMUM_OPEN_FILES = 64
-_MAXIMUM_FAULTS = 20
 # The size of the reads of torch's consolidation.
 _COPIED_BYTES = 2 << 20
 
@@ -158,7 +156,7 @@ class WeightsEngine:
         self._pool = ThreadPool()
         self._slots: list[Bytes] = []
         self._open: dict[int, ReadableFile | Bytes] = {}
-        self._found = _Found()
+        self._found = FirstFaults()
 
     def facts(self) -> dict[str, str]:
         """Return no facts, because it is not an engine of the subject."""
@@ -184,7 +182,7 @@ class WeightsEngine:
 
         Comparisons after the last byte arrived are left out of the clock.
         """
-        self._found = _Found()
+        self._found = FirstFaults()
         files = list(dict.fromkeys(piece.file for piece in self._pieces))
         if step or not files:
             return 0
@@ -195,17 +193,14 @@ class WeightsEngine:
             ring = self._read_files(together, clock)
             late = time.perf_counter() - ring.read_at
             self._close()
-            if together[-1] == files[-1]:
-                clock.leave_out("read", late)
-            else:
-                clock.stalled_seconds += late
-            clock.stalled_seconds += ring.stalled_seconds
-        return self._found.bytes
+            is_last = together[-1] == files[-1]
+            clock.end_pass(late_seconds=late, stalled_seconds=ring.stalled_seconds, is_last=is_last)
+        return self._found.checked
 
     def verify(self, checkpoint: int) -> Comparison:
         """Return the comparisons made during the reads."""
-        found, self._found = self._found, _Found()
-        return Comparison(bytes_checked=found.bytes, fault_count=found.count, faults=tuple(found.first()))
+        found, self._found = self._found, FirstFaults()
+        return found.comparison()
 
     def release(self) -> None:
         """Free buffers, threads and open files."""
@@ -262,7 +257,8 @@ class WeightsEngine:
         piece, data = arrival.request, arrival.buffer[: arrival.count]
         name, place = self._weights.names[piece.file], TensorKey(checkpoint=self._number, rank=0, tensor=piece.file)
         wrong, found = compare(self._content, data, place, piece.start)
-        self._found.add(piece, len(data), wrong, [LocalFault.of(finding, name, "weights") for finding in found])
+        faults = [LocalFault.of(finding, name, "weights") for finding in found]
+        self._found.add(piece, faults, count=wrong, checked=len(data))
 
     def _close(self) -> None:
         for source in self._open.values():
@@ -277,30 +273,6 @@ class _Piece(NamedTuple):
     file: int
     start: int
     stop: int
-
-
-@dataclass(slots=True)
-class _Found:
-    """The results of a load: bytes that were read and compared, faults. Threads add to it concurrently."""
-
-    bytes: int = 0
-    count: int = 0
-    _faults: list[tuple[_Piece, LocalFault]] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def add(self, piece: _Piece, checked: int, count: int, faults: Sequence[LocalFault]) -> None:
-        """Add the results of one piece."""
-        with self._lock:
-            self.bytes += checked
-            self.count += count
-            self._faults.extend((piece, fault) for fault in faults)
-            # If all data are wrong, memory stays bounded: only the first faults are reported.
-            self._faults.sort(key=lambda pair: pair[0])
-            del self._faults[_MAXIMUM_FAULTS:]
-
-    def first(self) -> list[LocalFault]:
-        """Return the first faults in the order of files and offsets."""
-        return [fault for _, fault in self._faults]
 
 
 def _mapped(path: str) -> Bytes:

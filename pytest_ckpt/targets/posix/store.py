@@ -219,10 +219,7 @@ class PosixStore:
     def put(self, name: str, data: bytes, when: Literal["always", "if absent"] = "always") -> bool:
         """Write a file next to its place, make it durable, and move it there in one step."""
         place, made = self._directory / name, self._directory / f".{name}.{own_name()}"
-        with made.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        _write_new(made, data)
         try:
             if when == "always":
                 made.replace(place)
@@ -352,6 +349,14 @@ def _size(path: Path) -> int | None:
         return None
 
 
+def _write_new(path: Path, data: bytes) -> None:
+    """Write a new file and make its bytes durable. Raises FileExistsError if it exists."""
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def open_by_marker(area: AreaRef) -> PosixStoreByMarker:
     """Attach to an area on a file system that renames no directory."""
     return PosixStoreByMarker(Path(area.location), area)
@@ -371,10 +376,7 @@ class PosixStoreByMarker(PosixStore):
         directory, directories = self._final(ref), DirectorySyncs()
         directories.owe()
         with phases.phase("commit", MARKER):
-            with (directory / MARKER).open("xb") as file:
-                file.write(_content_of_marker(ref))
-                file.flush()
-                os.fsync(file.fileno())
+            _write_new(directory / MARKER, _content_of_marker(ref))
             directories.sync(directory)
         return CommitProof(
             method="marker", directories_attempted=directories.attempted, directories_returned=directories.returned

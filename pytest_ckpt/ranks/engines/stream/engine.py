@@ -17,7 +17,7 @@ import numpy as np
 
 from pytest_ckpt.facts.proofs import FaultKind
 from pytest_ckpt.ranks.content import compare
-from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, LocalFault
+from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, FirstFaults, LocalFault
 from pytest_ckpt.ranks.engines.state_copy import copy_state
 from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
 from pytest_ckpt.ranks.engines.stream.container import FileImage
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 _COMPARING_THREADS = 2
 _MAXIMUM_OPEN_FILES = 64
 _BLOCK_BYTES = 4096
-_MAXIMUM_FAULTS = 20
 _STAGED_PIECE_BYTES = 4 << 20
 
 
@@ -160,12 +159,11 @@ class StreamEngine:
             self._found.sizes |= {number: self._open[number].size for number in together}
             for number in together:
                 self._close(number)
-            late = self._found.compared_at - ring.read_at
-            if together[-1] == files[-1]:
-                clock.leave_out("read", late)
-            else:
-                clock.stalled_seconds += late
-            clock.stalled_seconds += ring.stalled_seconds
+            clock.end_pass(
+                late_seconds=self._found.compared_at - ring.read_at,
+                stalled_seconds=ring.stalled_seconds,
+                is_last=together[-1] == files[-1],
+            )
         return self._found.loaded
 
     def verify(self, checkpoint: int) -> Comparison:
@@ -181,15 +179,15 @@ class StreamEngine:
                 size_seen = max(size, end)
                 detail = f"the file has {size_seen} bytes, {image.bytes} were written"
                 fault = _fault("foreign", file, "", image.bytes, size_seen - image.bytes, detail)
-                found.add(request, [fault], count=1, of_file=True)
+                found.add_of(request, [fault], count=1, of_file=True)
             # Report a file that is too short once, however many requests follow its end.
             if got < wanted and request.offset <= size:
                 detail = f"the file ends at byte {end} of {image.bytes}"
                 fault = _fault("short", file, "", end, image.bytes - end, detail)
-                found.add(request, [fault], count=1, of_file=True)
+                found.add_of(request, [fault], count=1, of_file=True)
         # Report the findings once.
         self._found = _Findings()
-        return Comparison(bytes_checked=found.checked, fault_count=found.count, faults=found.first())
+        return found.comparison()
 
     def release(self) -> None:
         """Close open files and end the threads; the buffers stay, because they are touched."""
@@ -277,7 +275,7 @@ class StreamEngine:
             count += pages
             name = file.tensors[number].name
             faults.extend(LocalFault.of(found, file.name, name) for found in findings)
-        self._found.add(request, faults, count=count, checked=checked)
+        self._found.add_of(request, faults, count=count, checked=checked)
 
     def _in_flight(self, requests: Sequence[_Request], act: Callable[[_Request, int], None], maximum: int) -> None:
         """Let at most ``maximum`` threads, each of which can have a buffer, work through the requests.
@@ -323,8 +321,8 @@ class StreamEngine:
 
 
 @dataclass(slots=True)
-class _Findings:
-    """The results of a load: (request, bytes) of each read, sizes by file, tensor bytes loaded and compared, faults.
+class _Findings(FirstFaults):
+    """The results of a load: also (request, bytes) of each read, sizes by file, tensor bytes loaded.
 
     Threads add to it concurrently. ``compared_at`` is when all was compared, on the clock of `time.perf_counter`.
     """
@@ -332,13 +330,9 @@ class _Findings:
     read: list[tuple[_Request, int]] = field(default_factory=list)
     sizes: dict[int, int] = field(default_factory=dict)
     loaded: int = 0
-    checked: int = 0
-    count: int = 0
     compared_at: float = 0.0
-    _faults: list[tuple[tuple[int, int, bool], LocalFault]] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def add(
+    def add_of(
         self,
         request: _Request,
         faults: Iterable[LocalFault],
@@ -348,17 +342,7 @@ class _Findings:
         of_file: bool = False,
     ) -> None:
         """Add the results of one request; faults ``of_file`` are listed before faults of its pages."""
-        with self._lock:
-            self.checked += checked
-            self.count += count
-            self._faults.extend(((request.file, request.offset, not of_file), fault) for fault in faults)
-            # If all data are wrong, memory stays bounded: only the first faults are reported.
-            self._faults.sort(key=lambda pair: pair[0])
-            del self._faults[_MAXIMUM_FAULTS:]
-
-    def first(self) -> tuple[LocalFault, ...]:
-        """Return the first faults in the order of files and offsets."""
-        return tuple(fault for _, fault in self._faults)
+        self.add((request.file, request.offset, not of_file), faults, count=count, checked=checked)
 
 
 @dataclass(frozen=True, slots=True)
