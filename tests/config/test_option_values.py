@@ -17,7 +17,7 @@ from pytest_ckpt.config import parsers
 from pytest_ckpt.config.engines import check_codec_installed, check_installed, known_engines
 from pytest_ckpt.config.options import command_words, resolve
 from pytest_ckpt.facts.engines import BUILT_IN, EngineSpec, MemoryRule
-from pytest_ckpt.facts.options import OPTIONS
+from pytest_ckpt.facts.options import OPTIONS, option_of
 from pytest_ckpt.facts.settings import HostSlots
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.support.errors import UsageError
@@ -213,7 +213,7 @@ def test_slots_may_begin_with_zeros():
 @pytest.mark.parametrize("option", ["fault_command", "upgrade_command", "snapshot"])
 def test_an_engine_whose_ranks_save_together_is_not_asked_to_let_single_ranks_fail(option):
     stated = {option: "true", "engine": "torch,dcp"} | ({"repair_command": "true"} if option == "fault_command" else {})
-    (flag,) = (row.flag for row in OPTIONS if row.key == option)
+    flag = option_of(option).flag
     expected = f"(?s){re.escape(flag)} with --ckpt-engine dcp: .*Take stream or torch"
     with pytest.raises(UsageError, match=expected) as caught:
         settings_of(stated)

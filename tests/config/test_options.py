@@ -48,9 +48,21 @@ CONTRACT = {
 FILES = ("config", "actions")
 
 
+def origin_of(of, flag):
+    return next(o for o in of.origins if o.option == flag)
+
+
 def origin(of, key):
-    option = "--ckpt-" + key.replace("_", "-")
-    return next(o for o in of.origins if o.option == option)
+    return origin_of(of, "--ckpt-" + key.replace("_", "-"))
+
+
+def refused(key, file, text):
+    """Return what is said of a file with such a text, which names the file."""
+    file.write_text(text)
+    with pytest.raises(UsageError) as refusal:
+        settings_of({key: str(file)})
+    assert str(file) in str(refusal.value)
+    return str(refusal.value)
 
 
 # --- the table -------------------------------------------------------------------------------------------------------
@@ -188,12 +200,9 @@ def test_the_types_of_toml_are_taken_too(tmp_path):
     ],
 )
 def test_a_toml_file_with_a_mistake_is_named(text, says, tmp_path):
-    file = tmp_path / "array.toml"
-    file.write_text(text)
-    with pytest.raises(UsageError) as refusal:
-        settings_of({"config": str(file)})
-    for word in (str(file), *says):
-        assert word in str(refusal.value)
+    said = refused("config", tmp_path / "array.toml", text)
+    for word in says:
+        assert word in said
 
 
 def test_a_toml_file_that_is_not_utf_8_is_named(tmp_path):
@@ -362,12 +371,9 @@ def test_commands_come_from_the_file_of_actions(tmp_path):
     ],
 )
 def test_a_mistake_in_the_file_of_actions_is_named(text, says, tmp_path):
-    file = tmp_path / "actions.toml"
-    file.write_text(text)
-    with pytest.raises(UsageError) as refusal:
-        settings_of({"actions": str(file)})
-    for word in (str(file), *says):
-        assert word in str(refusal.value)
+    said = refused("actions", tmp_path / "actions.toml", text)
+    for word in says:
+        assert word in said
 
 
 # --- certificates of an endpoint -------------------------------------------------------------------------------------
@@ -390,7 +396,3 @@ def test_the_certificates_of_an_endpoint_come_from_the_environment(given, enviro
     assert of.ca_bundle == expected
     source = origin_of(of, "AWS_CA_BUNDLE").source
     assert source.startswith("environment variable ") is (expected is not None)
-
-
-def origin_of(of, flag):
-    return next(o for o in of.origins if o.option == flag)

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_ckpt.cli.main import COMMANDS, main
 from pytest_ckpt.config.options import OFTEN_USED
-from pytest_ckpt.facts.options import ACTIONS, GROUPS, OPTIONS, with_role
+from pytest_ckpt.facts.options import ACTIONS, GROUPS, OPTIONS, option_of, with_role
 
 
 def one_line(text):
@@ -47,7 +47,7 @@ def test_our_part_of_pytest_s_help_is_one_page(front_door, monkeypatch):
 
 
 def one_line_of(groups, key):
-    (option,) = (option for option in OPTIONS if option.key == key)
+    option = option_of(key)
     return next(line for line in groups[option.group].splitlines() if line.strip().startswith(option.flags[0]))
 
 

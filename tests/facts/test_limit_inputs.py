@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pytest_ckpt.facts.limit_inputs import DEFAULTS, limit_inputs
-from pytest_ckpt.facts.options import OPTIONS
+from pytest_ckpt.facts.options import OPTIONS, option_of
 from pytest_ckpt.report.html import render
 from tests.support import report_pages
 from tests.support.said_in_three_places import settings_of
@@ -43,11 +43,8 @@ def test_without_other_words_the_cluster_is_the_operators_and_all_else_is_a_defa
     ],
 )
 def test_what_the_operator_sets_is_neither_published_nor_a_default(option, value):
-    (given,) = (
-        g
-        for g in limit_inputs(settings_of({"cluster": "16000", option: value}))
-        if g.option == next(row.flag for row in OPTIONS if row.key == option)
-    )
+    flag = option_of(option).flag
+    (given,) = (g for g in limit_inputs(settings_of({"cluster": "16000", option: value})) if g.option == flag)
     assert (given.value, given.origin, given.source) == (value, "set by the operator", "")
 
 

@@ -43,9 +43,6 @@ for path in directory.parent.glob("*/*"):
 """
 
 
-# Starts each rank under the name of a host of its own.
-
-
 @pytest.fixture(scope="module")
 def saved(make_home: Callable[[str], Path]) -> Run:
     with opened_door(make_home("dcp")) as door:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
@@ -24,7 +24,7 @@ class Clients:
     ranks: int = 2
     hosts: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
-    rows: tuple[str, ...] = field(default=ROWS)
+    rows: tuple[str, ...] = ROWS
 
     def run(self, door: FrontDoor, mount: Mounts, **parameters: object) -> Run:
         """Run on a token bucket over memory; other work on a disk would add to the time that it needs by design."""

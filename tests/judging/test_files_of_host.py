@@ -51,7 +51,7 @@ def test_ten_thousand_files_may_take_longer_than_a_save() -> None:
 def test_without_a_plan_the_rate_is_reported_and_decides_nothing() -> None:
     verdict = judged(seen(0.5), None)
     assert (verdict.outcome, verdict.limit) == ("met", None)
-    assert "0 a second" in verdict.because or "1 a second" in verdict.because
+    assert verdict.because == "No fault in 10,000 trials. One client created 10,000 files, 0 a second."
 
 
 def test_a_missing_name_fails_whatever_the_rate() -> None:

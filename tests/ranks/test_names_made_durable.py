@@ -19,18 +19,11 @@ from pytest_ckpt.ranks.process.activity import Activity
 from pytest_ckpt.ranks.strategies.protocol import save_and_commit
 from pytest_ckpt.targets.posix.store import PosixStore
 from tests.support.forked_ranks import HOSTS, of_ranks, told, until
-from tests.support.own_files_engine import FILES, OwnFilesEngine
+from tests.support.own_files_engine import FILES, LeavesTheCommit
 
 SUBJECT = Subject(model="made", mode="test")
 REF = CheckpointRef(subject=SUBJECT.slug, number=1)
 EVERY_RANK = range(len(HOSTS))
-
-
-class LeavesTheCommit(OwnFilesEngine):
-    """Leaves the names of its files and the commit to its strategy."""
-
-    def save(self, draft: Any, clock: Clock) -> None:
-        self.write(draft, clock)
 
 
 def save_in(directory: Path, group: Any, writers: Sequence[int], fails: int | None = None) -> dict[str, int]:

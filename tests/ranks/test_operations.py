@@ -20,7 +20,7 @@ from pytest_ckpt.targets.posix.checkpoint import DirectorySyncs
 from pytest_ckpt.targets.posix.store import PosixStore
 from tests.support.made_measurement import measurement, outcome
 from tests.support.one_rank import Alone
-from tests.support.own_files_engine import FILES, OwnFilesEngine
+from tests.support.own_files_engine import FILES, LeavesTheCommit, OwnFilesEngine
 
 SUBJECT = Subject(model="made", mode="test")
 
@@ -34,13 +34,6 @@ class LosesTheCommit(PosixStore):
 
     def is_committed(self, ref):
         return False
-
-
-class LeavesTheCommit(OwnFilesEngine):
-    """Leaves the names of its files and the commit to its strategy."""
-
-    def save(self, draft, clock):
-        self.write(draft, clock)
 
 
 class LeavesAFile(OwnFilesEngine):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.facts.options import OPTIONS
+from pytest_ckpt.facts.options import option_of
 from pytest_ckpt.run.open import open_run
 from pytest_ckpt.support.errors import UsageError
 
@@ -45,8 +45,7 @@ def refused(tmp_path: Path) -> Refused:
             open_run(resolve(fields | WITH.get(option, {}) | {f"ckpt_{option}": value}, {}), ["pytest"])
         assert sorted(tmp_path.rglob("*")) == before
         assert error.value.remedy
-        (flag,) = (row.flag for row in OPTIONS if row.key == option)
-        assert flag in error.value.what
+        assert option_of(option).flag in error.value.what
         return error.value.what
 
     return open_with

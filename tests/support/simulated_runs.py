@@ -23,7 +23,7 @@ from pytest_ckpt.facts.measurement import (
     Patterns,
     RankFacts,
 )
-from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.proofs import Durability
 from pytest_ckpt.facts.strategy_results import Chains, NodeLoss, StepBatch, StepsOfSave, TierRestore, Tiers, Training
 from pytest_ckpt.facts.verdict import Outcome, Verdict
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
@@ -33,6 +33,7 @@ from pytest_ckpt.sizing.drains import drain_limit_seconds
 from pytest_ckpt.sizing.limits import ClusterLimits
 from pytest_ckpt.sizing.patterns import LOADS_OF_A_PATTERN
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint, plan_run
+from tests.support import made_measurement
 from tests.support.simulated_arrays import TRUTHS, TRUTHS_OF_STEADINESS, Truth
 
 OPTIONS = {
@@ -213,7 +214,7 @@ class _Run:
             reads="ranks read what others wrote",
             rank_bytes=self.base.rank_bytes,
             operations=_operations("load", series, self.base.bytes),
-            integrity=_whole(self.base.bytes * len(series)),
+            integrity=made_measurement.compared(self.base.bytes * len(series)),
         )
 
 
@@ -221,7 +222,9 @@ class _Run:
 def _run(strategy: str, ranks: int, hosts: tuple[str, ...]) -> _Run:
     planned = planned_by(strategy, ranks)
     shards = planned.layout
-    base = Measurement(
+    base = made_measurement.measurement(
+        size=shards.bytes,
+        operations=(),
         subject=planned.subject,
         model=shards.model.name,
         mode=shards.mode,
@@ -229,15 +232,10 @@ def _run(strategy: str, ranks: int, hosts: tuple[str, ...]) -> _Run:
         hosts=hosts,
         engine=planned.engine.name,
         scale=1.0,
-        seed=1,
-        bytes=shards.bytes,
         full_bytes=shards.full_bytes,
         rank_bytes=(shards.bytes // shards.processes,) * shards.processes,
-        basis="all ranks",
         operations_planned=planned.operations,
-        operations=(),
-        cache=_CACHE,
-        integrity=_whole(shards.bytes * planned.operations),
+        integrity=made_measurement.compared(shards.bytes * planned.operations),
         durability=Durability(files=8, files_synced=8, directories=1, directories_synced=1, saves=1, commits=1),
         ranks=tuple(
             RankFacts(rank=r, host=hosts[r * len(hosts) // shards.processes], pid=100 + r)
@@ -248,16 +246,6 @@ def _run(strategy: str, ranks: int, hosts: tuple[str, ...]) -> _Run:
         drains=planned.drains,
     )
     return _Run(base=base)
-
-
-_CACHE = CacheFacts(
-    required=True, readings=(), policy="auto", method="drop_caches", probe="cachestat", resident_fraction=0.0
-)
-
-
-@functools.cache
-def _whole(size: int) -> Integrity:
-    return Integrity(bytes_expected=size, bytes_checked=size, fault_count=0, faults=())
 
 
 def _times(factor: float, series: Series) -> list[Timed]:
@@ -312,7 +300,14 @@ def _chain(run: _Run, series: Series) -> Measurement:
             ((size, _times(size / sizes[-1], [timed])[0]) for size, timed in zip(sizes, series, strict=True)), 1
         )
     )
-    chains = Chains(deltas=2, deleted=3, deleted_bytes=0, freed_bytes=None, integrity=_whole(1), misses_deleted=True)
+    chains = Chains(
+        deltas=2,
+        deleted=3,
+        deleted_bytes=0,
+        freed_bytes=None,
+        integrity=made_measurement.compared(1),
+        misses_deleted=True,
+    )
     return run.measured(operations=loads, patterns=Patterns(chains=chains))
 
 
@@ -324,7 +319,14 @@ def _drain_limit(run: _Run, limits: ClusterLimits, stop: float) -> float:
 def _tiers(run: _Run, *, lost: float = 1.0) -> Tiers:
     """Return saves to the local tier that drains do not slow, and the restore of a host's files in ``lost`` seconds."""
     size = run.base.bytes
-    local = TierRestore(expected_tier="local", expected=2, tier="local", number=2, seconds=1.0, integrity=_whole(size))
+    local = TierRestore(
+        expected_tier="local",
+        expected=2,
+        tier="local",
+        number=2,
+        seconds=1.0,
+        integrity=made_measurement.compared(size),
+    )
     return Tiers(
         bytes=size,
         undisturbed_seconds=(1.0,) * 3,
@@ -342,7 +344,7 @@ def _tiers(run: _Run, *, lost: float = 1.0) -> Tiers:
             return_seconds=lost / 2,
             load_seconds=lost / 2,
             missing=0,
-            integrity=_whole(size),
+            integrity=made_measurement.compared(size),
         ),
     )
 

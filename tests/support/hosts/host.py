@@ -18,7 +18,6 @@ from tests.support.hosts.storage import Storage, client_of_fuse
 
 READY = "ready"
 OWN_DIRECTORIES = ("/tmp", "/dev/shm", "/run")
-_NETWORKS = Path("/sys/class/net")
 
 
 def name_of(number: int) -> str:

@@ -123,7 +123,7 @@ class RefusesToRenameDirectories(
     Fault,
     name="rename of a directory is refused",
     fails="COMMIT.directory COMMIT.directory-second-client",
-    says={"COMMIT.directory": "rename of a directory is refused"},
+    says="rename of a directory is refused",
     # A checkpoint is a directory that is renamed when it is whole.
     may="DURABLE.power-cut DURABLE.rank-killed FULL.mid-save COMMIT-FULL.each-phase LIVE.calls PUBLISH.directory",
 ):

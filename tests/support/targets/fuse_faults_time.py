@@ -90,6 +90,12 @@ class _Rated(Fault):
             wait = self.free_at[device] - now
         self.pause(wait)
 
+    def _place_of(self, handle):
+        """Return the directory of a file, and the rank that writes it; the last of all ranks if no rank does."""
+        directory, _, name = os.readlink(f"/proc/self/fd/{handle.fd}").rpartition("/")
+        rank = re.search(r"rank_(\d+)", name)
+        return directory, int(rank[1]) if rank else 1 << 30
+
 
 class Slow(_Rated, name="slow"):
     """Everything that is read or written goes at 50 MB/s, or another rate, in sum; or each file at that rate."""
@@ -111,8 +117,7 @@ class Slow(_Rated, name="slow"):
 
     def _device_of(self, handle):
         if self.is_by_rank:
-            rank = re.search(r"rank_(\d+)", os.readlink(f"/proc/self/fd/{handle.fd}"))
-            return int(rank[1]) if rank else -1
+            return self._place_of(handle)[1]
         return handle.node.id if self.is_by_file else 0
 
 
@@ -144,12 +149,6 @@ class Starving(_Rated, name="starves a job"):
         with self.lock:
             self.served.pop(rank, None)
         return proceed(*arguments, **named)
-
-    def _place_of(self, handle):
-        """Return the directory of a file, and the rank that writes it; the last of all ranks if no rank does."""
-        directory, _, name = os.readlink(f"/proc/self/fd/{handle.fd}").rpartition("/")
-        rank = re.search(r"rank_(\d+)", name)
-        return directory, int(rank[1]) if rank else 1 << 30
 
 
 class FastForDuplicates(_Rated, name="fast for duplicate data"):
