@@ -53,8 +53,8 @@ CHECKS_OF_POSIX: tuple[Check, ...] = (
         subject="file",
         code="commit:replace_file",
         relies="torch DCP, ByteCheckpoint, NVRx local, safetensors, Megatron-Core, Orbax",
-        how="A reader polls while a file is replaced by rename 10,000 times: it sees old or new bytes, "
-        "never none, never few; an open or read refused with ESTALE is tried again.",
+        how="A reader polls while a file is replaced by rename 10,000 times: it sees the complete "
+        "old or new bytes; an open or read refused with ESTALE is tried again.",
     ),
     Check(
         requirement="COMMIT",

@@ -135,7 +135,7 @@ def test_a_store_that_ignores_a_condition_fails_with_what_to_do(make_home: Calla
         ("OBJECT-CREATE", "put"),
         ("OBJECT-CREATE", "multipart"),
     }
-    assert "or ask for a version of the store that heeds" in " ".join(run.text.split())
+    assert "or use a version of the store that supports" in " ".join(run.text.split())
 
 
 def test_certificate_json_and_junit_say_which_server_it_was(run: Run) -> None:
