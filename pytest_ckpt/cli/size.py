@@ -39,7 +39,7 @@ _CURVE = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 100_000)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what the command takes."""
-    parser.add_argument("--cluster", metavar="LIST", default="16000", help="accelerators, such as 16000,64000")
+    parser.add_argument("--cluster", metavar="LIST", required=True, help="accelerators, such as 16000,64000")
     parser.add_argument(
         "--model", dest="ckpt_model", metavar="NAMES", default="all", help="models, separated by commas"
     )

@@ -14,10 +14,10 @@ pytestmark = pytest.mark.covers(commands=("size",))
 
 @pytest.fixture
 def size(capsys):
-    """Run ``pytest-ckpt size …`` and return what it printed."""
+    """Run ``pytest-ckpt size …`` for 16,000 accelerators, or those of a later option; return what it printed."""
 
     def run(*arguments):
-        code = main(["size", *arguments])
+        code = main(["size", "--cluster=16000", *arguments])
         output = capsys.readouterr()
         assert (code, output.err) == (0, "")
         return output.out
@@ -142,7 +142,7 @@ def test_a_table_of_one_s_own(size, tmp_path) -> None:
 def test_a_table_that_is_none_is_said_to_be(text, says, tmp_path, capsys) -> None:
     file = tmp_path / "ours.toml"
     file.write_text(text)
-    assert main(["size", f"--table={file}"]) == 4
+    assert main(["size", "--cluster=16000", f"--table={file}"]) == 4
     assert says in capsys.readouterr().err
 
 
@@ -178,10 +178,17 @@ def test_the_page_has_the_tables_and_a_picture(size, tmp_path) -> None:
 )
 def test_errors_end_with_4_and_say_what_is_wrong(words, says, capsys) -> None:
     try:
-        code = main(["size", *words])
+        code = main(["size", "--cluster=16000", *words])
     except SystemExit as ended:
         code = ended.code
     assert code == 4
     output = capsys.readouterr().err
     assert says in output
     assert "Traceback" not in output
+
+
+def test_without_a_cluster_there_is_nothing_to_derive_demands_from(capsys) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["size"])
+    assert ended.value.code == 4
+    assert "required: --cluster" in capsys.readouterr().err

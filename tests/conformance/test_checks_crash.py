@@ -90,20 +90,25 @@ def test_acknowledged_saves_survive_real_power_cuts(kind, mount):
 @pytest.mark.usefixtures("as_root")
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 @pytest.mark.parametrize(
-    ("sabotage", "kind_of_loss"),
+    ("sabotage", "losses"),
     [
-        (REGULAR_FILES_ARE_NOT_SYNCED, "acknowledged bytes lost in a power cut"),
-        (NOTHING_IS_SYNCED, "acknowledged name lost in a power cut"),
+        (REGULAR_FILES_ARE_NOT_SYNCED, {"acknowledged bytes lost in a power cut"}),
+        # The kernel writes names by itself every 5 to 30 s; of a file whose name it wrote, the bytes are lost.
+        (
+            NOTHING_IS_SYNCED,
+            {"acknowledged name lost in a power cut", "acknowledged bytes lost in a power cut"},
+        ),
     ],
 )
-def test_what_was_acknowledged_and_not_made_durable_is_missed(kind, sabotage, kind_of_loss, mount):
+def test_what_was_acknowledged_and_not_made_durable_is_missed(kind, sabotage, losses, mount):
     point = mount(kind, 320)
     command = f"--power-cut={cut_command(point)}"
     directory = point / "directory"
     directory.mkdir()
     subprocess.run(["sync", "-f", str(directory)], check=True)
     seen = made("DURABLE.power-cut", directory, command, "--power-cuts=1", sabotage=sabotage, share=0.1)
-    assert kinds(seen) == {kind_of_loss}
+    assert kinds(seen)
+    assert kinds(seen) <= losses
     assert "power cuts" not in seen.facts
 
 

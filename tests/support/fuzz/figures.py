@@ -53,7 +53,7 @@ class FigureOptions(Family):
         command = rng.choice(["size", "size", "simulate", "project"])
         words, done = [command], []
         if command == "size":
-            words += self._some(rng, home, _SIZE)
+            words += ["--cluster=16000", *self._some(rng, home, _SIZE)]
         else:
             directories = rng.sample(self.directories, rng.choice([1, 3, 4]))
             if rng.random() < 0.6:
@@ -145,12 +145,12 @@ class DescribedFiles(Family):
         file.write_text(self.texts[name])
         done = _changed(rng, directory, file, outside)
         words = {
-            "model.toml": [["plan", "--cluster=64", f"--ckpt-model={file}"], ["size", f"--model={file}"]],
+            "model.toml": [["plan", "--cluster=64", f"--ckpt-model={file}"], ["size", "--cluster=64", f"--model={file}"]],
             "config.json": [
                 ["plan", "--cluster=64", f"--ckpt-model={file}", "--ckpt-parallel=tp=2,dp=2"],
-                ["size", f"--model={file}", "--ckpt-parallel=dp=4"],
+                ["size", "--cluster=64", f"--model={file}", "--ckpt-parallel=dp=4"],
             ],
-            "table.toml": [["size", f"--table={file}"]],
+            "table.toml": [["size", "--cluster=64", f"--table={file}"]],
             "pattern.json": [
                 ["show", str(file)],
                 [
