@@ -1,4 +1,4 @@
-"""Comparing two sets of times without assumptions on their distribution. Pure; same numbers give the same answer.
+"""Statistics of times without assumptions on their distribution. Pure; same numbers give the same answer.
 
 The slowest of more ranks than were measured takes longer though no rank is slower: the tail of the ranks' times
 decides. Over a high threshold excesses are taken as exponential (of the generalized Pareto family the case of shape 0,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_ckpt.facts.strategy_results import StepBatch, StepsOfSave, Training
+
 
 _T = TypeVar("_T")
 
@@ -256,3 +257,26 @@ def slowest_of(times: Sequence[float], ranks: int, of: Sequence[int] = ()) -> Sl
         low=quantile(_LOW, 1 - unsure),
         high=quantile(_HIGH, 1 + unsure),
     )
+
+
+WINDOW_ROUNDS, MAXIMUM_ROUNDS = 5, 25
+MAXIMUM_RANGE, MAXIMUM_SLOPE = 0.20, 0.10
+"""Of a steady series of rounds. Source: SNIA Solid State Storage Performance Test Specification: in a window of five
+rounds the values lie within a range of 20 % of their mean, and the line of best fit changes by at most 10 % of it;
+to be reached within 25 rounds."""
+
+
+def unsteadiness(window: Sequence[float]) -> tuple[float, float]:
+    """Return, as shares of the mean, the range of a window and by how much its line of best fit changes over it."""
+    mean = statistics.fmean(window)
+    slope = statistics.linear_regression(range(len(window)), window).slope
+    return (max(window) - min(window)) / mean, abs(slope) * (len(window) - 1) / mean
+
+
+def steady_round(rounds: Sequence[float]) -> int | None:
+    """Return the number (from 1) of the round that completed a steady window; None without such a window."""
+    for end in range(WINDOW_ROUNDS, min(len(rounds), MAXIMUM_ROUNDS) + 1):
+        spread, change = unsteadiness(rounds[end - WINDOW_ROUNDS : end])
+        if spread <= MAXIMUM_RANGE and change <= MAXIMUM_SLOPE:
+            return end
+    return None

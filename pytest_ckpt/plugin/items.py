@@ -15,16 +15,15 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import OperationKind
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.grading.completeness import compared_with, is_given
+from pytest_ckpt.grading.catalogue import compared_with, is_given
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.judging.starts import with_others
-from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run
+from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run, with_others
 from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
-from pytest_ckpt.launching.observer import Observer
+from pytest_ckpt.launching.recorder import Observer
 from pytest_ckpt.plugin.stash import OPEN_RUN, PLUGINS, RUN
-from pytest_ckpt.plugin.terminal_observer import TerminalObserver
+from pytest_ckpt.plugin.terminal import TerminalObserver
 from pytest_ckpt.plugin.worker_results import SubjectTimes, TestResult, hang
 from pytest_ckpt.report.text import failure_text
 from pytest_ckpt.run.crash import keep_traceback, of_report_directory

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import __version__
-from pytest_ckpt.evidence.judged_run import recorded_settings
+from pytest_ckpt.evidence.judged_run import odd_facts_named, recorded_settings
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, compare
-from pytest_ckpt.evidence.rejudge import odd_facts_named
 from pytest_ckpt.evidence.run_files import EVENTS, PLAN, REPORT, SESSION, fitting, read_file, short
 from pytest_ckpt.evidence.starts import (
     ADDED,
@@ -49,7 +48,7 @@ from pytest_ckpt.facts.settings import SUITES, Origin, Settings
 from pytest_ckpt.facts.starts import InterruptedWork, RepeatedMeasurement, Start, is_interruption
 from pytest_ckpt.facts.subject import Pattern
 from pytest_ckpt.facts.targets import AreaRef, TargetFacts
-from pytest_ckpt.grading.completeness import asked_checkpoints, asked_checks, asked_requirements, is_given
+from pytest_ckpt.grading.catalogue import asked_checkpoints, asked_checks, asked_requirements, is_given
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.verdicts import decide, decide_observed
 from pytest_ckpt.launching.measurements import made_names, read_measurement
