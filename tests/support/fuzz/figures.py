@@ -145,7 +145,10 @@ class DescribedFiles(Family):
         file.write_text(self.texts[name])
         done = _changed(rng, directory, file, outside)
         words = {
-            "model.toml": [["plan", "--cluster=64", f"--ckpt-model={file}"], ["size", "--cluster=64", f"--model={file}"]],
+            "model.toml": [
+                ["plan", "--cluster=64", f"--ckpt-model={file}"],
+                ["size", "--cluster=64", f"--model={file}"],
+            ],
             "config.json": [
                 ["plan", "--cluster=64", f"--ckpt-model={file}", "--ckpt-parallel=tp=2,dp=2"],
                 ["size", "--cluster=64", f"--model={file}", "--ckpt-parallel=dp=4"],
