@@ -20,7 +20,7 @@ from pytest_ckpt.facts.file_rules import PACES
 from pytest_ckpt.facts.settings import EMBEDDED, PROFILES, SUITES, Assurance, HostSlots
 from pytest_ckpt.facts.strategies import STRATEGY_OF, StrategySpec
 from pytest_ckpt.sizing.architectures import MODELS
-from pytest_ckpt.sizing.loader_rates import LOADER_WORKLOADS
+from pytest_ckpt.sizing.pacing import LOADER_WORKLOADS
 from pytest_ckpt.sizing.reliability import SECONDS_PER_DAY, parse_failure_model
 from pytest_ckpt.support.errors import nearest
 from pytest_ckpt.support.units import format_count, format_percent, parse_duration, parse_fraction, parse_size

@@ -1,4 +1,4 @@
-"""The pace of saves that share the storage with other work, and the data loader's queue. Pure.
+"""The pace of saves that share the storage with other work, and the rates and queue of data loaders. Pure.
 
 Each rank spreads its bytes over 0.8 of the save limit, so a job writes at 1.25 times the rate that the cluster needs.
 The rate follows from the limit and not from the clients: faster or more clients do not change it.
@@ -14,7 +14,37 @@ from pytest_ckpt.sizing.models import Layout, layout
 from pytest_ckpt.support.units import format_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pytest_ckpt.facts.engines import EngineSpec
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoaderWorkload:
+    """The reads of one accelerator of a published workload.
+
+    An accelerator computes ``batch`` samples of ``sample_bytes`` in ``compute_seconds``, and must compute for the share
+    ``utilization`` of the time.
+    """
+
+    batch: int
+    sample_bytes: int
+    compute_seconds: float
+    utilization: float
+
+    @property
+    def bytes_per_second(self) -> float:
+        """The rate at which the accelerator reads."""
+        return self.batch * self.sample_bytes / self.compute_seconds * self.utilization
+
+
+LOADER_WORKLOADS: Mapping[str, LoaderWorkload] = {
+    "resnet50": LoaderWorkload(batch=400, sample_bytes=114_660, compute_seconds=0.224, utilization=0.9),
+    "cosmoflow": LoaderWorkload(batch=1, sample_bytes=2_828_486, compute_seconds=0.0035, utilization=0.7),
+    "unet3d": LoaderWorkload(batch=7, sample_bytes=146_600_628, compute_seconds=0.323, utilization=0.9),
+}
+"""MLCommons, MLPerf Storage, configurations resnet50_h100, cosmoflow_h100 and unet3d_h100, 2024: one H100 each."""
+
 
 SHARE_OF_LIMIT = 0.8
 """Share of the save limit that an undisturbed save takes."""

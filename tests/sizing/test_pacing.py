@@ -8,9 +8,14 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.engines import BUILT_IN
-from pytest_ckpt.sizing.loader_rates import LOADER_WORKLOADS
 from pytest_ckpt.sizing.models import layout
-from pytest_ckpt.sizing.pacing import paced_accelerators, paced_limit_seconds, paced_saves, sample_bytes
+from pytest_ckpt.sizing.pacing import (
+    LOADER_WORKLOADS,
+    paced_accelerators,
+    paced_limit_seconds,
+    paced_saves,
+    sample_bytes,
+)
 from pytest_ckpt.sizing.plan import PlannedCheckpoint, plan_run
 from pytest_ckpt.sizing.steps import planned_steps
 
