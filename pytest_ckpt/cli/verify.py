@@ -11,8 +11,8 @@ from pytest_ckpt.cli.console import say
 if TYPE_CHECKING:
     import argparse
 
-    from pytest_ckpt.evidence.outcome import Examination
     from pytest_ckpt.evidence.signers import Signer
+    from pytest_ckpt.evidence.verification import Examination
 
 HELP = "check that a run directory was not changed and that its verdicts follow from its measurements"
 DESCRIPTION = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.evidence.attestation import PAYLOAD_TYPE, envelope_bytes, read_envelope, statement
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, digests, file_digest
-from pytest_ckpt.evidence.outcome import Examination
+from pytest_ckpt.evidence.verification import Examination
 from pytest_ckpt.support.strict_json import parse, read
 
 if TYPE_CHECKING:

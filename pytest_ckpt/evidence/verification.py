@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_ckpt import __version__
 from pytest_ckpt.evidence.manifest import MANIFEST, compare, report_text
-from pytest_ckpt.evidence.outcome import Examination, Examined
 from pytest_ckpt.evidence.rejudge import altered_tables, judge_directory
 from pytest_ckpt.evidence.run_files import REPORT, Document, odd_records, read_report
 from pytest_ckpt.evidence.signature_check import check_signature, unsigned
@@ -28,6 +28,21 @@ from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from pytest_ckpt.evidence.signing import PublicKey
+
+
+Examined = Literal["digests", "verdicts", "pages", "signature"]
+Outcome = Literal["holds", "broken", "not checked"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Examination:
+    """One comparison; ``details`` name each place of a difference."""
+
+    name: Examined
+    outcome: Outcome
+    description: str
+    details: tuple[str, ...] = ()
+
 
 _PAGES = {"certificate.html": write_certificate, "junit.xml": write_junit}
 # The parts of a report that judging again does not reproduce: place and time of measurement, plugins' sections.
