@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from pytest_ckpt.analysis.comparison import EncryptionCost
 from pytest_ckpt.evidence.history import Line
-from pytest_ckpt.evidence.signers import Signer
-from pytest_ckpt.evidence.verification import Examination
+from pytest_ckpt.evidence.verification import Examination, Signer
 from pytest_ckpt.facts.bounds import Bounds, Count, CountFromOne, NotNegative, Positive, Share, Text
 from pytest_ckpt.facts.measurement import Basis, OperationKind
 from pytest_ckpt.facts.verdict import Grade, Outcome

@@ -11,8 +11,7 @@ from pytest_ckpt.cli.console import say
 if TYPE_CHECKING:
     import argparse
 
-    from pytest_ckpt.evidence.signers import Signer
-    from pytest_ckpt.evidence.verification import Examination
+    from pytest_ckpt.evidence.verification import Examination, Signer
 
 HELP = "check that a run directory was not changed and that its verdicts follow from its measurements"
 DESCRIPTION = (
@@ -37,10 +36,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(asked: argparse.Namespace) -> int:
     """Print which comparisons succeeded and which failed."""
-    from pytest_ckpt.evidence.signers import KnownKey, signers  # noqa: PLC0415
     from pytest_ckpt.evidence.signing import read_public_key  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
-    from pytest_ckpt.evidence.verification import verify_directory  # noqa: PLC0415
+    from pytest_ckpt.evidence.verification import (  # noqa: PLC0415
+        KnownKey,
+        signers,
+        verify_directory,
+    )
     from pytest_ckpt.facts.codec import to_plain  # noqa: PLC0415
     from pytest_ckpt.grading.grading import EXIT_INCOMPLETE  # noqa: PLC0415
 

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_ckpt import __version__
-from pytest_ckpt.evidence.manifest import MANIFEST, compare, report_text
+from pytest_ckpt.evidence.attestation import PAYLOAD_TYPE, envelope_bytes, read_envelope, statement
+from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, compare, digests, file_digest, report_text
 from pytest_ckpt.evidence.rejudge import altered_tables, judge_directory
 from pytest_ckpt.evidence.run_files import REPORT, Document, odd_records, read_report
-from pytest_ckpt.evidence.signature_check import check_signature, unsigned
 from pytest_ckpt.evidence.unfinished import NO_REPORT, is_unfinished
 from pytest_ckpt.grading.catalogue import recorded
 from pytest_ckpt.report.html import write_certificate
 from pytest_ckpt.report.junit import write_junit
 from pytest_ckpt.support.errors import UsageError
-from pytest_ckpt.support.strict_json import read
+from pytest_ckpt.support.strict_json import parse, read
 from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def verify_directory(directory: Path, keys: Sequence[PublicKey] | None) -> tuple
             f"{directory} contains no {MANIFEST}, so it is not the directory of a run that ended.",
             "Name the directory of a run, such as ckpt-report.",
         )
-    digests = check_digests(directory)
+    files = check_digests(directory)
     try:
         report = read_report(directory)
         verdicts, pages = _check_verdicts(directory, report), _check_pages(directory, report)
@@ -81,7 +81,7 @@ def verify_directory(directory: Path, keys: Sequence[PublicKey] | None) -> tuple
         report = None
         verdicts = _broken("verdicts", "the files cannot be judged again", [error.what])
         pages = _unchecked("pages", "the report cannot be read")
-    return digests, verdicts, pages, check_signature(directory, report, keys)
+    return files, verdicts, pages, check_signature(directory, report, keys)
 
 
 def _of_unfinished(directory: Path, keys: Sequence[PublicKey]) -> tuple[Examination, ...]:
@@ -91,8 +91,8 @@ def _of_unfinished(directory: Path, keys: Sequence[PublicKey]) -> tuple[Examinat
         verdicts = _unchecked("verdicts", NO_REPORT, document["grade_reasons"])
     except UsageError as error:
         verdicts = _broken("verdicts", "the measurements cannot be judged", [error.what])
-    digests, pages = _unchecked("digests", f"there is no {MANIFEST}"), _unchecked("pages", "there is no certificate")
-    return digests, verdicts, pages, unsigned(None, keys)
+    files, pages = _unchecked("digests", f"there is no {MANIFEST}"), _unchecked("pages", "there is no certificate")
+    return files, verdicts, pages, unsigned(None, keys)
 
 
 def check_digests(directory: Path) -> Examination:
@@ -218,3 +218,124 @@ def _first(details: Sequence[str]) -> tuple[str, ...]:
     """Return the first details and how many more there are."""
     more = len(details) - _MAXIMUM_DETAILS
     return (*details[:_MAXIMUM_DETAILS], *([f"and {more} more"] if more > 0 else []))
+
+
+SIGN_OPTION = "--ckpt-sign"
+
+
+def check_signature(directory: Path, report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
+    """Check the envelope's form, its statement, and with ``keys`` that the owner of one of them signed it."""
+    file = directory / ATTESTATION
+    if file.is_symlink():
+        # A manifest does not list it, so this is the only place that can report it.
+        description = f"{ATTESTATION} is a link"
+        return _broken("signature", description, [f"changed: {ATTESTATION}"])
+    if not file.exists():
+        return unsigned(report, keys)
+    try:
+        data = read(file)
+        envelope = read_envelope(data)
+    except (OSError, ValueError) as error:
+        return _broken("signature", f"{ATTESTATION} cannot be read", [str(error)])
+    faults = []
+    if envelope_bytes(envelope) != data:
+        faults.append(f"{ATTESTATION} is not byte for byte as it was written")
+    if envelope.payload_type != PAYLOAD_TYPE:
+        faults.append(f"the payload type is {envelope.payload_type!r}, not {PAYLOAD_TYPE!r}")
+    sha256 = digests(directory) | {MANIFEST: file_digest(directory / MANIFEST)}
+    if report is None or "report.json" not in sha256:
+        faults.append("there is no report that can be read to hold the statement against")
+    elif envelope.payload != statement(report, sha256):
+        faults.append(f"what was signed is not what the directory holds ({_stated(envelope.payload, sha256)})")
+    if keys:
+        from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415
+
+        known = [(s, key) for s in envelope.signatures for key in keys if is_made_by(s, envelope, key)]
+        if not known:
+            faults.append("no signature in it was made with a private key that belongs to --key")
+        elif any(s.keyid != key_id(key) for s, key in known):
+            faults.append("the key's id in it, which nothing protects, was changed")
+    if faults:
+        return _broken("signature", "the signature does not hold", faults)
+    if not keys:
+        description = f"{ATTESTATION} fits the directory; who signed it cannot be known without --key"
+        return _unchecked("signature", description)
+    return _held("signature", "report.json and manifest were signed with a key of --key")
+
+
+def unsigned(report: Mapping[str, Any] | None, keys: Sequence[PublicKey]) -> Examination:
+    """Return the finding for a directory without a signature: broken if it had one, or if one is expected."""
+    was_signed = report is not None and any(
+        s["option"] == SIGN_OPTION and s.get("value") for s in report.get("settings") or ()
+    )
+    if was_signed or keys:
+        description = f"{ATTESTATION} is not there" + (": the run was signed, so it was removed" if was_signed else "")
+        return _broken("signature", description, [f"removed: {ATTESTATION}"])
+    description = (
+        "the run was not signed: consistent tampering cannot be detected without a signature "
+        f"({SIGN_OPTION} signs a run)"
+    )
+    return _unchecked("signature", description)
+
+
+def _stated(payload: bytes, sha256: Mapping[str, str]) -> str:
+    """Name the files whose digests differ from the signed ones."""
+    try:
+        signed = {s["name"]: s["digest"]["sha256"] for s in parse(payload)["subject"]}
+    except (ValueError, KeyError, TypeError):
+        return "it is no statement"
+    other = [name for name, digest in signed.items() if sha256.get(name) != digest]
+    return f"changed since: {', '.join(other)}" if other else "other results are stated"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownKey:
+    """A public key that the reader had before: ``name`` is its file, as it was given."""
+
+    name: str
+    key: PublicKey
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signer:
+    """The signer of some directories, or a key without signatures.
+
+    ``key`` is the file of a known key, empty for an unknown one; ``key_id`` is the SHA-256 of the key (for an unknown
+    key, as the envelope claims, which is not protected); ``signed`` names the directories.
+    """
+
+    key_id: str
+    key: str
+    signed: tuple[str, ...]
+
+
+def signers(places: Mapping[str, Path], keys: Sequence[KnownKey]) -> tuple[Signer, ...]:
+    """Return the signers of directories, by the names of the directories: known keys first, in their order.
+
+    Whether the signed content matches the directory is a separate check.
+    """
+    from pytest_ckpt.evidence.signing import is_made_by, key_id  # noqa: PLC0415 - of a library that may lack
+
+    known: dict[str, KnownKey] = {}
+    for one in keys:
+        known.setdefault(key_id(one.key), one)
+    signed: dict[str, list[str]] = {identity: [] for identity in known}
+    for name, directory in places.items():
+        file = directory / ATTESTATION
+        if file.is_symlink():
+            continue
+        try:
+            envelope = read_envelope(read(file))
+        except (OSError, ValueError):
+            continue
+        for signature in envelope.signatures:
+            makers = (k for k, one in known.items() if is_made_by(signature, envelope, one.key))
+            signed.setdefault(next(makers, f"?{signature.keyid:.64}"), []).append(name)
+    return tuple(
+        Signer(
+            key_id=identity.removeprefix("?"),
+            key=known[identity].name if identity in known else "",
+            signed=tuple(dict.fromkeys(names)),
+        )
+        for identity, names in signed.items()
+    )
