@@ -74,7 +74,7 @@ def run(asked: argparse.Namespace) -> int:
 
 def _judge_one(directory: Path, limits: Mapping[str, str | None], *, foresees: bool) -> Document:
     """Return the judgement of one directory, of a run or of results of DLIO; a forecast only if it is shown."""
-    from pytest_ckpt.evidence.rejudge import judge_sealed_directory  # noqa: PLC0415
+    from pytest_ckpt.evidence.judged_run import judge_sealed_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
 
     if directory.is_file():

@@ -39,8 +39,11 @@ def run(asked: argparse.Namespace) -> int:
     """Print the projections."""
     from pytest_ckpt.analysis.client_counts import KINDS, MINIMUM_COUNTS, counted_rates  # noqa: PLC0415
     from pytest_ckpt.analysis.saturation import project  # noqa: PLC0415 - numpy only here
-    from pytest_ckpt.evidence.judged_run import recorded_settings  # noqa: PLC0415
-    from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_directory  # noqa: PLC0415
+    from pytest_ckpt.evidence.judged_run import (  # noqa: PLC0415
+        changes_of_facts,
+        judge_directory,
+        recorded_settings,
+    )
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
     from pytest_ckpt.facts.measurement import Measurement  # noqa: PLC0415

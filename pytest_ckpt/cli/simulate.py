@@ -113,7 +113,7 @@ def run(asked: argparse.Namespace) -> int:
 
 def _measured(directory: Path) -> tuple[list[Any], dict[str, str | None], list[str]]:
     """Return the measurements of a run, its own rules as options, and what changed in its directory."""
-    from pytest_ckpt.evidence.rejudge import changes_of_facts, judge_directory  # noqa: PLC0415
+    from pytest_ckpt.evidence.judged_run import changes_of_facts, judge_directory  # noqa: PLC0415
     from pytest_ckpt.evidence.unfinished import is_unfinished  # noqa: PLC0415
     from pytest_ckpt.facts.codec import from_plain  # noqa: PLC0415
     from pytest_ckpt.facts.measurement import Measurement  # noqa: PLC0415

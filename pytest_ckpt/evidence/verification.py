@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_ckpt import __version__
 from pytest_ckpt.evidence.attestation import PAYLOAD_TYPE, envelope_bytes, read_envelope, statement
+from pytest_ckpt.evidence.judged_run import altered_tables, judge_directory
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, compare, digests, file_digest, report_text
-from pytest_ckpt.evidence.rejudge import altered_tables, judge_directory
 from pytest_ckpt.evidence.run_files import REPORT, Document, odd_records, read_report
 from pytest_ckpt.evidence.unfinished import NO_REPORT, is_unfinished
 from pytest_ckpt.grading.catalogue import recorded

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.evidence.judged_run import judged_run
+from pytest_ckpt.evidence.judged_run import altered_tables, judged_run, odd_facts_named, without_trust
 from pytest_ckpt.evidence.manifest import report_text
-from pytest_ckpt.evidence.rejudge import altered_tables, odd_facts_named, without_trust
 from pytest_ckpt.evidence.run_files import REPORT, Document, ReadDocument, read_report
 from pytest_ckpt.grading.grading import EXIT_FAILED, EXIT_INCOMPLETE
 from pytest_ckpt.launching.recorder import write_atomically

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt import __version__
-from pytest_ckpt.evidence.judged_run import recorded_settings
+from pytest_ckpt.evidence.judged_run import odd_facts_named, recorded_settings
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, compare
-from pytest_ckpt.evidence.rejudge import odd_facts_named
 from pytest_ckpt.evidence.run_files import EVENTS, PLAN, REPORT, SESSION, fitting, read_file, short
 from pytest_ckpt.evidence.starts import (
     ADDED,

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_ckpt.cli.main import main
+from pytest_ckpt.evidence.judged_run import judge_directory
 from pytest_ckpt.evidence.manifest import ATTESTATION, MANIFEST, write_manifest
-from pytest_ckpt.evidence.rejudge import judge_directory
 from pytest_ckpt.evidence.signing import Signer
 from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.run.close import write_report

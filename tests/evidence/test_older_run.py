@@ -9,8 +9,8 @@ import pytest
 
 from pytest_ckpt.cli.main import main
 from pytest_ckpt.evidence import judged_run
+from pytest_ckpt.evidence.judged_run import judge_directory
 from pytest_ckpt.evidence.manifest import MANIFEST, write_manifest
-from pytest_ckpt.evidence.rejudge import judge_directory
 from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.facts.checks import CHECKS, Check
 from pytest_ckpt.grading import completeness

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
+from pytest_ckpt.evidence.judged_run import judge_directory
 from pytest_ckpt.evidence.manifest import write_manifest
-from pytest_ckpt.evidence.rejudge import judge_directory
 from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.failure import Failure

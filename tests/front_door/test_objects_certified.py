@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.rejudge import judge_directory
+from pytest_ckpt.evidence.judged_run import judge_directory
 from tests.support.hosts.lab import Done, Step, need_hosts, on_hosts
 from tests.support.hosts.storage import Storage
 from tests.support.own_model import FILE, SMALL

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.evidence.rejudge import judge_directory
+from pytest_ckpt.evidence.judged_run import judge_directory
 from tests.support import by_the_library
 from tests.support.front_door import (
     HERE,

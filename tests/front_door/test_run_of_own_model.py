@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.cli.main import main
-from pytest_ckpt.evidence.rejudge import judge_directory
+from pytest_ckpt.evidence.judged_run import judge_directory
 from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.support.errors import UsageError
 from tests.support.front_door import HERE, TORCH, FrontDoor, Run, Sabotage, opened_door

@@ -15,8 +15,8 @@ from pytest_ckpt.cli.main import main
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.evidence.history import entry
+from pytest_ckpt.evidence.judged_run import judge_directory
 from pytest_ckpt.evidence.manifest import write_manifest
-from pytest_ckpt.evidence.rejudge import judge_directory
 from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, extended
