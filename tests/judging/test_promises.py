@@ -8,7 +8,7 @@ from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.facts.observation import SECOND_MOUNT, Anomaly, Observation
 from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.promises import Memory, promise_of
+from pytest_ckpt.judging.behaviour import Memory, promise_of
 from pytest_ckpt.judging.verdicts import decide_observed
 
 DEFAULT = "nfs4 rw,relatime,vers=4.2,rsize=1048576,hard,proto=tcp,sec=sys"
