@@ -6,9 +6,16 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.commands import PAIRS
-from pytest_ckpt.judging.command_results import describe_end, describe_undisturbed, ended_by, if_cold, lost
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
-from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
+from pytest_ckpt.judging.loads import (
+    describe_end,
+    describe_undisturbed,
+    ended_by,
+    if_cold,
+    lost,
+    missing_bytes,
+    wrong_bytes,
+)
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import save_limit_seconds
 from pytest_ckpt.support.units import compared, counted, format_percent, format_seconds, format_times

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, get_args
 from pytest_ckpt.analysis.statistics import slowdown
 from pytest_ckpt.facts.strategies import strategy_of
 from pytest_ckpt.facts.strategy_results import Reached
-from pytest_ckpt.judging.command_results import lost
 from pytest_ckpt.judging.decision import (
     Decision,
     ended_before,
@@ -17,7 +16,7 @@ from pytest_ckpt.judging.decision import (
     not_decided,
 )
 from pytest_ckpt.judging.given import not_saved
-from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
+from pytest_ckpt.judging.loads import lost, missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import SaveCost, describe_loss
 from pytest_ckpt.judging.speed import within

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.command_results import lost
 from pytest_ckpt.judging.decision import (
     Decision,
     measured_as,
 )
 from pytest_ckpt.judging.given import without_pattern
-from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
+from pytest_ckpt.judging.loads import lost, missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.support.units import (
     compared,

@@ -6,10 +6,9 @@ import statistics
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.strategy_results import BACKGROUND
-from pytest_ckpt.judging.command_results import lost
 from pytest_ckpt.judging.decision import Decision, ended_before, measured_as, not_decided
 from pytest_ckpt.judging.given import not_saved, without_pattern
-from pytest_ckpt.judging.loads import missing_bytes, wrong_bytes
+from pytest_ckpt.judging.loads import lost, missing_bytes, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import at_full_size, describe_loss, save_costs
 from pytest_ckpt.sizing.drains import drain_limit_seconds

@@ -1,21 +1,26 @@
-"""Shared rules for loads: wrong bytes, reads from a cache, late ranks. Pure."""
+"""Shared rules for loads, and for saves and loads during user commands: wrong bytes, caches, late ranks, how ranks ended. Pure."""
 
 from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.judging.cold import MAXIMUM_RESIDENT, is_drop_proven
-from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
-from pytest_ckpt.judging.wording import describe_fault
-from pytest_ckpt.support.units import counted, format_count, format_percent
+from pytest_ckpt.judging.cold import MAXIMUM_RESIDENT, is_drop_proven, prove_cold
+from pytest_ckpt.judging.decision import Decision, ended_before, failed_by, is_decided_in, measured_as, not_decided
+from pytest_ckpt.judging.wording import describe_failure, describe_fault
+from pytest_ckpt.support.units import counted, format_count, format_percent, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from pytest_ckpt.facts.commands import Failover, OperationTrial, Upgrade
+    from pytest_ckpt.facts.failure import Failure
     from pytest_ckpt.facts.measurement import Operation
     from pytest_ckpt.facts.proofs import CacheFacts, Integrity
+    from pytest_ckpt.facts.subject import Pattern
+
 
 _RANKS_OF_A_PERCENTILE = 100
 
@@ -72,3 +77,56 @@ def skew_of(operation: Operation, rank_bytes: Sequence[int]) -> tuple[float, flo
     middle = statistics.median(rates)
     p99 = rates[math.ceil(0.99 * len(rates)) - 1] / middle if len(rates) >= _RANKS_OF_A_PERCENTILE else None
     return rates[-1] / middle, p99
+
+
+def lost(because: str, detail: Sequence[str]) -> Decision:
+    """Fail a checkpoint whose bytes differ from the bytes expected for its number."""
+    return Decision(outcome="failed", reason="missing bytes", because=because, detail=tuple(detail))
+
+
+def if_cold(met: Decision, found: Failover | Upgrade, cache: CacheFacts | None) -> Decision:
+    """Return a decision with its basis: bytes of the storage, or bytes that may have come from a client's cache.
+
+    If the kernel shows no cache, timed reads have shown for the subject's own loads whether the drop works: here the
+    same drop came before every load.
+    """
+    if found.is_declared_cold:
+        return replace(met, basis="declared")
+    resident = found.resident_fraction
+    if resident is None and cache and prove_cold(cache).basis == "timed canary":
+        return replace(met, basis="timed canary")
+    if resident is None:
+        because = "That what was compared came from the storage cannot be proven here: caches cannot be seen."
+        return not_decided("unproven", because, met.detail)
+    if resident > MAXIMUM_RESIDENT:
+        because = (
+            f"{format_percent(resident)} of a checkpoint that was to be compared was cached "
+            f"(limit {format_percent(MAXIMUM_RESIDENT)}), so the bytes are not the storage's."
+        )
+        return not_decided("cached", because, met.detail)
+    return replace(met, basis="seen")
+
+
+def ended_by(failure: Failure | None, pattern: Pattern, detail: Sequence[str]) -> Decision | None:
+    """Decide if the ranks did not finish."""
+    if failure is None:
+        return None
+    if not is_decided_in(failure, pattern):
+        return ended_before(failure)
+    failed = failed_by(failure)
+    return replace(failed, detail=(*failed.detail, *detail))
+
+
+def describe_undisturbed(operations: Sequence[OperationTrial]) -> Iterator[str]:
+    """Yield the results before the first change."""
+    for operation in operations:
+        yield (
+            f"undisturbed {operation.kind}: {format_seconds(operation.seconds)}, a rank without a sign of life for "
+            f"{format_seconds(operation.longest_stall_seconds)} at most"
+        )
+
+
+def describe_end(failure: Failure | None) -> Iterator[str]:
+    """Yield how the ranks ended if they did not finish."""
+    if failure:
+        yield describe_failure(failure)

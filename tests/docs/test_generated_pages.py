@@ -10,7 +10,7 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.options import ACTIONS, OPTIONS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.judging import command_results, loads, speed
+from pytest_ckpt.judging import loads, speed
 from pytest_ckpt.report.front import HEADINGS
 from tests.support.docs_pages import options_page, remedies, requirements_page
 
@@ -97,6 +97,6 @@ def test_every_requirement_of_speed_has_a_figure_whose_units_its_judges_give():
         if requirement.is_measured:
             assert requirement.figure
             own = inspect.getmodule(requirement.function)
-            module = "".join(inspect.getsource(m) for m in (own, loads, speed, command_results) if m)
+            module = "".join(inspect.getsource(m) for m in (own, loads, speed, loads) if m)
             assert all(f'"{unit}"' in module for unit in requirement.units)
             assert ("{maximum" in requirement.limit) is (requirement.maximum is not None)
