@@ -52,8 +52,7 @@ from pytest_ckpt.grading.grading import (
 from pytest_ckpt.judging.clients import clients_of
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.judging.starts import OtherMeasurement, with_others
-from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run, severity_of
+from pytest_ckpt.judging.verdicts import OtherMeasurement, decide, decide_observed, not_run, severity_of, with_others
 from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.sizing.plan import Plan, plan_run
 from pytest_ckpt.support.errors import UsageError

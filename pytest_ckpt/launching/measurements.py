@@ -21,7 +21,7 @@ from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.measurement import Measurement, Patterns, with_patterns_of
 from pytest_ckpt.facts.subject import Pattern, Subject
 from pytest_ckpt.facts.targets import AreaRef, Names
-from pytest_ckpt.judging.starts import OtherMeasurement
+from pytest_ckpt.judging.verdicts import OtherMeasurement
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launch_context import LaunchContext
 from pytest_ckpt.launching.observer import HookFailed, LaunchHooks, Observer

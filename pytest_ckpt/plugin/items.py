@@ -18,8 +18,7 @@ from pytest_ckpt.facts.verdict import Verdict
 from pytest_ckpt.grading.completeness import compared_with, is_given
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.judging.starts import with_others
-from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run
+from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run, with_others
 from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
 from pytest_ckpt.launching.observer import Observer
