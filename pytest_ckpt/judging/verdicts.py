@@ -14,11 +14,11 @@ from pytest_ckpt.facts.checks import CHECKS
 from pytest_ckpt.facts.measurement import Measurement, OperationKind
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.verdict import Reason, Severity, Verdict
-from pytest_ckpt.judging.cures import explain, next_of, next_of_failure
 from pytest_ckpt.judging.decision import Decision, not_decided
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.given import JudgedFacts
 from pytest_ckpt.judging.reasons import is_own_limit
+from pytest_ckpt.judging.remedies import explain, next_of, next_of_failure
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.sizing.limits import ClusterLimits

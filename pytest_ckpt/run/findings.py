@@ -18,7 +18,7 @@ from pytest_ckpt.config.engines import OPTION, is_installed, missing_packages
 from pytest_ckpt.facts.bounds import Text
 from pytest_ckpt.facts.engines import BUILT_IN, TORCH
 from pytest_ckpt.facts.targets import Access, TargetSpec
-from pytest_ckpt.judging.cures import known_of, remedy_of
+from pytest_ckpt.judging.remedies import known_of, remedy_of
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.launching.second_client import agent_on, is_elsewhere
 from pytest_ckpt.support.errors import UsageError

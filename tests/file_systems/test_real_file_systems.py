@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from pytest_ckpt.judging.cures import explain
+from pytest_ckpt.judging.remedies import explain
 from pytest_ckpt.support.units import format_bytes
 from tests.support.file_systems import lab, results
 from tests.support.file_systems.row import FileSystem

@@ -6,7 +6,7 @@ import pytest
 
 from pytest_ckpt.facts.checks import BY_NAME as CHECKS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.cures import KNOWN
+from pytest_ckpt.judging.remedies import KNOWN
 from tests.support import CHECKOUT
 from tests.support.docs_pages import file_systems_page
 from tests.support.file_systems.reproduce import WAYS

@@ -8,7 +8,7 @@ from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.facts.checks import BY_NAME
 from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.cures import KNOWN, explain, remedy_of
+from pytest_ckpt.judging.remedies import KNOWN, explain, remedy_of
 from pytest_ckpt.judging.verdicts import decide_observed
 from pytest_ckpt.run.findings import known_failures
 

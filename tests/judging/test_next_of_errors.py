@@ -7,7 +7,7 @@ import errno
 
 import pytest
 
-from pytest_ckpt.judging.cures import HUNG, NEXT_STEPS, next_of, next_of_failure
+from pytest_ckpt.judging.remedies import HUNG, NEXT_STEPS, next_of, next_of_failure
 from tests.support.made_measurement import at, failed_in
 
 TABLES = {"local": "posix-local", "shared": "posix-shared", "objects": "object"}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.judging.cures import KNOWN, remedy_of
+from pytest_ckpt.judging.remedies import KNOWN, remedy_of
 from pytest_ckpt.support.units import format_bytes
 from tests.support import CHECKOUT
 from tests.support.docs_pages import made_anew
