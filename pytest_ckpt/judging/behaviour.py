@@ -23,8 +23,9 @@ Memory = Literal["attributes", "names", "negative-names"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CachePromise:
-    """How long a client may answer from its cache.
+    """How long a client of a network file system may answer from its cache: no fault of the storage.
 
+    The mount states it, and an option shortens it.
     ``seconds`` is None if the mount does not show it. ``basis`` are the options that state it, as the mount shows them,
     or a documented default; ``shorter`` is the option that shortens it, empty if there is no need.
     """
