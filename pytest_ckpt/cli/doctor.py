@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_ckpt.facts.settings import Settings
-    from pytest_ckpt.run.findings import Finding
+    from pytest_ckpt.run.doctor import Finding
 
 HELP = "show what this machine can and cannot measure, and how to fix it"
 DESCRIPTION = (
@@ -68,7 +68,7 @@ def _printer(settings: Settings) -> Iterator[Finding]:
     if not settings.pdf:
         return
     from pytest_ckpt.report.pdf import check_printer  # noqa: PLC0415
-    from pytest_ckpt.run.findings import Finding  # noqa: PLC0415
+    from pytest_ckpt.run.doctor import Finding  # noqa: PLC0415
 
     try:
         check_printer("--ckpt-pdf")

@@ -14,7 +14,7 @@ from pytest_ckpt.facts.verdict import Grade, Outcome
 from pytest_ckpt.grading.goodput import ClusterSize
 from pytest_ckpt.grading.report_document import Cluster, ExitCode, Figure, Message, Report
 from pytest_ckpt.published.rules import RuleResult
-from pytest_ckpt.run.findings import Finding
+from pytest_ckpt.run.doctor import Finding
 
 
 class Verified(TypedDict):

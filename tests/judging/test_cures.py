@@ -10,7 +10,7 @@ from pytest_ckpt.facts.observation import Anomaly, Observation
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.remedies import KNOWN, explain, remedy_of
 from pytest_ckpt.judging.verdicts import decide_observed
-from pytest_ckpt.run.findings import known_failures
+from pytest_ckpt.run.doctor import known_failures
 
 GATES = built_in("posix-shared")
 STALE = Anomaly(kind="stale size", where="/mnt/a", seen="10", expected="20")

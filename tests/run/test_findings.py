@@ -9,8 +9,8 @@ import pytest
 
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.settings import HostSlots
-from pytest_ckpt.run import findings
-from pytest_ckpt.run.findings import second_node, shared_memory
+from pytest_ckpt.run import doctor
+from pytest_ckpt.run.doctor import second_node, shared_memory
 
 OF_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
 
@@ -61,7 +61,7 @@ def test_a_pod_alone_is_told_that_it_is_alone_and_no_other_machine_is(settings):
 )
 def test_the_second_host_is_asked_for_its_kernel(settings, monkeypatch, elsewhere, can, needed, says):
     asked = []
-    monkeypatch.setattr(findings, "is_elsewhere", lambda command, _ports: asked.append(command) or elsewhere)
+    monkeypatch.setattr(doctor, "is_elsewhere", lambda command, _ports: asked.append(command) or elsewhere)
     hosts = tuple(HostSlots(name=name, slots=2) for name in ("h1", "h2", "h3"))
     (found,) = second_node(dataclasses.replace(settings, hosts=hosts), {})
     assert (found.can, found.needed) == (can, needed)
