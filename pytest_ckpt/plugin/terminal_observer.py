@@ -1,4 +1,4 @@
-"""The progress of a run in pytest's terminal."""
+"""pytest's terminal: lines between its own, even while output is captured, and the progress of a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.progress import Progress
-from pytest_ckpt.plugin.terminal_lines import TerminalLines
 from pytest_ckpt.support import waits
 
 if TYPE_CHECKING:
@@ -17,6 +16,50 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.events import Event
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
     from pytest_ckpt.sizing.steps import Steps
+
+
+class TerminalLines:
+    """Writes to pytest's terminal; ``is_shown`` is False without a terminal (workers of xdist)."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._capture = config.pluginmanager.getplugin("capturemanager")
+        self._terminal = config.get_terminal_writer() if config.pluginmanager.hasplugin("terminalreporter") else None
+        self._blank_width: int | None = None
+        is_worker = hasattr(config, "workerinput")
+        self._reporter = None if is_worker else config.pluginmanager.getplugin("terminalreporter")
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a user may read it."""
+        return self._reporter is not None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a line may be written over."""
+        return self._reporter is not None and self._reporter.isatty
+
+    def fresh_line(self) -> None:
+        """End the line that pytest has begun; one that was only cleared is a fresh one."""
+        width = self._terminal.width_of_current_line if self._terminal else 0
+        if width and width != self._blank_width:
+            self.write("\n")
+
+    def write(self, text: str) -> None:
+        """Write text, with its own line ends."""
+        if self._reporter is None or self._terminal is None:
+            return
+        with self._capture.global_and_fixture_disabled():
+            self._reporter.write(text)
+            self._reporter.flush()
+        self._blank_width = self._terminal.width_of_current_line if text.endswith("\r") else None
+        if not text.startswith("\r"):
+            # A live line is overwritten, so redirected output does not contain it.
+            waits.spoke()
+
+    def line(self, text: str) -> None:
+        """Write a separate line."""
+        self.fresh_line()
+        self.write(f"{text}\n")
 
 
 class TerminalObserver(Observer):
