@@ -23,7 +23,7 @@ from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
 from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.plugin.stash import OPEN_RUN, PLUGINS, RUN
-from pytest_ckpt.plugin.terminal_observer import TerminalObserver
+from pytest_ckpt.plugin.terminal import TerminalObserver
 from pytest_ckpt.plugin.worker_results import SubjectTimes, TestResult, hang
 from pytest_ckpt.report.text import failure_text
 from pytest_ckpt.run.crash import keep_traceback, of_report_directory

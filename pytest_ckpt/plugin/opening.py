@@ -18,7 +18,7 @@ from pytest_ckpt.launching.launcher import refuse_inside_mpi
 from pytest_ckpt.plugin import fixtures, vendor_plugins
 from pytest_ckpt.plugin.recorders import RECORDERS, recorders
 from pytest_ckpt.plugin.stash import OLD_HANDLERS, OPEN_RUN, PLUGINS, REFUSED, RUN
-from pytest_ckpt.plugin.terminal_observer import TerminalLines
+from pytest_ckpt.plugin.terminal import TerminalLines
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.plugin.verdict_collector import VerdictCollector
 from pytest_ckpt.report.svg import printable
