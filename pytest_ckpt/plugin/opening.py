@@ -15,7 +15,7 @@ from pytest_ckpt.config.engines import find_engines
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.grading.grading import EXIT_CRASHED
 from pytest_ckpt.launching.launcher import refuse_inside_mpi
-from pytest_ckpt.plugin import fixtures, vendor_plugins
+from pytest_ckpt.plugin import fixtures, vendor_hooks
 from pytest_ckpt.plugin.recorders import RECORDERS, recorders
 from pytest_ckpt.plugin.stash import OLD_HANDLERS, OPEN_RUN, PLUGINS, REFUSED, RUN
 from pytest_ckpt.plugin.terminal import TerminalLines
@@ -164,8 +164,8 @@ class _LatePlugins:
 
     def pytest_plugin_registered(self, plugin: object, plugin_name: str, manager: pytest.PytestPluginManager) -> None:
         """Note a plugin that comes too late."""
-        if id(plugin) not in self._known and plugin is not self and (late := vendor_plugins.own_hooks(manager, plugin)):
-            name = vendor_plugins.plugin_name(self._config, plugin, plugin_name)
+        if id(plugin) not in self._known and plugin is not self and (late := vendor_hooks.own_hooks(manager, plugin)):
+            name = vendor_hooks.plugin_name(self._config, plugin, plugin_name)
             self._config.stash[REFUSED].append(
                 f"Plugin {name} comes too late for {', '.join(h.name for h in late)}: the run was open when it was "
                 "loaded.\n  Name its directory on the command line, or load it with -p or an entry point."

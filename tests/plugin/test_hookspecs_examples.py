@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ckpt.plugin import hookspecs
-from pytest_ckpt.plugin.vendor_plugins import HOOKS
+from pytest_ckpt.plugin.vendor_hooks import HOOKS
 from tests.support.doc_pages import DOCS
 from tests.support.doc_pages import blocks as blocks_of_page
 from tests.support.front_door import MEASURED, REQUIRED, Run, opened_door
