@@ -16,11 +16,10 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.grading.grading import EXIT_CRASHED
 from pytest_ckpt.launching.launcher import refuse_inside_mpi
 from pytest_ckpt.plugin import fixtures, vendor_hooks
-from pytest_ckpt.plugin.recorders import RECORDERS, recorders
 from pytest_ckpt.plugin.stash import OLD_HANDLERS, OPEN_RUN, PLUGINS, REFUSED, RUN
 from pytest_ckpt.plugin.terminal import TerminalLines
 from pytest_ckpt.plugin.vendor_hooks import Plugins
-from pytest_ckpt.plugin.verdict_collector import VerdictCollector
+from pytest_ckpt.plugin.verdict_collector import RECORDERS, VerdictCollector, recorders
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.run.context import unpack
 from pytest_ckpt.run.crash import Crash

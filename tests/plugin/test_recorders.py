@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.plugin.recorders import _is_of_a_checkout, recorders
+from pytest_ckpt.plugin.verdict_collector import _is_of_a_checkout, recorders
 from tests.support import CHECKOUT
 
 if TYPE_CHECKING:
