@@ -39,8 +39,7 @@ from pytest_ckpt.facts.subject import OperationRef, Subject
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launcher import Launcher
-from pytest_ckpt.launching.observer import Observer
-from pytest_ckpt.launching.recorder import Recorder
+from pytest_ckpt.launching.recorder import Observer, Recorder
 from pytest_ckpt.ranks.operations import RankOperation, combine
 from pytest_ckpt.ranks.process.controller import END
 from pytest_ckpt.ranks.process.job import Job

@@ -24,8 +24,7 @@ from pytest_ckpt.facts.targets import AreaRef, Names
 from pytest_ckpt.judging.verdicts import OtherMeasurement
 from pytest_ckpt.launching.launch import Launch
 from pytest_ckpt.launching.launch_context import LaunchContext
-from pytest_ckpt.launching.observer import HookFailed, LaunchHooks, Observer
-from pytest_ckpt.launching.recorder import Recorder, write_atomically
+from pytest_ckpt.launching.recorder import HookFailed, LaunchHooks, Observer, Recorder, write_atomically
 from pytest_ckpt.launching.separate_launches import OWN_LAUNCHES, Found, LaunchWithCommands, OwnLaunch
 from pytest_ckpt.ranks.process.job import EngineOptions, Job, Task
 from pytest_ckpt.sizing.deltas import delta_name

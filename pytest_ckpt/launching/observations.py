@@ -28,8 +28,7 @@ from pytest_ckpt.facts.event_line import Call
 from pytest_ckpt.facts.events import from_line
 from pytest_ckpt.facts.failure import BlockedCall
 from pytest_ckpt.facts.observation import Observation
-from pytest_ckpt.launching.observer import Observer
-from pytest_ckpt.launching.recorder import write_atomically
+from pytest_ckpt.launching.recorder import Observer, write_atomically
 from pytest_ckpt.support import waits
 from pytest_ckpt.support.die_with_parent import tied_to_this_process
 from pytest_ckpt.support.errors import UsageError

@@ -29,7 +29,7 @@ from pytest_ckpt.support.units import format_seconds
 if TYPE_CHECKING:
     from pytest_ckpt.facts.settings import Settings
     from pytest_ckpt.launching.launch_context import LaunchContext
-    from pytest_ckpt.launching.observer import Observer
+    from pytest_ckpt.launching.recorder import Observer
     from pytest_ckpt.sizing.plan import PlannedCheckpoint
 
 COMMAND_LOG = "commands.jsonl"

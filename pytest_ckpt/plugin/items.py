@@ -21,7 +21,7 @@ from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run, with_others
 from pytest_ckpt.launching.measurements import Measurements
 from pytest_ckpt.launching.observations import Observations
-from pytest_ckpt.launching.observer import Observer
+from pytest_ckpt.launching.recorder import Observer
 from pytest_ckpt.plugin.stash import OPEN_RUN, PLUGINS, RUN
 from pytest_ckpt.plugin.terminal import TerminalObserver
 from pytest_ckpt.plugin.worker_results import SubjectTimes, TestResult, hang

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.launching.observer import Observer
 from pytest_ckpt.launching.progress import Progress
+from pytest_ckpt.launching.recorder import Observer
 from pytest_ckpt.support import waits
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import TargetSpec
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, CatalogueRow, row
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.launching.observer import HookFailed, LaunchHooks
+from pytest_ckpt.launching.recorder import HookFailed, LaunchHooks
 from pytest_ckpt.plugin import hookspecs
 from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.redaction import HIDDEN, is_telling

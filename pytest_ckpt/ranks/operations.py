@@ -21,9 +21,9 @@ from pytest_ckpt.ranks.checkpoints import Checkpoints
 from pytest_ckpt.ranks.client_proof import ClockWatch
 from pytest_ckpt.ranks.engines.protocol import MAXIMUM_FAULTS_OF_RANK, Clock, Comparison, Loader, expect
 from pytest_ckpt.ranks.process.group import longest_seconds
-from pytest_ckpt.ranks.process.processor_wait import ProcessorWait
 from pytest_ckpt.ranks.strategies.protocol import leads
 from pytest_ckpt.support.errors import ReplacedError
+from pytest_ckpt.support.host_state import ProcessorWait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

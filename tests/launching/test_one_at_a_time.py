@@ -12,7 +12,7 @@ from pytest_ckpt.facts.checks import Check, in_room
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.launching import launch_context, measurements, observations
 from pytest_ckpt.launching.launch_context import LaunchContext
-from pytest_ckpt.launching.observer import LaunchHooks, Observer
+from pytest_ckpt.launching.recorder import LaunchHooks, Observer
 from tests.support.made_launch import made_context
 
 SAID = {"ckpt_cluster": "64", "ckpt_model": "llama3-8b", "ckpt_profile": "smoke", "ckpt_mode": "open",

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ckpt.ranks.process import processor_wait
-from pytest_ckpt.ranks.process.processor_wait import ProcessorWait
-from pytest_ckpt.support.host_state import run_queue_waits
+from pytest_ckpt.support import host_state
+from pytest_ckpt.support.host_state import ProcessorWait, run_queue_waits
 
 SECOND = 1_000_000_000
 
 ONE_CPU = """
 import os, sys, time
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-from pytest_ckpt.ranks.process.processor_wait import ProcessorWait
+from pytest_ckpt.support.host_state import ProcessorWait
 """
 
 BUSY = "end = time.process_time() + 0.2\nwhile time.process_time() < end: pass\n"
@@ -28,7 +27,7 @@ BUSY = "end = time.process_time() + 0.2\nwhile time.process_time() < end: pass\n
 @pytest.fixture
 def read_from(monkeypatch):
     """Return what puts a directory in the place of this process's own threads."""
-    return lambda directory: monkeypatch.setattr(processor_wait, "run_queue_waits", lambda: run_queue_waits(directory))
+    return lambda directory: monkeypatch.setattr(host_state, "run_queue_waits", lambda: run_queue_waits(directory))
 
 
 def threads(directory, **waited):

@@ -23,9 +23,9 @@ from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.failure import Phase
 from pytest_ckpt.facts.targets import AreaRef
 from pytest_ckpt.ranks.process.host_cache import Files
-from pytest_ckpt.ranks.process.processor_wait import ProcessorWait
 from pytest_ckpt.sizing.pacing import PREFETCH_SECONDS, READERS, sample_bytes
 from pytest_ckpt.support.die_with_parent import die_with_parent
+from pytest_ckpt.support.host_state import ProcessorWait
 from pytest_ckpt.support.references import load
 from pytest_ckpt.targets.protocol import Source, Store
 
