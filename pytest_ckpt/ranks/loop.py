@@ -23,7 +23,7 @@ from pytest_ckpt.ranks.content import Content
 from pytest_ckpt.ranks.engines.chained import ChainedEngine
 from pytest_ckpt.ranks.engines.factory import content_of, made_engine
 from pytest_ckpt.ranks.engines.protocol import Engine, Loader, joined_facts
-from pytest_ckpt.ranks.engines.state_copy import threads_of
+from pytest_ckpt.ranks.engines.whole_state import threads_of
 from pytest_ckpt.ranks.operations import Loaded, Operations
 from pytest_ckpt.ranks.process.host_cache import Files, HostCache, cache_facts
 from pytest_ckpt.ranks.process.job import EngineOptions

@@ -15,7 +15,7 @@ from pytest_ckpt.cli.main import main
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.strategy_results import BACKGROUND, StepsOfSave
-from pytest_ckpt.ranks.engines.state_copy import FACT
+from pytest_ckpt.ranks.engines.whole_state import FACT
 from pytest_ckpt.ranks.training import STEPS_ALONE
 from tests.support.front_door import (
     MEASURED,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.ranks.engines import state_copy
-from pytest_ckpt.ranks.engines.state_copy import copy_state, share_of_cores
+from pytest_ckpt.ranks.engines import whole_state
+from pytest_ckpt.ranks.engines.whole_state import copy_state, share_of_cores
 from tests.support.machine import patience
 
 
@@ -30,7 +30,7 @@ def test_one_large_tensor_is_copied_by_all_threads_at_once(monkeypatch):
         together.wait()
         to[:] = data
 
-    monkeypatch.setattr(state_copy.np, "copyto", copy)
+    monkeypatch.setattr(whole_state.np, "copyto", copy)
     (to,), data = [np.zeros(10, dtype=np.uint8)], np.arange(10, dtype=np.uint8)
     assert copy_state([to], [data], 3) == 10
     assert to.tolist() == data.tolist()

@@ -24,8 +24,8 @@ from pytest_ckpt.ranks.engines.protocol import (
     staging,
     state_of,
 )
-from pytest_ckpt.ranks.engines.state_copy import copy_state
 from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
+from pytest_ckpt.ranks.engines.whole_state import copy_state
 from pytest_ckpt.sizing.deltas import PAGE_BYTES, delta_name, index_bytes
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ from pytest_ckpt.facts.file_rules import DCP_FILES
 from pytest_ckpt.ranks.content import TensorKey, compare
 from pytest_ckpt.ranks.engines.dcp_watch import WatchedFiles
 from pytest_ckpt.ranks.engines.protocol import MAXIMUM_FAULTS_OF_RANK, Clock, Comparison, LocalFault
-from pytest_ckpt.ranks.engines.state_copy import copy_state
+from pytest_ckpt.ranks.engines.whole_state import copy_state
 from pytest_ckpt.ranks.process.group import longest_seconds
 from pytest_ckpt.sizing.files import files_of, shard_files
 

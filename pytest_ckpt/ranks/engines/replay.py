@@ -22,8 +22,8 @@ import numpy as np
 from pytest_ckpt.facts.pattern import Step, read_pattern
 from pytest_ckpt.ranks.content import TensorKey, compare
 from pytest_ckpt.ranks.engines.protocol import MAXIMUM_FAULTS_OF_RANK, Comparison, LocalFault
-from pytest_ckpt.ranks.engines.state_copy import copy_state
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
+from pytest_ckpt.ranks.engines.whole_state import copy_state
 from pytest_ckpt.ranks.process.group import longest_seconds
 from pytest_ckpt.sizing.files import CONTENT, replayed_files
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.strategy_results import BACKGROUND
 from pytest_ckpt.ranks.engines.protocol import Clock, staging
-from pytest_ckpt.ranks.engines.state_copy import told
+from pytest_ckpt.ranks.engines.whole_state import told
 from pytest_ckpt.ranks.strategies.protocol import RankSave, save_and_commit
 from pytest_ckpt.ranks.strategies.sync import SyncStrategy
 

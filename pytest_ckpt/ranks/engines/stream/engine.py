@@ -18,12 +18,12 @@ import numpy as np
 from pytest_ckpt.facts.proofs import FaultKind
 from pytest_ckpt.ranks.content import compare
 from pytest_ckpt.ranks.engines.protocol import Clock, Comparison, FirstFaults, LocalFault
-from pytest_ckpt.ranks.engines.state_copy import copy_state
 from pytest_ckpt.ranks.engines.stream.buffers import MAXIMUM_ALIGNMENT_BYTES, Buffers
 from pytest_ckpt.ranks.engines.stream.container import FileImage
 from pytest_ckpt.ranks.engines.stream.container_layout import container_of
 from pytest_ckpt.ranks.engines.stream.ring import Arrival, Ring, one_pass
 from pytest_ckpt.ranks.engines.stream.thread_pool import ThreadPool
+from pytest_ckpt.ranks.engines.whole_state import copy_state
 from pytest_ckpt.sizing.stream_buffers import buffer_count
 from pytest_ckpt.support.units import format_bytes
 
