@@ -7,19 +7,317 @@ deletion removes it first.
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from collections.abc import Collection, Sequence
+import json
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
-from pytest_ckpt.facts.proofs import CommitProof, Entry
+from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.targets.objects import parts
-from pytest_ckpt.targets.objects.checkpoint import ObjectsCommitted, ObjectsDraft, marker_text
-from pytest_ckpt.targets.objects.client import Bucket
+from pytest_ckpt.targets.objects.authentication import is_aws_itself
+from pytest_ckpt.targets.objects.client import Bucket, ObjectState
+from pytest_ckpt.targets.objects.errors import StoreError, in_our_words
 from pytest_ckpt.targets.objects.keys import MARKER, checkpoint_key, checkpoint_number, prefix_of
-from pytest_ckpt.targets.protocol import Phases
-from pytest_ckpt.targets.without_paths import StoreWithoutCache
+from pytest_ckpt.targets.protocol import Buffer, ObjectPlace, Phases
+from pytest_ckpt.targets.without_paths import DraftWithoutPaths, SourceFile, StoreWithoutCache
+
+
+def library_place(bucket: Bucket, key: str) -> ObjectPlace:
+    """Return the place below a key. If there are several endpoints, it contains the one that this process uses now."""
+    return ObjectPlace(
+        url=bucket.url(key),
+        endpoint="" if is_aws_itself(bucket.endpoint, bucket.region) else bucket.endpoint,
+        region=bucket.region,
+        ca_bundle=bucket.access.ca_bundle,
+        is_open=bool(bucket.access.embedded),
+    )
+
+
+WAY = "by requests over the network: the client keeps no cache"
+
+
+class ObjectSink:
+    """An object of ``size`` bytes; None: only `write` is used, which sends a part when it has a full one.
+
+    `write_at` sends from the caller's memory. `finish` ends the upload and compares the object in the store with the
+    sent bytes.
+    """
+
+    alignment = 1
+    way = WAY
+
+    def __init__(
+        self, bucket: Bucket, key: str, size: int | None, phases: Phases, finished: Callable[[Entry], None]
+    ) -> None:
+        self._bucket, self._key, self._size, self._phases, self._finished = bucket, key, size, phases, finished
+        self._name = key.rpartition("/")[2]
+        self._part_bytes = parts.part_bytes(size, bucket.part_bytes)
+        self._sent: dict[int, tuple[int, str, int]] = {}
+        self._lock = threading.Lock()
+        self._rest = bytearray()
+        self._end = 0
+        self._upload = ""
+        if size is not None and size > self._part_bytes:
+            with phases.phase("open", self._name):
+                self._upload = bucket.begin_upload(key)
+
+    @property
+    def part_bytes(self) -> int | None:
+        """The bytes of every part but the last."""
+        return self._part_bytes
+
+    def write(self, data: Buffer) -> int:
+        """Send complete parts of ``data``, together with the rest of the last call; keep the new rest."""
+        view = memoryview(data).cast("B")
+        step, done = self._part_bytes, 0
+        while len(self._rest) + len(view) - done >= step:
+            if self._rest:
+                wanted = step - len(self._rest)
+                self._rest += view[done : done + wanted]
+                with memoryview(self._rest) as part:
+                    self._send_next(part)
+                self._rest = bytearray()
+            else:
+                wanted = step
+                self._send_next(view[done : done + step])
+            done += wanted
+        self._rest += view[done:]
+        return len(view)
+
+    def write_at(self, offset: int, data: Buffer) -> None:
+        """Send one part, or the complete object if it has only one."""
+        view = memoryview(data).cast("B")
+        number, into = divmod(offset, self._part_bytes)
+        is_last = offset + len(view) == self._size
+        if into or len(view) > self._part_bytes or (len(view) < self._part_bytes and not is_last):
+            raise OSError(errno.EINVAL, "parts are whole and at multiples of their size", self._name)
+        self._send(number + 1, view, is_complete=is_last and not number)
+
+    def finish(self) -> Entry:
+        """End the object; return the bytes that the store acknowledges. Raises OSError if they are not all."""
+        with self._phases.phase("fsync", self._name):
+            if self._rest or not self._sent:
+                with memoryview(self._rest) as part:
+                    self._send(len(self._sent) + 1, part, is_complete=not self._sent)
+                self._rest = bytearray()
+            listed = [(number, *self._sent[number]) for number in sorted(self._sent)]
+            size = parts.check_whole(
+                self._name, [(n, count) for n, count, _, _ in listed], self._size, self._part_bytes
+            )
+            if self._upload:
+                # If the answer to it was lost, the upload no longer exists: the object in the store then decides.
+                with contextlib.suppress(FileNotFoundError):
+                    self._bucket.end_upload(self._key, self._upload, [(n, etag, crc) for n, _, etag, crc in listed])
+            checksums = [crc for _, _, _, crc in listed]
+            own = parts.composite(checksums) if self._upload else parts.encoded(checksums[0])
+            self._upload = ""
+            entry = self._acknowledged(self._bucket.head(self._key), size, own)
+        self._finished(entry)
+        return entry
+
+    def abort(self) -> None:
+        """Discard the sent data."""
+        if self._upload:
+            with contextlib.suppress(FileNotFoundError):
+                self._bucket.abort_upload(self._key, self._upload)
+            self._upload = ""
+        elif self._sent:
+            self._bucket.delete(self._key)
+        self._sent = {}
+
+    def _send_next(self, part: memoryview) -> None:
+        if not self._upload:
+            self._upload = self._bucket.begin_upload(self._key)
+        self._send(len(self._sent) + 1, part, is_complete=False)
+
+    def _send(self, number: int, view: memoryview, *, is_complete: bool) -> None:
+        with self._lock:
+            if number in self._sent:
+                raise OSError(errno.EINVAL, "the part is there", self._name)
+        if is_complete and not self._upload:
+            etag, checksum = "", self._bucket.put(self._key, view)
+        elif number > parts.MAXIMUM_PARTS:
+            raise OSError(errno.EFBIG, f"an object has at most {parts.MAXIMUM_PARTS:,} parts", self._name)
+        else:
+            etag, checksum = self._bucket.put_part(self._key, self._upload, number, view)
+        with self._lock:
+            self._sent[number] = (len(view), etag, checksum)
+        self._phases.moved(len(view))
+
+    def _acknowledged(self, seen: ObjectState, size: int, own: str) -> Entry:
+        place = self._bucket.url(self._key)
+        if seen.bytes != size:
+            raise StoreError(errno.EIO, f"the store acknowledges {seen.bytes} bytes, and {size} were sent", place)
+        if seen.crc32 and seen.crc32 != own:
+            raise StoreError(errno.EIO, f"the store has the CRC-32 {seen.crc32}, and {own} was sent", place)
+        return Entry(name=self._name, bytes=size, checksum=f"crc32:{own}" if seen.crc32 else f"etag:{seen.etag}")
+
+
+CHECKED, SIZED = "size and CRC-32", "size and ETag alone"
+"""The acknowledgements that stores send for an object."""
+
+
+class ObjectsDraft(DraftWithoutPaths):
+    """This rank's objects below ``key``; ``publish`` commits the checkpoint from the entries of all ranks."""
+
+    def __init__(
+        self, bucket: Bucket, key: str, phases: Phases, publish: Callable[[Sequence[Entry]], CommitProof]
+    ) -> None:
+        self._bucket, self._key, self._phases, self._publish = bucket, key, phases, publish
+        self._sinks: dict[str, ObjectSink] = {}
+        self._finished: list[Entry] = []
+        self._adopted: list[str] = []
+
+    def create(self, name: str, size: int | None) -> ObjectSink:
+        """Begin an object."""
+        key = f"{self._key}/{name}"
+        with self._phases.phase("open", name):
+            if name in self._sinks or self._bucket.is_there(key):
+                raise FileExistsError(errno.EEXIST, "the object is there", self._bucket.url(key))
+        self._sinks[name] = ObjectSink(self._bucket, key, size, self._phases, self._finished.append)
+        return self._sinks[name]
+
+    def place(self) -> ObjectPlace:
+        """Return the place of this draft's objects for a library that writes them itself."""
+        return library_place(self._bucket, self._key)
+
+    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+        """Return a library's error at the store, without its text."""
+        return in_our_words(error, library, what, place)
+
+    def adopt(self, names: Collection[str]) -> None:
+        """Take objects that a library put there as this draft's own, with the facts of each from the store."""
+        self._adopted += names
+        for name in names:
+            with self._phases.phase("fsync", name):
+                seen = self._bucket.head(f"{self._key}/{name}")
+            self._finished.append(Entry(name=name, bytes=seen.bytes, checksum=f"etag:{seen.etag}"))
+
+    def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Return the store's acknowledgements; a bucket has no directories."""
+        proof = DurabilityProof(
+            files_attempted=len(self._sinks) + len(self._adopted),
+            files_returned=len(self._finished),
+            directories_attempted=0,
+            directories_returned=0,
+            acknowledged=tuple(sorted({CHECKED if e.checksum.startswith("crc32:") else SIZED for e in self._finished})),
+        )
+        return tuple(self._finished), proof
+
+    def commit(self, entries: Sequence[Entry]) -> CommitProof:
+        """Put the marker."""
+        return self._publish(entries)
+
+    def abort(self) -> None:
+        """Remove the objects that this rank sent."""
+        for name, sink in self._sinks.items():
+            with contextlib.suppress(FileNotFoundError):
+                sink.abort()
+            self._bucket.delete(f"{self._key}/{name}")
+        for name in self._adopted:
+            self._bucket.delete(f"{self._key}/{name}")
+        self._sinks, self._finished, self._adopted = {}, [], []
+
+
+def marker_text(entries: Sequence[Entry]) -> bytes:
+    """Return the content of a marker: every object of the checkpoint, its bytes and the store's acknowledgement."""
+    objects = [{"name": e.name, "bytes": e.bytes, "checksum": e.checksum} for e in sorted(entries, key=_name)]
+    return json.dumps({"objects": objects}, indent=1).encode() + b"\n"
+
+
+class ObjectsCommitted:
+    """The objects that a marker names, read in the phases of the caller that opened them. The marker is read once.
+
+    A library's own commit object, ``commit``, names no objects: it commits all objects with the same prefix.
+    """
+
+    def __init__(self, bucket: Bucket, key: str, phases: Phases, commit: str = "") -> None:
+        self._bucket, self._key, self._phases, self._commit = bucket, key, phases, commit
+        self._entries: tuple[Entry, ...] | None = None
+
+    def entries(self) -> Sequence[Entry]:
+        """Return the objects that the marker names. Raises FileNotFoundError without a marker."""
+        if self._entries is None and self._commit:
+            with self._phases.phase("open", self._commit):
+                self._bucket.head(f"{self._key}/{self._commit}")
+                names = [key.rpartition("/")[2] for key in self._bucket.keys(f"{self._key}/")]
+            self._entries = tuple(Entry(name=name, bytes=size) for name, size in self.sizes(names).items())
+        elif self._entries is None:
+            key = f"{self._key}/{MARKER}"
+            with self._phases.phase("open", MARKER):
+                text = self._bucket.get(key)
+            try:
+                objects = json.loads(text)["objects"]
+                self._entries = tuple(
+                    Entry(name=str(o["name"]), bytes=int(o["bytes"]), checksum=str(o["checksum"])) for o in objects
+                )
+            except (ValueError, LookupError, TypeError):
+                place = self._bucket.url(key)
+                raise StoreError(errno.EIO, "the marker is not what was put there", place) from None
+        return self._entries
+
+    def source(self, name: str, *, fresh: bool = False) -> ObjectSource:
+        """Open an object for reads at offsets; each of them comes from the store."""
+        if name not in {entry.name for entry in self.entries()}:
+            raise FileNotFoundError(
+                errno.ENOENT, "the marker does not name it", self._bucket.url(f"{self._key}/{name}")
+            )
+        return ObjectSource(self._bucket, f"{self._key}/{name}", self._phases)
+
+    def file(self, name: str) -> SourceFile:
+        """Open an object as a file object."""
+        return SourceFile(self.source(name))
+
+    def place(self) -> ObjectPlace:
+        """Return the place of the objects for a library that reads them itself."""
+        return library_place(self._bucket, self._key)
+
+    def in_our_words(self, error: BaseException, library: str, what: str, place: str) -> Exception:
+        """Return a library's error at the store, without its text."""
+        return in_our_words(error, library, what, place)
+
+    def sizes(self, names: Collection[str]) -> Mapping[str, int]:
+        """Return the bytes of those objects that are there."""
+        found: dict[str, int] = {}
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                found[name] = self._bucket.head(f"{self._key}/{name}").bytes
+        return found
+
+    def local_path(self, name: str) -> str | None:
+        """A bucket has no paths."""
+        return None
+
+
+class ObjectSource:
+    """An object that is open for reads of ranges."""
+
+    way = WAY
+
+    def __init__(self, bucket: Bucket, key: str, phases: Phases) -> None:
+        self._bucket, self._key, self._phases = bucket, key, phases
+        with phases.phase("open", key.rpartition("/")[2]):
+            self.size = bucket.head(key).bytes
+
+    def read_into(self, offset: int, buffer: Buffer) -> int:
+        """Read until the buffer is full or the object ends."""
+        view = memoryview(buffer).cast("B")
+        wanted = max(0, min(len(view), self.size - offset))
+        return self._bucket.read_into(self._key, offset, view[:wanted], self._phases.moved)
+
+    def close(self) -> None:
+        """Nothing is open between requests."""
+        with self._phases.phase("close", self._key.rpartition("/")[2]):
+            pass
+
+
+def _name(entry: Entry) -> str:
+    return entry.name
+
 
 CAPABILITIES: frozenset[Capability] = frozenset()
 """Nothing that a mounted file system has, and no cache on the client."""
