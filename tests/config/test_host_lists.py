@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.config.host_lists import MAXIMUM_HOSTS
-from pytest_ckpt.config.parsers import read_hosts
+from pytest_ckpt.config.parsers import MAXIMUM_HOSTS, read_hosts
 
 
 def _said(value: str) -> list[str]:
