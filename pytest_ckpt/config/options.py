@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_ckpt.analysis.acceptance import trials_for
 from pytest_ckpt.config import parsers
-from pytest_ckpt.config.action_files import read_actions
 from pytest_ckpt.config.engines import Engines, check_codec, known_engines
 from pytest_ckpt.config.models import Models
+from pytest_ckpt.config.parsers import read_actions
 from pytest_ckpt.config.pattern_files import with_pattern
 from pytest_ckpt.facts.engines import BUILT_IN
 from pytest_ckpt.facts.options import (

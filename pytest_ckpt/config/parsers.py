@@ -18,14 +18,15 @@ from pytest_ckpt.analysis.acceptance import trials_for
 from pytest_ckpt.config.models import is_file, read_parallelism
 from pytest_ckpt.facts.compression import CODECS
 from pytest_ckpt.facts.file_rules import PACES
+from pytest_ckpt.facts.options import ACTIONS, OPTIONS
 from pytest_ckpt.facts.settings import EMBEDDED, PROFILES, SUITES, Assurance, HostSlots
 from pytest_ckpt.facts.strategies import STRATEGY_OF, StrategySpec
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.pacing import LOADER_WORKLOADS
 from pytest_ckpt.sizing.reliability import SECONDS_PER_DAY, parse_failure_model
-from pytest_ckpt.support.errors import nearest
+from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.units import format_count, format_percent, parse_duration, parse_fraction, parse_size
-from pytest_ckpt.support.user_files import read_user_text
+from pytest_ckpt.support.user_files import parse_toml, read_user_text, user_path
 
 MAXIMUM_HOSTS = 16_384
 """As many as there can be processes."""
@@ -436,3 +437,42 @@ def read_command(value: str) -> str:
     if not words:
         raise ValueError("a command is expected")
     return value
+
+
+_OPTION = f"--ckpt-{ACTIONS}"
+_TABLES = {
+    table: {option.name: option for option in OPTIONS if option.parent == ACTIONS and table in option.owners}
+    for table in dict.fromkeys(option.owners[0] for option in OPTIONS if option.parent == ACTIONS)
+}
+
+
+def read_actions(word: str) -> dict[str, str | None]:
+    """Return the commands of a file, by the names of their options. Raises UsageError."""
+    try:
+        tables = parse_toml(read_user_text(user_path(word, _OPTION)))
+    except OSError as error:
+        raise UsageError(f"{_OPTION} {word}: it cannot be read: {error.strerror}.", "Name a TOML file.") from None
+    except ValueError as error:
+        raise UsageError(f"{_OPTION} {word}: it is not TOML: {error}.", _example()) from None
+    given: dict[str, str | None] = {}
+    for table, entries in tables.items():
+        if table not in _TABLES or not isinstance(entries, dict):
+            raise UsageError(
+                f"{_OPTION} {word}: there is no table '{table}'{nearest(table, _TABLES)}.",
+                f"Tables: {', '.join(_TABLES)}.",
+            )
+        for name, value in entries.items():
+            if name not in _TABLES[table]:
+                raise UsageError(
+                    f"{_OPTION} {word}: [{table}] has no '{name}'{nearest(name, _TABLES[table])}.",
+                    f"Entries: {', '.join(_TABLES[table])}.",
+                )
+            given[_TABLES[table][name].ini_name] = str(value)
+    if not given:
+        raise UsageError(f"{_OPTION} {word}: the file has no entries.", _example())
+    return given
+
+
+def _example() -> str:
+    option = next(option for option in OPTIONS if option.parent == ACTIONS)
+    return f'Example: {option.owners[0]} = {{ {option.name} = "{option.example}" }}.'
