@@ -34,10 +34,10 @@ MAXIMUM_HOSTS = 16_384
 # As many as there can be processes, and no other script's digits.
 _SLOTS = re.compile(r"0*[1-9][0-9]{0,4}", re.ASCII)
 _COMMA_OUTSIDE = re.compile(r",(?![^\[\]]*\])")
-_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
-_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
+_BRACKETS_OF_HOSTS = re.compile(r"\[([^\[\]]*)\]")
+_RANGE_OF_HOSTS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
 _NO_NAME = re.compile(r"[\s,\[\]]")
-_WORDS = frozenset(("slots", "max_slots", "max-slots"))
+_WORDS_OF_HOST_FILES = frozenset(("slots", "max_slots", "max-slots"))
 
 
 def split_hosts(text: str) -> list[str]:
@@ -51,7 +51,7 @@ def line_of_file(line: str) -> str:
     given = {}
     for word in words:
         key, _, value = word.partition("=")
-        if key not in _WORDS or not _SLOTS.fullmatch(value):
+        if key not in _WORDS_OF_HOST_FILES or not _SLOTS.fullmatch(value):
             raise ValueError(f"'{word}' in the line '{line.strip()}' is none of slots=8 and max_slots=8")
         given[key.replace("-", "_")] = int(value)
     if "slots" in given:
@@ -68,14 +68,14 @@ def expand_hosts(words: list[str]) -> tuple[HostSlots, ...]:
     hosts: list[HostSlots] = []
     for word in words:
         name, _, slots = word.partition(":")
-        if not name or not _SLOTS.fullmatch(slots or "1") or _NO_NAME.search(_BRACKETS.sub("", name)):
+        if not name or not _SLOTS.fullmatch(slots or "1") or _NO_NAME.search(_BRACKETS_OF_HOSTS.sub("", name)):
             raise ValueError(f"'{word}' is not host:slots, such as node1:8 or node[01-16]:8")
         hosts += [HostSlots(name=each, slots=int(slots or "1")) for each in _names(name, MAXIMUM_HOSTS - len(hosts))]
     return tuple(hosts)
 
 
 def _names(name: str, most: int) -> list[str]:
-    pieces = _BRACKETS.split(name)
+    pieces = _BRACKETS_OF_HOSTS.split(name)
     ranges = [_ranges(inside, name) for inside in pieces[1::2]]
     # Counted before any is made: a range of nine digits would fill the memory.
     if math.prod(sum(last - first + 1 for first, last, _ in each) for each in ranges) > most:
@@ -94,7 +94,7 @@ def _ranges(inside: str, name: str) -> list[tuple[int, int, int]]:
     """Return first, last and digits of each range between two brackets."""
     found = []
     for part in inside.split(","):
-        match = _RANGE.fullmatch(part.strip())
+        match = _RANGE_OF_HOSTS.fullmatch(part.strip())
         if not match or int(match[2] or match[1]) < int(match[1]):
             raise ValueError(f"'[{inside}]' in '{name}' is no range, such as [01-16] or [1,3-5]")
         found.append((int(match[1]), int(match[2] or match[1]), len(match[1])))
@@ -439,8 +439,8 @@ def read_command(value: str) -> str:
     return value
 
 
-_OPTION = f"--ckpt-{ACTIONS}"
-_TABLES = {
+_ACTIONS_OPTION = f"--ckpt-{ACTIONS}"
+_TABLES_OF_ACTIONS = {
     table: {option.name: option for option in OPTIONS if option.parent == ACTIONS and table in option.owners}
     for table in dict.fromkeys(option.owners[0] for option in OPTIONS if option.parent == ACTIONS)
 }
@@ -449,27 +449,29 @@ _TABLES = {
 def read_actions(word: str) -> dict[str, str | None]:
     """Return the commands of a file, by the names of their options. Raises UsageError."""
     try:
-        tables = parse_toml(read_user_text(user_path(word, _OPTION)))
+        tables = parse_toml(read_user_text(user_path(word, _ACTIONS_OPTION)))
     except OSError as error:
-        raise UsageError(f"{_OPTION} {word}: it cannot be read: {error.strerror}.", "Name a TOML file.") from None
+        raise UsageError(
+            f"{_ACTIONS_OPTION} {word}: it cannot be read: {error.strerror}.", "Name a TOML file."
+        ) from None
     except ValueError as error:
-        raise UsageError(f"{_OPTION} {word}: it is not TOML: {error}.", _example()) from None
+        raise UsageError(f"{_ACTIONS_OPTION} {word}: it is not TOML: {error}.", _example()) from None
     given: dict[str, str | None] = {}
     for table, entries in tables.items():
-        if table not in _TABLES or not isinstance(entries, dict):
+        if table not in _TABLES_OF_ACTIONS or not isinstance(entries, dict):
             raise UsageError(
-                f"{_OPTION} {word}: there is no table '{table}'{nearest(table, _TABLES)}.",
-                f"Tables: {', '.join(_TABLES)}.",
+                f"{_ACTIONS_OPTION} {word}: there is no table '{table}'{nearest(table, _TABLES_OF_ACTIONS)}.",
+                f"Tables: {', '.join(_TABLES_OF_ACTIONS)}.",
             )
         for name, value in entries.items():
-            if name not in _TABLES[table]:
+            if name not in _TABLES_OF_ACTIONS[table]:
                 raise UsageError(
-                    f"{_OPTION} {word}: [{table}] has no '{name}'{nearest(name, _TABLES[table])}.",
-                    f"Entries: {', '.join(_TABLES[table])}.",
+                    f"{_ACTIONS_OPTION} {word}: [{table}] has no '{name}'{nearest(name, _TABLES_OF_ACTIONS[table])}.",
+                    f"Entries: {', '.join(_TABLES_OF_ACTIONS[table])}.",
                 )
-            given[_TABLES[table][name].ini_name] = str(value)
+            given[_TABLES_OF_ACTIONS[table][name].ini_name] = str(value)
     if not given:
-        raise UsageError(f"{_OPTION} {word}: the file has no entries.", _example())
+        raise UsageError(f"{_ACTIONS_OPTION} {word}: the file has no entries.", _example())
     return given
 
 
