@@ -92,7 +92,7 @@ def _refuse_what_is_there(out: Path) -> None:
 
 
 def _exported(directory: Path, report: Mapping[str, Any], measurement: Measurement) -> ExportedMeasurement:
-    from pytest_ckpt.evidence.moments import ends_of  # noqa: PLC0415
+    from pytest_ckpt.evidence.starts import ends_of  # noqa: PLC0415
     from pytest_ckpt.published.export import ExportedMeasurement, Host  # noqa: PLC0415
 
     try:

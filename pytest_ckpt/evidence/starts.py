@@ -14,9 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ckpt.evidence.run_files import EVENTS, fitting, read_file, read_measurement, read_measurements
-from pytest_ckpt.facts.events import Event, MeasurementDone, MeasurementStarted, OperationStarted, event_from_plain
+from pytest_ckpt.facts.events import (
+    Event,
+    MeasurementDone,
+    MeasurementStarted,
+    OperationDone,
+    OperationStarted,
+    event_from_plain,
+)
 from pytest_ckpt.facts.failure import Failure
-from pytest_ckpt.facts.measurement import Measurement, with_patterns_of
+from pytest_ckpt.facts.measurement import Measurement, Operation, with_patterns_of
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.starts import End, InterruptedWork, Start, is_interruption
 from pytest_ckpt.judging.verdicts import OtherMeasurement
@@ -171,3 +178,36 @@ def newest_events(directory: Path) -> Iterator[Event]:
     with contextlib.suppress(OSError, ValueError):
         for line in read_lines(directory / EVENTS):
             yield event_from_plain(parse(line))
+
+
+def ends_of(directory: Path, measurement: Measurement) -> tuple[float, ...]:
+    """Return when each operation of a measurement had ended, in seconds since its launch began, in their order.
+
+    Empty if ``events.jsonl`` does not contain exactly these operations.
+    """
+    listed: list[tuple[Operation, float]] = []
+    wanted = list(measurement.operations)
+    try:
+        for line in _lines(directory):
+            plain = parse(line)
+            event = event_from_plain(plain)
+            if isinstance(event, MeasurementStarted) and event.subject == measurement.subject:
+                if [operation for operation, _ in listed] == wanted:
+                    # Later events were measured to add patterns.
+                    break
+                listed = []
+            elif isinstance(event, OperationDone) and event.subject == measurement.subject:
+                listed.append((event.operation, float(plain["seconds"])))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return ()
+    if [operation for operation, _ in listed] != wanted:
+        return ()
+    return tuple(seconds for _, seconds in listed)
+
+
+def _lines(directory: Path) -> Iterator[bytes]:
+    """Yield the complete lines that all starts of a run wrote."""
+    for file in event_files(directory):
+        for line in read_lines(file):
+            if line.endswith(b"\n"):
+                yield line
