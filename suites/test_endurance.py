@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.analysis.steadiness import (
+from pytest_ckpt.analysis.statistics import (
     MAXIMUM_RANGE,
     MAXIMUM_ROUNDS,
     MAXIMUM_SLOPE,

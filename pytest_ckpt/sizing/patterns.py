@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS
+from pytest_ckpt.analysis.statistics import MAXIMUM_ROUNDS
 from pytest_ckpt.facts.commands import BREAKS, PAIRS
 from pytest_ckpt.facts.compression import PAIRS as CODEC_PAIRS
 from pytest_ckpt.sizing.deltas import OF_CHAIN

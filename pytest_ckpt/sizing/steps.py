@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS, WINDOW_ROUNDS
+from pytest_ckpt.analysis.statistics import MAXIMUM_ROUNDS, WINDOW_ROUNDS
 from pytest_ckpt.facts.commands import BREAKS, PAIRS
 from pytest_ckpt.sizing.near_full import LEVELS
 from pytest_ckpt.sizing.pacing import PacedSaves

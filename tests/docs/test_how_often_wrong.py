@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import acceptance_study as program
 from pytest_ckpt.analysis.acceptance import least_share
-from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS, WINDOW_ROUNDS
+from pytest_ckpt.analysis.statistics import MAXIMUM_ROUNDS, WINDOW_ROUNDS
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.judging.reasons import is_own_limit
 from pytest_ckpt.sizing.patterns import KILLS

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS, steady_round, unsteadiness
+from pytest_ckpt.analysis.statistics import MAXIMUM_ROUNDS, steady_round, unsteadiness
 from pytest_ckpt.config.gate_files import settle
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import Patterns

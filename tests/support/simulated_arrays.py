@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pytest_ckpt.analysis.steadiness import MAXIMUM_RANGE, MAXIMUM_SLOPE, WINDOW_ROUNDS
+from pytest_ckpt.analysis.statistics import MAXIMUM_RANGE, MAXIMUM_SLOPE, WINDOW_ROUNDS
 
 Times = NDArray[np.float64]
 Generator = np.random.Generator

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS
+from pytest_ckpt.analysis.statistics import MAXIMUM_ROUNDS
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.measurement import (

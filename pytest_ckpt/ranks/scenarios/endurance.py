@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from pytest_ckpt.analysis.steadiness import MAXIMUM_ROUNDS, WINDOW_ROUNDS, steady_round
+from pytest_ckpt.analysis.statistics import MAXIMUM_ROUNDS, WINDOW_ROUNDS, steady_round
 from pytest_ckpt.facts.events import PatternMeasured
 from pytest_ckpt.facts.measurement import Endurance, FillLevel, NearFull
 from pytest_ckpt.facts.targets import NEEDS
