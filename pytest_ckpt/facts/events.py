@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pytest_ckpt.facts.across_hosts import Awaited, DelayedHost, TargetView, TierView, added_up
-from pytest_ckpt.facts.client_proofs import ClientProofs
 from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.commands import Command, CommandRun
 from pytest_ckpt.facts.environment import HostFacts
@@ -30,7 +29,7 @@ from pytest_ckpt.facts.measurement import (
     RankFacts,
     Retention,
 )
-from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.proofs import CacheFacts, ClientProofs, Durability, Integrity
 from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.subject import OperationRef, Pattern, StepKind, Subject
 

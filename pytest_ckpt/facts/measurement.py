@@ -7,12 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pytest_ckpt.facts.across_hosts import HostWaits
 from pytest_ckpt.facts.bounds import Bounds, Count, CountFromOne, NotNegative, Positive, Share
-from pytest_ckpt.facts.client_proofs import ClientProofs
 from pytest_ckpt.facts.commands import Failover, Snapshots, Upgrade
 from pytest_ckpt.facts.compression import Compression
 from pytest_ckpt.facts.failure import Failure
 from pytest_ckpt.facts.models import Mode
-from pytest_ckpt.facts.proofs import CacheFacts, Durability, Integrity
+from pytest_ckpt.facts.proofs import CacheFacts, ClientProofs, Durability, Integrity
 from pytest_ckpt.facts.requests import Requests
 from pytest_ckpt.facts.strategy_results import Chains, Crashes, DrainRule, Preempted, Tiers, Training
 from pytest_ckpt.facts.subject import Pattern, Subject

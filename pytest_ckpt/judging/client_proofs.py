@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_ckpt.facts.client_proofs import unsafe_options
+from pytest_ckpt.facts.proofs import unsafe_options
 from pytest_ckpt.support.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_ckpt.facts.client_proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, RankSpan
     from pytest_ckpt.facts.measurement import Measurement
+    from pytest_ckpt.facts.proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, RankSpan
     from pytest_ckpt.judging.clients import Clients
 
 _FSYNCS = frozenset({"fsync", "fdatasync", "sync_file_range", "syncfs", "sync", "os.fsync", "os.fdatasync"})

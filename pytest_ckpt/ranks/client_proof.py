@@ -14,7 +14,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from pytest_ckpt.facts.client_proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, Moment, RankSpan
+from pytest_ckpt.facts.proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, Moment, RankSpan
 from pytest_ckpt.support.interposition import interposed_calls, is_profiler, start_hooks
 
 if TYPE_CHECKING:

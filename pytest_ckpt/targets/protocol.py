@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.across_hosts import HostMount, Marker
-    from pytest_ckpt.facts.client_proofs import FsyncCounts
     from pytest_ckpt.facts.failure import Phase
     from pytest_ckpt.facts.pattern import Step
-    from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry, NamesProof
+    from pytest_ckpt.facts.proofs import CommitProof, DurabilityProof, Entry, FsyncCounts, NamesProof
     from pytest_ckpt.facts.requests import Tallies
     from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, Leftover, Names, StorageStack, TargetFacts
     from pytest_ckpt.sizing.files import ReplayedFile

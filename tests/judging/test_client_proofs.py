@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
-from pytest_ckpt.facts.client_proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, RankSpan
+from pytest_ckpt.facts.proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, RankSpan
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.grading.reservations import not_tested
 from pytest_ckpt.judging.client_proofs import (

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_ckpt.facts.client_proofs import ClockSpan
+from pytest_ckpt.facts.proofs import ClockSpan
 from pytest_ckpt.ranks import client_proof
 from pytest_ckpt.ranks.client_proof import ClockWatch
 

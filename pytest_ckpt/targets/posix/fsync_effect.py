@@ -13,7 +13,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from pytest_ckpt.facts.client_proofs import FsyncCounts, unsafe_options
+from pytest_ckpt.facts.proofs import FsyncCounts, unsafe_options
 from pytest_ckpt.support.own_names import own_name
 from pytest_ckpt.targets.posix.page_cache import page_counts
 from pytest_ckpt.targets.posix.storage_stack import Mount, device_number, ignores_fsync, mount_of

@@ -17,8 +17,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, cast
 
-from pytest_ckpt.facts.client_proofs import FsyncCounts
-from pytest_ckpt.facts.proofs import CommitProof, Entry, NamesProof
+from pytest_ckpt.facts.proofs import CommitProof, Entry, FsyncCounts, NamesProof
 from pytest_ckpt.facts.requests import Tallies
 from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef
 from pytest_ckpt.sizing.near_full import Volume
