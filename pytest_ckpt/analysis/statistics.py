@@ -1,4 +1,4 @@
-"""Comparing two sets of times without assumptions on their distribution. Pure; same numbers give the same answer.
+"""Statistics of times without assumptions on their distribution. Pure; same numbers give the same answer.
 
 The slowest of more ranks than were measured takes longer though no rank is slower: the tail of the ranks' times
 decides. Over a high threshold excesses are taken as exponential (of the generalized Pareto family the case of shape 0,
@@ -259,10 +259,11 @@ def slowest_of(times: Sequence[float], ranks: int, of: Sequence[int] = ()) -> Sl
     )
 
 
-WINDOW_ROUNDS = 5
-MAXIMUM_ROUNDS = 25
-MAXIMUM_RANGE = 0.20
-MAXIMUM_SLOPE = 0.10
+WINDOW_ROUNDS, MAXIMUM_ROUNDS = 5, 25
+MAXIMUM_RANGE, MAXIMUM_SLOPE = 0.20, 0.10
+"""Of a steady series of rounds. Source: SNIA Solid State Storage Performance Test Specification: in a window of five
+rounds the values lie within a range of 20 % of their mean, and the line of best fit changes by at most 10 % of it;
+to be reached within 25 rounds."""
 
 
 def unsteadiness(window: Sequence[float]) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Shared rules for loads, and for saves and loads during user commands: wrong bytes, caches, late ranks, how ranks ended. Pure."""
+"""Shared rules for loads, and for operations during user commands: wrong bytes, caches, how ranks ended. Pure."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -32,10 +32,6 @@ from pytest_ckpt.support.errors import UsageError, nearest
 from pytest_ckpt.support.redaction import HIDDEN, is_telling
 from pytest_ckpt.targets.schemes import add_target
 from pytest_ckpt.vendors import PluginFacts, in_words, read_facts, read_requirement, read_section
-
-if TYPE_CHECKING:
-    import pytest
-
 
 PREFIX = "pytest_ckpt_"
 HOOKS = tuple(name for name in vars(hookspecs) if name.startswith(PREFIX))

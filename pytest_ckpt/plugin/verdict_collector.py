@@ -23,8 +23,6 @@ from pytest_ckpt.support.resources import PACKAGE_HOME
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
-    import pytest
-
     from pytest_ckpt.facts.verdict import Verdict
     from pytest_ckpt.run.open import OpenRun
 

@@ -47,10 +47,10 @@ if TYPE_CHECKING:
 
     from pytest_ckpt.facts.proofs import MovedBytes
     from pytest_ckpt.ranks.engines.protocol import Loader
-    from pytest_ckpt.ranks.operations import Loaded, Operations
+    from pytest_ckpt.ranks.operations import Loaded
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
-    from pytest_ckpt.ranks.process.host_cache import Files, HostCache
+    from pytest_ckpt.ranks.process.host_cache import Files
     from pytest_ckpt.ranks.process.job import Job, Task
     from pytest_ckpt.sizing.models import Layout, RankLayout
     from pytest_ckpt.targets.protocol import Store

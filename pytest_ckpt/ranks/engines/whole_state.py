@@ -1,6 +1,7 @@
-"""A rank's state in memory, as in a training process: filled, copied for a save by several threads, compared after a load.
+"""A rank's state in memory, as in a training process: filled, copied for a save, compared after a load.
 
-For engines whose library accepts tensors; ``Array`` is the library's tensor type.
+A copy for a save in the background is made by several threads, as a job's library does. The whole
+state is for engines whose library accepts tensors; ``Array`` is the library's tensor type.
 """
 
 from __future__ import annotations
