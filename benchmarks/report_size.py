@@ -23,7 +23,7 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import Measurement, Operation, RankFacts
 from pytest_ckpt.facts.proofs import CacheFacts, CacheReading, Durability, Integrity
-from pytest_ckpt.grading.completeness import asked_requirements
+from pytest_ckpt.grading.catalogue import asked_requirements
 from pytest_ckpt.grading.document import make_document
 from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.verdicts import decide

@@ -7,20 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.engines import built_in
+from pytest_ckpt.facts.failure import describe_failure
 from pytest_ckpt.facts.file_rules import OF_LAYOUT
-from pytest_ckpt.judging.client_proofs import (
-    describe_effect,
-    describe_missing,
-    missing_effect,
-    replaced_fsync,
-    unsafe_effect,
-)
+from pytest_ckpt.judging.clients import describe_effect, describe_missing, missing_effect, replaced_fsync, unsafe_effect
 from pytest_ckpt.judging.cold import BASIS_WORDS, MAXIMUM_RESIDENT, OTHER_PROOFS, is_drop_proven, prove_cold, refuted
 from pytest_ckpt.judging.decision import Decision, is_decided_by, measured_as, not_decided, undecided
 from pytest_ckpt.judging.loads import missing_bytes, skew_of, wrong_bytes
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.speed import within
-from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.files import files_of
 from pytest_ckpt.sizing.models import layout

@@ -11,8 +11,8 @@ from pytest_ckpt.evidence.verification import Examination, Signer
 from pytest_ckpt.facts.bounds import Bounds, Count, CountFromOne, NotNegative, Positive, Share, Text
 from pytest_ckpt.facts.measurement import Basis, OperationKind
 from pytest_ckpt.facts.verdict import Grade, Outcome
+from pytest_ckpt.grading.document import Cluster, ExitCode, Figure, Message, Report
 from pytest_ckpt.grading.goodput import ClusterSize
-from pytest_ckpt.grading.report_document import Cluster, ExitCode, Figure, Message, Report
 from pytest_ckpt.published.rules import RuleResult
 from pytest_ckpt.run.doctor import Finding
 

@@ -6,8 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.gate_tables import GATE_TABLES
-from pytest_ckpt.grading.catalogue import REQUIREMENTS, known_names
-from pytest_ckpt.grading.completeness import chosen_suites
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, chosen_suites, known_names
 from pytest_ckpt.judging.gates import Gates, beside_own_table, read_gates
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, read_waivers

@@ -38,8 +38,7 @@ from pytest_ckpt.facts.settings import Origin, Settings
 from pytest_ckpt.facts.starts import Start
 from pytest_ckpt.facts.targets import TargetFacts
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.grading.catalogue import CATALOGUE_NAMES, extended, known_to, offered, recorded
-from pytest_ckpt.grading.completeness import chosen_suites
+from pytest_ckpt.grading.catalogue import CATALOGUE_NAMES, chosen_suites, extended, known_to, offered, recorded
 from pytest_ckpt.grading.document import make_document
 from pytest_ckpt.grading.grading import (
     EXIT_CRASHED,

@@ -11,8 +11,7 @@ from pytest_ckpt.facts.measurement import Measurement, Operation
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.starts import Start
 from pytest_ckpt.facts.written import fault
-from pytest_ckpt.grading.document import SCHEMA
-from pytest_ckpt.grading.report_document import Report
+from pytest_ckpt.grading.document import SCHEMA, Report
 from pytest_ckpt.sizing.plan import Plan, PlannedCheckpoint
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.strict_json import parse, read

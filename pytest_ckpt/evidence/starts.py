@@ -22,12 +22,11 @@ from pytest_ckpt.facts.events import (
     OperationStarted,
     event_from_plain,
 )
-from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.failure import Failure, describe_failure
 from pytest_ckpt.facts.measurement import Measurement, Operation, with_patterns_of
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.starts import End, InterruptedWork, Start, is_interruption
 from pytest_ckpt.judging.verdicts import OtherMeasurement
-from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.sizing.plan import Plan
 from pytest_ckpt.support.strict_json import parse, read_lines
 

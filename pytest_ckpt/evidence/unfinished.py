@@ -15,7 +15,7 @@ from pytest_ckpt.facts.codec import from_plain
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.targets import AreaRef, removal_of
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.grading.completeness import known_subjects
+from pytest_ckpt.grading.catalogue import known_subjects
 from pytest_ckpt.grading.grading import ALL_MET, EXIT_INCOMPLETE
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.requirement import Requirement

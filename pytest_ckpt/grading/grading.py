@@ -6,22 +6,16 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.failure import describe_failure
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.verdict import Grade, Verdict
-from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.grading.completeness import (
-    asked_requirements,
-    chosen_suites,
-    subjects_of,
-)
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, asked_requirements, chosen_suites, subjects_of
 from pytest_ckpt.grading.obstacles import shortfalls
 from pytest_ckpt.grading.scope import ScaleShortfall, unheld_model
-from pytest_ckpt.judging.client_proofs import client_reasons, unsafe_mounts
-from pytest_ckpt.judging.clients import Clients, unmet_demands
+from pytest_ckpt.judging.clients import Clients, client_reasons, unmet_demands, unsafe_mounts
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import not_run
 from pytest_ckpt.judging.waivers import expired, waive
-from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:

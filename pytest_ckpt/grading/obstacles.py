@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pytest_ckpt.facts.settings import ACCEPTANCE
 from pytest_ckpt.facts.verdict import Grade
-from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.grading.completeness import (
+from pytest_ckpt.grading.catalogue import (
+    REQUIREMENTS,
     asked_checkpoints,
     asked_checks,
     asked_requirements,

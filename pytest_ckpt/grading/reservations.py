@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.environment import CONFTEST
 from pytest_ckpt.facts.observation import EVIDENCE_OF_CUTS, POWER_CUTS
-from pytest_ckpt.grading.completeness import chosen_suites
-from pytest_ckpt.judging.client_proofs import describe_effect, has_proven_fsync
+from pytest_ckpt.grading.catalogue import chosen_suites
+from pytest_ckpt.judging.clients import describe_effect, has_proven_fsync
 from pytest_ckpt.support.units import counted, format_decimal_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:

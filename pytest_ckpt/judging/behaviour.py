@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, cast
 
+from pytest_ckpt.facts.failure import describe_blocked
 from pytest_ckpt.facts.observation import SECOND_MOUNT
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
-from pytest_ckpt.judging.wording import describe_blocked
 from pytest_ckpt.support.units import compared, counted, format_count, format_general, format_seconds
 
 if TYPE_CHECKING:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_ckpt.facts.failure import Failure, FailureKind
+from pytest_ckpt.facts.failure import Failure, FailureKind, describe_failure
 from pytest_ckpt.facts.measurement import Measurement, OperationKind
 from pytest_ckpt.facts.proofs import ColdBasis
 from pytest_ckpt.facts.subject import Pattern, Stage
 from pytest_ckpt.facts.verdict import AcceptanceBound, Outcome, Reason
-from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.support.processes import SAID_OF_STOPPED
 from pytest_ckpt.support.units import counted
 

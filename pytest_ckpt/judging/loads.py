@@ -7,9 +7,9 @@ import statistics
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_ckpt.facts.failure import describe_failure, describe_fault
 from pytest_ckpt.judging.cold import MAXIMUM_RESIDENT, is_drop_proven, prove_cold
 from pytest_ckpt.judging.decision import Decision, ended_before, failed_by, is_decided_in, measured_as, not_decided
-from pytest_ckpt.judging.wording import describe_failure, describe_fault
 from pytest_ckpt.support.units import counted, format_count, format_percent, format_seconds
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_ckpt.facts.checks import CHECKS
+from pytest_ckpt.facts.failure import describe_failure
 from pytest_ckpt.facts.measurement import Measurement, OperationKind
 from pytest_ckpt.facts.observation import Observation
 from pytest_ckpt.facts.verdict import Reason, Severity, Verdict
@@ -20,7 +21,6 @@ from pytest_ckpt.judging.given import JudgedFacts
 from pytest_ckpt.judging.reasons import is_own_limit
 from pytest_ckpt.judging.remedies import explain, next_of, next_of_failure
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.sizing.limits import ClusterLimits
 from pytest_ckpt.sizing.plan import FilesOfHost
 

@@ -15,7 +15,7 @@ from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.measurement import OperationKind
 from pytest_ckpt.facts.subject import Subject
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.grading.completeness import compared_with, is_given
+from pytest_ckpt.grading.catalogue import compared_with, is_given
 from pytest_ckpt.judging.behaviour import missing_need
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.verdicts import decide, decide_observed, not_run, with_others

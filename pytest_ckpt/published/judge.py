@@ -12,7 +12,7 @@ from pytest_ckpt.config.gate_files import built_in, load_gates
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.targets import MOUNTED, TargetFacts
-from pytest_ckpt.grading.completeness import asked_checks, asked_requirements
+from pytest_ckpt.grading.catalogue import asked_checks, asked_requirements
 from pytest_ckpt.grading.document import make_document
 from pytest_ckpt.grading.grading import EXIT_FAILED, EXIT_INCOMPLETE, judge_run
 from pytest_ckpt.judging.gates import Gates

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_ckpt.facts.checks import bytes_of_checks
 from pytest_ckpt.facts.strategies import STRATEGIES
 from pytest_ckpt.facts.targets import TARGETS, CheckpointRef
-from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.grading.completeness import chosen_suites
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, chosen_suites
 from pytest_ckpt.grading.document import plugin_sentences
 from pytest_ckpt.grading.obstacles import not_given, obstacles, possible_grade, unmeasured
 from pytest_ckpt.grading.scope import named

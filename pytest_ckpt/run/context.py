@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ckpt.facts.codec import to_plain
 from pytest_ckpt.facts.environment import Environment
-from pytest_ckpt.grading.catalogue import CATALOGUE_NAMES, REQUIREMENTS, CatalogueRow, extended, offered, recorded, row
-from pytest_ckpt.grading.completeness import asked_checkpoints, asked_checks, asked_requirements
+from pytest_ckpt.grading.catalogue import (
+    CATALOGUE_NAMES,
+    REQUIREMENTS,
+    CatalogueRow,
+    asked_checkpoints,
+    asked_checks,
+    asked_requirements,
+    extended,
+    offered,
+    recorded,
+    row,
+)
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver, waive
 from pytest_ckpt.launching.launch_context import LaunchContext

@@ -19,12 +19,12 @@ from pytest_ckpt.config.gate_files import settle
 from pytest_ckpt.facts.bounds import Text
 from pytest_ckpt.facts.engines import BUILT_IN, TORCH
 from pytest_ckpt.facts.environment import HostFacts
+from pytest_ckpt.facts.failure import describe_failure
 from pytest_ckpt.facts.targets import Access, TargetSpec
 from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered
 from pytest_ckpt.grading.obstacles import not_given, obstacles, sight_untried
 from pytest_ckpt.judging.cold import OTHER_PROOFS
 from pytest_ckpt.judging.remedies import known_of, remedy_of
-from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launcher import find_launcher
 from pytest_ckpt.launching.second_client import agent_on, is_elsewhere
 from pytest_ckpt.report.plan import in_all

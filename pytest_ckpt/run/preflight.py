@@ -19,13 +19,12 @@ from pytest_ckpt.config.system_description import check_described, read_system
 from pytest_ckpt.facts.checks import FILES_OF_CHECKS
 from pytest_ckpt.facts.engines import DEFAULT
 from pytest_ckpt.facts.environment import HostFacts, HostNetwork
+from pytest_ckpt.facts.failure import describe_failure
 from pytest_ckpt.facts.options import OPTIONS
 from pytest_ckpt.facts.targets import TARGETS, Access, Capability, TargetFacts, TargetSpec
-from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered
-from pytest_ckpt.grading.completeness import known_subjects
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, known_subjects, offered
 from pytest_ckpt.grading.obstacles import sight_untried
 from pytest_ckpt.judging.requirement import Requirement
-from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching.launcher import Launcher, find_launcher
 from pytest_ckpt.run.crash import CRASH_FILE
 from pytest_ckpt.run.fitting import check_file_size, check_files, check_memory, check_space

@@ -48,7 +48,7 @@ from pytest_ckpt.facts.settings import SUITES, Origin, Settings
 from pytest_ckpt.facts.starts import InterruptedWork, RepeatedMeasurement, Start, is_interruption
 from pytest_ckpt.facts.subject import Pattern
 from pytest_ckpt.facts.targets import AreaRef, TargetFacts
-from pytest_ckpt.grading.completeness import asked_checkpoints, asked_checks, asked_requirements, is_given
+from pytest_ckpt.grading.catalogue import asked_checkpoints, asked_checks, asked_requirements, is_given
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.verdicts import decide, decide_observed
 from pytest_ckpt.launching.measurements import made_names, read_measurement

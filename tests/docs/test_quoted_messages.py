@@ -8,9 +8,8 @@ import re
 
 import pytest
 
-from pytest_ckpt.facts.failure import Failure
+from pytest_ckpt.facts.failure import Failure, describe_failure
 from pytest_ckpt.facts.subject import OperationRef, Subject
-from pytest_ckpt.judging.wording import describe_failure
 from tests.support.doc_pages import CHECKOUT, DOCS, MESSAGE_PAGES, PAGES, blocks
 
 HOLE = "\0"

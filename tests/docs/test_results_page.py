@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pytest_ckpt.facts.written import schema_of
-from pytest_ckpt.grading.report_document import Report
+from pytest_ckpt.grading.document import Report
 from tests.support.doc_examples import Commands
 from tests.support.doc_pages import DOCS
 

@@ -13,7 +13,7 @@ from pytest_ckpt.evidence.judged_run import judge_directory
 from pytest_ckpt.evidence.manifest import MANIFEST, write_manifest
 from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.facts.checks import CHECKS, Check
-from pytest_ckpt.grading import completeness
+from pytest_ckpt.grading import catalogue
 from pytest_ckpt.grading.catalogue import CATALOGUE_NAMES, REQUIREMENTS
 from pytest_ckpt.judging.decision import Decision
 from pytest_ckpt.judging.requirement import Requirement
@@ -69,7 +69,7 @@ def later(monkeypatch):
 
     def add():
         monkeypatch.setitem(REQUIREMENTS, "LATER", LATER_REQUIREMENT)
-        for module in (completeness, judged_run):
+        for module in (catalogue, judged_run):
             monkeypatch.setattr(module, "CHECKS", (*CHECKS, LATER_CHECK))
 
     return add
@@ -130,7 +130,7 @@ def test_what_the_run_knew_and_did_not_decide_is_missing(directory, later, kind)
     later()
     remade(directory, (REPORT, lambda report: report["catalogue_names"].append(NAMES[kind])))
     document = judge_directory(directory, {})
-    assert (*VERDICTS[kind], "not run", completeness.NO_TEST) in results(document)
+    assert (*VERDICTS[kind], "not run", catalogue.NO_TEST) in results(document)
     assert document["exit_code"] == 8
 
 

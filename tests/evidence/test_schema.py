@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_ckpt.facts.written import fault
-from pytest_ckpt.grading.report_document import Report
+from pytest_ckpt.grading.document import Report
 from tests.support import made_up_run
 from tests.support.by_the_library import faults
 

@@ -17,7 +17,7 @@ from pytest_ckpt.facts.proofs import CacheFacts
 from pytest_ckpt.facts.strategy_results import TierRestore
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.written import fault, schema_of
-from pytest_ckpt.grading.report_document import Report
+from pytest_ckpt.grading.document import Report
 
 OPERATION = to_plain(
     Operation(kind="save", index=1, seconds=1, slowest_rank=None, rank0_seconds=1.0, rank_seconds=(1,),

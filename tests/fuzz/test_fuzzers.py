@@ -86,7 +86,7 @@ def test_what_may_not_happen_is_seen(name):
 SABOTAGED = """
 import dataclasses, tempfile
 from pathlib import Path
-from pytest_ckpt.evidence import judged_run, rejudge
+from pytest_ckpt.evidence import judged_run
 from tests.support.fuzz.__main__ import Worker
 worker = Worker(Path(tempfile.mkdtemp()), keep=False)
 worker.begin(["directories"])
@@ -99,7 +99,7 @@ print([fault for number in range(60) for fault in worker.attempt("directories", 
 @pytest.mark.thorough
 def test_a_verdict_that_becomes_better_is_seen():
     """Where ``judge`` does not look whether the directory was changed, and every verdict is met."""
-    sabotage = "rejudge.changes_of_facts = lambda directory: []\n" + textwrap.dedent(
+    sabotage = "judged_run.changes_of_facts = lambda directory: []\n" + textwrap.dedent(
         """
         def met(*said, before=judged_run.decide):
             return dataclasses.replace(before(*said), outcome="met")

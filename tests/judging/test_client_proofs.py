@@ -13,7 +13,7 @@ from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.proofs import ClientProofs, ClockSpan, FsyncEffect, Interposed, RankSpan
 from pytest_ckpt.grading.catalogue import REQUIREMENTS
 from pytest_ckpt.grading.reservations import not_tested
-from pytest_ckpt.judging.client_proofs import (
+from pytest_ckpt.judging.clients import (
     client_reasons,
     describe_effect,
     disclosures,

@@ -9,8 +9,7 @@ import pytest
 from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.failure import Failure
-from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.grading.completeness import asked_requirements
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, asked_requirements
 from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.verdicts import decide
 from pytest_ckpt.sizing.plan import plan_run

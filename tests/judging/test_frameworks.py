@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from pytest_ckpt.grading.frameworks import framework_overheads
+from pytest_ckpt.grading.engines import framework_overheads
 from tests.support.made_measurement import SUBJECT, measurement
 
 

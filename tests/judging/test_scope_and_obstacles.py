@@ -10,8 +10,7 @@ from pytest_ckpt.config.gate_files import built_in
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.grading.catalogue import REQUIREMENTS
-from pytest_ckpt.grading.completeness import chosen_suites
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, chosen_suites
 from pytest_ckpt.grading.grading import Judgement, judge_run
 from pytest_ckpt.grading.obstacles import not_given, obstacles, possible_grade, shortfalls, sight_untried, unmeasured
 from pytest_ckpt.grading.scope import scope_of, unheld_model

@@ -8,8 +8,8 @@ import pytest
 
 from pytest_ckpt.config.options import resolve
 from pytest_ckpt.facts.events import Beat, Hello
+from pytest_ckpt.facts.failure import describe_failure
 from pytest_ckpt.facts.subject import OperationRef, Subject
-from pytest_ckpt.judging.wording import describe_failure
 from pytest_ckpt.launching import rank_watchdog
 from pytest_ckpt.launching.rank_watchdog import Allowance, RankWatchdog, allowances_of
 from pytest_ckpt.sizing.plan import plan_run

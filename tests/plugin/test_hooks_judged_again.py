@@ -19,8 +19,7 @@ from pytest_ckpt.evidence.judged_run import judge_directory
 from pytest_ckpt.evidence.manifest import write_manifest
 from pytest_ckpt.evidence.verification import verify_directory
 from pytest_ckpt.facts.verdict import Verdict
-from pytest_ckpt.grading.catalogue import REQUIREMENTS, extended
-from pytest_ckpt.grading.completeness import asked_requirements
+from pytest_ckpt.grading.catalogue import REQUIREMENTS, asked_requirements, extended
 from pytest_ckpt.grading.grading import ALL_MET, judge_run, without_plugins
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.run.close import write_report

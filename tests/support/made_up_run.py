@@ -55,8 +55,14 @@ from pytest_ckpt.facts.settings import Settings
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import Told
 from pytest_ckpt.facts.targets import Capacity, TargetFacts
-from pytest_ckpt.grading.catalogue import REQUIREMENTS, offered
-from pytest_ckpt.grading.completeness import asked_checks, asked_requirements, chosen_suites, is_given
+from pytest_ckpt.grading.catalogue import (
+    REQUIREMENTS,
+    asked_checks,
+    asked_requirements,
+    chosen_suites,
+    is_given,
+    offered,
+)
 from pytest_ckpt.grading.document import make_document
 from pytest_ckpt.grading.grading import judge_run
 from pytest_ckpt.judging.verdicts import decide, decide_observed
