@@ -17,7 +17,6 @@ from pytest_ckpt.facts.bounds import (
 )
 from pytest_ckpt.facts.codec import from_plain, to_plain
 from pytest_ckpt.facts.environment import HostFacts, PluginFacts
-from pytest_ckpt.facts.limit_inputs import LimitInput
 from pytest_ckpt.facts.measurement import Measurement, OperationKind
 from pytest_ckpt.facts.models import Model
 from pytest_ckpt.facts.observation import Observation
@@ -44,7 +43,7 @@ from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.requirement import Requirement
 from pytest_ckpt.judging.waivers import Waiver
 from pytest_ckpt.sizing.deltas import DeltaRule
-from pytest_ckpt.sizing.limits import Demand
+from pytest_ckpt.sizing.limits import Demand, LimitInput
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pytest_ckpt.facts.limit_inputs import Publication
 from pytest_ckpt.judging.gates import Gates
+from pytest_ckpt.sizing.limits import Publication
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

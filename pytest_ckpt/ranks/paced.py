@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, cast
 
-from pytest_ckpt.ranks.wrapped_draft import WrappedDraft
+from pytest_ckpt.targets.protocol import WrappedDraft
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,6 @@ import jinja2
 from markupsafe import Markup
 
 from pytest_ckpt.facts.codec import from_plain
-from pytest_ckpt.facts.limit_inputs import LimitInput
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.subject import OperationRef
 from pytest_ckpt.facts.system import PICTURE, REPEATED
@@ -36,6 +35,7 @@ from pytest_ckpt.report.quantity import (
 )
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.report.view import start_lines
+from pytest_ckpt.sizing.limits import LimitInput
 from pytest_ckpt.support import resources, units
 from pytest_ckpt.support.embedded_pictures import data_address
 

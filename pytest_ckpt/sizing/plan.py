@@ -20,12 +20,18 @@ from pytest_ckpt.sizing.architectures import CHECKPOINT_SIZES
 from pytest_ckpt.sizing.content_places import check_places
 from pytest_ckpt.sizing.deltas import DeltaRule
 from pytest_ckpt.sizing.drains import drain_buffers_bytes, drain_rule, with_drains
-from pytest_ckpt.sizing.files import bytes_beside_tensors, consolidating_bytes, file_count, files_of, largest_file_bytes
+from pytest_ckpt.sizing.files import (
+    beyond_usual_bytes,
+    bytes_beside_tensors,
+    consolidating_bytes,
+    file_count,
+    files_of,
+    largest_file_bytes,
+)
 from pytest_ckpt.sizing.limits import ClusterLimits, Demand, demand, limits_of
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
 from pytest_ckpt.sizing.pacing import READERS, PacedSaves, paced_saves, sample_bytes
 from pytest_ckpt.sizing.steps import scenarios
-from pytest_ckpt.sizing.stream_buffers import beyond_usual_bytes
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
 

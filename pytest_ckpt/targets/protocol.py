@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_ckpt.facts.across_hosts import HostMount, Marker
     from pytest_ckpt.facts.failure import Phase
     from pytest_ckpt.facts.pattern import Step
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.targets import AreaRef, Capability, CheckpointRef, Leftover, Names, StorageStack, TargetFacts
     from pytest_ckpt.sizing.files import ReplayedFile
     from pytest_ckpt.sizing.near_full import Volume
+
 
 Buffer = Any
 """A writable or readable object with the buffer protocol: memoryview, bytearray, an array of numpy."""
@@ -414,3 +417,26 @@ class TierStore(Store, Protocol):
 
     def leave(self, subjects: Collection[str]) -> None:
         """Remove the area that was made here, with all that is in it of these subjects."""
+
+
+class WrappedDraft:
+    """Passes the end of a draft on to ``draft``. A subclass creates the files."""
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+
+    def written(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Return this rank's entries and the durable calls on its files."""
+        return self._draft.written()
+
+    def seal(self) -> tuple[Sequence[Entry], DurabilityProof]:
+        """Make names durable."""
+        return self._draft.seal()
+
+    def commit(self, entries: Sequence[Entry]) -> CommitProof:
+        """Commit the checkpoint."""
+        return self._draft.commit(entries)
+
+    def abort(self) -> None:
+        """Remove this rank's files of the checkpoint."""
+        self._draft.abort()

@@ -23,7 +23,7 @@ import numpy as np
 from pytest_ckpt.facts.compression import CODECS, FRAME_BYTES
 from pytest_ckpt.ranks.content import AS_NUMBERS
 from pytest_ckpt.ranks.engines.protocol import MAXIMUM_FAULTS_OF_RANK, Clock, Comparison, LocalFault, expect, state_of
-from pytest_ckpt.ranks.wrapped_draft import WrappedDraft
+from pytest_ckpt.targets.protocol import WrappedDraft
 from pytest_ckpt.targets.without_paths import SourceFile
 
 if TYPE_CHECKING:
