@@ -347,14 +347,14 @@ def _other_bytes(pattern: Pattern, number: int, rank_bytes: int, total: int) -> 
 
 
 USUAL_BUFFERS_BYTES = 32 << 20
-"""Buffers of every rank; more are made only where more requests are to be in flight."""
+"""Buffers of every rank of the engine ``stream``; more are made only where more requests are to be in flight."""
 
 # In addition to those in flight: buffers that wait for the comparison while a thread is not scheduled.
 _SPARE_BUFFERS = 4
 
 
 def buffer_count(request_bytes: int, depth: int) -> int:
-    """Return the buffers for ``depth`` requests in flight of ``request_bytes`` each."""
+    """Return the buffers of a rank of the engine ``stream`` for ``depth`` requests of ``request_bytes`` in flight."""
     return max(USUAL_BUFFERS_BYTES // request_bytes, depth + _SPARE_BUFFERS)
 
 
