@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from tests.support.file_systems.ceph import cephfs
-from tests.support.file_systems.of_one_host import of_kernel, on_device, overlay, tmpfs, zfs
+from tests.support.file_systems.of_one_host import (
+    bindfs,
+    gocryptfs,
+    mergerfs,
+    of_kernel,
+    on_device,
+    over_ext4,
+    overlay,
+    tmpfs,
+    zfs,
+)
 from tests.support.file_systems.of_servers import SFTP_SERVER, glusterfs, moosefs, rclone, sshfs
 from tests.support.file_systems.row import FileSystem
-from tests.support.file_systems.stacked import bindfs, gocryptfs, mergerfs, over_ext4
 
 _E2FS = ("e2fsprogs",)
 _BY_PATH = (
