@@ -46,14 +46,16 @@ class ScratchDirectory:
                 _remove_unless_kept(left)
         while True:
             self.path = tempfile.mkdtemp(prefix=f"{_BEGINS}{os.getpid()}.", dir=home)
-            #: Open on the directory, and holds the lock.
-            self.descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-            with contextlib.suppress(OSError):
-                _lock(self.descriptor)
-            # Before it was locked, another process may have found and removed it.
-            if Path(self.path).exists():
-                break
-            os.close(self.descriptor)
+            # Until it is locked, another process takes it for abandoned: it may be gone, or be removed just now by the
+            # process that holds the lock, for which this one waits.
+            with contextlib.suppress(FileNotFoundError):
+                #: Open on the directory, and holds the lock.
+                self.descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+                with contextlib.suppress(OSError):
+                    fcntl.flock(self.descriptor, fcntl.LOCK_EX)
+                if Path(self.path).exists():
+                    break
+                os.close(self.descriptor)
 
     def remove(self) -> None:
         """Remove the directory, and keep it no more."""
@@ -67,15 +69,10 @@ def _remove_unless_kept(directory: Path) -> None:
         descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             if os.fstat(descriptor).st_uid == os.geteuid():
-                _lock(descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(directory, ignore_errors=True)
         finally:
             os.close(descriptor)
-
-
-def _lock(descriptor: int) -> None:
-    """Lock a directory until it is closed. Raises OSError if it is locked, or locks are not supported."""
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class ScratchKeeper:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -138,3 +142,54 @@ def test_a_directory_that_nobody_keeps_goes_though_its_number_is_of_a_process_he
     assert not left.exists()
     assert Path(first.path).exists()
     first.remove()
+
+
+def test_a_new_directory_that_another_launch_takes_for_abandoned_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one finds it before it is locked, three times: before it is open, while it is, and as it is removed."""
+    make, made = tempfile.mkdtemp, list[Path]()
+
+    def found_at_once(**words: str) -> str:
+        made.append(Path(make(**words)))
+        if len(made) == 1:
+            made[0].rmdir()
+        return str(made[-1])
+
+    def lock(descriptor: int, flags: int, real: Callable[[int, int], None] = fcntl.flock) -> None:
+        if len(made) == 2 and made[1].exists():
+            made[1].rmdir()
+        real(descriptor, flags)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", found_at_once)
+    monkeypatch.setattr(fcntl, "flock", lock)
+    directory = ScratchDirectory()
+    assert [path.exists() for path in made] == [False, False, True]
+    assert directory.path == str(made[2])
+    directory.remove()
+
+
+def test_a_new_directory_waits_for_the_one_who_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    make, flock, made, waits = tempfile.mkdtemp, fcntl.flock, list[Path](), threading.Event()
+
+    def remove(descriptor: int) -> None:
+        waits.wait()
+        made[0].rmdir()
+        os.close(descriptor)
+
+    def locked_by_another(**words: str) -> str:
+        made.append(Path(make(**words)))
+        if len(made) == 1:
+            descriptor = os.open(made[0], os.O_RDONLY)
+            flock(descriptor, fcntl.LOCK_EX)
+            threading.Thread(target=remove, args=(descriptor,)).start()
+        return str(made[-1])
+
+    def lock(descriptor: int, flags: int) -> None:
+        if made:
+            waits.set()
+        flock(descriptor, flags)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", locked_by_another)
+    monkeypatch.setattr(fcntl, "flock", lock)
+    directory = ScratchDirectory()
+    assert [path.exists() for path in made] == [False, True]
+    directory.remove()
