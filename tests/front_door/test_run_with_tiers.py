@@ -145,7 +145,8 @@ def test_a_drain_that_trickles_fails_and_what_training_waits_for_does_not(
 ) -> None:
     need_fuse()
     with misbehaving(make_home("slow")) as target:
-        target.fault("slow file", seconds=0.2, path="*optim_states*")
+        # So slow that no other load on the machine makes the local tier take half of it.
+        target.fault("slow file", seconds=1, path="*optim_states*")
         run = door.run(*THREE, TIERED, f"--ckpt-strategy=local-tier={tier}", "--cluster=16000", target=target.path)
     assert run.code == 1, run.text
     assert of(run)["DRAIN"] == "failed"
