@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +15,7 @@ from pytest_ckpt.evidence.signing import Signer
 from pytest_ckpt.facts.measurement import Measurement
 from pytest_ckpt.facts.proofs import Fault
 from tests.support import made_up_run
-from tests.support.made_results import MadeRun, published
+from tests.support.made_results import MadeRun, describe, published
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 _FLIPPED = Fault(kind="flipped", rank=0, host="n1", checkpoint=1, file="f", tensor="t", offset=0, bytes=1, detail="")
@@ -82,7 +81,7 @@ def make_published(home: Path) -> None:
     def last_late(kind: str, number: int, rank: int) -> float:
         return one_late(kind, number, rank, 10)
 
-    parts = ("summary", "config", "metadata")
+    parts = ("summary", "config", "metadata", "snapshots", "separation", "series")
     MadeRun(seconds=lambda *_: 400.0).write(home / "late" / "20260301_120000", parts=parts)
     MadeRun(seconds=one_late).write(home / "one-late" / "20260301_120000", parts=parts)
     MadeRun(seconds=last_late).write(home / "last-late" / "20260301_120000", parts=parts)
@@ -94,5 +93,4 @@ def make_published(home: Path) -> None:
     later.write(published(tree, "Maker", "array", "llama3-8b", "20260301_130000"), parts=parts)
     big = MadeRun(model="llama3-70b", processes=8, seconds=one_late, started=start + timedelta(days=1))
     big.write(published(tree, "Other", "box", "llama3-70b", "20260302_120000"), parts=parts)
-    (tree / "closed" / "Maker" / "systems").mkdir(parents=True)
-    (tree / "closed" / "Maker" / "systems" / "array.json").write_text(json.dumps({"name": "array"}))
+    describe(tree, "Maker", "array")
