@@ -15,6 +15,7 @@ from pytest_ckpt.facts.proofs import CacheReading
 from pytest_ckpt.facts.verdict import Reason, Verdict
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.speed import HOW_SURE
 from pytest_ckpt.judging.verdicts import decide, not_run
 from pytest_ckpt.published.results import Result, comparable
 from pytest_ckpt.published.runs import KINDS
@@ -58,7 +59,7 @@ def recorded_time(result: Result, kind: OperationKind, verdicts: Iterable[Verdic
     """Return the outcome that a table shows for the saves, or the loads, from all verdicts on the result."""
     verdict = next((v for v in verdicts if v.id == kind.upper()), None)
     operations = result.measurement.of_kind(kind)
-    known = sum(o.basis != RANK_0 and o.at_least_seconds is None for o in operations)
+    known = sum(map(_is_known, operations))
     outcome: TimeOutcome = "not known"
     if verdict and verdict.outcome in ("met", "failed"):
         outcome, known = ("met" if verdict.outcome == "met" else "failed"), len(operations)
@@ -99,9 +100,9 @@ def _time(
     verdict = decide(requirement, measurement, limits, gates)
     bounded = [o for o in measurement.of_kind(kind) if o.at_least_seconds is not None]
     if verdict.limit is not None and (between := _only_perhaps_late(measurement, kind, verdict.limit)):
-        verdict = _undecided(verdict, "perhaps late", between)
+        verdict = _of_known(_undecided(verdict, "perhaps late", between), measurement, kind, requirement, limits, gates)
     elif verdict.outcome == "met" and (unseen := _perhaps_late_unseen(measurement, kind, verdict.limit or 0.0)):
-        verdict = _undecided(verdict, "perhaps late", unseen)
+        verdict = _of_known(_undecided(verdict, "perhaps late", unseen), measurement, kind, requirement, limits, gates)
     elif verdict.outcome == "failed":
         # The count is an upper bound of the late ones.
         perhaps = [_perhaps(o) for o in bounded if (o.at_least_seconds or 0.0) <= (verdict.limit or 0.0) < o.seconds]
@@ -116,6 +117,29 @@ def _time(
             f"{format_percent(figures.overstatement)} longer"
         )
     return replace(verdict, detail="\n".join(filter(None, lines)))
+
+
+def _is_known(operation: Operation) -> bool:
+    """Whether the time of the slowest process is known, and not only a bound of it."""
+    return operation.basis != RANK_0 and operation.at_least_seconds is None
+
+
+def _of_known(
+    verdict: Verdict,
+    measurement: Measurement,
+    kind: OperationKind,
+    requirement: Requirement,
+    limits: ClusterLimits,
+    gates: Gates,
+) -> Verdict:
+    """Return an undecided verdict whose conclusions for all other operations rest on those that are known."""
+    lines = [line for line in verdict.detail.splitlines() if not line.startswith(HOW_SURE)]
+    known = tuple(filter(_is_known, measurement.of_kind(kind)))
+    if not known:
+        return replace(verdict, bound=None, detail="\n".join(lines))
+    decided = decide(requirement, replace(measurement, operations=known, operations_planned=len(known)), limits, gates)
+    lines += [line for line in decided.detail.splitlines() if line.startswith(HOW_SURE)]
+    return replace(verdict, bound=decided.bound, detail="\n".join(lines))
 
 
 def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: float) -> str:

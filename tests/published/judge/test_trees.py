@@ -78,6 +78,20 @@ def test_the_outcome_as_far_as_recorded_is_a_field_of_each_figure(judge, tree):
     assert big["outcomes"]["LOAD"] == "not run"
 
 
+def test_how_sure_a_result_is_rests_on_the_operations_that_are_known(judge, lines, tree):
+    directory = published(tree, "Maker", "fast array", "llama3-70b", "20260302_120000")
+    verdicts = {v["id"]: v for v in judge(directory)[1]["requirements"]}
+    load, save = verdicts["LOAD"], verdicts["SAVE"]
+    # Of ten saves the last has an upper bound, which meets the limit.
+    assert (load["bound"]["trials"], load["bound"]["met"]) == (9, 9)
+    assert load["bound"]["share"] == pytest.approx(0.05 ** (1 / 9), abs=0.001)
+    assert (save["bound"]["trials"], save["bound"]["met"]) == (10, 10)
+    assert "9 of 9 loads within the limit" in load["detail"]
+    assert "10 of 10 loads" not in load["detail"]
+    alone = MadeRun(saves=1, loads=0).write(tree / "alone", ranks=[0])
+    assert judge(alone)[1]["requirements"][0]["bound"] is None
+
+
 def test_without_any_inference_nothing_is_met_as_far_as_recorded(judge, tmp_path):
     run = MadeRun(saves=1, loads=0).write(tmp_path / "run", ranks=[0])
     figure = judge(run)[1]["published"]["figures"][0]
