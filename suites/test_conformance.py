@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.judging.behaviour import beside_promise, creates_in_time, without_anomaly
 from pytest_ckpt.judging.requirement import requirement
+from pytest_ckpt.judging.service_levels import survival_level
+from pytest_ckpt.support.units import counted
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.observation import Observation
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
 _CLIENTS = (
     "Look at the mount options that let a client keep names, attributes or data (NFS: actimeo, noac, lookupcache)."
 )
+_FAILURES = {"rank-killed": "a killed process", "power-cut": "a power cut of the target"}
 _REPRODUCE = 'Run the command after "to reproduce", then look at mount options and server log.'
 
 
@@ -293,7 +297,12 @@ def test_acknowledged_saves_survive(observation: Observation, maximum: float | N
     The previous checkpoint always loads, and an interrupted save never has the name of a complete one. If k power cuts
     lose no data, at most 1 - 0.05^(1/k) of power cuts lose data (95 % confidence): 63 % for 3 cuts, 5 % for 59.
     """
-    return without_anomaly(observation, maximum)
+    decision = without_anomaly(observation, maximum)
+    if decision.outcome != "met":
+        return decision
+    failures = f"{_FAILURES.get(observation.subject, observation.subject)} ({counted(observation.trials, 'trial')})"
+    level = survival_level(failures, "drives, controllers and servers, which FAILOVER breaks")
+    return replace(decision, detail=(*decision.detail, level))
 
 
 @requirement(

@@ -16,11 +16,13 @@ from pytest_ckpt.analysis.statistics import (
 from pytest_ckpt.judging.decision import Decision, measured_as, not_decided
 from pytest_ckpt.judging.given import without_pattern
 from pytest_ckpt.judging.requirement import requirement
+from pytest_ckpt.judging.service_levels import STALL_SECONDS, rate_level, stall_level
 from pytest_ckpt.support.units import compared, counted, format_bytes, format_percent, format_seconds, format_times
 
 if TYPE_CHECKING:
     from pytest_ckpt.facts.measurement import Endurance, Measurement, NearFull
     from pytest_ckpt.facts.verdict import Reason
+    from pytest_ckpt.sizing.limits import ClusterLimits
 
 MAXIMUM_NEAR_FULL_LOSS = {0.8: 0.10, 0.9: 0.20}
 _MINIMUM_SAVES_OF_A_QUARTER = 2
@@ -39,7 +41,9 @@ _MINIMUM_SAVES_OF_A_QUARTER = 2
     next_step="Look when the saves became slow: a write cache that ran full, garbage collection, a rebuild.",
     help="Saves become slower with time, fill level or content",
 )
-def test_hours_later_saves_are_as_fast(endurance: Endurance, maximum: float) -> Decision:
+def test_hours_later_saves_are_as_fast(
+    endurance: Endurance, measurement: Measurement, limits: ClusterLimits, maximum: float
+) -> Decision:
     """After hours of saves, the last quarter has at least 90 % of the rate of the first.
 
     Training saves for months. Caches fill, flash erases before it writes, drives heat up, free space fragments: storage
@@ -70,6 +74,8 @@ def test_hours_later_saves_are_as_fast(endurance: Endurance, maximum: float) -> 
         f"{format_seconds(statistics.fmean(first))}; {len(last)} in the last, mean "
         f"{format_seconds(statistics.fmean(last))}",
         f"slowest save {format_seconds(max(endurance.save_seconds))}",
+        rate_level(endurance.save_seconds, measurement.bytes, limits.stated.save_bytes_per_second),
+        stall_level(sum(s <= STALL_SECONDS for s in endurance.save_seconds), len(pairs), "took at most that long"),
     )
     reason: Reason = "over limit" if loss > maximum else "met"
     return measured_as(reason, loss, maximum, "fraction", because, detail)

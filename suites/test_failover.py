@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.commands import BREAKS
@@ -17,6 +18,7 @@ from pytest_ckpt.judging.loads import (
 )
 from pytest_ckpt.judging.requirement import requirement
 from pytest_ckpt.judging.save_costs import save_limit_seconds
+from pytest_ckpt.judging.service_levels import STALL_SECONDS, stall_level, survival_level
 from pytest_ckpt.support.units import compared, counted, format_seconds
 
 if TYPE_CHECKING:
@@ -68,6 +70,9 @@ def test_a_broken_component_costs_no_byte_and_little_time(
     if len(failover.trials) < len(BREAKS) or not failover.integrity:
         because = f"Something was broken in {len(failover.trials)} of {len(BREAKS)} operations only."
         return not_decided("not measured", because, detail)
+    operations = [operation for trial in failover.trials for operation in trial.operations]
+    quick = sum(stall_seconds(failover, operation) <= STALL_SECONDS for operation in operations)
+    detail += (stall_level(quick, len(operations), "with a fault"),)
     # The last of all: a longer time does not decide by itself, so it must not hide a cause that does.
     if slow := _too_slow(failover, limit, maximum, detail):
         return slow
@@ -89,7 +94,12 @@ def test_a_broken_component_costs_no_byte_and_little_time(
         f"A component was broken in {broken}: {ended}; {counted(failover.integrity.bytes_checked, 'byte')} compared, "
         f"none wrong. Longest stall: {format_seconds(stall)} in {where} (limit {format_seconds(maximum)})."
     )
-    return if_cold(measured_as("met", stall, maximum, "s", because, detail), failover, measurement.cache)
+    decision = if_cold(measured_as("met", stall, maximum, "s", because, detail), failover, measurement.cache)
+    if decision.outcome != "met":
+        return decision
+    # Only cold loads show what the storage kept.
+    injected = f"{counted(len(failover.trials), 'fault')} that the command injected"
+    return replace(decision, detail=(*decision.detail, survival_level(injected, "faults that it does not inject")))
 
 
 def stall_seconds(found: Failover, operation: OperationTrial) -> float:

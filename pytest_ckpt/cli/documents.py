@@ -11,9 +11,9 @@ from pytest_ckpt.evidence.verification import Examination, Signer
 from pytest_ckpt.facts.bounds import Bounds, Count, CountFromOne, NotNegative, Positive, Share, Text
 from pytest_ckpt.facts.measurement import Basis, OperationKind
 from pytest_ckpt.facts.verdict import Grade, Outcome
-from pytest_ckpt.grading.document import Cluster, ExitCode, Figure, Message, Report
+from pytest_ckpt.grading.document import Cluster, ExitCode, Figure, Message, ReceivedBytes, Report
 from pytest_ckpt.grading.goodput import ClusterSize
-from pytest_ckpt.published.rules import RuleResult
+from pytest_ckpt.published.rules import EditionName, RuleResult
 from pytest_ckpt.run.doctor import Finding
 
 
@@ -211,6 +211,7 @@ class PublishedResult(TypedDict):
     runs: Annotated[list[str], Bounds(min_length=1)]
     figures: Annotated[list[Figure], Bounds(min_length=2, max_length=2)]
     signs: list[str]
+    network: ReceivedBytes | None
     outcomes: dict[str, Outcome]
     verdict: str
     grade: Literal["not certified", "incomplete", "rehearsal"]
@@ -222,7 +223,8 @@ class PublishedResult(TypedDict):
 class PublishedTree(TypedDict):
     """The output of pytest-ckpt judge TREE --json if the tree contains more than one result.
 
-    ``runs`` are directories of runs that were read, ``passed_over`` runs of other benchmarks.
+    ``runs`` are directories of runs that were read, ``passed_over`` runs of other benchmarks. Invocations that measure
+    nothing (``datasize``, ``datagen``) are in neither.
     """
 
     schema: Literal["pytest-ckpt/published/1"]
@@ -251,7 +253,7 @@ class Rules(TypedDict):
 
     schema: Literal["pytest-ckpt/rules/1"]
     version: str
-    edition: Literal["mlperf-v3"]
+    edition: EditionName
     source: str
     tree: str
     results: Annotated[list[HeldResult], Bounds(min_length=1)]

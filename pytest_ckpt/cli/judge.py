@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rules",
         metavar="EDITION",
-        help="hold results of DLIO against the rules of a submission instead: mlperf-v3, those on checkpointing",
+        help="compare results of DLIO with the rules of a submission on checkpointing instead: mlperf-v3 or mlperf-v4",
     )
 
 
@@ -90,12 +90,14 @@ def _hold_against_rules(asked: argparse.Namespace) -> int:
     """Print which rules of a submission published results meet or break; no limit takes part in that."""
     from pytest_ckpt.published.directory import find_runs  # noqa: PLC0415
     from pytest_ckpt.published.judge import judge_rules  # noqa: PLC0415
-    from pytest_ckpt.published.rules import EDITION  # noqa: PLC0415
+    from pytest_ckpt.published.rules import EDITIONS  # noqa: PLC0415
     from pytest_ckpt.report.published import rule_lines  # noqa: PLC0415
 
-    if asked.rules != EDITION:
+    edition = next((name for name in EDITIONS if name == asked.rules), None)
+    if edition is None:
         raise UsageError(
-            f"--rules={asked.rules:.60}: it is none{nearest(asked.rules, [EDITION])}.", f"Say --rules={EDITION}."
+            f"--rules={asked.rules:.60}: it is none{nearest(asked.rules, list(EDITIONS))}.",
+            f"Valid values: {', '.join(EDITIONS)}.",
         )
     if others := [name for name in ("html", "pdf") if getattr(asked, name)]:
         raise UsageError(f"--{others[0]} and --rules do not go together.", "Leave one of them out, or take --json.")
@@ -109,7 +111,7 @@ def _hold_against_rules(asked: argparse.Namespace) -> int:
             f"Export it first: pytest-ckpt export {shlex.quote(str(directory))} --mlperf OUT",
         )
     overlooked: list[Message] = []
-    document = judge_rules(directory, _read(directory, find_runs(directory, overlooked.append), overlooked))
+    document = judge_rules(directory, _read(directory, find_runs(directory, overlooked.append), overlooked), edition)
     print(json.dumps(document, indent=1) if asked.json else "\n".join(rule_lines(document)))
     return int(document["exit_code"])
 

@@ -208,7 +208,8 @@ class Figure(TypedDict):
 
     ``published_seconds`` is the mean of rank 0's own times, ``slowest_mean_seconds`` the mean of the slowest process,
     ``judged_seconds`` the slowest operation's slowest process. ``basis`` describes in words how the slowest process is
-    known, ``bases`` how many operations have which basis.
+    known, ``bases`` how many operations have which basis. ``outcome``: whether the time limit was met, as far as the
+    files record it; ``known_operations`` are the operations whose slowest process is known.
     """
 
     kind: OperationKind
@@ -222,6 +223,23 @@ class Figure(TypedDict):
     slowest_mean_seconds: Positive | None
     overstatement: float | None
     judged_seconds: Positive | None
+    outcome: Literal["met", "failed", "met as far as recorded", "not known"]
+    outcome_text: Text
+    known_operations: Count
+
+
+class ReceivedBytes(TypedDict):
+    """What the hosts' network interfaces received during the loads.
+
+    ``at_least``: the interfaces were last read before the loads ended.
+    ``crossed``: it is at least 95 % of the loaded bytes; false does not prove that loads came from a cache.
+    """
+
+    received_bytes: Count
+    loaded_bytes: CountFromOne
+    at_least: bool
+    crossed: bool
+    description: Text
 
 
 class Published(TypedDict):
@@ -232,6 +250,7 @@ class Published(TypedDict):
     runs: list[str]
     figures: list[Figure]
     signs: list[str]
+    network: ReceivedBytes | None
     messages: list[Message]
 
 

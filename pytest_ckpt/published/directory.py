@@ -8,19 +8,25 @@ import re
 import stat
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pytest_ckpt.published.facts import Facts, facts_of
+from pytest_ckpt.published.facts import Facts, SystemDescription, facts_of, separation_of, system_of
 from pytest_ckpt.published.times import RankTimes, logged_times, rank_times
+from pytest_ckpt.published.traffic import Counters, counters_of
 from pytest_ckpt.support.strict_json import too_many_values
 
 STATISTICS = "_per_epoch_stats.json"
-LOG, SUMMARY, CONFIGURATION = "dlio.log", "summary.json", "dlio_config"
+LOG, SUMMARY, CONFIGURATION, SEPARATION = "dlio.log", "summary.json", "dlio_config", "fs_separation.json"
+DIVISIONS = ("closed", "open")
+"""The directories of a submission that are divisions; their names are case-sensitive (Rules.md 2.1.2)."""
 
 _STATISTICS = re.compile(r"(0|[1-9]\d{0,6})_per_epoch_stats\.json", re.ASCII)
 _METADATA = re.compile(r".+_metadata(?:\.\w+)?\.json")
+_SERIES = re.compile(r".+_timeseries\.json")
+# mlpstorage's commands that measure nothing: with metadata by its field, without by the name of the directory.
+_SIZING = ("datasize", "datagen", "configview")
 # A rank's file of 20 operations has 5 kB; a file larger than this is not one.
 _MAXIMUM_BYTES = 32 << 20
 # What is written by Hydra has some 5 kB; its reader takes a second for so much.
@@ -41,13 +47,18 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLocation:
-    """Where a run is: its directory, and who published which system, as far as the tree of directories names them."""
+    """Where a run is: its directory, and who published which system, as far as the tree of directories names them.
+
+    ``division`` is ``closed`` or ``open``, empty if the tree has no such directory at its place. ``description`` is the
+    file that describes the system, None outside a tree of published results.
+    """
 
     directory: Path
     submitter: str
     system: str
     model_directory: str
     division: str = ""
+    description: Path | None = None
 
     @property
     def is_published_tree(self) -> bool:
@@ -57,14 +68,19 @@ class RunLocation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFiles:
-    """What could be read of one run. ``is_training`` is True for a run of another benchmark."""
+    """What could be read of one run. ``is_training`` is True for a run of another benchmark.
+
+    ``is_sizing`` is True for an invocation that measured nothing, such as ``datasize``.
+    """
 
     place: RunLocation
     facts: Facts
     ranks: dict[int, RankTimes]
     rank0_from_log: bool
     messages: tuple[Message, ...]
+    counters: Counters = field(default_factory=dict)
     is_training: bool = False
+    is_sizing: bool = False
 
 
 def find_runs(directory: Path, overlooked: Callable[[Message], None] = lambda _message: None) -> list[Path]:
@@ -114,7 +130,8 @@ def location_of(directory: Path) -> RunLocation:
                 submitter=parts[at - 3] if published else "",
                 system=parts[at - 1] if published else "",
                 model_directory=parts[at + 1],
-                division=parts[at - 4].lower() if published and at > 4 else "",
+                division=parts[at - 4] if published and at > 4 and parts[at - 4] in DIVISIONS else "",
+                description=Path(*parts[: at - 2], "systems", f"{parts[at - 1]}.yaml") if published else None,
             )
     return RunLocation(directory=directory, submitter="", system="", model_directory=directory.parent.name)
 
@@ -124,10 +141,12 @@ def read_run(directory: Path, on_file: Callable[[], None] = lambda: None) -> Run
     messages: list[Message] = []
     names = sorted(entry.name for entry in os.scandir(directory) if not entry.is_dir())
     place = location_of(directory)
-    facts = _facts(directory, names, messages)
+    facts, metadata = _facts(directory, names, messages)
     nothing = RunFiles(place=place, facts=facts, ranks={}, rank0_from_log=False, messages=())
     if facts.kind_of_benchmark not in ("", "checkpointing"):
         return replace(nothing, is_training=True)
+    if (facts.disclosed.command or directory.absolute().parent.name) in _SIZING:
+        return replace(nothing, is_sizing=True)
     ranks: dict[int, RankTimes] = {}
     for name in names:
         if name.endswith(STATISTICS) and not _STATISTICS.fullmatch(name):
@@ -158,7 +177,16 @@ def read_run(directory: Path, on_file: Callable[[], None] = lambda: None) -> Run
             ranks[0], rank0_from_log = times, True
             messages.append(Message(path=str(directory / LOG), text="rank 0's times were read from this log."))
     messages += [Message(path=str(directory), text=text) for text in facts.contradictions]
-    return RunFiles(place=place, facts=facts, ranks=ranks, rank0_from_log=rank0_from_log, messages=tuple(messages))
+    counters = _counters(directory, names, metadata, messages)
+    facts = replace(facts, system=_description(place, messages))
+    return RunFiles(
+        place=place,
+        facts=facts,
+        ranks=ranks,
+        rank0_from_log=rank0_from_log,
+        messages=tuple(messages),
+        counters=counters,
+    )
 
 
 def read_json(path: Path) -> tuple[Any, str]:
@@ -182,7 +210,9 @@ def read_json(path: Path) -> tuple[Any, str]:
         return None, f"it is not JSON, or cut off: {error}."
 
 
-def _facts(directory: Path, names: list[str], messages: list[Message]) -> Facts:
+def _facts(directory: Path, names: list[str], messages: list[Message]) -> tuple[Facts, Any]:
+    """Return the facts, and mlpstorage's metadata (None without them)."""
+
     def content(name: str) -> Any:
         found, fault = read_json(directory / name)
         if fault:
@@ -190,12 +220,27 @@ def _facts(directory: Path, names: list[str], messages: list[Message]) -> Facts:
         return found
 
     metadata = next((content(name) for name in names if _METADATA.fullmatch(name)), None)
-    return facts_of(
+    facts = facts_of(
         metadata,
         _yaml(directory / CONFIGURATION / "config.yaml", messages),
         _yaml(directory / CONFIGURATION / "overrides.yaml", messages),
         content(SUMMARY) if SUMMARY in names else None,
     )
+    return replace(facts, separation=separation_of(content(SEPARATION) if SEPARATION in names else None)), metadata
+
+
+def _description(place: RunLocation, messages: list[Message]) -> SystemDescription | None:
+    return None if place.description is None else system_of(_yaml(place.description, messages))
+
+
+def _counters(directory: Path, names: list[str], metadata: Any, messages: list[Message]) -> Counters:
+    """Return the counters of the hosts; a time series that cannot be read is a message, not a fault of the run."""
+    series = None
+    for name in filter(_SERIES.fullmatch, names):
+        series, fault = read_json(directory / name)
+        if fault:
+            messages.append(Message(path=str(directory / name), text=f"received bytes were not read: {fault}"))
+    return counters_of(metadata, series)
 
 
 def _yaml(path: Path, messages: list[Message]) -> Any:

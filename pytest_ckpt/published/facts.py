@@ -36,7 +36,8 @@ class DisclosedSettings:
 
     ``changed_parameters`` are the names of overridden parameters, None if overrides are not recorded. ``slots`` are the
     processes of each host. ``started`` is when the command was called, ``ended`` when its summary was written; both
-    without a zone. ``exported_by`` is our version, for an export of a run of ours.
+    without a zone. ``exported_by`` is our version, for an export of a run of ours. ``command`` is ``run``, or
+    that of an invocation that measured nothing (``datasize``, ``datagen``).
     """
 
     has_metadata: bool = False
@@ -47,6 +48,69 @@ class DisclosedSettings:
     started: str = ""
     ended: str = ""
     exported_by: str = ""
+    command: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Separation:
+    """mlpstorage's probe of ``fs_separation.json``: whether a link from one directory to the other is possible.
+
+    ``same`` is None if the file has no answer.
+    """
+
+    same: bool | None
+    checkpoints: str
+    results: str
+    method: str
+
+
+def separation_of(content: Any) -> Separation | None:
+    """Return the probe, None without a file."""
+    if content is None:
+        return None
+    fields = _table(content)
+    same = fields.get("same_filesystem")
+    return Separation(
+        same=same if isinstance(same, bool) else None,
+        checkpoints=_text(fields.get("data_or_chkpt_path")),
+        results=_text(fields.get("results_path")),
+        method=_text(fields.get("method")),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SystemDescription:
+    """What the system's description (``systems/SYSTEM.yaml``) declares of several hosts; None: not declared.
+
+    ``remap_seconds`` is the time until another host can read a complete checkpoint.
+    """
+
+    several_hosts: bool | None
+    simultaneous_writes: bool | None
+    simultaneous_reads: bool | None
+    remap_seconds: float | None
+
+
+def system_of(content: Any) -> SystemDescription | None:
+    """Return the declaration in the layout of v3.0, or in that of the text of the rules; None without a file."""
+    if content is None:
+        return None
+    solution = _table(_table(_table(content).get("system_under_test")).get("solution"))
+    declared = _table(solution.get("capabilities"))
+    shared = _table(_table(_table(content).get("System")).get("shared_capabilities"))
+
+    def either(name: str, *others: str) -> bool | None:
+        answers = (declared.get(name), *(shared.get(other) for other in others))
+        return next((answer for answer in answers if isinstance(answer, bool)), None)
+
+    remap = declared.get("remap_time_in_seconds")
+    return SystemDescription(
+        several_hosts=either("multi_host", "multi_host_support"),
+        simultaneous_writes=either("simultaneous_write", "simultaneous_write_support"),
+        # The text of the rules has two underscores in this name.
+        simultaneous_reads=either("simultaneous_read", "simultaneous_read_support", "simultaneous_read__support"),
+        remap_seconds=0.0 if remap == 0 and not isinstance(remap, bool) else _number(remap),
+    )
 
 
 def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> DisclosedSettings:
@@ -64,6 +128,7 @@ def disclosed_of(metadata: Mapping[str, Any], summary: Mapping[str, Any]) -> Dis
         started=_text(metadata.get("invocation_start_time")),
         ended=_text(summary.get("end")) or _text(summary.get("end_time")),
         exported_by=f"pytest-ckpt {_text(export.get('version'))}".strip() if isinstance(export, dict) else "",
+        command=_text(metadata.get("command")),
     )
 
 
@@ -116,6 +181,8 @@ class Facts:
     kind_of_benchmark: str = ""
     contradictions: tuple[str, ...] = ()
     disclosed: DisclosedSettings = field(default_factory=DisclosedSettings)
+    separation: Separation | None = None
+    system: SystemDescription | None = None
 
 
 def facts_of(metadata: Any, config: Any, overrides: Any, summary: Any) -> Facts:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.verdicts import not_run
 from pytest_ckpt.published.directory import Message, find_runs, read_run
 from pytest_ckpt.published.results import Result, put_together
-from pytest_ckpt.published.rules import EDITION, SOURCE, rules_found
+from pytest_ckpt.published.rules import EDITIONS, EditionName, rules_found
 from pytest_ckpt.published.runs import KINDS, Run, examine
-from pytest_ckpt.published.verdicts import NOT_TESTED, bases_text, judge_result
+from pytest_ckpt.published.verdicts import NOT_TESTED, bases_text, judge_result, network_text, recorded_time
 from pytest_ckpt.sizing.plan import plan_run
 from pytest_ckpt.support.errors import UsageError
 from pytest_ckpt.support.units import counted
@@ -40,12 +40,16 @@ RULES_SCHEMA = "pytest-ckpt/rules/1"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResultTree:
-    """All findings below a directory: results, notices about files that belong to no result, and other runs."""
+    """All findings below a directory: results, notices about files that belong to no result, and other runs.
+
+    ``run_count`` counts directories of runs, without the ``sizing_count`` directories of ``datasize`` and ``datagen``.
+    """
 
     results: tuple[Result, ...]
     messages: tuple[Message, ...]
     run_count: int
     training_count: int
+    sizing_count: int = 0
 
 
 def find_results(directory: Path, command_line: Mapping[str, str | None]) -> tuple[list[Path], list[Message]]:
@@ -69,7 +73,7 @@ def read_results(
     """Read the runs in ``places`` below a directory. ``progress`` receives runs done, their total, and files read."""
     runs: list[tuple[Run, list[Message]]] = []
     loose = list(overlooked)
-    files = training = 0
+    files = training = sizing = 0
 
     def on_file() -> None:
         nonlocal files
@@ -85,8 +89,9 @@ def read_results(
         except OSError as error:
             loose.append(Message(path=str(place), text=f"it cannot be read: {error.strerror}."))
             continue
-        if read.is_training:
-            training += 1
+        training += read.is_training
+        sizing += read.is_sizing
+        if read.is_training or read.is_sizing:
             continue
         run, messages = examine(read)
         if run is None:
@@ -97,8 +102,9 @@ def read_results(
     return ResultTree(
         results=tuple(put_together(runs, directory)),
         messages=tuple(loose),
-        run_count=len(places),
+        run_count=len(places) - sizing,
         training_count=training,
+        sizing_count=sizing,
     )
 
 
@@ -135,6 +141,8 @@ def refuse_nothing(directory: Path, found: ResultTree) -> None:
         if found.training_count:
             others = counted(found.training_count, "run of another benchmark", "runs of other benchmarks")
             listed.append(f"  Passed over: {others}, such as training.")
+        if found.sizing_count:
+            listed.append(f"  Passed over: {counted(found.sizing_count, 'invocation')} of datasize or datagen.")
         raise UsageError(
             f"{directory} holds no result that can be judged." + "".join(f"\n{line}" for line in listed),
             "Name a directory with <rank>_per_epoch_stats.json of a checkpointing run, or a tree of such directories.",
@@ -210,10 +218,17 @@ def judge_one(result: Result, directory: Path, command_line: Mapping[str, str | 
         "system": result.system,
         "runs": [inside(run.directory, directory) for run in result.runs],
         "figures": [
-            {**to_plain(result.figures[kind]), "basis": bases_text(result, kind) if result.figures[kind].bases else ""}
+            {
+                **to_plain(result.figures[kind]),
+                "basis": bases_text(result, kind) if result.figures[kind].bases else "",
+                "outcome": (time := recorded_time(result, kind, verdicts)).outcome,
+                "known_operations": time.known,
+                "outcome_text": time.text,
+            }
             for kind in KINDS
         ],
         "signs": list(result.signs),
+        "network": {**to_plain(result.network), "description": network_text(result)} if result.network else None,
         "messages": [plain_message(m, directory) for m in result.messages],
     }
     return document
@@ -236,7 +251,6 @@ def _row(report: Mapping[str, Any]) -> dict[str, Any]:
     """Return one row of the table of a tree."""
     (measurement,), published = report["measurements"], report["published"]
     outcomes = {v["id"]: v["outcome"] for v in report["requirements"]}
-    partly = {v["id"] for v in report["requirements"] if v["reason"] == "perhaps late"}
     return {
         "system": published["system"],
         "subject": measurement["subject"],
@@ -247,8 +261,9 @@ def _row(report: Mapping[str, Any]) -> dict[str, Any]:
         "runs": published["runs"],
         "figures": published["figures"],
         "signs": published["signs"],
+        "network": published["network"],
         "outcomes": outcomes,
-        "verdict": verdict_text(outcomes, partly),
+        "verdict": verdict_text({f["kind"]: (f["outcome"], f["outcome_text"]) for f in published["figures"]}),
         "grade": report["grade"],
         "grade_reasons": report["grade_reasons"],
         "sufficient_up_to_accelerators": report["sufficient_up_to_accelerators"][0],
@@ -256,19 +271,16 @@ def _row(report: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def verdict_text(outcomes: Mapping[str, str], partly: Collection[str]) -> str:
-    """Return the verdict on both times in a few words; ``partly`` are requirements of which the files show a part."""
-    save, load = outcomes.get("SAVE"), outcomes.get("LOAD")
-    late = [kind for kind, outcome in (("save", save), ("load", load)) if outcome == "failed"]
-    if late:
+def verdict_text(outcomes: Mapping[str, tuple[str, str]]) -> str:
+    """Return the outcome of saves and loads in a few words, from {kind: (outcome, the same as text)}."""
+    if late := [kind for kind, (outcome, _) in outcomes.items() if outcome == "failed"]:
         return f"{' and '.join(late)} too slow"
-    met = [kind for kind in KINDS if outcomes.get(kind.upper()) == "met"]
-    seen = [kind for kind in KINDS if kind in met or kind.upper() in partly]
-    if len(seen) > len(met):
-        return f"{'both' if len(seen) == len(KINDS) else seen[0]} in time as far as recorded"
-    if len(met) == len(KINDS):
+    found = {outcome for outcome, _ in outcomes.values()}
+    if found == {"met"}:
         return "both in time"
-    return f"{met[0]} in time, the rest not known" if met else "not known"
+    if found == {"met as far as recorded"}:
+        return f"met as far as recorded: {', '.join(text.rpartition(': ')[2] for _, text in outcomes.values())}"
+    return ", ".join(f"{kind} {'in time' if o == 'met' else text}" for kind, (o, text) in outcomes.items())
 
 
 def inside(path: Path, directory: Path) -> str:
@@ -281,20 +293,20 @@ def plain_message(message: Message, directory: Path) -> dict[str, str]:
     return {"path": inside(Path(message.path), directory), "text": message.text}
 
 
-def judge_rules(directory: Path, found: ResultTree) -> dict[str, Any]:
+def judge_rules(directory: Path, found: ResultTree, edition: EditionName) -> dict[str, Any]:
     """Return which rules of a submission each result meets or breaks, as a document.
 
-    Raises UsageError if there is no result to judge.
+    A warning does not change the exit code. Raises UsageError if there is no result to judge.
     """
     refuse_nothing(directory, found)
-    held = [(result, rules_found(result)) for result in found.results]
+    held = [(result, rules_found(result, edition)) for result in found.results]
     outcomes = {rule.outcome for _, rules in held for rule in rules}
     exit_code = EXIT_FAILED if "broken" in outcomes else EXIT_INCOMPLETE if "not told" in outcomes else 0
     return {
         "schema": RULES_SCHEMA,
         "version": __version__,
-        "edition": EDITION,
-        "source": SOURCE,
+        "edition": edition,
+        "source": EDITIONS[edition],
         "tree": str(directory),
         "results": [
             {

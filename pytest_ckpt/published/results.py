@@ -15,6 +15,7 @@ from pytest_ckpt.facts.measurement import Basis, Measurement, Operation, Operati
 from pytest_ckpt.published.directory import Message
 from pytest_ckpt.published.runs import KINDS, Run
 from pytest_ckpt.published.times import ALL_RANKS, INFERRED, RANK_0, Slowest
+from pytest_ckpt.published.traffic import CROSSED_SHARE
 from pytest_ckpt.sizing.models import Layout
 from pytest_ckpt.support.units import format_seconds, format_times
 
@@ -123,7 +124,10 @@ class Figures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """All runs of one system and layout."""
+    """All runs of one system and layout.
+
+    ``signs`` are sentences about times of loads that suggest a cache; ``network`` is None if it is not recorded.
+    """
 
     system: str
     layout: Layout
@@ -132,7 +136,22 @@ class Result:
     figures: Mapping[OperationKind, Figures]
     planned: Mapping[OperationKind, int]
     signs: tuple[str, ...]
+    network: NetworkReads | None
     messages: tuple[Message, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NetworkReads:
+    """What the hosts' network interfaces received during the loads, beside what was loaded. Bytes.
+
+    ``at_least``: the interfaces were last read before the loads ended. ``crossed``: at least 95 % was received, so the
+    loads were not served from a cache of the hosts that loaded; False does not prove the contrary.
+    """
+
+    received_bytes: int
+    loaded_bytes: int
+    at_least: bool
+    crossed: bool
 
 
 def put_together(runs: Iterable[tuple[Run, list[Message]]], top: Path) -> list[Result]:
@@ -203,6 +222,7 @@ def _result(runs: Sequence[Run], messages: tuple[Message, ...], top: Path) -> Re
         engine_facts=_engine_facts(runs),
     )
     loads = [(o.index, o.seconds) for o in comparable(measurement.of_kind("load"))]
+    network = _network(runs, shards)
     return Result(
         system=_system(runs, top),
         layout=shards,
@@ -210,8 +230,25 @@ def _result(runs: Sequence[Run], messages: tuple[Message, ...], top: Path) -> Re
         measurement=measurement,
         figures=figures,
         planned=planned,
-        signs=signs_of_cached_reads(loads),
+        # Received bytes show more than times do.
+        signs=() if network and network.crossed else signs_of_cached_reads(loads),
+        network=network,
         messages=messages,
+    )
+
+
+def _network(runs: Sequence[Run], shards: Layout) -> NetworkReads | None:
+    """Return what all runs that load received; None if one of them does not record it."""
+    loading = [run for run in runs if run.of_kind("load")]
+    received = [run.received for run in loading if run.received]
+    if not received or len(received) < len(loading):
+        return None
+    got, loaded = sum(r.bytes for r in received), shards.bytes * sum(len(run.of_kind("load")) for run in loading)
+    return NetworkReads(
+        received_bytes=got,
+        loaded_bytes=loaded,
+        at_least=any(r.at_least for r in received),
+        crossed=got >= CROSSED_SHARE * loaded,
     )
 
 

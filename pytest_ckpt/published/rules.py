@@ -1,8 +1,9 @@
 """Which rules of a submission a published result meets, breaks, or leaves open: those on checkpointing. Pure.
 
-Source: Rules.md of MLPerf Storage, edition 3.0, commit 0366ccf (sections 1, 2.1 and 4, with table 3), and its
-checkpointing/README.md for the metrics. Numbers and names are those of the rules. A rule is met only if the files show
-it.
+Source: Rules.md of MLPerf Storage, commit 0366ccf (sections 1, 2.1 and 4, table 3), and its checkpointing/README.md for
+the metrics. Numbers and names are those of the rules. A rule is met only if the files show it. The editions differ
+in 4.3.4: in the round of v3.0 no invocation of checkpointing recorded an accelerator, so it was a warning; pull request
+848 of mlcommons/storage made it an error for later rounds.
 
 A new rule needs a row of `RULES`, a case that breaks it in tests/published/test_rules.py, and a line in
 docs/published_results.md.
@@ -11,25 +12,34 @@ docs/published_results.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Literal
 
-from pytest_ckpt.published.facts import DisclosedSettings
+from pytest_ckpt.published.facts import DisclosedSettings, SystemDescription
 from pytest_ckpt.published.results import Result
 from pytest_ckpt.published.runs import KINDS
 from pytest_ckpt.published.times import USUAL_SECONDS_BETWEEN
-from pytest_ckpt.published.verdicts import readings_of
+from pytest_ckpt.published.verdicts import caches_dropped, readings_of
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES
 from pytest_ckpt.support.units import counted, format_bytes, format_count, format_percent, format_seconds
 
-Outcome = Literal["met", "broken", "not told"]
+Outcome = Literal["met", "broken", "warning", "not told"]
+EditionName = Literal["mlperf-v3", "mlperf-v4"]
 
-EDITION = "mlperf-v3"
-SOURCE = "MLPerf Storage, Rules.md (edition 3.0, commit 0366ccf): the rules on checkpointing that files can show"
+EDITIONS: Mapping[EditionName, str] = {
+    "mlperf-v3": "MLPerf Storage, Rules.md (commit 0366ccf), 4.3.4 a warning as in the round of v3.0: the rules "
+    "on checkpointing that files can show",
+    "mlperf-v4": "MLPerf Storage, Rules.md (commit 0366ccf), the public text after the round of v3.0: the rules on "
+    "checkpointing that files can show",
+}
+"""The sources of the editions by name. The text of v4.0 is not final."""
+
+_WARNINGS: Mapping[EditionName, frozenset[str]] = {"mlperf-v3": frozenset({"4.3.4"}), "mlperf-v4": frozenset()}
+"""The rules whose breach is a warning."""
 
 _TIMESTAMP = re.compile(r"\d{8}_\d{6}", re.ASCII)
 _MAXIMUM_GAP_SECONDS = 30.0
@@ -68,11 +78,13 @@ class RuleResult:
     because: str
 
 
-def rules_found(result: Result) -> tuple[RuleResult, ...]:
-    """Hold a result against every rule that its division has."""
+def rules_found(result: Result, edition: EditionName) -> tuple[RuleResult, ...]:
+    """Compare a result with every rule that its division has."""
     found = []
     for rule in RULES:
         outcome, because = rule.judge(result)
+        if outcome == "broken" and rule.number in _WARNINGS[edition]:
+            outcome = "warning"
         found.append(RuleResult(number=rule.number, name=rule.name, text=rule.text, outcome=outcome, because=because))
     return tuple(found)
 
@@ -125,6 +137,8 @@ def _cache(result: Result) -> _Found:
             "not told",
             f"One of two readings asks for clearing, which one invocation cannot: {compared}.",
         )
+    if caches_dropped(result):
+        return "met", f"Caches need clearing, and each host's kernel dropped its page cache in between: {compared}."
     return "not told", f"Caches need clearing between the invocations, and no file says that it was done: {compared}."
 
 
@@ -176,6 +190,9 @@ def _paths(result: Result) -> _Found:
 
 
 def _file_systems(result: Result) -> _Found:
+    probes = [run.files.facts.separation for run in result.runs]
+    if shared := next((p for p in probes if p and p.same), None):
+        return "broken", f"fs_separation.json: {shared.checkpoints:.200} and {shared.results:.200} share a file system."
     for run in result.runs:
         one, other = run.files.facts.checkpoint_folder, run.files.facts.disclosed.result_directory
         if one and one == other:
@@ -185,7 +202,14 @@ def _file_systems(result: Result) -> _Found:
                 "not told",
                 "The results lie below the checkpoints: on one file system, unless another is mounted there.",
             )
-    return "not told", "No file that is read records the file systems of both."
+    if any(p is None or p.same is None for p in probes):
+        return "not told", "Not every invocation has an fs_separation.json with an answer."
+    for run, probe in zip(result.runs, probes, strict=True):
+        folder = run.files.facts.checkpoint_folder
+        if probe and folder and not PurePosixPath(folder).is_relative_to(probe.checkpoints or folder):
+            about = f"{probe.checkpoints:.200}, and the checkpoints are in {folder:.200}"
+            return "not told", f"fs_separation.json is about {about}."
+    return "met", "fs_separation.json of each invocation: they are different."
 
 
 def _processes(result: Result) -> _Found:
@@ -275,6 +299,59 @@ def _gap(seconds: float, *, is_exact: bool) -> _Found:
     # Of an invocation's own start and end only bounds are recorded: it may have begun earlier.
     outcome: Outcome = "broken" if is_exact else "not told"
     return outcome, f"The loads' began {at_most}{format_seconds(seconds)} after the saves' had ended."
+
+
+def _duration(result: Result) -> _Found:
+    """Judge whether the total duration can be taken from the first save's start to the last load's end (4.7.2)."""
+    saves = [run.spans["save"] for run in result.runs if "save" in run.spans]
+    loads = [run.spans["load"] for run in result.runs if "load" in run.spans]
+    if not saves or not loads:
+        return "broken", f"There is no {'load' if saves else 'save'}, so the test has no total duration."
+    gap = min(begin for begin, _ in loads) - max(end for _, end in saves)
+    if gap < 0:
+        is_one = len(result.runs) == 1
+        text = f"The first load began {format_seconds(-gap)} before the last save ended"
+        return ("broken", f"{text}.") if is_one else ("not told", f"{text}: the clocks differ.")
+    total = max(end for _, end in loads) - min(begin for begin, _ in saves)
+    return "met", f"First save to last load: {format_seconds(total)}, {format_seconds(gap)} of it between the two."
+
+
+def _remapping(result: Result) -> _Found:
+    """Judge the declared remapping time: by its consistency, and by the pause that the result shows (4.7.3)."""
+    system = _described(result)
+    if system is None:
+        return "not told", "There is no description of the system (systems/SYSTEM.yaml)."
+    declared, is_split = system.remap_seconds, len(result.runs) > 1
+    if declared is None:
+        if is_split:
+            return "broken", "Saves and loads are two invocations, and the description has no remap_time_in_seconds."
+        return "met", "One invocation saves, then loads: nothing is remapped."
+    if declared and system.simultaneous_writes and system.simultaneous_reads:
+        return "broken", f"Declared are {format_seconds(declared)}, and simultaneous reads and writes by several hosts."
+    spans = [run.spans for run in result.runs]
+    ends, begins = [s["save"][1] for s in spans if "save" in s], [s["load"][0] for s in spans if "load" in s]
+    if declared and ends and begins and 0 <= min(begins) - max(ends) < declared / 2:
+        pause = format_seconds(min(begins) - max(ends))
+        return "broken", f"Declared are {format_seconds(declared)}, and the loads began {pause} after the saves."
+    return "met", f"The description declares {format_seconds(declared)}."
+
+
+def _simultaneous(result: Result) -> _Found:
+    system = _described(result)
+    if system is None:
+        return "not told", "There is no description of the system (systems/SYSTEM.yaml)."
+    declared = {
+        "several hosts": system.several_hosts,
+        "simultaneous writes": system.simultaneous_writes,
+        "simultaneous reads": system.simultaneous_reads,
+    }
+    if missing := [name for name, answer in declared.items() if answer is None]:
+        return "broken", f"The description does not declare {', '.join(missing)}."
+    return "met", ", ".join(f"{name}: {'yes' if answer else 'no'}" for name, answer in declared.items()) + "."
+
+
+def _described(result: Result) -> SystemDescription | None:
+    return next((run.files.facts.system for run in result.runs if run.files.facts.system), None)
 
 
 def _metric(result: Result) -> _Found:
@@ -382,6 +459,24 @@ RULES: tuple[Rule, ...] = (
         name="checkpointCacheFlushValidation",
         judge=_order,
         text="saves, then loads; as two invocations at most 30 s apart",
+    ),
+    Rule(
+        number="4.7.2",
+        name="checkpointTotalTestDuration",
+        judge=_duration,
+        text="the test lasts from the first save's start to the last load's end",
+    ),
+    Rule(
+        number="4.7.3",
+        name="checkpointRemappingTimeReporting",
+        judge=_remapping,
+        text="the description of a remapping system has the time until another host can read",
+    ),
+    Rule(
+        number="4.7.4",
+        name="checkpointSimultaneousRwSupport",
+        judge=_simultaneous,
+        text="the description declares simultaneous reads and writes by several hosts",
     ),
     Rule(
         number="README",

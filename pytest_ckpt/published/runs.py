@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from pytest_ckpt.published.directory import Message, RunFiles
 from pytest_ckpt.published.facts import Facts, model_by_architecture, model_by_name
 from pytest_ckpt.published.times import (
     Pause,
+    RankTimes,
     Slowest,
     clock_skew_seconds,
     inference_error_seconds,
@@ -20,6 +21,7 @@ from pytest_ckpt.published.times import (
     slowest_of_each,
     strangers,
 )
+from pytest_ckpt.published.traffic import Counters, Received, received_between
 from pytest_ckpt.sizing.architectures import MODELS
 from pytest_ckpt.sizing.models import SUBSET_PROCESSES, Layout, layout
 from pytest_ckpt.support.units import counted, format_bytes, format_count, format_seconds
@@ -111,7 +113,11 @@ def _alike(one: int, other: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One run whose layout is known."""
+    """One run whose layout is known.
+
+    ``spans`` are the start of the first and the end of the last save, and load, of one rank, in seconds on its clock.
+    ``received`` is what the hosts' interfaces received during the loads, None if it is not recorded.
+    """
 
     directory: Path
     files: RunFiles
@@ -122,6 +128,9 @@ class Run:
     rank_count: int
     started: str
     ended: str
+    spans: Mapping[OperationKind, tuple[float, float]]
+    received: Received | None
+    counters: Counters
 
     def of_kind(self, kind: OperationKind) -> tuple[Slowest, ...]:
         """Return the saves, or the loads."""
@@ -192,10 +201,11 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
         if text := _disagreement(kind, files.facts, operations, found.layout.bytes):
             say(text, directory / "summary.json")
     times = ranks[min(ranks)]
+    spans = _spans(times)
     run = Run(
         directory=directory,
         # Of a large tree, the records of every rank are not kept twice.
-        files=replace(files, ranks={}, messages=()),
+        files=replace(files, ranks={}, messages=(), counters={}),
         layout=found.layout,
         operations=operations,
         inference_error_seconds=inference_error_seconds(ranks, operations, pause.seconds),
@@ -203,8 +213,24 @@ def examine(files: RunFiles) -> tuple[Run | None, list[Message]]:
         rank_count=len(ranks),
         started=times.started,
         ended=times.ended,
+        spans=spans,
+        received=received_between(
+            files.counters, *spans["load"], times.began or spans["load"][0], files.facts.host_count
+        )
+        if "load" in spans
+        else None,
+        counters=files.counters,
     )
     return run, messages
+
+
+def _spans(times: RankTimes) -> dict[OperationKind, tuple[float, float]]:
+    of_kind = {kind: [t for (k, _), t in times.timings.items() if k == kind] for kind in KINDS}
+    return {
+        kind: (min(t.start for t in timings), max(t.start + t.seconds for t in timings))
+        for kind, timings in of_kind.items()
+        if timings
+    }
 
 
 def _disagreement(kind: OperationKind, facts: Facts, operations: Sequence[Slowest], size: int) -> str:

@@ -6,17 +6,21 @@ checkpointing/README.md) for when caches have to be cleared.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from pytest_ckpt.facts.measurement import Measurement, Operation, OperationKind
 from pytest_ckpt.facts.proofs import CacheReading
 from pytest_ckpt.facts.verdict import Reason, Verdict
 from pytest_ckpt.judging.gates import Gates
 from pytest_ckpt.judging.requirement import Requirement
+from pytest_ckpt.judging.speed import HOW_SURE
 from pytest_ckpt.judging.verdicts import decide, not_run
 from pytest_ckpt.published.results import Result, comparable
 from pytest_ckpt.published.runs import KINDS
 from pytest_ckpt.published.times import ALL_RANKS, RANK_0
+from pytest_ckpt.published.traffic import dropped_between
 from pytest_ckpt.sizing.caches import cache_readings
 from pytest_ckpt.sizing.limits import ClusterLimits
 from pytest_ckpt.support.units import counted, format_bytes, format_count, format_percent, format_seconds
@@ -26,6 +30,42 @@ NOT_EXPORTED = "These files have no place for it: judge the directory of the run
 
 _KIND_OF: dict[str, OperationKind] = {"SAVE": "save", "LOAD": "load"}
 _MAY_BE_CACHED = "A part of their reads may have come from a cache."
+
+TimeOutcome = Literal["met", "failed", "met as far as recorded", "not known"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordedTime:
+    """The outcome of the saves, or of the loads, as far as the files record their times.
+
+    ``met as far as recorded``: the slowest process of ``known`` of ``operations`` is known and met the limit, and no
+    recorded time of the others missed it. The requirement itself is then "not run".
+    """
+
+    kind: OperationKind
+    outcome: TimeOutcome
+    known: int
+    operations: int
+
+    @property
+    def text(self) -> str:
+        """The outcome, with the count if it is partial: ``met as far as recorded: 9 of 10 loads``."""
+        if self.outcome != "met as far as recorded":
+            return self.outcome
+        return f"{self.outcome}: {self.known} of {counted(self.operations, self.kind)}"
+
+
+def recorded_time(result: Result, kind: OperationKind, verdicts: Iterable[Verdict]) -> RecordedTime:
+    """Return the outcome that a table shows for the saves, or the loads, from all verdicts on the result."""
+    verdict = next((v for v in verdicts if v.id == kind.upper()), None)
+    operations = result.measurement.of_kind(kind)
+    known = sum(map(_is_known, operations))
+    outcome: TimeOutcome = "not known"
+    if verdict and verdict.outcome in ("met", "failed"):
+        outcome, known = ("met" if verdict.outcome == "met" else "failed"), len(operations)
+    elif verdict and verdict.reason == "perhaps late" and known:
+        outcome = "met as far as recorded"
+    return RecordedTime(kind=kind, outcome=outcome, known=known, operations=len(operations))
 
 
 def judge_result(result: Result, requirement: Requirement, limits: ClusterLimits, gates: Gates) -> Verdict:
@@ -60,9 +100,9 @@ def _time(
     verdict = decide(requirement, measurement, limits, gates)
     bounded = [o for o in measurement.of_kind(kind) if o.at_least_seconds is not None]
     if verdict.limit is not None and (between := _only_perhaps_late(measurement, kind, verdict.limit)):
-        verdict = _undecided(verdict, "perhaps late", between)
+        verdict = _of_known(_undecided(verdict, "perhaps late", between), measurement, kind, requirement, limits, gates)
     elif verdict.outcome == "met" and (unseen := _perhaps_late_unseen(measurement, kind, verdict.limit or 0.0)):
-        verdict = _undecided(verdict, "perhaps late", unseen)
+        verdict = _of_known(_undecided(verdict, "perhaps late", unseen), measurement, kind, requirement, limits, gates)
     elif verdict.outcome == "failed":
         # The count is an upper bound of the late ones.
         perhaps = [_perhaps(o) for o in bounded if (o.at_least_seconds or 0.0) <= (verdict.limit or 0.0) < o.seconds]
@@ -77,6 +117,29 @@ def _time(
             f"{format_percent(figures.overstatement)} longer"
         )
     return replace(verdict, detail="\n".join(filter(None, lines)))
+
+
+def _is_known(operation: Operation) -> bool:
+    """Whether the time of the slowest process is known, and not only a bound of it."""
+    return operation.basis != RANK_0 and operation.at_least_seconds is None
+
+
+def _of_known(
+    verdict: Verdict,
+    measurement: Measurement,
+    kind: OperationKind,
+    requirement: Requirement,
+    limits: ClusterLimits,
+    gates: Gates,
+) -> Verdict:
+    """Return an undecided verdict whose conclusions for all other operations rest on those that are known."""
+    lines = [line for line in verdict.detail.splitlines() if not line.startswith(HOW_SURE)]
+    known = tuple(filter(_is_known, measurement.of_kind(kind)))
+    if not known:
+        return replace(verdict, bound=None, detail="\n".join(lines))
+    decided = decide(requirement, replace(measurement, operations=known, operations_planned=len(known)), limits, gates)
+    lines += [line for line in decided.detail.splitlines() if line.startswith(HOW_SURE)]
+    return replace(verdict, bound=decided.bound, detail="\n".join(lines))
 
 
 def _only_perhaps_late(measurement: Measurement, kind: OperationKind, limit: float) -> str:
@@ -184,10 +247,38 @@ def _cold(result: Result) -> str:
         listed.append("Saves and loads are of one run, in which nothing clears them in between.")
     elif not any(run.of_kind("save") for run in result.runs):
         listed.append("The saves are another run's, and no file says whether they were cleared in between.")
+    elif caches_dropped(result):
+        listed.append("Saves and loads are of different runs; each host's kernel dropped its page cache in between.")
     else:
         listed.append("Saves and loads are of different runs; no file says whether they were cleared in between.")
-    listed += [_held(result), *([*result.signs, _MAY_BE_CACHED] if result.signs else [])]
+    listed += [_held(result), network_text(result), *([*result.signs, _MAY_BE_CACHED] if result.signs else [])]
     return " ".join(filter(None, listed))
+
+
+def caches_dropped(result: Result) -> bool:
+    """Whether the kernels' counts show that each loading host dropped its page cache between saves and loads.
+
+    A cache of the storage's own client is not in this count.
+    """
+    saving = [run for run in result.runs if run.of_kind("save") and not run.of_kind("load")]
+    loading = [run for run in result.runs if run.of_kind("load") and not run.of_kind("save")]
+    if len(saving) != 1 or len(loading) != 1 or len(result.runs) != len(saving) + len(loading):
+        return False
+    return bool(dropped_between(saving[0].counters, loading[0].counters))
+
+
+def network_text(result: Result) -> str:
+    """Return a sentence on what the hosts received during the loads; empty if it is not recorded."""
+    network = result.network
+    if network is None:
+        return ""
+    share = format_percent(network.received_bytes / network.loaded_bytes, digits=3)
+    amount = f"{'at least ' if network.at_least else ''}{format_bytes(network.received_bytes)}"
+    text = f"During the loads the hosts' network interfaces received {amount}, {share} of the loaded bytes"
+    if network.crossed:
+        return f"{text}: the loads crossed the network."
+    text += ", at the last sample before they ended" if network.at_least else ""
+    return f"{text}. Caches and disks of the hosts are not in these counters, nor are RDMA adapters."
 
 
 def _held(result: Result) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from pytest_ckpt.support import units
 WIDTH = 100
 _MAXIMUM_MESSAGES = 30
 _SYSTEM_WIDTH = 30
-_ONE = "{:<6}{:>11}{:>15}{:>12}{:>10}  {}"
+_ONE = "{:<6}{:>11}{:>15}{:>12}{:>10}  {:<38}  {}"
 _MANY = "{:<30} {:<19}{:>10}{:>10}{:>10}{:>10}{:>16}  {}"
 
 
@@ -22,11 +23,11 @@ def result_lines(document: Mapping[str, Any]) -> list[str]:
     published = document["published"]
     lines = [
         f"published with {published['tool']}: {published['system']}",
-        _ONE.format("", "published", "slowest rank", "overstated", "judged", "basis"),
+        _ONE.format("", "published", "slowest rank", "overstated", "judged", "basis", "limit"),
     ]
     for figure in published["figures"]:
         if not figure["operations"]:
-            lines.append(_ONE.format(figure["kind"], NONE, NONE, NONE, NONE, "none in this result"))
+            lines.append(_ONE.format(figure["kind"], NONE, NONE, NONE, NONE, "none in this result", ""))
             continue
         lines.append(
             _ONE.format(
@@ -36,9 +37,12 @@ def result_lines(document: Mapping[str, Any]) -> list[str]:
                 share(figure["overstatement"]),
                 _seconds(figure["judged_seconds"]),
                 figure["basis"],
+                figure["outcome_text"],
             )
         )
     lines.append("published and slowest rank are means over the operations; judged is the slowest operation")
+    if published["network"]:
+        lines += textwrap.wrap(published["network"]["description"], WIDTH)
     return [_plain(line) for line in [*lines, "", *message_lines(published["messages"])]]
 
 
@@ -62,6 +66,8 @@ def table_lines(document: Mapping[str, Any]) -> list[str]:
         cells = [_seconds(f[name]) for f in row["figures"] for name in ("published_seconds", "judged_seconds")]
         overall = row["sufficient_up_to_accelerators"]["overall"]
         flags = row["verdict"] + (", signs of cached loads" if row["signs"] else "")
+        if row["network"] and row["network"]["crossed"]:
+            flags += ", loads crossed the network"
         lines.append(
             _MANY.format(
                 _shortened(row["system"]), row["subject"], *cells, NONE if overall is None else f"{overall:,}", flags
@@ -92,14 +98,19 @@ def rule_lines(document: Mapping[str, Any]) -> list[str]:
     for row in document["results"]:
         division = row["division"].upper() or "no division"
         lines.append(f"{row['system']}: {row['subject']} ({division})")
-        for outcome in ("broken", "not told", "met"):
+        for outcome in ("broken", "warning", "not told", "met"):
             for rule in row["rules"]:
                 if rule["outcome"] == outcome:
                     head = f"  {outcome:<9} {rule['number']:<13}"
                     text = f"{rule['text']}. {rule['because']}" if outcome != "met" else rule["text"]
                     lines += textwrap.wrap(head + text, WIDTH, subsequent_indent=" " * len(head))
-        counts = [sum(rule["outcome"] == outcome for rule in row["rules"]) for outcome in ("met", "broken", "not told")]
-        lines += [f"  {counts[0]} met, {counts[1]} broken, {counts[2]} that these files do not tell", ""]
+        counts = Counter(rule["outcome"] for rule in row["rules"])
+        warnings = f"{units.counted(counts['warning'], 'warning')}, " if counts["warning"] else ""
+        lines += [
+            f"  {counts['met']} met, {counts['broken']} broken, {warnings}{counts['not told']} that these files do not "
+            "tell",
+            "",
+        ]
     lines += textwrap.wrap(f"{document['source']}. Whether a submission is valid is for MLCommons to say.", WIDTH)
     return [_plain(line) for line in [*lines, "", *message_lines(document["messages"])]]
 

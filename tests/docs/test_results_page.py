@@ -55,6 +55,7 @@ SECTION_OF = {
     "FrameworkOverhead": "framework_overhead", "Environment": "environment", "HostFacts": "environment",
     "HostNetwork": "environment", "TargetFacts": "environment", "Capacity": "environment",
     "PluginFacts": "environment", "Section": "sections", "Published": "published", "Figure": "published",
+    "ReceivedBytes": "published",
     "Message": "published", "Start": "starts", "InterruptedWork": "starts", "RepeatedMeasurement": "starts",
 }  # fmt: skip
 # Objects whose names are not fields: sentences by quantity, facts by what was looked at, and the like.

@@ -14,7 +14,8 @@ README = (CHECKOUT / "README.md").read_text()
 MAXIMUM_WORDS = 2_500
 # Tables of entries that are looked up one at a time.
 REFERENCES = {
-    "conformance.md", "file_systems.md", "how_often_wrong.md", "options.md", "requirements.md", "results.md",
+    "conformance.md", "file_systems.md", "how_often_wrong.md", "mlperf_v3.md", "options.md", "requirements.md",
+    "results.md",
 }  # fmt: skip
 WITHOUT_NEXT = {"index.md", "options.md"}
 USER_PAGES = [page for page in sorted(DOCS.glob("*.md")) if page.name != "index.md"]

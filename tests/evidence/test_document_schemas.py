@@ -22,10 +22,12 @@ FIGURE = {
     "kind": "save", "operations": 10, "planned": 10, "basis": "9 inferred from rank 0, 1 at most",
     "bases": {"inferred from rank 0": 9, "at most": 1}, "published_seconds": 5.0, "published_gib_per_second": 20.9,
     "published_in": "summary.json", "slowest_mean_seconds": 5.3, "overstatement": 0.06, "judged_seconds": 5.3,
+    "outcome": "met as far as recorded", "outcome_text": "met as far as recorded: 9 of 10 saves", "known_operations": 9,
 }  # fmt: skip
 RESULT = {
     "system": "Maker array", "subject": "llama3-8b-full", "model": "llama3-8b", "mode": "full", "processes": 8,
     "basis": "inferred from rank 0", "runs": ["a/b"], "figures": [FIGURE, FIGURE | {"kind": "load"}], "signs": [],
+    "network": {"received_bytes": 1, "loaded_bytes": 2, "at_least": False, "crossed": False, "description": "half"},
     "outcomes": {"SAVE": "met", "LOAD": "met"}, "verdict": "both in time", "grade": "rehearsal", "grade_reasons": [],
     "sufficient_up_to_accelerators": {
         "subject": "llama3-8b-full", "save": 1, "load": None, "overall": None, "projected": False,

@@ -45,7 +45,9 @@ def steady(save: float = 5.0, load: float = 4.0) -> Seconds:
 class MadeRun:
     """One run. ``seconds`` is called with kind, number and rank; ``offsets`` are clocks that are set apart, by rank.
 
-    ``listing`` is what every rank takes between the saves and the loads to list the checkpoints.
+    ``listing`` is what every rank takes between the saves and the loads to list the checkpoints. ``received`` is the
+    share of the loaded bytes that the host's network interface receives during the loads; ``zone_hours`` is by how much
+    DLIO's clock is ahead of UTC; ``dropped`` counts how often the host had dropped its page cache.
     """
 
     model: str = "llama3-8b"
@@ -60,6 +62,10 @@ class MadeRun:
     listing: float = 0.0
     seed: int = 1
     size: int | None = None
+    received: float = 1.0
+    zone_hours: float = 0.0
+    dropped: int = 0
+    same_file_system: bool | None = False
 
     @property
     def bytes(self) -> int:
@@ -161,6 +167,60 @@ class MadeRun:
             "system_info": {"hosts": [{"hostname": "client-1", "memory": {"total": 256 * GIB}}]},
         }
 
+    def separation(self, directory: str = "/mnt/array/checkpoints") -> dict[str, Any]:
+        """Return mlpstorage's probe of the file systems of checkpoints and results."""
+        return {
+            "version": 1,
+            "method": "link_exdev",
+            "data_or_chkpt_path": directory,
+            "results_path": "/home/someone/results",
+            "same_filesystem": self.same_file_system,
+        }
+
+    def counters(self, every: float = 10.0) -> list[tuple[str, int]]:
+        """Return (time in UTC, bytes received so far) from 20 s before the run until the first sample after it."""
+        epoch = self.stats([0])[0]["1"]
+        loads = [entry for name, entry in epoch.items() if name.startswith("load_ckpt")]
+        end = (datetime.fromisoformat(epoch["end"]) - self.started).total_seconds()
+        spans = [((datetime.fromisoformat(e["start"]) - self.started).total_seconds(), e["duration"]) for e in loads]
+        found = []
+        for step in range(int((end + 20.0) // every) + 2):
+            at = step * every - 20.0
+            shares = sum(min(max((at - start) / seconds, 0.0), 1.0) for start, seconds in spans)
+            moment = self.started + timedelta(seconds=at) - timedelta(hours=self.zone_hours)
+            received = 10**12 + round(self.received * shares * self.bytes)
+            found.append((f"{moment.isoformat(timespec='seconds')}Z", received))
+        return found
+
+    def snapshots(self) -> dict[str, Any]:
+        """Return the first and last of the counters as mlpstorage's metadata has them."""
+        counted = self.counters()
+
+        def one(moment: str, received: int) -> dict[str, Any]:
+            network = [
+                {"interface_name": "lo", "rx_bytes": 7 * received},
+                {"interface_name": "eth0", "rx_bytes": received},
+                {"interface_name": "enP1234s1", "rx_bytes": received},
+                {"interface_name": "bond0", "rx_bytes": received},
+            ]
+            host = {"hostname": "client-1", "memory": {"total": 256 * GIB}, "collection_timestamp": moment}
+            return {"hosts": [host | {"network": network}]}
+
+        return {"start": one(*counted[0]), "end": one(*counted[-1])}
+
+    def series(self) -> dict[str, Any]:
+        """Return mlpstorage's time series of the host, but for counters that are not read."""
+        samples = [
+            {
+                "timestamp": moment,
+                "hostname": "client-1",
+                "vmstat": {"drop_pagecache": self.dropped},
+                "netdev": [{"interface_name": "eth0", "rx_bytes": received}],
+            }
+            for moment, received in self.counters()
+        ]
+        return {"collection_interval_seconds": 10.0, "samples_by_host": {"10.0.0.1": samples}}
+
     def log(self) -> str:
         """Return the log that rank 0 writes."""
         lines = [f"[OUTPUT] {self._moment(0, 0)} Running DLIO [Checkpointing] with {self.processes} process(es)"]
@@ -180,7 +240,11 @@ class MadeRun:
     def write(
         self, directory: Path, *, ranks: Sequence[int] | None = None, parts: Sequence[str] = ("summary", "config")
     ) -> Path:
-        """Write the directory with these ranks (None: all) and parts: summary, config, metadata, log."""
+        """Write the directory with these ranks (None: all) and parts.
+
+        The parts are summary, config, metadata, snapshots (in the metadata), log, separation (``fs_separation.json``)
+        and series.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         for rank, content in self.stats(ranks).items():
             (directory / f"{rank}_per_epoch_stats.json").write_text(json.dumps(content, indent=4))
@@ -192,9 +256,14 @@ class MadeRun:
                 yaml.safe_dump({"workload": self.workload()}, sort_keys=False)
             )
         if "metadata" in parts:
+            snapshots = {"cluster_snapshots": self.snapshots()} if "snapshots" in parts else {}
             (directory / f"checkpointing_{directory.name}_metadata.json").write_text(
-                json.dumps(self.metadata(), indent=2)
+                json.dumps(self.metadata() | snapshots, indent=2)
             )
+        if "separation" in parts:
+            (directory / "fs_separation.json").write_text(json.dumps(self.separation(), indent=2))
+        if "series" in parts:
+            (directory / f"checkpointing_{directory.name}_timeseries.json").write_text(json.dumps(self.series()))
         if "log" in parts:
             (directory / "dlio.log").write_text(self.log())
         return directory
@@ -203,6 +272,20 @@ class MadeRun:
         return (self.started + timedelta(seconds=seconds + self.offsets.get(rank, 0.0))).isoformat(
             timespec="microseconds"
         )
+
+
+CAPABILITIES = {
+    "multi_host": True, "simultaneous_write": True, "simultaneous_read": True, "remap_time_in_seconds": 0,
+}  # fmt: skip
+
+
+def describe(top: Path, submitter: str, system: str, capabilities: Mapping[str, Any] | None = None) -> Path:
+    """Write the description of a system in a tree of published results, in the layout of v3.0."""
+    file = top / "closed" / submitter / "systems" / f"{system}.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    declared = CAPABILITIES if capabilities is None else capabilities
+    file.write_text(yaml.safe_dump({"system_under_test": {"solution": {"capabilities": dict(declared)}}}))
+    return file
 
 
 def published(top: Path, submitter: str, system: str, model: str, time: str) -> Path:

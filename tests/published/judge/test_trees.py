@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -51,7 +52,7 @@ def test_a_tree_gives_one_row_a_system_and_model(judge, tree):
     fast, big, slow = rows.values()
     assert (fast["verdict"], fast["basis"], fast["grade"]) == ("both in time", "all ranks", "incomplete")
     assert (big["verdict"], big["basis"], big["grade"]) == (
-        "both in time as far as recorded",
+        "save in time, load met as far as recorded: 9 of 10 loads",
         "inferred from rank 0",
         "rehearsal",
     )
@@ -62,6 +63,55 @@ def test_a_tree_gives_one_row_a_system_and_model(judge, tree):
     assert document["passed_over"] == 2
     broken = "closed/Third/results/broken/checkpointing/llama3-8b/20260301_120000"
     assert "cut off" in texts(document)[f"{broken}/0_per_epoch_stats.json"]
+
+
+def test_the_outcome_as_far_as_recorded_is_a_field_of_each_figure(judge, tree):
+    fast, big, slow = judge(tree)[1]["results"]
+    shown = [[(f["outcome"], f["known_operations"]) for f in row["figures"]] for row in (fast, big, slow)]
+    assert shown == [
+        [("met", 10), ("met", 10)],
+        [("met", 10), ("met as far as recorded", 9)],
+        [("failed", 10), ("met as far as recorded", 9)],
+    ]
+    assert big["figures"][1]["outcome_text"] == "met as far as recorded: 9 of 10 loads"
+    # The requirement stays undecided: an outcome as far as recorded is no verdict.
+    assert big["outcomes"]["LOAD"] == "not run"
+
+
+def test_how_sure_a_result_is_rests_on_the_operations_that_are_known(judge, lines, tree):
+    directory = published(tree, "Maker", "fast array", "llama3-70b", "20260302_120000")
+    verdicts = {v["id"]: v for v in judge(directory)[1]["requirements"]}
+    load, save = verdicts["LOAD"], verdicts["SAVE"]
+    # Of ten saves the last has an upper bound, which meets the limit.
+    assert (load["bound"]["trials"], load["bound"]["met"]) == (9, 9)
+    assert load["bound"]["share"] == pytest.approx(0.05 ** (1 / 9), abs=0.001)
+    assert (save["bound"]["trials"], save["bound"]["met"]) == (10, 10)
+    assert "9 of 9 loads within the limit" in load["detail"]
+    assert "10 of 10 loads" not in load["detail"]
+    alone = MadeRun(saves=1, loads=0).write(tree / "alone", ranks=[0])
+    assert judge(alone)[1]["requirements"][0]["bound"] is None
+
+
+def test_without_any_inference_nothing_is_met_as_far_as_recorded(judge, tmp_path):
+    run = MadeRun(saves=1, loads=0).write(tmp_path / "run", ranks=[0])
+    figure = judge(run)[1]["published"]["figures"][0]
+    assert (figure["outcome"], figure["known_operations"]) == ("not known", 0)
+
+
+def test_invocations_that_measure_nothing_are_no_runs(judge, tree):
+    before = judge(tree)[1]
+    model = published(tree, "Maker", "fast array", "llama3-8b", "20260301_120000").parent
+    for directory, name in ((model / "20260301_110000", "datasize"), (model / "datasize" / "20260301_100000", "")):
+        directory.mkdir(parents=True)
+        content = MadeRun().metadata() | {"command": name}
+        (directory / f"checkpointing_{directory.name}_metadata.json").write_text(json.dumps(content))
+    after = judge(tree)[1]
+    assert (after["runs"], after["passed_over"], after["messages"]) == (
+        before["runs"], before["passed_over"], before["messages"],
+    )  # fmt: skip
+    code, _, error = judge(model / "datasize")
+    assert code == 4
+    assert "Passed over: 1 invocation of datasize or datagen." in error
 
 
 def test_for_people_the_tree_is_a_table(lines, tree):

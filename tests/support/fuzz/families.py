@@ -30,7 +30,7 @@ from pytest_ckpt.facts.proofs import Fault
 from tests.support import made_up_run
 from tests.support.fuzz.mutations import mutate
 from tests.support.fuzz.sandbox import Outcome, Sandbox
-from tests.support.made_results import MadeRun, published
+from tests.support.made_results import MadeRun, describe, published
 from tests.support.made_up_run import make_run
 
 _USAGE = 4
@@ -247,8 +247,8 @@ class Rules(PublishedTrees):
     def attempt(self, rng: Random, home: Path) -> tuple[list[str], list[str]]:
         _, directory, done = self.changed(rng, home)
         found: list[str] = []
-        # No file records the file systems of both directories: so no result is shown to keep every rule.
-        self.command(["judge", str(directory), "--rules=mlperf-v3", *_json(rng)], home, (1, 4, 8), found)
+        edition = rng.choice(["mlperf-v3", "mlperf-v4"])
+        self.command(["judge", str(directory), f"--rules={edition}", *_json(rng)], home, (0, 1, 4, 8), found)
         return done, found
 
 
@@ -377,7 +377,7 @@ def make_published(home: Path) -> None:
     def last_late(kind: str, number: int, rank: int) -> float:
         return one_late(kind, number, rank, 10)
 
-    parts = ("summary", "config", "metadata")
+    parts = ("summary", "config", "metadata", "snapshots", "separation", "series")
     MadeRun(seconds=lambda *_: 400.0).write(home / "late" / "20260301_120000", parts=parts)
     MadeRun(seconds=one_late).write(home / "one-late" / "20260301_120000", parts=parts)
     MadeRun(seconds=last_late).write(home / "last-late" / "20260301_120000", parts=parts)
@@ -389,5 +389,4 @@ def make_published(home: Path) -> None:
     later.write(published(tree, "Maker", "array", "llama3-8b", "20260301_130000"), parts=parts)
     big = MadeRun(model="llama3-70b", processes=8, seconds=one_late, started=start + timedelta(days=1))
     big.write(published(tree, "Other", "box", "llama3-70b", "20260302_120000"), parts=parts)
-    (tree / "closed" / "Maker" / "systems").mkdir(parents=True)
-    (tree / "closed" / "Maker" / "systems" / "array.json").write_text(json.dumps({"name": "array"}))
+    describe(tree, "Maker", "array")

@@ -1,0 +1,83 @@
+"""Service levels in the words of NVIDIA's requirements for AI clouds, next to our own limits. Pure.
+
+They decide nothing: a run is too short for a share of a month, and the clients of a run may be fewer than those of the
+contract. Source: NVIDIA, Requirements for AI Clouds, v2.4: a rate below 85 % of the contracted one for 5 minutes is an
+incident; 99.9 % without a stall over 60 s; acknowledged data survive any single failure.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections.abc import Sequence
+
+from pytest_ckpt.support.units import counted, format_count, format_percent, format_rate, format_seconds
+
+INCIDENT_SHARE, WINDOW_SECONDS = 0.85, 300.0
+STALL_SECONDS, SHARE_WITHOUT_STALL = 60.0, 0.999
+_CONFIDENCE = 0.95
+_NAME = "service level of NVIDIA"
+
+
+def operations_for_share(share: float, confidence: float = _CONFIDENCE) -> int:
+    """Return how many operations without one failure show that at least this share of all has none.
+
+    Source: (1 - share bound) of zero failures in n independent trials, share^n = 1 - confidence.
+    """
+    return math.ceil(math.log(1 - confidence) / math.log(share))
+
+
+def lowest_rate(seconds: Sequence[float], size: int) -> float | None:
+    """Return the lowest mean rate over 5 minutes of saving, in bytes/s; None if all saves took less than that.
+
+    ``seconds`` are the times of consecutive saves of ``size`` bytes. The time between saves is left out: nothing is
+    written then. Within a save the rate is its mean.
+    """
+    ends = [0.0, *itertools.accumulate(seconds)]
+    if ends[-1] < WINDOW_SECONDS:
+        return None
+
+    def written(at: float) -> float:
+        done = min(bisect.bisect_right(ends, at) - 1, len(seconds) - 1)
+        return size * (done + (at - ends[done]) / seconds[done])
+
+    # The amount written is linear between the ends of saves, so the lowest window begins or ends at one.
+    begins = {at for end in ends for at in (end, end - WINDOW_SECONDS) if 0 <= at <= ends[-1] - WINDOW_SECONDS}
+    return min((written(begin + WINDOW_SECONDS) - written(begin)) / WINDOW_SECONDS for begin in begins)
+
+
+def rate_level(seconds: Sequence[float], size: int, contracted: float) -> str:
+    """Return whether consecutive saves would be an incident.
+
+    ``size`` is one save in bytes, ``contracted`` the contracted rate in bytes/s, 0 if it is unknown.
+    """
+    head = f"{_NAME}, {format_percent(INCIDENT_SHARE)} of the contracted rate for {format_seconds(WINDOW_SECONDS)}"
+    if not contracted:
+        return f"{head}: no contracted rate is stated (--ckpt-suite=scaling:vendor-max-rate)"
+    lowest = lowest_rate(seconds, size)
+    if lowest is None:
+        return f"{head}: not known, the saves took {format_seconds(sum(seconds))} in total"
+    share = format_percent(lowest / contracted, digits=3)
+    found = f"{head}: lowest mean {format_rate(lowest)}, {share} of {format_rate(contracted)}"
+    if lowest >= INCIDENT_SHARE * contracted:
+        return f"{found}: no incident"
+    return f"{found}: an incident, if the clients of this run can write at the contracted rate"
+
+
+def stall_level(without_stall: int, operations: int, what: str) -> str:
+    """Return how many operations had no stall over 60 s; ``what`` says how that is known."""
+    enough = operations_for_share(SHARE_WITHOUT_STALL)
+    share = format_percent(SHARE_WITHOUT_STALL, digits=3)
+    text = (
+        f"{_NAME}, {share} without a stall over {format_seconds(STALL_SECONDS)}: {without_stall:,} of "
+        f"{counted(operations, 'operation')} {what}"
+    )
+    if without_stall == operations < enough:
+        return f"{text}; {format_count(enough)} without one are needed to show that share with 95 % confidence"
+    return text
+
+
+def survival_level(failures: str, not_shown: str) -> str:
+    """Return which single failures acknowledged data survived, and which are not shown."""
+    return f"{_NAME}, acknowledged data survive any single failure: shown for {failures}; not shown: {not_shown}"

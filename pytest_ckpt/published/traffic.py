@@ -1,0 +1,150 @@
+"""The bytes that the clients' network interfaces received during loads, and caches dropped between two runs. Pure.
+
+mlpstorage copies the kernel's counters of every host: at the start and the end of an invocation (``cluster_snapshots``
+of its metadata) and every 10 s (``*_timeseries.json``). Both have UTC times of whole seconds; DLIO's have no zone.
+
+Received bytes are a lower bound of what crossed the network: RDMA adapters do not count into the kernel's interfaces.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+# Interfaces that repeat what another one counts (bonds, bridges, VLANs, tunnels), or that never leave the host.
+_REPEATED = re.compile(r"lo|(?:bond|team|br|docker|veth|virbr|cni|flannel|cali|cilium|tun|tap|dummy|vxlan|wg)[-_.\w]*")
+# Azure's accelerated networking: the synthetic interface eth0 counts what its virtual function enP1234s1 received.
+_VIRTUAL_FUNCTION = re.compile(r"enP\d+s\d+\w*")
+_CLOCK_START = datetime(2000, 1, 1)
+_TIME_ZONE_SECONDS = 900.0
+_ENDLESS = 1 << 63
+
+CROSSED_SHARE = 0.95
+"""Share of the loaded bytes from which on the loads count as read over the network: our own bound."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sample:
+    """The counters of one host at one time: ``at`` in seconds since 2000 (UTC), received bytes by interface.
+
+    ``dropped`` counts how often a process dropped the kernel's page cache since the host started; None if unrecorded.
+    """
+
+    at: float
+    received: Mapping[str, int]
+    dropped: int | None = None
+
+
+Counters = Mapping[str, Sequence[Sample]]
+"""The samples of each host, in the order of time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Received:
+    """What all hosts received during the loads. ``at_least``: the last sample was taken before the loads ended."""
+
+    bytes: int
+    at_least: bool
+
+
+def counters_of(metadata: Any, series: Any) -> Counters:
+    """Return the samples in mlpstorage's metadata and its time series; either may be missing (None)."""
+    found: dict[str, list[Sample]] = {}
+    snapshots = _table(_table(metadata).get("cluster_snapshots"))
+    for snapshot in (_table(snapshots.get("start")), _table(snapshots.get("end"))):
+        for host in _list(snapshot.get("hosts")):
+            _add(found, host, _table(host).get("collection_timestamp"), "network")
+    for samples in _table(_table(series).get("samples_by_host")).values():
+        for sample in _list(samples):
+            _add(found, sample, _table(sample).get("timestamp"), "netdev")
+    return {name: tuple(sorted(samples, key=lambda s: s.at)) for name, samples in found.items()}
+
+
+def received_between(counters: Counters, begin: float, end: float, began: float, hosts: int | None) -> Received | None:
+    """Return the bytes that all hosts received between two times on a rank's clock, None if that is not recorded.
+
+    ``began`` is the start of the run on the same clock; it shows the rank's time zone. ``hosts`` is their known number.
+    A counter that went back (the host restarted) gives None.
+    """
+    samples = [sample for of_host in counters.values() for sample in of_host]
+    if not samples or len(counters) != (hosts or len(counters)):
+        return None
+    zone = _TIME_ZONE_SECONDS * round((began - min(s.at for s in samples)) / _TIME_ZONE_SECONDS)
+    total, at_least = 0, False
+    for of_host in counters.values():
+        counted = [s for s in of_host if s.received]
+        before = [s for s in counted if s.at + zone <= begin]
+        after = [s for s in counted if s.at + zone >= end]
+        if not before or (last := after[0] if after else counted[-1]).at <= before[-1].at:
+            return None
+        first = before[-1].received
+        grown = [last.received[name] - first[name] for name in first if name in last.received]
+        if not grown or min(grown) < 0:
+            return None
+        total += sum(grown)
+        at_least = at_least or not after
+    return Received(bytes=total, at_least=at_least)
+
+
+def dropped_between(saving: Counters, loading: Counters) -> bool | None:
+    """Whether each loading host's page cache was dropped between two invocations; None if that is not recorded."""
+    if not loading or not set(loading) <= set(saving):
+        return None
+    before = [next((s.dropped for s in reversed(saving[name]) if s.dropped is not None), None) for name in loading]
+    after = [next((s.dropped for s in of_host if s.dropped is not None), None) for of_host in loading.values()]
+    known = [(b, a) for b, a in zip(before, after, strict=True) if b is not None and a is not None]
+    return all(a > b for b, a in known) if len(known) == len(before) else None
+
+
+def _add(found: dict[str, list[Sample]], host: Any, moment: Any, interfaces: str) -> None:
+    fields = _table(host)
+    name, at = fields.get("hostname"), _seconds(moment)
+    if not isinstance(name, str) or at is None:
+        return
+    received = {
+        text: count
+        for row in _list(fields.get(interfaces))
+        if (text := _name(_table(row).get("interface_name")))
+        and (count := _count(_table(row).get("rx_bytes"))) is not None
+    }
+    if any(text.startswith("eth") for text in received):
+        received = {text: count for text, count in received.items() if not _VIRTUAL_FUNCTION.fullmatch(text)}
+    dropped = _count(_table(fields.get("vmstat")).get("drop_pagecache"))
+    found.setdefault(name, []).append(Sample(at=at, received=received, dropped=dropped))
+
+
+def _name(value: Any) -> str:
+    """Return the name of an interface that counts its own bytes, else an empty text."""
+    if not isinstance(value, str) or "." in value or "@" in value or _REPEATED.fullmatch(value):
+        return ""
+    return value
+
+
+def _seconds(value: Any) -> float | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    if moment.tzinfo is not None:
+        try:
+            moment = moment.astimezone(UTC).replace(tzinfo=None)
+        except OverflowError:
+            return None
+    return (moment - _CLOCK_START).total_seconds()
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _ENDLESS else None
+
+
+def _table(value: Any) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list) else ()
