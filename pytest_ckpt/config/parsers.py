@@ -17,6 +17,7 @@ from pytest_ckpt.config.host_lists import expand_hosts, line_of_file, split_host
 from pytest_ckpt.config.models import is_file, read_parallelism
 from pytest_ckpt.facts.compression import CODECS
 from pytest_ckpt.facts.file_rules import PACES
+from pytest_ckpt.facts.metrics import FILE_SUFFIX
 from pytest_ckpt.facts.settings import EMBEDDED, PROFILES, SUITES, Assurance, HostSlots
 from pytest_ckpt.facts.strategies import STRATEGY_OF, StrategySpec
 from pytest_ckpt.sizing.architectures import MODELS
@@ -74,6 +75,25 @@ def read_endpoints(value: str) -> tuple[str, ...]:
         if "@" in url.netloc:
             raise ValueError("an endpoint holds no user and no password: credentials come from AWS_ACCESS_KEY_ID")
     return words
+
+
+def read_metrics(value: str) -> str:
+    """Return the destination of live metrics: a file that ends in ``.prom``, or the endpoint of a collector."""
+    scheme, separator, _ = value.partition("://")
+    if not separator:
+        if not value.endswith(FILE_SUFFIX) or value.endswith(f"/{FILE_SUFFIX}"):
+            raise ValueError(f"a file whose name ends in {FILE_SUFFIX}, or otlp://HOST:PORT, is expected")
+        return read_path(value)
+    try:
+        url = urllib.parse.urlsplit(value)
+        is_endpoint = scheme == "otlp" and bool(url.hostname) and (url.port or 1) > 0 and url.path in ("", "/")
+    except ValueError:
+        is_endpoint = False
+    if not is_endpoint or url.query or url.fragment or any(c.isspace() for c in value):
+        raise ValueError("otlp://HOST:PORT is expected, such as otlp://localhost:4318")
+    if "@" in url.netloc:
+        raise ValueError("an endpoint holds no user and no password: headers come from OTEL_EXPORTER_OTLP_HEADERS")
+    return f"otlp://{url.netloc}"
 
 
 def count_to(maximum: int) -> Callable[[str], int]:
