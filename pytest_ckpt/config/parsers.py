@@ -166,7 +166,9 @@ def read_strategies(value: str) -> tuple[StrategySpec, ...]:
     names = dict.fromkeys(name.strip() for name in value.split(","))
     for name in names:
         if name not in STRATEGY_OF:
-            raise ValueError(f"one of {', '.join(STRATEGY_OF)} is expected{nearest(name, STRATEGY_OF)}")
+            # The variant of a strategy is meant only by a word with a colon.
+            near = [known for known in STRATEGY_OF if ":" in name or ":" not in known]
+            raise ValueError(f"one of {', '.join(STRATEGY_OF)} is expected{nearest(name, near)}")
     return tuple(STRATEGY_OF[name] for name in names)
 
 
