@@ -10,6 +10,7 @@ import pytest
 
 from pytest_ckpt.facts.strategy_results import BACKGROUND
 from tests.support.front_door import SUBJECT, TINY, FrontDoor, Run, in_every_rank, opened_door, processes_of
+from tests.support.hidden_hosts import launcher_of_namespaces
 from tests.support.machine import need_fuse
 from tests.support.targets.misbehaving import misbehaving
 
@@ -141,4 +142,18 @@ def test_a_process_that_is_killed_says_nothing_of_the_storage(door: FrontDoor) -
     assert "the process of torch that saves for this rank" in verdict["because"]
     assert run.code == 8, run.text
     assert run.left_on_target == []
+    assert processes_of(run.run_id) == []
+
+
+@pytest.mark.thorough
+def test_processes_of_several_hosts_save_together(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
+    need_fuse()
+    words = ("--ckpt-hosts=left:1,right:1", f"--ckpt-launcher={launcher_of_namespaces(door.home)}")
+    with misbehaving(make_home("hosts")) as target:
+        run = door.run(*WORDS, "--ckpt-operations=1", *words, target=target.path)
+        assert run.left_on_target == []
+    verdicts = of_subject(run)
+    judged = ("BLOCKING", "BACKGROUND", "LOST-WORK", "INTEGRITY")
+    assert {name: verdicts[name] for name in judged} == dict.fromkeys(judged, "met"), run.text
+    assert run.measurement(OF_PROCESS)["hosts"] == ["left", "right"]
     assert processes_of(run.run_id) == []
