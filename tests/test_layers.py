@@ -59,6 +59,8 @@ OWNERS = {
     "s3torchconnector": ("ranks/engines/dcp_s3torchconnector.py",),
     "s3torchconnectorclient": ("ranks/engines/dcp_s3torchconnector.py",),
     "google": ("targets/objects/google.py",),
+    "prometheus_client": ("report/live_metrics.py",),
+    "opentelemetry": ("report/live_metrics.py", "run/live_metrics.py"),
     "moto": (),
     "psutil": ("targets/",),
 }

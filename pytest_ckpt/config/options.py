@@ -242,6 +242,13 @@ def _check_staging(engines: Iterable[EngineSpec], strategies: Iterable[StrategyS
                     f"Take {' or '.join(e.name for e in BUILT_IN if e.stages)}, or --ckpt-strategy="
                     f"{STRATEGIES[0].name}.",
                 )
+            if strategy.own_process and not engine.has_process:
+                raise UsageError(
+                    f"--ckpt-strategy {strategy.name} with --ckpt-engine {engine.name}: the library of this engine has "
+                    "no process that saves.",
+                    f"Take --ckpt-engine={' or '.join(e.name for e in BUILT_IN if e.has_process)}, or "
+                    "--ckpt-strategy=async.",
+                )
 
 
 def _check_commits(engines: Iterable[EngineSpec], strategies: Iterable[StrategySpec]) -> None:

@@ -18,6 +18,7 @@ from pytest_ckpt.analysis.acceptance import trials_for
 from pytest_ckpt.config.models import is_file, read_parallelism
 from pytest_ckpt.facts.compression import CODECS
 from pytest_ckpt.facts.file_rules import PACES
+from pytest_ckpt.facts.metrics import FILE_SUFFIX
 from pytest_ckpt.facts.options import ACTIONS, OPTIONS
 from pytest_ckpt.facts.settings import EMBEDDED, PROFILES, SUITES, Assurance, HostSlots
 from pytest_ckpt.facts.strategies import STRATEGY_OF, StrategySpec
@@ -151,6 +152,25 @@ def read_endpoints(value: str) -> tuple[str, ...]:
     return words
 
 
+def read_metrics(value: str) -> str:
+    """Return the destination of live metrics: a file that ends in ``.prom``, or the endpoint of a collector."""
+    scheme, separator, _ = value.partition("://")
+    if not separator:
+        if not value.endswith(FILE_SUFFIX) or value.endswith(f"/{FILE_SUFFIX}"):
+            raise ValueError(f"a file whose name ends in {FILE_SUFFIX}, or otlp://HOST:PORT, is expected")
+        return read_path(value)
+    try:
+        url = urllib.parse.urlsplit(value)
+        is_endpoint = scheme == "otlp" and bool(url.hostname) and (url.port or 1) > 0 and url.path in ("", "/")
+    except ValueError:
+        is_endpoint = False
+    if not is_endpoint or url.query or url.fragment or any(c.isspace() for c in value):
+        raise ValueError("otlp://HOST:PORT is expected, such as otlp://localhost:4318")
+    if "@" in url.netloc:
+        raise ValueError("an endpoint holds no user and no password: headers come from OTEL_EXPORTER_OTLP_HEADERS")
+    return f"otlp://{url.netloc}"
+
+
 def count_to(maximum: int) -> Callable[[str], int]:
     """Return a reader of whole numbers from 1 to ``most``."""
 
@@ -221,7 +241,9 @@ def read_strategies(value: str) -> tuple[StrategySpec, ...]:
     names = dict.fromkeys(name.strip() for name in value.split(","))
     for name in names:
         if name not in STRATEGY_OF:
-            raise ValueError(f"one of {', '.join(STRATEGY_OF)} is expected{nearest(name, STRATEGY_OF)}")
+            # The variant of a strategy is meant only by a word with a colon.
+            near = [known for known in STRATEGY_OF if ":" in name or ":" not in known]
+            raise ValueError(f"one of {', '.join(STRATEGY_OF)} is expected{nearest(name, near)}")
     return tuple(STRATEGY_OF[name] for name in names)
 
 

@@ -52,7 +52,8 @@ class EngineSpec(NamedTuple):
     the required capabilities of a target, ``is_collective`` whether ranks save and load only together. ``package`` is
     the library that must be installed (several are separated by commas), with the ``extra`` of pytest-ckpt that
     installs it. ``stages``: it can save a copy of the state (`pytest_ckpt.ranks.engines.protocol.StagingEngine`), as
-    strategies with background saves need it. ``replays``: it makes the calls of a recorded job, which the user names.
+    strategies with background saves need it. ``has_process``: its library has a process that saves the copy.
+    ``replays``: it makes the calls of a recorded job, which the user names.
     ``system_certificates``: its library verifies TLS only by the system's certificates. ``files`` are the files of a
     checkpoint: the plan counts them, and clean-up removes no others. ``owner`` is the plugin that supplies the engine,
     with its version; empty for a built-in one.
@@ -68,6 +69,7 @@ class EngineSpec(NamedTuple):
     package: str = ""
     extra: str = ""
     stages: bool = False
+    has_process: bool = False
     files: FileRule = OF_LAYOUT
     owner: str = ""
     replays: bool = False
@@ -122,6 +124,7 @@ BUILT_IN = (
         package="torch",
         extra="torch",
         stages=True,
+        has_process=True,
         files=DCP_FILES,
     ),
     EngineSpec(

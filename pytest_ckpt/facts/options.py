@@ -415,6 +415,12 @@ OPTIONS: tuple[Option, ...] = (
            more="It signs report and manifest at the end of the run."),
     Option(key="history", group="evidence", metavar="DIR", parse="read_path", example="/var/lib/ckpt", roles=(),
            help="directory of earlier runs, for pytest-ckpt trend"),
+    Option(key="metrics", group="evidence", metavar="DESTINATION", parse="read_metrics",
+           example="/var/lib/node_exporter/ckpt.prom", roles=(), is_listed=False,
+           help="live metrics: FILE.prom or otlp://HOST:PORT",
+           more="FILE.prom is OpenMetrics text for the textfile collector of node_exporter. otlp:// sends OTLP over "
+           "HTTP to an OpenTelemetry collector (port 4318 by default). Needs the extra: pip install "
+           "'pytest-ckpt[metrics]'."),
     Option(key="config", group="evidence", metavar="FILE", parse="read_path", example="nightly.toml", roles=(),
            field="-",
            help="all options (TOML); see: pytest-ckpt options",

@@ -137,6 +137,7 @@ class Settings:
     pdf: bool
     sign: str | None
     history: str | None
+    metrics: str | None
     origins: tuple[Origin, ...]
 
     def where(self, option: str) -> str:

@@ -20,9 +20,10 @@ class StrategySpec(NamedTuple):
     ``make`` is "module:class", imported only in the ranks (`pytest_ckpt.ranks.strategies.protocol.MakeStrategy`).
     ``blocks``: the job stops until a save is committed; if it does not, simulated training steps run during every save.
     ``stages``: the state is copied before it is written; then a rank needs memory for two copies, and an engine must
-    support it. ``saves_deltas``: between full saves it saves only the changed pages. ``tiers``: it saves to a local
-    tier, and drains some saves from there to the target. ``compresses``: files pass through a codec, and content
-    compresses as a training state does.
+    support it. ``own_process``: a process of the engine's library writes the copy; an engine must support it, too.
+    ``saves_deltas``: between full saves it saves only the changed pages. ``tiers``: it saves to a local tier, and
+    drains some saves from there to the target. ``compresses``: files pass through a codec, and content compresses as a
+    training state does.
     """
 
     name: str
@@ -30,6 +31,7 @@ class StrategySpec(NamedTuple):
     make: str
     blocks: bool = True
     stages: bool = False
+    own_process: bool = False
     saves_deltas: bool = False
     tiers: bool = False
     compresses: bool = False
@@ -51,6 +53,14 @@ STRATEGIES = (
         make="pytest_ckpt.ranks.strategies.asynchronous:AsyncStrategy",
         blocks=False,
         stages=True,
+    ),
+    StrategySpec(
+        name="async:process",
+        help="as async, and a process of the engine's library writes the copy",
+        make="pytest_ckpt.ranks.strategies.asynchronous:AsyncStrategy",
+        blocks=False,
+        stages=True,
+        own_process=True,
     ),
     StrategySpec(
         name="incremental",

@@ -68,7 +68,8 @@ class Subject:
     @property
     def slug(self) -> str:
         """The text as a part of a file's name."""
-        return str(self).replace("/", "+")
+        # Some file systems refuse a colon, as in the strategy async:process.
+        return str(self).replace("/", "+").replace(":", "-")
 
     @classmethod
     def from_text(cls, text: str) -> Subject:

@@ -23,6 +23,7 @@ from pytest_ckpt.plugin.verdict_collector import RECORDERS, VerdictCollector, re
 from pytest_ckpt.report.svg import printable
 from pytest_ckpt.run.context import unpack
 from pytest_ckpt.run.crash import Crash
+from pytest_ckpt.run.live_metrics import MetricsReporter
 from pytest_ckpt.run.open import open_run, preview_run
 from pytest_ckpt.support import resources, waits
 from pytest_ckpt.support.errors import UsageError
@@ -97,7 +98,8 @@ def _lead(config: pytest.Config, plugins: Plugins, given: dict[str, str | None],
     except Crash as crash:
         pytest.exit(str(crash), EXIT_CRASHED)
     config.stash[RUN] = run.context
-    config.pluginmanager.register(VerdictCollector(config, run, plugins), "pytest-ckpt-verdicts")
+    reporter = MetricsReporter(run.context) if run.context.settings.metrics else None
+    config.pluginmanager.register(VerdictCollector(config, run, plugins, reporter), "pytest-ckpt-verdicts")
 
 
 def _join(config: pytest.Config, plugins: Plugins) -> RunContext:

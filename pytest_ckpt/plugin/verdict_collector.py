@@ -12,8 +12,10 @@ import pytest
 from pytest_ckpt.facts.environment import CONFTEST
 from pytest_ckpt.grading.grading import EXIT_CRASHED, EXIT_FAILED, EXIT_INCOMPLETE, EXIT_MET
 from pytest_ckpt.plugin.benchmark_bridge import add_benchmark, hold_comparison, quieten_benchmark
+from pytest_ckpt.plugin.terminal import TerminalLines
 from pytest_ckpt.plugin.vendor_hooks import Plugins
 from pytest_ckpt.plugin.worker_results import carried_by
+from pytest_ckpt.report.svg import printable
 from pytest_ckpt.report.text import summary_lines
 from pytest_ckpt.run.close import ClosedRun, close_run
 from pytest_ckpt.run.crash import keep_traceback
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from pytest_ckpt.facts.verdict import Verdict
+    from pytest_ckpt.run.live_metrics import MetricsReporter
     from pytest_ckpt.run.open import OpenRun
 
 
@@ -83,8 +86,12 @@ def _variables() -> Iterator[str]:
 class VerdictCollector:
     """Collects the verdicts of a run; registered on the controller only."""
 
-    def __init__(self, config: pytest.Config, run: OpenRun, plugins: Plugins) -> None:
+    def __init__(
+        self, config: pytest.Config, run: OpenRun, plugins: Plugins, reporter: MetricsReporter | None = None
+    ) -> None:
+        """``reporter`` reports live metrics; None: the run has none."""
         self._config = config
+        self._reporter = reporter
         self._run = run
         self._plugins = plugins
         self._verdicts: list[Verdict] = []
@@ -108,6 +115,10 @@ class VerdictCollector:
         elif carried and carried.verdict:
             self._verdicts.append(carried.verdict)
             add_benchmark(self._config, carried.timed)
+            if self._reporter:
+                self._reporter.take(carried.verdict)
+                if warning := self._reporter.warning():
+                    TerminalLines(self._config).line(printable(warning))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -146,6 +157,8 @@ class VerdictCollector:
                     terminalreporter.write_line(line, **markup)
                 for words in self._closed.last_words:
                     terminalreporter.write_line(words)
+            if self._reporter and (warning := self._reporter.warning()):
+                terminalreporter.write_line(printable(warning))
             for sentence in self._crashes:
                 terminalreporter.write_line(sentence, red=True)
 
@@ -161,8 +174,9 @@ class VerdictCollector:
 
     def _close(self, exit_code: int, *, final: bool) -> ClosedRun | None:
         """Close the run; None if that failed, and then its directory can still be judged."""
+        closed: ClosedRun | None = None
         try:
-            return close_run(
+            closed = close_run(
                 self._run,
                 self._verdicts,
                 exit_code,
@@ -174,7 +188,9 @@ class VerdictCollector:
         except Exception as error:
             context = self._run.context
             self._note(keep_traceback(error, context.directory, context.redactor))
-            return None
+        if self._reporter:
+            self._reporter.end(closed.document if closed else None)
+        return closed
 
     def _note(self, crash: str) -> None:
         """Take in the sentence of a crash; a sentence is printed once."""

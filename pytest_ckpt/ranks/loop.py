@@ -302,8 +302,7 @@ class MeasurementLoop:
     def _saver(self, shard: RankLayout, store: Store) -> Strategy:
         """Return a strategy that saves full checkpoints of a shard to a store, with content unlike the subject's."""
         content = content_of(self._task, shard, aside="contention")
-        options = replace(self._options, stages=self._task.stages)
-        return self._saving(self._made(shard, content, options, is_full=True), store)
+        return self._saving(self._made(shard, content, self._saving_options(), is_full=True), store)
 
     def _saving(self, engine: Engine, store: Store) -> Strategy:
         make = strategy_of(self._task.strategy)
@@ -319,7 +318,11 @@ class MeasurementLoop:
     def _engine(self, *, constant: bool = False, aside: str = "", plain: bool = False) -> Engine:
         """Return the engine of this rank's own files."""
         content = content_of(self._task, self._shard, constant=constant, aside=aside)
-        return self._made(self._shard, content, replace(self._options, stages=self._task.stages), plain=plain)
+        return self._made(self._shard, content, self._saving_options(), plain=plain)
+
+    def _saving_options(self) -> EngineOptions:
+        """Return the options of an engine that saves, as the strategy needs it."""
+        return replace(self._options, stages=self._task.stages, by_process=self._task.by_process)
 
     def _training(self, engine: Engine) -> TrainingSteps | None:
         """Return the simulated training steps during saves that do not block; None if saves block."""

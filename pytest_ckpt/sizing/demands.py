@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 _DAYS_A_YEAR = 365
 # Strategies whose demand follows from the cluster only. Deltas need the share of changed pages. The compressed size
-# depends on the data of a job; before compression it equals the size of a sync save.
-SIZED = tuple(strategy for strategy in STRATEGIES if not (strategy.saves_deltas or strategy.compresses))
+# depends on the data of a job; before compression it equals the size of a sync save. A process that saves demands the
+# same of the storage as a thread.
+SIZED = tuple(s for s in STRATEGIES if not (s.saves_deltas or s.compresses or s.own_process))
 
 FORMULAS = {
     "interval_seconds": "I = MTTF / k: time between two failures of the cluster / checkpoints per failure",

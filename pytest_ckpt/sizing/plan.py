@@ -304,6 +304,9 @@ def _plan_checkpoint(
         beside += drain_buffers_bytes(settings.io_size_bytes, settings.io_depth)
     if engine.name == _STREAM:
         beside += beyond_usual_bytes(settings.io_size_bytes, settings.io_depth)
+    if strategy.own_process:
+        # It imports what a rank does; the copy in shared memory is counted once.
+        beside += engine.memory.process_bytes
     if strategy.compresses:
         # A thread for each request in flight, and one that generates the next bytes.
         beside += THREAD_BYTES * (settings.io_depth + 1)

@@ -23,6 +23,10 @@ class ReplacedError(Exception):
     """What a run had made on its target was replaced by something else, which must not be measured in its place."""
 
 
+class KilledError(Exception):
+    """A process that works for a rank was killed, which says nothing of the storage."""
+
+
 class Problems:
     """Every problem that must be fixed before a run, so that all are reported together and not one at each start."""
 

@@ -30,6 +30,12 @@ def memory_of_host() -> dict[str, int]:
     return {key: int(rest.split()[0]) * 1024 for key, rest in (line.split(":", 1) for line in lines)}
 
 
+def shared_memory_free_bytes() -> int:
+    """Return the space in which processes of this host share memory: a container has 64 MiB by default."""
+    found = os.statvfs("/dev/shm")
+    return found.f_bavail * found.f_frsize
+
+
 def memory_available_bytes() -> int:
     """Return this host's memory, or less if a control group of this process allows less."""
     there, allowed = memory_of_host().get("MemAvailable", 0), memory_left_bytes()

@@ -339,3 +339,23 @@ def test_an_engine_that_a_user_may_look_for_is_refused_with_the_reason(capsys: p
     shown = capsys.readouterr().err
     assert "there is no engine for GPUDirect Storage" in shown
     assert "--ckpt-engine=stream" in shown
+
+
+@pytest.mark.parametrize(("stated", "destination"), [
+    ("ckpt.prom", "ckpt.prom"),
+    ("/var/lib/node_exporter/ckpt.prom", "/var/lib/node_exporter/ckpt.prom"),
+    ("otlp://collector.example/", "otlp://collector.example"),
+    ("otlp://[::1]:4318", "otlp://[::1]:4318"),
+])  # fmt: skip
+def test_metrics_go_to_a_file_or_to_an_endpoint(stated, destination):
+    assert resolve({"ckpt_metrics": stated}, {}).metrics == destination
+
+
+@pytest.mark.parametrize("stated", [
+    "ckpt.txt", "/var/lib/.prom", "http://host:4318", "otlp://", "otlp://host/v1/metrics", "otlp://host:port",
+    "otlp://host?a=b", "otlp://a b", "otlp://me:word@host", "otlp://[::1",
+])  # fmt: skip
+def test_what_is_no_destination_of_metrics_is_refused(stated):
+    with pytest.raises(UsageError) as refused:
+        resolve({"ckpt_metrics": stated}, {})
+    assert "--ckpt-metrics" in refused.value.what

@@ -273,7 +273,10 @@ def test_a_parameter_in_a_file_counts_for_names_of_the_command_line(tmp_path):
     [
         ({"strategy": "incremental:chnged=5%"}, ["'incremental' has no parameter 'chnged'", "did you mean 'changed'?"]),
         ({"strategy": "incremntal:changed=5%"}, ["'incremntal' has no parameter", "did you mean 'incremental'?"]),
-        ({"strategy": "sync:step=1s"}, ["'sync' has no parameter 'step'", "step is a parameter of async, hybrid"]),
+        (
+            {"strategy": "sync:step=1s"},
+            ["'sync' has no parameter 'step'", "step is a parameter of async, async:process, hybrid"],
+        ),
         ({"strategy": "colour=red"}, ["there is no parameter 'colour'", "Parameters of strategy: changed,"]),
         ({"strategy": "hybrid:changed=200%"}, ["--ckpt-strategy=hybrid:changed 200%: "]),
         ({"strategy": "hybrid:changed="}, ["--ckpt-strategy=hybrid:changed has no value"]),
@@ -302,7 +305,7 @@ def test_every_parameter_is_written_as_its_row_says(tmp_path):
                 of = settings_of({option.parent: f"{option.name}={option.example}"})
                 assert origin_of(of, option.flag).value == option.example
                 file = tmp_path / "array.toml"
-                file.write_text(f"[{option.parent}.{owner}]\n{option.name} = '{option.example}'\n")
+                file.write_text(f"[{option.parent}.\"{owner}\"]\n{option.name} = '{option.example}'\n")
                 of = settings_of({"config": str(file)})
                 assert origin_of(of, option.flag).value == option.example
 

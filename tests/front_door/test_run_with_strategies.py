@@ -324,6 +324,7 @@ def test_a_save_that_hangs_in_the_background_is_ended_and_named(
     ("words", "says"),
     [
         (("--ckpt-strategy=asynchronous",), f"one of {NAMES} is expected (did you mean 'async'?)"),
+        (("--ckpt-strategy=async:proces",), "(did you mean 'async:process'?)"),
         (("--ckpt-strategy=sync,",), f"one of {NAMES} is expected"),
         (("--ckpt-strategy=step=1ms",), "10ms to 60s are expected"),
         (("--ckpt-strategy=step-cpu=100%",), "more than 0 % and less than 100 % is expected"),

@@ -8,7 +8,8 @@ Every rank waits for the others within the library, so all ranks learn of one ra
 the storage ends the launch. The others wait for that, so that the report does not name one of them instead.
 
 If a copy of the state is saved, the library saves it in a thread, as its own `async_save` does with its copy. Our copy
-is made by one copy of each tensor, into memory that is reused.
+is made by one copy of each tensor, into memory that is reused. With the strategy ``async:process``, the library's own
+process saves the copy (`pytest_ckpt.ranks.engines.dcp_process`).
 
 The state has the library's form: DTensors, each sharded across the ranks that have a part of it. A rank's layout names
 its parts of tensors, and parts of one tensor have the same name on all ranks. So the whole tensor of a name consists of
@@ -30,6 +31,7 @@ import socket
 import sys
 import time
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -46,7 +48,7 @@ from torch.distributed.tensor import DTensor, Shard
 
 from pytest_ckpt.facts.file_rules import DCP_FILES
 from pytest_ckpt.ranks.content import TensorKey, compare
-from pytest_ckpt.ranks.engines.dcp_watch import WatchedFiles
+from pytest_ckpt.ranks.engines.dcp_watch import LibraryOperation, WatchedFiles
 from pytest_ckpt.ranks.engines.protocol import MAXIMUM_FAULTS_OF_RANK, Clock, Comparison, LocalFault
 from pytest_ckpt.ranks.engines.whole_state import copy_state
 from pytest_ckpt.ranks.process.group import longest_seconds
@@ -63,7 +65,7 @@ if TYPE_CHECKING:
     from pytest_ckpt.facts.file_rules import FileRule
     from pytest_ckpt.facts.proofs import CommitProof, Entry, FaultKind
     from pytest_ckpt.ranks.content import Bytes, Content
-    from pytest_ckpt.ranks.engines.dcp_watch import LibraryOperation
+    from pytest_ckpt.ranks.engines.dcp_process import SavingProcess
     from pytest_ckpt.ranks.process.activity import Activity
     from pytest_ckpt.ranks.process.group import Group
     from pytest_ckpt.ranks.process.job import EngineOptions
@@ -105,10 +107,15 @@ class DcpEngine:
         self._savers = group.duplicate(activity) if options.stages else group
         self._stages, self._is_staged, self._copy_threads = options.stages, False, options.copy_threads
         self._copy: ShardedState | None = None
+        self._process: SavingProcess | None = None
         self._tensors = [tensor for file in shard.files for tensor in file.tensors]
         self._own_files = [file.name for file in shard_files(shard, rule)]
         self._written = [file.name for file in files_of(shard, rule)]
         self._summed = (self.places, f"{self.places}.tmp")
+        if options.stages and options.by_process:
+            from pytest_ckpt.ranks.engines.dcp_process import SavingProcess  # noqa: PLC0415 - imported where it is used
+
+            self._process = SavingProcess(self._written, self._summed)
         # The last load's files, by tensor name.
         self._file_of: dict[str, str] = {}
         self._ranks = GlooRanks(group)
@@ -125,9 +132,16 @@ class DcpEngine:
 
     def facts(self) -> dict[str, str]:
         """Return torch's version, how the library is called, and the calls that we add."""
+        save_call = "torch.distributed.checkpoint.save"
+        process: dict[str, str] = {}
+        if self._process:
+            save_call = "torch.distributed.checkpoint.async_save in its own process (AsyncCheckpointerType.PROCESS)"
+            started = longest_seconds(self._group, self._process.start_seconds)
+            process = {"process": f"started once before the first save, off the clock: {started:.1f} s at most"}
         return {
             "torch": torch.__version__,
-            "save": "torch.distributed.checkpoint.save, FileSystemWriter as it is: one file a rank, sync_files",
+            "save": f"{save_call}, FileSystemWriter as it is: one file a rank, sync_files",
+            **process,
             "load": "torch.distributed.checkpoint.load, FileSystemReader, into tensors that are there",
             "added": f"fsync of each file once more, in every save: {self.added_text()}",
         }
@@ -142,7 +156,11 @@ class DcpEngine:
         state = self._ready()
         if self._stages and self._copy is None:
             # Touched before the clock runs: a job makes its staging buffer once.
-            self._copy = self._new_state()
+            if self._process:
+                self._process.check_shared_memory(self._group, self._shard.bytes)
+            self._copy = self._new_state(is_shared=self._process is not None)
+            if self._process:
+                self._process.start(self._ranks.address)
         for number, tensor in enumerate(self._tensors):
             place = TensorKey(checkpoint=checkpoint, rank=self._shard.rank, tensor=number)
             self._content.fill(state.bytes_of(tensor.name), place)
@@ -161,9 +179,7 @@ class DcpEngine:
 
     def save(self, draft: Draft, clock: Clock) -> CommitProof | None:
         """Let the library save, then make its files durable, as the store does."""
-        writer, files = self._begin_save(draft, clock)
-        state = self._copy if self._is_staged and self._copy else self._ready()
-        failures = self._together(clock.activity, lambda: save(state.whole, storage_writer=writer))
+        failures, files = self._save_files(draft, clock)
         self._is_staged = False
         if self._shard.rank in failures:
             raise files.error or failures[self._shard.rank]
@@ -172,7 +188,8 @@ class DcpEngine:
         if files.error:
             # The library does not report the error of its second thread.
             raise files.error
-        self._end_save(draft, files)
+        if self._process is None:
+            self._end_save(draft, files)
         if self._group.rank == 0:
             self._checksums[self._filled] = files.checksum
         began = time.perf_counter()
@@ -233,7 +250,20 @@ class DcpEngine:
     def release(self) -> None:
         """Free the state and leave the process group; both are made again when they are needed."""
         self._state = self._copy = None
+        if self._process:
+            self._process.end()
         self._ranks.leave()
+
+    def _save_files(self, draft: Draft, clock: Clock) -> tuple[Mapping[int, BaseException], LibraryOperation]:
+        """Have the library save the state or its copy; return the errors by rank, and the watch over its calls."""
+        state = self._copy if self._is_staged and self._copy else self._ready()
+        if process := self._process:
+            found = LibraryOperation(clock, self._summed)
+            directory, threads = draft.location(), len(self._own_files)
+            call = partial(process.save, state.whole, directory, threads, clock, found)
+            return self._together(clock.activity, call), found
+        writer, files = self._begin_save(draft, clock)
+        return self._together(clock.activity, lambda: save(state.whole, storage_writer=writer)), files
 
     def _begin_save(self, draft: Draft, clock: Clock) -> tuple[FileSystemWriter, LibraryOperation]:
         """Return the library's writer of a checkpoint, and the watch over its calls."""
@@ -293,9 +323,9 @@ class DcpEngine:
             self._state = self._new_state()
         return self._state
 
-    def _new_state(self) -> ShardedState:
+    def _new_state(self, *, is_shared: bool = False) -> ShardedState:
         assert self._holders
-        return ShardedState(self._shard, self._holders)
+        return ShardedState(self._shard, self._holders, is_shared=is_shared)
 
     def _together(self, activity: Activity, call: Callable[[], object]) -> Mapping[int, BaseException]:
         """Call the library; return the errors by rank.
@@ -435,12 +465,19 @@ def _holders(held: Sequence[Mapping[str, tuple[str, int]]]) -> Holders | str:
 
 
 class ShardedState:
-    """The tensors of a rank. ``whole`` contains, by name, the tensors that are passed to the library."""
+    """The tensors of a rank. ``whole`` contains, by name, the tensors that are passed to the library.
 
-    def __init__(self, shard: RankLayout, holders: Holders) -> None:
+    ``is_shared``: other processes can be sent them without another copy.
+    """
+
+    def __init__(self, shard: RankLayout, holders: Holders, *, is_shared: bool = False) -> None:
         """Make the tensors, all ranks together: the ranks that share a tensor become a mesh."""
         own = {tensor.name: tensor for file in shard.files for tensor in file.tensors}
         self._parts = {name: torch.zeros(1, t.elements, dtype=_dtype(t)) for name, t in own.items()}
+        if is_shared:
+            parts: list[Any] = list(self._parts.values())
+            for part in parts:
+                part.share_memory_()
         self.whole: dict[str, Any] = {}
         for ranks, names in holders:
             # Every rank makes every mesh: it becomes a process group.
@@ -477,6 +514,7 @@ class GlooRanks:
     def __init__(self, group: Group) -> None:
         self._group = group
         self._store: TCPStore | None = None
+        self.address = _LOOPBACK
 
     @property
     def is_joined(self) -> bool:
@@ -490,9 +528,9 @@ class GlooRanks:
         if len(set(hosts)) == 1:
             # The name of a host need not be known to itself; a user may name another interface.
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-            address = _LOOPBACK
         else:
-            address = group.share(_address(hosts[0]) if group.rank == 0 else "")
+            self.address = group.share(_address(hosts[0]) if group.rank == 0 else "")
+        address = self.address
         if group.rank == 0:
             self._store = _store(address, 0, group.size, leads=True)
         port = group.share(self._store.port if self._store else 0)

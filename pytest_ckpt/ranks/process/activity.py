@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_ckpt.facts.events import Beat, Event, Failed, Hello, to_line
-from pytest_ckpt.support.errors import ReplacedError
+from pytest_ckpt.support.errors import KilledError, ReplacedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_ckpt.facts.failure import Phase
+    from pytest_ckpt.facts.failure import FailureKind, Phase
     from pytest_ckpt.facts.subject import OperationRef
 
 _MAXIMUM_SECONDS = 30.0
@@ -145,7 +145,7 @@ class Activity:
                 errno=_errno_name(number),
                 message=_message(error),
                 lane=lane,
-                kind="replaced" if isinstance(error, ReplacedError) else "error",
+                kind=_kind(error),
             )
         )
 
@@ -187,6 +187,12 @@ class _Rank:
     tell: Callable[[Event], None] = tell_on_standard_error
 
 
+def _kind(error: BaseException) -> FailureKind:
+    if isinstance(error, ReplacedError):
+        return "replaced"
+    return "killed" if isinstance(error, KilledError) else "error"
+
+
 def _errno_name(number: int | None) -> str:
     import errno  # noqa: PLC0415 - only when something went wrong
 
@@ -196,6 +202,6 @@ def _errno_name(number: int | None) -> str:
 def _message(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    if isinstance(error, ReplacedError):
+    if isinstance(error, ReplacedError | KilledError):
         return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -31,7 +31,8 @@ class EngineOptions:
 
     ``request_bytes`` and ``depth`` are the size and number of requests in flight of a rank. A reader reads part
     ``part`` of ``parts`` of every file. ``stages``: an engine saves a copy of the state, which it keeps in addition to
-    the state and which ``copy_threads`` threads make. ``pattern`` is the text of the replayed pattern, ``pauses``
+    the state and which ``copy_threads`` threads make; ``by_process``: a process of its library writes that copy.
+    ``pattern`` is the text of the replayed pattern, ``pauses``
     whether its pauses are replayed too.
     """
 
@@ -40,6 +41,7 @@ class EngineOptions:
     part: int = 0
     parts: int = 1
     stages: bool = False
+    by_process: bool = False
     copy_threads: int = 1
     pattern: str = ""
     pauses: bool = False
@@ -122,6 +124,7 @@ class Task:
     files: FileRule
     strategy: str
     stages: bool
+    by_process: bool
     seed: int
     drop_caches: str
     keep: bool
@@ -177,6 +180,7 @@ class Task:
             files=planned.engine.files,
             strategy=strategy.make,
             stages=strategy.stages,
+            by_process=strategy.own_process,
             seed=seed,
             drop_caches=settings.drop_caches,
             keep=settings.keep_files,

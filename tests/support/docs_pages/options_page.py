@@ -20,7 +20,7 @@ TEXTS: dict[Group, str] = {
     "workload": "A run with the profile `acceptance` and the defaults below can be certified. "
     "[workload.md](workload.md) explains models and modes.",
     "checks": "Some checks need a second client, a power cut or a small volume; on shared storage they are mandatory.",
-    "evidence": "[evidence.md](evidence.md) shows what each is for.",
+    "evidence": "[evidence.md](evidence.md) shows what each is for, [dashboards.md](dashboards.md) live metrics.",
 }
 
 LETTERS: dict[Role, str] = {"limit": "L", "plan": "P", "condition": "T", "disclosed": "D"}

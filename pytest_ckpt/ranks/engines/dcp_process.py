@@ -1,0 +1,323 @@
+"""Saves of torch.distributed.checkpoint by the library's own process: `async_save` with AsyncCheckpointerType.PROCESS.
+
+Each rank has one such process for all its saves. It is started before the first save, off the clock: a job pays for the
+start once. The rank copies its state into shared memory, as the library's stager can, and sends the process handles of
+this memory and a writer. In the process, the writer's calls pass the same watch as in a rank. What the watch finds
+(bytes, phases, the first error, the checksum of `.metadata`) crosses in shared memory, so that the rank reports
+progress while the process writes.
+
+The process ends when the engine is released. If its rank ends before, it ends after its present save: the library does
+not interrupt a save.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import time
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+import torch
+from torch.distributed.checkpoint import _async_process_executor
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, async_save
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+
+from pytest_ckpt.facts.failure import Phase
+from pytest_ckpt.ranks.engines.dcp_watch import LibraryOperation, WatchedFiles
+from pytest_ckpt.ranks.engines.protocol import Clock
+from pytest_ckpt.support.errors import KilledError
+from pytest_ckpt.support.host_state import shared_memory_free_bytes
+from pytest_ckpt.support.processes import how_it_ended
+from pytest_ckpt.support.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+    from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+    from torch.distributed.checkpoint.staging import AsyncStager
+
+    from pytest_ckpt.ranks.process.activity import Activity
+    from pytest_ckpt.ranks.process.group import Group
+
+PHASES: tuple[Phase, ...] = get_args(Phase)
+# Places in the shared memory; the seconds of each phase follow.
+_BYTES, _PHASE, _FILE, _WORKS, _ERRNO, _FAILED_PHASE, _FAILED_FILE, _CHECKSUM, _HAS_CHECKSUM = range(9)
+_SECONDS = 9
+_POLL_SECONDS = 0.1
+_OF_RANK = "the process of torch that saves for this rank"
+# The words of the library if its process has ended.
+_DEAD = re.compile(r"process is dead\. Exit code: (-?\d+)")
+
+
+class Notes:
+    """What the process reports, in memory that both share; ``names`` are the files that it may name."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        # Whole numbers up to 2^53 are exact in this type.
+        values: Any = torch.zeros(_SECONDS + len(PHASES), dtype=torch.float64)
+        self.values: torch.Tensor = values.share_memory_()
+
+    def clear(self) -> None:
+        """Forget the save before."""
+        self.values.zero_()
+
+    def number_of(self, name: str) -> int:
+        """Return the number by which a file is noted; 0 for any other."""
+        return self.names.index(name) + 1 if name in self.names else 0
+
+    def name_of(self, place: int) -> str:
+        """Return the file that is noted at a place."""
+        number = int(self.values[place])
+        return self.names[number - 1] if number else ""
+
+    def phase_of(self, place: int) -> Phase:
+        """Return the phase that is noted at a place."""
+        return PHASES[int(self.values[place])]
+
+    @property
+    def seconds(self) -> dict[Phase, float]:
+        """The seconds of the phases so far."""
+        found = self.values[_SECONDS:].tolist()
+        return {phase: seconds for phase, seconds in zip(PHASES, found, strict=True) if seconds}
+
+    @property
+    def checksum(self) -> int | None:
+        """The CRC-32 of the bytes of `.metadata`, in the process that wrote it."""
+        return int(self.values[_CHECKSUM]) if self.values[_HAS_CHECKSUM] else None
+
+
+class _NotedActivity:
+    """In the process, in place of a rank's activity."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes, self._moved = notes, 0
+
+    @property
+    def bytes_done(self) -> int:
+        """The bytes moved so far."""
+        return self._moved
+
+    @bytes_done.setter
+    def bytes_done(self, count: int) -> None:
+        self._moved = count
+        self._notes.values[_BYTES] = count
+
+    @contextmanager
+    def in_phase(self, phase: Phase, file: str = "") -> Iterator[None]:
+        """Note a phase; the first one that an error leaves is noted as the one that failed."""
+        values, place = self._notes.values, (PHASES.index(phase), self._notes.number_of(file))
+        values[_PHASE], values[_FILE] = place
+        try:
+            yield
+        except BaseException:
+            if not values[_FAILED_PHASE]:
+                values[_FAILED_PHASE], values[_FAILED_FILE] = place
+            raise
+        values[_PHASE] = values[_FILE] = 0
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """Note that the process works, and does not wait for those of other ranks."""
+        self._notes.values[_WORKS] = 1
+        try:
+            yield
+        finally:
+            self._notes.values[_WORKS] = 0
+
+
+class _NotedClock(Clock):
+    """In the process, the clock of a save."""
+
+    notes: Notes
+
+    @contextmanager
+    def phase(self, name: Phase, file: str = "") -> Iterator[None]:
+        """Time a phase, and note the seconds of it."""
+        with Clock.phase(self, name, file):
+            yield
+        self.notes.values[_SECONDS + PHASES.index(name)] = self.phases[name]
+
+
+class _NotedFiles(WatchedFiles):
+    """In the process, the watch over the library's calls."""
+
+    def __init__(self, notes: Notes, summed: Collection[str]) -> None:
+        clock = _NotedClock(activity=cast("Activity", _NotedActivity(notes)))
+        clock.notes = self._notes = notes
+        super().__init__(clock, summed)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Note the first error and the checksum too."""
+        super().__setattr__(name, value)
+        if name == "error" and value is not None:
+            self._notes.values[_ERRNO] = value.errno or 0
+        elif name == "checksum" and value is not None:
+            self._notes.values[_CHECKSUM], self._notes.values[_HAS_CHECKSUM] = value, 1
+
+
+class _ProcessWriter(FileSystemWriter):
+    """The library's writer as it is; in the process, its calls pass the watch."""
+
+    def __init__(self, directory: str, threads: int, notes: Notes, summed: Collection[str]) -> None:
+        super().__init__(directory, thread_count=threads)
+        self._notes, self._summed = notes, tuple(summed)
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return what is sent to the process."""
+        return {name: value for name, value in self.__dict__.items() if name != "fs"}
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        """Make the writer in the process, which logs each save: that would fill the log of the launch."""
+        logging.getLogger().setLevel(logging.WARNING)
+        torch.set_num_threads(1)
+        self.__dict__.update(state)
+        self.fs = _NotedFiles(self._notes, self._summed)
+
+
+class _NoStorage(StorageWriter):
+    """Writes nothing: a save by it starts the process."""
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        """Do nothing."""
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        """Return the plan."""
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        """Return the plans."""
+        return plans
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:  # type: ignore[override]
+        """Return that nothing was written."""
+        done: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
+        done.set_result([])
+        return cast("Future[list[WriteResult]]", done)
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        """Do nothing."""
+
+    def storage_meta(self) -> StorageMeta | None:
+        """Return that there is none."""
+        return None
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Return True: it is not used."""
+        return True
+
+
+class _Staged:
+    """A stager of a state that was copied before: the copy is timed as that of other strategies is."""
+
+    should_synchronize_after_execute = False
+
+    def stage(self, state: Any) -> Any:
+        """Return the copy."""
+        return state
+
+    def synchronize_staging(self) -> None:
+        """Do nothing: the copy is complete."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class SavingProcess:
+    """The library's process of a rank; all ranks call each method together."""
+
+    def __init__(self, names: Sequence[str], summed: Collection[str]) -> None:
+        self._notes = Notes((*names, *summed))
+        self._summed = tuple(summed)
+        self.start_seconds = 0.0
+
+    @staticmethod
+    def check_shared_memory(group: Group, copy_bytes: int) -> None:
+        """Raise RuntimeError if the shared memory of this host is too small for its ranks. All call it together.
+
+        The kernel would kill a rank that touches more (SIGBUS). It is no error of the storage, so it is no OSError.
+        """
+        need, free = group.sum_of_host(copy_bytes), shared_memory_free_bytes()
+        if need > free:
+            raise RuntimeError(
+                f"/dev/shm of host {group.host} has {format_bytes(free)} free, and the copies of its ranks need "
+                f"{format_bytes(need)}: make it larger (mount -o remount,size=…; containers: --shm-size), or use "
+                "--ckpt-strategy=async"
+            )
+
+    def start(self, address: str) -> None:
+        """Start the process, if it is not there yet. ``address`` is that of the host of rank 0.
+
+        The library chooses a free port there.
+        """
+        began = time.perf_counter()
+        os.environ.setdefault("MASTER_ADDR", address)
+        _future(_async_save({}, _NoStorage())).result()
+        self.start_seconds = max(self.start_seconds, time.perf_counter() - began)
+
+    def end(self) -> None:
+        """End the process, which the library would keep until this rank ends; the next start makes a new one."""
+        # The library has no call for it: its process ends when the only reference goes.
+        _async_process_executor._CHECKPOINT_PROCESS = None
+
+    def save(
+        self, state: dict[str, object], directory: str, threads: int, clock: Clock, found: LibraryOperation
+    ) -> None:
+        """Have the process save the state, and wait for it; ``found`` takes in what its watch found.
+
+        Raises what `torch.distributed.checkpoint.save` raises, and KilledError if the process was killed.
+        """
+        notes = self._notes
+        notes.clear()
+        activity, moved = clock.activity, 0
+        saving = _future(_async_save(state, _ProcessWriter(directory, threads, notes, self._summed)))
+        while not wait((saving,), _POLL_SECONDS).done:
+            activity.phase, activity.file = notes.phase_of(_PHASE), notes.name_of(_FILE)
+            activity.waiting = not notes.values[_WORKS]
+            moved = self._moved(clock, moved)
+        activity.phase, activity.file = "", ""
+        self._moved(clock, moved)
+        for phase, seconds in notes.seconds.items():
+            clock.phases[phase] = clock.phases.get(phase, 0.0) + seconds
+        found.checksum = notes.checksum
+        if number := int(notes.values[_ERRNO]):
+            found.error = OSError(number, os.strerror(number))
+            activity.fails_at(notes.name_of(_FAILED_FILE), notes.phase_of(_FAILED_PHASE))
+        try:
+            saving.result()
+        except RuntimeError as error:
+            if (dead := _DEAD.search(str(error))) is None:
+                raise
+            raise KilledError(f"{_OF_RANK} {how_it_ended(int(dead[1]))}") from None
+        except (BrokenPipeError, ConnectionResetError):
+            # Of the pipe to the process: errors of the storage are inside a CheckpointException.
+            raise KilledError(f"{_OF_RANK} has ended") from None
+
+    def _moved(self, clock: Clock, before: int) -> int:
+        """Count the bytes that the process has moved since."""
+        now = int(self._notes.values[_BYTES])
+        clock.moved(now - before)
+        return now
+
+
+def _async_save(state: dict[str, object], writer: StorageWriter) -> Any:
+    return async_save(
+        state,
+        storage_writer=writer,
+        async_checkpointer_type=AsyncCheckpointerType.PROCESS,
+        async_stager=cast("AsyncStager", _Staged()),
+    )
+
+
+def _future(response: Any) -> Future[Any]:
+    """Return the future of the save; a stager that copies in the background would have one of its own."""
+    return cast("Future[Any]", getattr(response, "upload_completion", response))

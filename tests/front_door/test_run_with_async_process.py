@@ -1,0 +1,159 @@
+"""Runs in which torch's own process saves the copy: measured as other saves in the background, and faults are found."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pytest_ckpt.facts.strategy_results import BACKGROUND
+from tests.support.front_door import SUBJECT, TINY, FrontDoor, Run, in_every_rank, opened_door, processes_of
+from tests.support.hidden_hosts import launcher_of_namespaces
+from tests.support.machine import need_fuse
+from tests.support.targets.misbehaving import misbehaving
+
+WORDS = (*TINY, "--ckpt-engine=dcp", "--ckpt-strategy=async:process")
+OF_PROCESS = f"{SUBJECT}/dcp/async:process"
+JUDGED = ("BLOCKING", "BACKGROUND", "LOST-WORK", "INTEGRITY", "CRASH-ASYNC", "RETAIN-COMMITTED")
+# A library that lets the job go on before anything was copied, and saves the state itself.
+NOTHING_COPIED = """
+import sys
+
+if "pytest_ckpt.ranks" in sys.orig_argv:
+    from pytest_ckpt.ranks.engines.dcp import DcpEngine, ShardedState
+
+    def new_state(engine, *, is_shared=False):
+        return ShardedState(engine._shard, engine._holders, is_shared=True)
+
+    def stage(engine):
+        engine._copy, engine._is_staged = engine._state, True
+        return 1
+
+    DcpEngine._new_state, DcpEngine.stage = new_state, stage
+"""
+# The process of rank 1 is killed, as by the kernel when memory is short, just before its second save.
+KILLED = """
+import multiprocessing, sys
+
+if "pytest_ckpt.ranks" in sys.orig_argv:
+    from pytest_ckpt.ranks.engines.dcp_process import SavingProcess
+
+    save, saves = SavingProcess.save, []
+
+    def killed(process, state, directory, *others):
+        saves.append(directory)
+        if len(saves) == 2 and any("__1_" in name for name in process._notes.names):
+            for child in multiprocessing.active_children():
+                child.kill()
+                child.join()
+        save(process, state, directory, *others)
+
+    SavingProcess.save = killed
+"""
+
+
+def of_subject(run: Run) -> dict[str, str]:
+    return {v["id"]: v["outcome"] for v in run.document["requirements"] if v["subject"] == OF_PROCESS}
+
+
+@pytest.fixture(scope="module")
+def saved(make_home: Callable[[str], Path]) -> Run:
+    with opened_door(make_home("process")) as door:
+        return door.run(*WORDS)
+
+
+def test_a_run_meets_all_that_is_required_and_leaves_nothing(saved: Run) -> None:
+    assert saved.code == 0, saved.text
+    verdicts = of_subject(saved)
+    assert {name: verdicts[name] for name in JUDGED} == dict.fromkeys(JUDGED, "met")
+    assert saved.left_on_target == []
+    assert processes_of(saved.run_id) == []
+    assert "Traceback" not in (saved.report / "launches" / "1" / "launcher.log").read_text()
+
+
+def test_the_copy_is_timed_apart_and_the_job_goes_on_while_the_process_writes(saved: Run) -> None:
+    for save in saved.operations("save", OF_PROCESS):
+        assert (
+            0 < save["copying_seconds"] <= save["staged_seconds"] <= save["returned_seconds"] < save["stored_seconds"]
+        )
+        assert {"stage", "open", "write", "fsync", "directory", "commit"} <= set(save["phases"])
+        assert sum(save["phases"].values()) <= save["seconds"] + 1e-6
+
+
+def test_it_is_told_what_the_library_does_and_that_its_start_is_off_the_clock(saved: Run) -> None:
+    facts = saved.measurement(OF_PROCESS)["engine_facts"]
+    assert "async_save in its own process (AsyncCheckpointerType.PROCESS)" in facts["save"]
+    assert facts["process"].startswith("started once before the first save, off the clock: ")
+    assert facts["copy of the state"]
+
+
+def test_every_byte_of_every_load_is_compared_and_the_metadata_is_the_one_that_the_process_wrote(saved: Run) -> None:
+    saved.assert_that_every_load_was_compared_and_none_cached(OF_PROCESS)
+
+
+@pytest.mark.thorough
+def test_a_state_that_was_not_copied_before_the_job_went_on_is_found(door: FrontDoor) -> None:
+    run = door.run(*WORDS, "--ckpt-operations=1", environment=in_every_rank(door.home, NOTHING_COPIED))
+    assert run.code == 1, run.text
+    verdict = run.verdict("INTEGRITY", OF_PROCESS)
+    assert (verdict["outcome"], verdict["reason"]) == ("failed", "wrong bytes")
+
+
+@pytest.mark.thorough
+def test_an_error_in_the_process_is_told_with_its_call(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
+    need_fuse()
+    with misbehaving(make_home("refuses")) as target:
+        target.fault("EIO in write", path="*/__1_0.distcp")
+        run = door.run(*WORDS, target=target.path)
+        assert run.left_on_target == []
+    assert run.code == 1, run.text
+    verdicts = of_subject(run)
+    assert (verdicts["BACKGROUND"], verdicts["BLOCKING"], verdicts["LOST-WORK"]) == ("failed", "not run", "not run")
+    failure = run.measurement(OF_PROCESS)["failure"]
+    found = {name: failure[name] for name in ("rank", "lane", "errno", "phase", "file")}
+    assert found == {
+        "rank": 1, "lane": BACKGROUND, "errno": errno.errorcode[errno.EIO], "phase": "write", "file": "__1_0.distcp",
+    }  # fmt: skip
+    assert processes_of(run.run_id) == []
+
+
+@pytest.mark.thorough
+def test_storage_that_is_too_slow_fails_the_background(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
+    need_fuse()
+    with misbehaving(make_home("slow")) as target:
+        # A checkpoint of 11 MB takes half a second; at 8,000 accelerators it may take 0.11.
+        target.fault("slow", bytes_per_second=20e6)
+        run = door.run(*WORDS, target=target.path, cluster=8_000)
+        assert run.left_on_target == []
+    assert run.code == 1, run.text
+    verdicts = of_subject(run)
+    assert (verdicts["BACKGROUND"], verdicts["LOST-WORK"], verdicts["INTEGRITY"]) == ("failed", "failed", "met")
+
+
+@pytest.mark.thorough
+def test_a_process_that_is_killed_says_nothing_of_the_storage(door: FrontDoor) -> None:
+    run = door.run(*WORDS, environment=in_every_rank(door.home, KILLED))
+    verdict = run.verdict("BACKGROUND", OF_PROCESS)
+    assert (verdict["outcome"], verdict["reason"]) == ("not run", "killed"), run.text
+    failure = run.measurement(OF_PROCESS)["failure"]
+    assert (failure["kind"], failure["rank"]) == ("killed", 1)
+    assert "the process of torch that saves for this rank" in verdict["because"]
+    assert run.code == 8, run.text
+    assert run.left_on_target == []
+    assert processes_of(run.run_id) == []
+
+
+@pytest.mark.thorough
+def test_processes_of_several_hosts_save_together(door: FrontDoor, make_home: Callable[[str], Path]) -> None:
+    need_fuse()
+    words = ("--ckpt-hosts=left:1,right:1", f"--ckpt-launcher={launcher_of_namespaces(door.home)}")
+    with misbehaving(make_home("hosts")) as target:
+        run = door.run(*WORDS, "--ckpt-operations=1", *words, target=target.path)
+        assert run.left_on_target == []
+    verdicts = of_subject(run)
+    judged = ("BLOCKING", "BACKGROUND", "LOST-WORK", "INTEGRITY")
+    assert {name: verdicts[name] for name in judged} == dict.fromkeys(judged, "met"), run.text
+    assert run.measurement(OF_PROCESS)["hosts"] == ["left", "right"]
+    assert processes_of(run.run_id) == []

@@ -1,0 +1,74 @@
+"""A collector of OpenTelemetry metrics in this process: a server that keeps what it is sent."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+Labels = tuple[tuple[str, str], ...]
+
+
+@dataclass
+class Collector:
+    """The requests so far; ``status`` is the answer to each of them."""
+
+    port: int
+    status: int = 200
+    paths: list[str] = field(default_factory=list)
+    requests: list[ExportMetricsServiceRequest] = field(default_factory=list)
+    arrived: threading.Condition = field(default_factory=threading.Condition)
+
+    @property
+    def destination(self) -> str:
+        return f"otlp://127.0.0.1:{self.port}"
+
+    def values(self, request: ExportMetricsServiceRequest | None = None) -> dict[tuple[str, Labels], float]:
+        """Return the values of a request, the newest one without another, by name and labels."""
+        found = {}
+        for resource in (request or self.requests[-1]).resource_metrics:
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    data = getattr(metric, metric.WhichOneof("data"))
+                    for point in data.data_points:
+                        labels = tuple(sorted((a.key, a.value.string_value) for a in point.attributes))
+                        found[metric.name, labels] = getattr(point, point.WhichOneof("value"))
+        return found
+
+    def wait_for(self, count: int) -> None:
+        """Wait until so many requests have arrived."""
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: len(self.requests) >= count, timeout=60), "no metrics arrived"
+
+
+@contextlib.contextmanager
+def collector() -> Iterator[Collector]:
+    """Serve on a free port of this host."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            with kept.arrived:
+                kept.paths.append(self.path)
+                kept.requests.append(ExportMetricsServiceRequest.FromString(body))
+                kept.arrived.notify_all()
+            self.send_response(kept.status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        kept = Collector(port=server.server_address[1])
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield kept
+        finally:
+            server.shutdown()
+            thread.join()
