@@ -61,6 +61,7 @@ LABS = (
     *LONG,
     "tests/conformance/test_other_servers.py",
     "tests/evidence/test_longest_run.py",
+    "tests/front_door/test_containers_and_pythons.py",
     "tests/front_door/test_random_kills.py",
     "tests/front_door/test_run_in_company.py",
     "tests/front_door/test_run_of_own_model.py",
@@ -95,7 +96,6 @@ _INTERRUPTED = f"{_FRONT_DOOR}run_that_is_interrupted.py"
 _ON_OBJECTS, _WITH_DELTAS = f"{_FRONT_DOOR}run_with_dcp_on_objects.py", f"{_FRONT_DOOR}run_with_deltas.py"
 MATRICES = {
     "tests/conformance/test_checks_names_and_visibility.py::test_honest_storage_gives_no_alarm": 5,
-    f"{_FRONT_DOOR}containers_and_pythons.py::test_the_wheel_runs_on_each_python_that_is_here": 4,
     f"{_FRONT_DOOR}objects_bad_luck.py::test_a_connection_that_is_cut_once_in_any_phase_fails_nothing": 4,
     f"{_FRONT_DOOR}objects_bad_luck.py::test_a_store_that_cannot_be_used_is_refused": 4,
     f"{_FRONT_DOOR}objects_bad_luck.py::test_what_goes_wrong_in_the_middle_has_a_clear_end": 4,
@@ -105,6 +105,7 @@ MATRICES = {
     f"{_FRONT_DOOR}run_on_objects.py::test_what_does_not_fit_is_refused_before_anything_is_written": 4,
     f"{_INTERRUPTED}::test_a_signal_at_any_stage_leaves_a_report_that_can_be_judged_or_nothing": 7,
     f"{_FRONT_DOOR}run_that_is_resumed.py::test_a_run_that_was_killed_at_any_moment_ends_as_one_that_was_not": 3,
+    f"{_FRONT_DOOR}run_with_bad_luck.py::test_a_target_that_stops_answering_does_not_hold_the_run": 3,
     f"{_FRONT_DOOR}run_with_dcp.py::test_a_damaged_file_is_a_fault_and_a_missing_one_an_error": 3,
     # Several tests look at one run of each engine: each change runs every second engine.
     **dict.fromkeys(
@@ -133,10 +134,12 @@ MATRICES = {
     f"{_FRONT_DOOR}run_with_safetensors.py::test_a_damaged_file_is_a_fault_and_a_missing_one_an_error": 4,
     f"{_FRONT_DOOR}run_with_safetensors.py::test_an_error_of_the_storage_is_named_with_its_rank_and_file": 3,
     "tests/plugin/test_hooks_misuse.py::test_it_is_refused_with_the_plugin_named": 5,
+    "tests/ranks/test_dcp_objects_engine.py::test_a_rank_saves_and_loads_within_the_memory_that_its_row_states": 3,
     "tests/recording/test_shipped_patterns.py::test_a_library_does_what_the_shipped_pattern_says": 5,
     "tests/report/pdf/test_certificate_pdf.py::test_a_planted_address_is_neither_asked_for_nor_read": 5,
     "tests/report/test_pages_in_browser.py::test_it_draws_light_and_dark_without_a_word_or_a_request": 5,
     "tests/report/test_pages_in_browser.py::test_nothing_is_wider_than_the_page_and_no_label_lies_on_another": 5,
+    f"{_TARGETS}doctor_on_hung_target.py::test_one_that_hangs_in_writing_is_named": 3,
     f"{_TARGETS}faults_of_bytes.py::test_an_honest_target_passes": 5,
     f"{_TARGETS}faults_of_names.py::test_a_fault_is_named": 5,
     f"{_TARGETS}faults_of_names.py::test_an_honest_target_gives_no_alarm": 5,
